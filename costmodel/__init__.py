@@ -1,0 +1,1 @@
+"""What a sharding plan costs: memory, kernels, and the predicted training step."""

@@ -1,0 +1,118 @@
+"""What can go wrong through the user's input, in the user's own words.
+
+Messages are lowercase, without a full stop, names in backticks. Exit codes are the business of
+the command line, not of the exceptions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+
+class PlannerError(Exception):
+    """Anything a user can cause, and can put right."""
+
+    hint: str | None = None
+    """What to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing wrong in an input file."""
+
+    message: str
+    line: int | None = None
+    """From 1."""
+    column: int | None = None
+    """From 1."""
+    width: int = 1
+    """How many characters to underline."""
+    hint: str | None = None
+
+
+@dataclass(eq=False)
+class InputError(PlannerError):
+    """A file or value cannot be used; carries every problem found, not only the first."""
+
+    source: str
+    """The file, or the name of the argument."""
+    problems: Sequence[Problem]
+    text: str | None = None
+    """The file's text, to quote lines from."""
+
+    def __str__(self) -> str:
+        return "; ".join(problem.message for problem in self.problems)
+
+
+@dataclass(eq=False)
+class UnknownNameError(PlannerError):
+    """A name (sharder, profile, operation) that nothing here answers to."""
+
+    kind: str
+    name: str
+    choices: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self.hint = suggestion(self.name, self.choices) or f"one of: {', '.join(self.choices)}"
+
+    def __str__(self) -> str:
+        return f"unknown {self.kind} `{self.name}`"
+
+
+@dataclass(eq=False)
+class InfeasibleError(PlannerError):
+    """No plan fits in memory."""
+
+    message: str
+    details: Sequence[tuple[str, str]] = ()
+    """Label and text of the lines that show why."""
+    remedies: Sequence[tuple[str, str]] = ()
+    """What to change, and what it brings; any one of them is enough."""
+    hint: str | None = field(default=None)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(eq=False)
+class MissingDependencyError(PlannerError):
+    """An optional package is needed and not installed."""
+
+    package: str
+    needed_for: str
+    extra: str
+
+    def __post_init__(self) -> None:
+        self.hint = f"pip install 'shardwise[{self.extra}]'"
+
+    def __str__(self) -> str:
+        return f"{self.needed_for} needs `{self.package}`, which is not installed"
+
+
+@dataclass(eq=False)
+class PlanMismatchError(PlannerError):
+    """A plan does not belong to the workload or the topology it is used with."""
+
+    message: str
+    hint: str | None = field(default=None)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(eq=False)
+class PluginError(PlannerError):
+    """A third-party sharder or profile is broken."""
+
+    name: str
+    reason: str
+    hint: str | None = field(default=None)
+
+    def __str__(self) -> str:
+        return f"plug-in `{self.name}`: {self.reason}"
+
+
+def suggestion(name: str, choices: Sequence[str]) -> str | None:
+    """Return ``did you mean `x`?`` when one of the choices is close to the name."""
+    close = get_close_matches(name, choices, n=1)
+    return f"did you mean `{close[0]}`?" if close else None

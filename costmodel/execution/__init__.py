@@ -1,0 +1,1 @@
+"""What happens on every rank during a step, and when."""

@@ -1,0 +1,315 @@
+"""The data-parallel part of a step: MLPs, interaction, loss, gradient buckets, optimizer.
+
+Kernels are those of PyTorch's eager mode, counted in the single-GPU steps of
+``v100_dlrm_kernels.csv`` and in the 8 x V100 TorchRec trace.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from costmodel.dense import (
+    DenseLayer,
+    bottom_layers,
+    bottom_width,
+    cross_layers,
+    dense_layers,
+    interaction_width,
+    num_sparse_features,
+    sparse_width,
+    top_layers,
+)
+from costmodel.execution.graph import Stage
+from costmodel.execution.program import ProgramBuilder
+from costmodel.hardware import CollectiveOp
+from costmodel.kernels.collectives import RankGroup, collective_estimate
+from costmodel.kernels.gemm import gemm_estimate
+from costmodel.kernels.pointwise import (
+    batched_product_time,
+    concat_time,
+    index_backward_time,
+    pointwise_time,
+)
+from costmodel.units import MIB, Bytes
+from costmodel.workload import DataType, Interaction, Optimizer, Workload
+
+FIRST_BUCKET: Bytes = 1 * MIB
+BUCKET: Bytes = 25 * MIB
+"""Sizes at which DistributedDataParallel sends gradients (torch.nn.parallel, ``bucket_cap_mb``)."""
+OPTIMIZER_PASSES = {
+    Optimizer.SGD: 3,
+    Optimizer.ROWWISE_ADAGRAD: 5,
+    Optimizer.ADAGRAD: 5,
+    Optimizer.ADAM: 7,
+    Optimizer.PARTIAL_ROWWISE_ADAM: 5,
+}
+"""Times a dense optimizer reads or writes the size of the parameters: gradient, parameter twice,
+each state twice."""
+
+
+class Widths(NamedTuple):
+    """Sizes around the interaction."""
+
+    vectors: int
+    """Embedding vectors per sample, with the bottom MLP's output."""
+    columns: int
+    """Columns of all of them."""
+    top_inputs: int
+    """Columns that enter the top MLP."""
+
+
+def interaction_widths(workload: Workload) -> Widths:
+    """Return how wide the interaction is."""
+    return Widths(
+        1 + num_sparse_features(workload),
+        bottom_width(workload) + sparse_width(workload),
+        interaction_width(workload),
+    )
+
+
+def parameter_bytes(workload: Workload) -> Bytes:
+    """Return FP32 bytes of all dense parameters."""
+    return sum(_layer_bytes(layer) for layer in dense_layers(workload))
+
+
+def _layer_bytes(layer: DenseLayer) -> Bytes:
+    return 4.0 * layer.num_parameters
+
+
+@dataclass(slots=True)
+class GradientBuckets:
+    """DistributedDataParallel's reducer: gradients fill buckets, full buckets are all-reduced.
+
+    One reducer per wrapped module. The collective waits for the compute stream and runs on the
+    world group's stream.
+    """
+
+    builder: ProgramBuilder
+    name: str
+    capacity: Bytes = FIRST_BUCKET
+    held: Bytes = 0.0
+    sent: list[int] = field(default_factory=list)
+    """Operations of the all-reduces so far."""
+
+    def add(self, num_bytes: Bytes) -> None:
+        """Copy a gradient into the bucket; send the bucket when it is full."""
+        if self.builder.world_size == 1:
+            return
+        gpu = self.builder.hardware.gpu
+        self.builder.kernel(
+            f"{self.name} bucket copy", Stage.DENSE_BACKWARD, pointwise_time(2 * num_bytes, gpu)
+        )
+        self.held += num_bytes
+        if self.held >= self.capacity:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the bucket holds."""
+        if not self.held:
+            return
+        builder = self.builder
+        group = RankGroup(num_ranks=builder.world_size, ranks_per_node=builder.local_world_size)
+        estimate = collective_estimate(CollectiveOp.ALL_REDUCE, self.held, group, builder.hardware)
+        self.sent.append(
+            builder.collective(
+                f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
+                after=builder.last("compute"), num_bytes=self.held,
+                bound_by=estimate.bound_by, source=estimate.source,
+            )
+        )  # fmt: skip
+        self.held, self.capacity = 0.0, BUCKET
+
+
+@dataclass(frozen=True, slots=True)
+class DensePart:
+    """Writes the dense kernels of one step into a program."""
+
+    builder: ProgramBuilder
+    workload: Workload
+
+    def bottom_forward(self) -> None:
+        """Bottom MLP."""
+        self._forward(bottom_layers(self.workload))
+
+    def interaction_forward(self) -> None:
+        """From the bottom MLP's output and the embeddings to the top MLP's input."""
+        widths, batch = interaction_widths(self.workload), self.workload.local_batch_size
+        interaction = self.workload.dense.interaction
+        if interaction is Interaction.DOT:
+            self._dot_forward(widths, batch)
+            return
+        self._stream(
+            "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, concat=True
+        )
+        for layer in cross_layers(self.workload):
+            self._forward((layer,))
+            if layer.name.endswith("w"):
+                self._stream(
+                    f"{layer.name} residual", Stage.DENSE_FORWARD, 4 * batch * widths.columns
+                )
+
+    def top_forward(self) -> None:
+        """Top MLP and loss: sigmoid, binary cross entropy, mean."""
+        self._forward(top_layers(self.workload))
+        for name in ("sigmoid", "loss", "mean loss"):
+            self._stream(name, Stage.DENSE_FORWARD, 2 * self.workload.local_batch_size)
+
+    def top_backward(self, gradients: GradientBuckets) -> None:
+        """Loss and top MLP."""
+        for name in ("mean loss", "loss", "sigmoid"):
+            self._stream(
+                f"{name} backward", Stage.DENSE_BACKWARD, 3 * self.workload.local_batch_size
+            )
+        self._backward(top_layers(self.workload), gradients, inputs_need_gradient=True)
+
+    def interaction_backward(self, gradients: GradientBuckets) -> None:
+        """From the top MLP's input back to the bottom MLP's output and the embeddings."""
+        widths, batch = interaction_widths(self.workload), self.workload.local_batch_size
+        if self.workload.dense.interaction is Interaction.DOT:
+            self._dot_backward(widths, batch)
+            return
+        for layer in reversed(cross_layers(self.workload)):
+            if layer.name.endswith("w"):
+                self._stream(
+                    f"{layer.name} residual backward",
+                    Stage.DENSE_BACKWARD,
+                    6 * batch * widths.columns,
+                )
+            self._backward((layer,), gradients, inputs_need_gradient=True)
+        self._stream(
+            "concat features backward",
+            Stage.DENSE_BACKWARD,
+            2 * batch * widths.columns,
+            concat=True,
+        )
+
+    def bottom_backward(self, gradients: GradientBuckets) -> None:
+        """Bottom MLP; nobody needs the gradient of the dense features."""
+        self._backward(bottom_layers(self.workload), gradients, inputs_need_gradient=False)
+
+    def optimizer(self, replicated_bytes: Bytes = 0.0) -> None:
+        """Update dense parameters, and those of replicated tables, as one multi-tensor kernel."""
+        passes = OPTIMIZER_PASSES[self.workload.dense.optimizer]
+        num_bytes = passes * (parameter_bytes(self.workload) + replicated_bytes)
+        seconds = pointwise_time(num_bytes, self.builder.hardware.gpu)
+        self.builder.kernel(
+            "dense optimizer", Stage.OPTIMIZER, seconds,
+            num_ops=3, num_launches=2, num_bytes=num_bytes,
+        )  # fmt: skip
+
+    def _forward(self, layers: Sequence[DenseLayer]) -> None:
+        batch = self.workload.local_batch_size
+        for layer in layers:
+            self._cast_weight(layer)
+            self._gemm(
+                layer.name, Stage.DENSE_FORWARD, (batch, layer.num_outputs, layer.num_inputs)
+            )
+            if layer.activated:
+                self._stream(
+                    f"{layer.name} relu", Stage.DENSE_FORWARD, 2 * batch * layer.num_outputs
+                )
+
+    def _backward(
+        self,
+        layers: Sequence[DenseLayer],
+        gradients: GradientBuckets,
+        *,
+        inputs_need_gradient: bool,
+    ) -> None:
+        batch = self.workload.local_batch_size
+        for index, layer in reversed(list(enumerate(layers))):
+            name, outputs = f"{layer.name} backward", batch * layer.num_outputs
+            if layer.activated:
+                self._stream(f"{name} relu", Stage.DENSE_BACKWARD, 3 * outputs)
+            if index or inputs_need_gradient:
+                self._gemm(
+                    f"{name} input",
+                    Stage.DENSE_BACKWARD,
+                    (batch, layer.num_inputs, layer.num_outputs),
+                )
+            self._gemm(
+                f"{name} weight", Stage.DENSE_BACKWARD, (layer.num_outputs, layer.num_inputs, batch)
+            )
+            self._stream(f"{name} bias", Stage.DENSE_BACKWARD, outputs)
+            self._cast_weight(layer)
+            gradients.add(_layer_bytes(layer))
+
+    def _dot_forward(self, widths: Widths, batch: int) -> None:
+        """Concatenate to (B, F, D), multiply by its transpose, take the triangle, concatenate."""
+        dim = self._vector_width(widths)
+        pairs = widths.vectors * (widths.vectors - 1) // 2
+        if self.workload.dense.fused_interaction:
+            moved = batch * (widths.columns + widths.top_inputs)
+            self._stream("dot interaction", Stage.DENSE_FORWARD, moved)
+            return
+        self._stream(
+            "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, concat=True
+        )
+        self._batched("dot interaction", Stage.DENSE_FORWARD, (widths.vectors, widths.vectors, dim))
+        self._stream("lower triangle", Stage.DENSE_FORWARD, 2 * batch * pairs)
+        self._stream(
+            "concat interactions", Stage.DENSE_FORWARD, 2 * batch * widths.top_inputs, concat=True
+        )
+
+    def _dot_backward(self, widths: Widths, batch: int) -> None:
+        dim, vectors = self._vector_width(widths), widths.vectors
+        gpu = self.builder.hardware.gpu
+        if self.workload.dense.fused_interaction:
+            moved = batch * (2 * widths.columns + widths.top_inputs)
+            self._stream("dot interaction backward", Stage.DENSE_BACKWARD, moved)
+            return
+        self._stream(
+            "split interactions", Stage.DENSE_BACKWARD, 2 * batch * widths.top_inputs, concat=True
+        )
+        self._stream("zero triangle", Stage.DENSE_BACKWARD, batch * vectors**2)
+        self.builder.kernel(
+            "lower triangle backward", Stage.DENSE_BACKWARD,
+            index_backward_time(batch * vectors * (vectors - 1) // 2, gpu),
+            num_ops=2, num_launches=4, bound_by="scatter rate", source="fitted",
+        )  # fmt: skip
+        self._batched(
+            "dot interaction backward left", Stage.DENSE_BACKWARD, (vectors, dim, vectors)
+        )
+        self._batched(
+            "dot interaction backward right", Stage.DENSE_BACKWARD, (dim, vectors, vectors)
+        )
+        self._stream("add gradients", Stage.DENSE_BACKWARD, 3 * batch * widths.columns)
+        self._stream(
+            "split features", Stage.DENSE_BACKWARD, 2 * batch * widths.columns, concat=True
+        )
+
+    @staticmethod
+    def _vector_width(widths: Widths) -> int:
+        return -(-widths.columns // widths.vectors)
+
+    def _gemm(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
+        estimate = gemm_estimate(*shape, self.workload.dense.precision, self.builder.hardware.gpu)
+        self.builder.kernel(
+            name, stage, estimate.seconds, bound_by=estimate.bound_by, source=estimate.source
+        )
+
+    def _batched(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
+        seconds = batched_product_time(
+            self.workload.local_batch_size, *shape,
+            self.workload.dense.precision, self.builder.hardware.gpu,
+        )  # fmt: skip
+        self.builder.kernel(name, stage, seconds, bound_by="batched product")
+
+    def _stream(self, name: str, stage: Stage, elements: float, *, concat: bool = False) -> None:
+        num_bytes = float(elements * self.workload.dense.precision.num_bytes)
+        time: Callable[..., float] = concat_time if concat else pointwise_time
+        self.builder.kernel(
+            name, stage, time(num_bytes, self.builder.hardware.gpu), num_bytes=num_bytes
+        )
+
+    def _cast_weight(self, layer: DenseLayer) -> None:
+        """Mixed precision casts every weight on its way in, and its gradient on the way out."""
+        precision = self.workload.dense.precision
+        if precision not in {DataType.FP16, DataType.BF16}:
+            return
+        stage = Stage.DENSE_BACKWARD if self.builder.thread == "autograd" else Stage.DENSE_FORWARD
+        moved = _layer_bytes(layer) * 1.5
+        self.builder.kernel(
+            f"{layer.name} cast", stage, pointwise_time(moved, self.builder.hardware.gpu),
+            num_bytes=moved,
+        )  # fmt: skip

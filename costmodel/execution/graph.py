@@ -1,0 +1,75 @@
+"""Execution graphs: what every rank does in a few training steps, and what waits for what.
+
+Nodes on one resource of one rank (a host thread, a GPU stream, a process group's stream) run in
+the order of the graph, one at a time. The simulator decides when.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from costmodel.units import Bytes, Seconds
+
+
+class NodeKind(StrEnum):
+    """What occupies the resource."""
+
+    HOST = "host"
+    """CPU time of an operator: dispatch, launches."""
+    WAIT = "wait"
+    """The CPU blocked until its predecessors on the device are done."""
+    KERNEL = "kernel"
+    COPY = "copy"
+    COLLECTIVE = "collective"
+
+
+class Stage(StrEnum):
+    """What the time is spent for; the rows of every breakdown."""
+
+    INPUT_DIST = "input_dist"
+    MEMORY_COPY = "memory_copy"
+    LOOKUP_FORWARD = "lookup_forward"
+    LOOKUP_BACKWARD = "lookup_backward"
+    ALL_TO_ALL = "all_to_all"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+    ALL_REDUCE = "all_reduce"
+    DENSE_FORWARD = "dense_forward"
+    DENSE_BACKWARD = "dense_backward"
+    OPTIMIZER = "optimizer"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One piece of work on one rank."""
+
+    name: str
+    kind: NodeKind
+    stage: Stage
+    rank: int
+    resource: str
+    """``main``, ``autograd``, ``compute``, ``data_dist``, ``memcpy``, or a process group."""
+    seconds: Seconds
+    after: tuple[int, ...] = ()
+    """Nodes (by index in the graph) that must have ended."""
+    launched_by: int | None = None
+    """Host node that launches it: it starts at least ``launch_delay`` after that node's end."""
+    launch_delay: Seconds = 0.0
+    collective: int | None = None
+    """Nodes of one number, one per member rank, end together."""
+    step: int = 0
+    num_bytes: Bytes = 0.0
+    """Bytes moved: the message of a collective, the memory traffic of a kernel."""
+    bound_by: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionGraph:
+    """The nodes of all ranks; a node comes after all nodes it depends on."""
+
+    nodes: Sequence[Node]
+    world_size: int
+    num_steps: int = 1
+    """Consecutive training steps the graph holds; the last one is the steady state."""

@@ -1,0 +1,263 @@
+"""One training step as a program that all ranks run, each with its own durations.
+
+Training is SPMD: every rank issues the same operations in the same order, and only sizes
+differ. So a step is written once, as a list of ``Op`` with one duration per rank. ``expand``
+makes the ``ExecutionGraph`` of all ranks and several steps out of it, for the simulator;
+``costmodel.objective`` times the same list directly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.hardware import HardwareProfile
+from costmodel.units import Seconds
+
+
+class ProcessGroup(StrEnum):
+    """Which ranks a collective joins; each group has one stream per rank."""
+
+    WORLD = "world"
+    INTRA_NODE = "intra_node"
+    CROSS_NODE = "cross_node"
+    """Ranks of equal local rank, one per node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Op:
+    """One operation of the program; ``seconds`` and ``num_bytes`` have shape (world_size,)."""
+
+    name: str
+    kind: NodeKind
+    stage: Stage
+    resource: str
+    seconds: NDArray[np.float64]
+    num_bytes: NDArray[np.float64]
+    after: tuple[int, ...] = ()
+    """Earlier operations of the same step."""
+    after_previous: tuple[int, ...] = ()
+    """Operations of the step before."""
+    launched_by: int | None = None
+    group: ProcessGroup | None = None
+    bound_by: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """The operations of one step, in the order they are issued."""
+
+    ops: tuple[Op, ...]
+    world_size: int
+    local_world_size: int
+    launch_delay: Seconds
+    """From the end of a launching host operation to the start of its kernel."""
+
+    def members(self, group: ProcessGroup, rank: int) -> int:
+        """Return the number of the instance of a group that a rank belongs to."""
+        if group is ProcessGroup.WORLD:
+            return 0
+        per_node = self.local_world_size
+        return rank // per_node if group is ProcessGroup.INTRA_NODE else rank % per_node
+
+
+class ProgramBuilder:
+    """Writes a program operation by operation, with the host's cost of issuing each.
+
+    ``thread`` is the host thread that issues what follows: ``main``, or ``autograd`` during
+    backward.
+    """
+
+    def __init__(
+        self, hardware: HardwareProfile, *, world_size: int, local_world_size: int
+    ) -> None:
+        self.hardware = hardware
+        self.world_size = world_size
+        self.local_world_size = local_world_size
+        self.thread = "main"
+        self._ops: list[Op] = []
+        self._last: dict[str, int] = {}
+        self._marks: dict[str, int] = {}
+        self._waits_for_marks: dict[int, tuple[str, ...]] = {}
+
+    def mark(self, name: str, op: int) -> None:
+        """Name an operation, for operations of the next step to wait for."""
+        self._marks[name] = op
+
+    def build(self) -> Program:
+        """Return the program written so far; marks nobody set are not waited for."""
+        ops = list(self._ops)
+        for index, names in self._waits_for_marks.items():
+            marked = tuple(self._marks[name] for name in names if name in self._marks)
+            ops[index] = replace(ops[index], after_previous=marked)
+        return Program(
+            ops=tuple(ops),
+            world_size=self.world_size,
+            local_world_size=self.local_world_size,
+            launch_delay=self.hardware.host.launch_latency,
+        )
+
+    def last(self, resource: str) -> tuple[int, ...]:
+        """Return the last operation on a resource, as an event to wait for."""
+        return (self._last[resource],) if resource in self._last else ()
+
+    def host(self, name: str, *, num_ops: float = 1.0, after: tuple[int, ...] = ()) -> int:
+        """Add CPU time on the current thread: that many operators without launches."""
+        return self._add(
+            name, NodeKind.HOST, Stage.HOST, self.thread, num_ops * self._op_time, after=after
+        )
+
+    def wait(self, name: str, after: tuple[int, ...], after_previous: tuple[str, ...] = ()) -> int:
+        """Block the current thread until device work is done."""
+        seconds = self.hardware.host.sync_time
+        return self._add(
+            name,
+            NodeKind.WAIT,
+            Stage.HOST,
+            self.thread,
+            seconds,
+            after=after,
+            after_previous=after_previous,
+        )
+
+    def join(self, thread: str) -> None:
+        """Continue on another thread, which starts when the current one is done."""
+        ends = self.last(self.thread)
+        self.thread = thread
+        self._add(f"{thread} resumes", NodeKind.HOST, Stage.HOST, thread, 0.0, after=ends)
+
+    def kernel(  # noqa: PLR0913 -- one argument per fact about a kernel; all but three have defaults
+        self,
+        name: str,
+        stage: Stage,
+        seconds: float | NDArray[np.float64],
+        *,
+        stream: str = "compute",
+        after: tuple[int, ...] = (),
+        after_previous: tuple[str, ...] = (),
+        num_ops: float = 1.0,
+        num_launches: float = 1.0,
+        num_bytes: float | NDArray[np.float64] = 0.0,
+        bound_by: str = "HBM bandwidth",
+        source: str = "roofline",
+    ) -> int:
+        """Add a kernel (or a run of kernels) and the host time that issues it."""
+        issue = self._issue(name, num_ops, num_launches, seconds)
+        kind = NodeKind.COPY if stage is Stage.MEMORY_COPY else NodeKind.KERNEL
+        return self._add(
+            name, kind, stage, stream, seconds,
+            after=after, after_previous=after_previous, launched_by=issue,
+            num_bytes=num_bytes, bound_by=bound_by, source=source,
+        )  # fmt: skip
+
+    def collective(  # noqa: PLR0913 -- as kernel
+        self,
+        name: str,
+        stage: Stage,
+        seconds: float | NDArray[np.float64],
+        *,
+        group: ProcessGroup = ProcessGroup.WORLD,
+        after: tuple[int, ...] = (),
+        num_bytes: float | NDArray[np.float64] = 0.0,
+        bound_by: str = "link bandwidth",
+        source: str = "fitted",
+    ) -> int:
+        """Add a collective on its group's stream; callers pass the events it waits for."""
+        issue = self._issue(name, 2.0, 1.0, 1.0)
+        return self._add(
+            name, NodeKind.COLLECTIVE, stage, group.value, seconds,
+            after=after, launched_by=issue, group=group,
+            num_bytes=num_bytes, bound_by=bound_by, source=source,
+        )  # fmt: skip
+
+    @property
+    def _op_time(self) -> Seconds:
+        host = self.hardware.host
+        return host.backward_op_time if self.thread == "autograd" else host.op_time
+
+    def _issue(
+        self, name: str, num_ops: float, num_launches: float, seconds: float | NDArray[np.float64]
+    ) -> int:
+        """Host time of the launches; a rank whose kernel is empty launches nothing."""
+        cost = num_ops * self._op_time + num_launches * self.hardware.host.launch_time
+        busy = np.where(np.asarray(seconds) > 0, cost, 0.0)
+        return self._add(f"launch {name}", NodeKind.HOST, Stage.HOST, self.thread, busy)
+
+    def _add(  # noqa: PLR0913 -- the fields of an Op
+        self,
+        name: str,
+        kind: NodeKind,
+        stage: Stage,
+        resource: str,
+        seconds: float | NDArray[np.float64],
+        *,
+        after: tuple[int, ...] = (),
+        after_previous: tuple[str, ...] = (),
+        launched_by: int | None = None,
+        group: ProcessGroup | None = None,
+        num_bytes: float | NDArray[np.float64] = 0.0,
+        bound_by: str = "",
+        source: str = "",
+    ) -> int:
+        shape = (self.world_size,)
+        op = Op(
+            name=name, kind=kind, stage=stage, resource=resource,
+            seconds=np.broadcast_to(np.asarray(seconds, dtype=np.float64), shape),
+            num_bytes=np.broadcast_to(np.asarray(num_bytes, dtype=np.float64), shape),
+            after=after, launched_by=launched_by,
+            group=group, bound_by=bound_by, source=source,
+        )  # fmt: skip
+        if after_previous:
+            self._waits_for_marks[len(self._ops)] = after_previous
+        self._ops.append(op)
+        self._last[resource] = len(self._ops) - 1
+        return len(self._ops) - 1
+
+
+def expand(program: Program, num_steps: int) -> ExecutionGraph:
+    """Return the graph of all ranks over several consecutive steps.
+
+    Nodes are ordered by step, operation, rank, so node ``(s * ops + i) * world_size + r`` is
+    operation ``i`` of step ``s`` on rank ``r``.
+    """
+    nodes: list[Node] = []
+    size, num_ops = program.world_size, len(program.ops)
+    for step in range(num_steps):
+        base = step * num_ops
+        for index, op in enumerate(program.ops):
+            after = [base + i for i in op.after]
+            after += [base - num_ops + i for i in op.after_previous] if step else []
+            nodes += _nodes(program, op, base + index, (step, base, after))
+    return ExecutionGraph(nodes=nodes, world_size=size, num_steps=num_steps)
+
+
+def _nodes(
+    program: Program, op: Op, number: int, place: tuple[int, int, Sequence[int]]
+) -> list[Node]:
+    step, base, after = place
+    size = program.world_size
+    seconds, num_bytes = op.seconds.tolist(), op.num_bytes.tolist()
+    launched = None if op.launched_by is None else (base + op.launched_by) * size
+    return [
+        Node(
+            op.name,
+            op.kind,
+            op.stage,
+            rank,
+            op.resource,
+            seconds[rank],
+            tuple(i * size + rank for i in after),
+            None if launched is None else launched + rank,
+            program.launch_delay,
+            None if op.group is None else number * size + program.members(op.group, rank),
+            step,
+            num_bytes[rank],
+            op.bound_by,
+            op.source,
+        )
+        for rank in range(size)
+    ]

@@ -1,0 +1,138 @@
+"""From a plan to the program of one training step: the three pipelines.
+
+The order of operations is the order in which the host issues them; see section 2 (TorchRec's
+``TrainPipelineSparseDist`` and ``TrainPipelineBase``) and section 4 (plain DLRM) of the
+execution-graph notes.
+"""
+
+from costmodel.execution.dense import DensePart, GradientBuckets
+from costmodel.execution.graph import ExecutionGraph, Stage
+from costmodel.execution.loads import group_loads
+from costmodel.execution.program import Program, ProgramBuilder, expand
+from costmodel.execution.sparse import SparsePart
+from costmodel.hardware import Topology
+from costmodel.plan import ShardingPlan
+from costmodel.workload import Pipeline, Workload
+
+NUM_STEPS = 4
+"""Steps to unroll: the last one is in the steady state (tests check that one more step changes
+nothing)."""
+
+
+def synthesize(
+    workload: Workload, topology: Topology, plan: ShardingPlan, num_steps: int = NUM_STEPS
+) -> ExecutionGraph:
+    """Return the execution graph of all ranks under a plan, over a few consecutive steps."""
+    return expand(program(workload, topology, plan), num_steps)
+
+
+def program(workload: Workload, topology: Topology, plan: ShardingPlan) -> Program:
+    """Return one step of the workload's pipeline under a plan."""
+    builder = ProgramBuilder(
+        topology.hardware,
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )
+    sparse = SparsePart(builder, workload, group_loads(workload, topology, plan))
+    dense = DensePart(builder, workload)
+    write = {
+        Pipeline.SPARSE_DIST: _sparse_dist,
+        Pipeline.NONE: _unpipelined,
+        Pipeline.DLRM: _plain_dlrm,
+    }[workload.pipeline]
+    write(builder, sparse, dense)
+    return builder.build()
+
+
+def _sparse_dist(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+    """Compute batch k while k + 1 is distributed and k + 2 copied.
+
+    What the step before copied and exchanged is what this one distributes and looks up.
+    """
+    builder.host("zero gradients", num_ops=2)
+    splits = sparse.start_input_dist("data_dist", after_previous=("batch copied",))
+    builder.mark("batch copied", sparse.copy_inputs("memcpy"))
+    dense.bottom_forward()
+    sparse.receive_inputs("data_dist", after_previous=("ids exchanged",))
+    _lookups(builder, sparse, after=builder.last("data_dist"))
+    dense.interaction_forward()
+    dense.top_forward()
+    exchanged = sparse.finish_input_dist("data_dist", splits)
+    if exchanged is not None:
+        builder.mark("ids exchanged", exchanged)
+    _torchrec_backward(builder, sparse, dense)
+
+
+def _unpipelined(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+    """Copy, distribute and compute one batch after the other, on the compute stream."""
+    builder.host("zero gradients", num_ops=2)
+    sparse.copy_inputs("compute")
+    dense.bottom_forward()
+    splits = sparse.start_input_dist("compute")
+    exchanged = sparse.finish_input_dist("compute", splits)
+    sparse.receive_inputs("compute", after=() if exchanged is None else (exchanged,))
+    _lookups(builder, sparse, after=())
+    dense.interaction_forward()
+    dense.top_forward()
+    _torchrec_backward(builder, sparse, dense)
+
+
+def _plain_dlrm(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+    """Look up, exchange behind the bottom MLP, and the same backwards; ids are already there.
+
+    Bottom and top MLP are separate DistributedDataParallel modules.
+    """
+    builder.host("zero gradients", num_ops=2)
+    outputs = sparse.forward()
+    dense.bottom_forward()
+    sparse.gather_outputs(after=outputs)
+    dense.interaction_forward()
+    dense.top_forward()
+    builder.join("autograd")
+    top, bottom = GradientBuckets(builder, "top"), GradientBuckets(builder, "bottom")
+    dense.top_backward(top)
+    dense.interaction_backward(top)
+    top.flush()
+    gradients = sparse.split_gradients()
+    dense.bottom_backward(bottom)
+    bottom.flush()
+    sparse.backward(after=gradients)
+    builder.join("main")
+    _update(builder, sparse, dense, after=(*top.sent, *bottom.sent))
+
+
+def _lookups(builder: ProgramBuilder, sparse: SparsePart, after: tuple[int, ...]) -> None:
+    """Look up, exchange, gather; compute first waits for the stream that received the ids."""
+    if after:
+        builder.kernel("wait for inputs", Stage.INPUT_DIST, 0.0, after=after)
+    sparse.gather_outputs(after=sparse.forward())
+
+
+def _torchrec_backward(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+    """Backward of a DistributedModelParallel DLRM.
+
+    One reducer for all dense parameters, one for the data_parallel tables. The bottom MLP's
+    backward is queued on the compute stream behind the wait for the embeddings' gradients.
+    """
+    builder.join("autograd")
+    reducer, replicas = GradientBuckets(builder, "dense"), GradientBuckets(builder, "tables")
+    dense.top_backward(reducer)
+    dense.interaction_backward(reducer)
+    sparse.backward(after=sparse.split_gradients())
+    for group in sparse.groups:
+        if group.parameter_bytes:
+            replicas.add(group.parameter_bytes)
+    replicas.flush()
+    dense.bottom_backward(reducer)
+    reducer.flush()
+    builder.join("main")
+    _update(builder, sparse, dense, after=(*reducer.sent, *replicas.sent))
+
+
+def _update(
+    builder: ProgramBuilder, sparse: SparsePart, dense: DensePart, after: tuple[int, ...]
+) -> None:
+    """Update the dense parameters once every all-reduce is done."""
+    if after:
+        builder.kernel("wait for all-reduces", Stage.OPTIMIZER, 0.0, after=after)
+    dense.optimizer(sparse.replicated_bytes)

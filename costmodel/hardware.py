@@ -1,0 +1,196 @@
+"""The machine: GPU, host, links, and the collective curves measured on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
+
+
+class Source(StrEnum):
+    """Where a number comes from, best first."""
+
+    MEASURED = "measured"
+    FITTED = "fitted"
+    ROOFLINE = "roofline"
+    DATASHEET = "datasheet"
+
+
+class CollectiveOp(StrEnum):
+    """The collectives a training step uses."""
+
+    ALL_TO_ALL = "all_to_all"
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A predicted duration, what bounds it, and where the prediction comes from."""
+
+    seconds: Seconds
+    bound_by: str
+    source: Source
+    extrapolated: bool = False
+    """Whether the question lies outside the range that was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A path between GPUs, by latency and bandwidth."""
+
+    latency: Seconds
+    bandwidth: BytesPerSecond
+    """One direction, per GPU."""
+
+    def __post_init__(self) -> None:
+        if not (self.latency >= 0 and self.bandwidth > 0):
+            raise ValueError(f"a link needs latency >= 0 and bandwidth > 0, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmEfficiency:
+    """Fitted constants of the matrix-product model (``costmodel.kernels.gemm``), per data type."""
+
+    peak: FlopPerSecond
+    """The datasheet's dense rate."""
+    max_efficiency: float
+    """Share of the peak that a deep product of the largest tiles reaches."""
+    tile_efficiency: tuple[float, float, float, float]
+    """What tiles of 128 x 256, 128 x 128, 64 x 64 and 16 x 64 reach of that."""
+    prologue_depth: float
+    """Steps of k that a tile's start and end cost: short inner loops do not amortise them."""
+    split_time: Seconds
+    """Cost of adding up the slices of a split k, per doubling of their number."""
+    l2_efficiency: float
+    """Share of ``Gpu.l2_bandwidth`` that a product bound by it reaches."""
+    memory_efficiency: float
+    """Share of ``Gpu.memory_bandwidth`` that a product bound by it reaches."""
+    latency: Seconds
+    """Time of a product too small to matter."""
+    error: float | None = None
+    """Median absolute relative error on held-out shapes; None where the constants are those of
+    the nearest GPU or type that was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU: capacities and achievable rates."""
+
+    name: str
+    memory_bytes: Bytes
+    memory_bandwidth: BytesPerSecond
+    """Achievable by a streaming kernel, bytes read plus bytes written."""
+    l2_bytes: Bytes
+    l2_bandwidth: BytesPerSecond
+    num_sms: int
+    kernel_latency: Seconds
+    """Duration of a kernel that does nothing."""
+    lookup_efficiency: float
+    """Share of ``memory_bandwidth`` that gathers of whole embedding rows reach."""
+    update_efficiency: float
+    """Share of ``memory_bandwidth`` that the fused backward's read-modify-write reaches."""
+    sort_rate: float
+    """Keys per second that the fused backward's radix sort and its run-length passes handle."""
+    gemm: Mapping[str, GemmEfficiency]
+    """By ``DataType`` value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The CPU side of one rank."""
+
+    memory_bytes: Bytes
+    """Host memory per node."""
+    pcie_bandwidth: BytesPerSecond
+    """Host to device copies, per GPU."""
+    uvm_bandwidth: BytesPerSecond
+    """Gathers of rows from host memory by a kernel, per GPU."""
+    launch_time: Seconds
+    """CPU time of one kernel launch (the paper's T4)."""
+    launch_latency: Seconds
+    """From the end of the launch call to the kernel's start on an idle stream."""
+    op_time: Seconds
+    """CPU time of one forward operator besides its launches (T1 + T2 + T3)."""
+    backward_op_time: Seconds
+    """As ``op_time``, in the autograd thread."""
+    sync_time: Seconds
+    """CPU time to return from a device synchronization."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveCurve:
+    """Time of one collective against message size, on a fixed number of ranks.
+
+    ``knots`` are (message bytes, seconds), increasing in both. Between them the time is
+    interpolated in log-log space; below it is the first knot's, above it grows in proportion
+    to the bytes, at the last knot's bandwidth.
+    """
+
+    op: CollectiveOp
+    num_ranks: int
+    num_nodes: int = 1
+    knots: tuple[tuple[Bytes, Seconds], ...]
+    source: Source
+    origin: str
+    """Repository, machine, number of points."""
+    error: float | None = None
+    """Median absolute relative error on held-out points."""
+    log_bytes: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    """Natural logarithms of the knots, computed once: search asks millions of times."""
+    log_seconds: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.knots:
+            raise ValueError(f"the {self.op} curve of {self.num_ranks} ranks has no knots")
+        size, time = np.array(self.knots, dtype=np.float64).T
+        if min(size[0], time[0]) <= 0 or (np.diff(size) <= 0).any() or (np.diff(time) < 0).any():
+            raise ValueError(f"knots of the {self.op} curve of {self.num_ranks} ranks must grow")
+        object.__setattr__(self, "log_bytes", np.log(size))
+        object.__setattr__(self, "log_seconds", np.log(time))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareProfile:
+    """Everything the cost models know about one kind of machine."""
+
+    name: str
+    gpu: Gpu
+    host: Host
+    gpus_per_node: int
+    curves: tuple[CollectiveCurve, ...]
+    intra_node: Link
+    """Used for numbers of ranks without a curve; datasheet or fitted."""
+    inter_node: Link
+    sources: Mapping[str, str]
+    """Where every other number comes from, by dotted field name (``gpu.l2_bytes``)."""
+    errors: Mapping[str, float]
+    """Relative error on held-out measurements by kernel family."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """How many of which GPUs, and how they are grouped into nodes."""
+
+    hardware: HardwareProfile
+    world_size: int
+    local_world_size: int
+    """Ranks per node."""
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1 or self.local_world_size < 1:
+            raise ValueError("world_size and local_world_size must be at least 1")
+        if self.world_size % self.local_world_size:
+            raise ValueError(
+                f"world_size {self.world_size} is not a multiple of "
+                f"local_world_size {self.local_world_size}"
+            )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.world_size // self.local_world_size

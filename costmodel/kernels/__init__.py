@@ -1,0 +1,1 @@
+"""How long one kernel takes."""

@@ -1,0 +1,348 @@
+"""How long a collective takes on a group of ranks.
+
+``num_bytes`` is nccl-tests' "size" throughout: a rank's send buffer for all_to_all, all_reduce
+and reduce_scatter, the gathered output buffer for all_gather. Uneven slices are charged as the
+largest rank's size: the collective ends when its slowest member does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from costmodel.hardware import (
+    CollectiveCurve,
+    CollectiveOp,
+    Estimate,
+    HardwareProfile,
+    Link,
+    Source,
+)
+from costmodel.units import GB, Bytes, BytesPerSecond, Seconds
+
+_FLOOR_MARGIN = 1.5
+"""Up to this multiple of a curve's floor, ``collective_estimate`` names latency as the bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGroup:
+    """The ranks of one process group, and how they are spread over nodes.
+
+    The world is (W, P); the ranks of one node are (P, P); one rank of every node is (N, 1).
+    """
+
+    num_ranks: int
+    ranks_per_node: int
+
+    def __post_init__(self) -> None:
+        if self.num_ranks < 1 or self.ranks_per_node < 1:
+            raise ValueError(f"a group needs at least one rank per node, got {self}")
+        if self.num_ranks % min(self.ranks_per_node, self.num_ranks):
+            raise ValueError(f"a group must fill its nodes evenly, got {self}")
+
+    @property
+    def local_ranks(self) -> int:
+        """Ranks of the group on one node (a small group does not fill its node)."""
+        return min(self.ranks_per_node, self.num_ranks)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes the group spans."""
+        return self.num_ranks // self.local_ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigmoidCurve:
+    """The paper's eight parameters of one collective on a fixed number of ranks."""
+
+    op: CollectiveOp
+    num_ranks: int
+    latency: Seconds
+    """t_s."""
+    latency_log2_bytes: float
+    """log2 m1: up to here only the latency counts."""
+    bandwidth_log2_bytes: float
+    """log2 m2: from here on only the bandwidth counts."""
+    bandwidth: BytesPerSecond
+    """BW_max, bus bandwidth."""
+    height: float
+    """L of the sigmoid."""
+    midpoint: float
+    """x0 of the sigmoid, in log2 bytes."""
+    steepness: float
+    """k of the sigmoid."""
+    offset: float
+    """b of the sigmoid."""
+
+
+def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
+    """Share of the size that crosses each rank's link.
+
+    (n - 1)/n; for all_reduce, which is a reduce_scatter and an all_gather, twice that.
+
+    References
+    ----------
+    nccl-tests, doc/PERFORMANCE.md: bus bandwidth.
+
+    """
+    share = (num_ranks - 1) / num_ranks
+    return 2 * share if op is CollectiveOp.ALL_REDUCE else share
+
+
+def link_time(
+    op: CollectiveOp, num_bytes: ArrayLike, num_ranks: int, link: Link
+) -> NDArray[np.float64]:
+    """Alpha-beta time of a collective, for want of anything measured.
+
+        t = alpha g(n) + c(n) S / beta
+
+    with c the bus factor and g = 1 for all_to_all, all_gather and reduce_scatter, whose
+    transfers overlap, 2 log2 n for all_reduce (a tree up and down).
+
+    Parameters
+    ----------
+    op
+        The collective.
+    num_bytes
+        S, nccl-tests' size.
+    num_ranks
+        n; one rank talks to nobody and takes no time.
+    link
+        Gives alpha and beta.
+
+    """
+    size = np.asarray(num_bytes, dtype=np.float64)
+    if num_ranks == 1:
+        return np.zeros_like(size)
+    steps = 2 * log2(num_ranks) if op is CollectiveOp.ALL_REDUCE else 1.0
+    return steps * link.latency + bus_factor(op, num_ranks) * size / link.bandwidth
+
+
+def sigmoid_time(
+    curve: SigmoidCurve, num_bytes: ArrayLike, *, add_latency: bool = False
+) -> NDArray[np.float64]:
+    """Time of a collective by the paper's sigmoid.
+
+    With m the size and c the bus factor:
+
+        t = t_s                                m <= m1
+        t = m c / 10^(sigmoid(log2 m)) GB/s    m1 < m < m2
+        t = m c / BW_max                       m >= m2
+        sigmoid(x) = L / (1 + exp(-k (x - x0))) + b
+
+    Parameters
+    ----------
+    curve
+        The eight parameters.
+    num_bytes
+        m, nccl-tests' size.
+    add_latency
+        Add t_s above m2 too, as the published code does. It counts the latency twice there:
+        BW_max was measured with it.
+
+    References
+    ----------
+    The paper's Eq. 3, as computed by owensgroup/ml_perf_model, analysis/inference.py.
+
+    """
+    size = np.asarray(num_bytes, dtype=np.float64)
+    log_size = np.log2(np.maximum(size, 1.0))
+    exponent = curve.height / (1 + np.exp(-curve.steepness * (log_size - curve.midpoint)))
+    moved = size * bus_factor(curve.op, curve.num_ranks)
+    middle = moved / (10 ** (exponent + curve.offset) * GB)
+    large = moved / curve.bandwidth + (curve.latency if add_latency else 0.0)
+    time = np.where(log_size >= curve.bandwidth_log2_bytes, large, middle)
+    return np.where(log_size <= curve.latency_log2_bytes, curve.latency, time)
+
+
+def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
+    """Time of a collective on the number of ranks it was measured on.
+
+    Straight lines between the knots in log time over log bytes. Below the first knot its time
+    (latency); above the last one its bandwidth, t = t_last S / S_last.
+    """
+    size = np.asarray(num_bytes, dtype=np.float64)
+    first, last = curve.knots[0][0], curve.knots[-1][0]
+    inside = np.log(np.clip(size, first, last))
+    time = np.exp(np.interp(inside, curve.log_bytes, curve.log_seconds))
+    return time * np.maximum(size / last, 1.0)
+
+
+def collective_time(
+    op: CollectiveOp, num_bytes: ArrayLike, group: RankGroup, hardware: HardwareProfile
+) -> NDArray[np.float64]:
+    """Time of a collective from the moment its last rank starts.
+
+    Within one node: the measured curve of that many ranks, or else the nearest one scaled
+    (`_scaled_time`), or else alpha-beta. Over several nodes: a curve measured on that many
+    ranks and nodes, or else `_two_level_time`.
+
+    Parameters
+    ----------
+    op
+        The collective.
+    num_bytes
+        nccl-tests' size; any shape. No bytes still cost the latency.
+    group
+        Who takes part. One rank talks to nobody: 0.
+    hardware
+        Curves and links.
+
+    """
+    size = np.asarray(num_bytes, dtype=np.float64)
+    if group.num_ranks == 1:
+        return np.zeros_like(size)
+    measured = _curve(op, group, hardware.curves)
+    if measured is not None:
+        return curve_time(measured, size)
+    if group.num_nodes > 1:
+        return _two_level_time(op, size, group, hardware)
+    return _local_time(op, size, group.num_ranks, hardware)
+
+
+def collective_estimate(
+    op: CollectiveOp, num_bytes: Bytes, group: RankGroup, hardware: HardwareProfile
+) -> Estimate:
+    """Predict one collective, and say what bounds it and how far that can be trusted."""
+    seconds = float(collective_time(op, num_bytes, group, hardware))
+    if group.num_ranks == 1:
+        return Estimate(seconds=seconds, bound_by="nothing to send", source=Source.MEASURED)
+    measured = _curve(op, group, hardware.curves)
+    if measured is not None:
+        source, extrapolated = measured.source, num_bytes > measured.knots[-1][0]
+    else:
+        curves = [curve for curve in hardware.curves if curve.op is op and curve.num_nodes == 1]
+        across = group.num_nodes > 1
+        source = Source.DATASHEET if across or not curves else Source.FITTED
+        extrapolated = True
+    return Estimate(
+        seconds=seconds,
+        bound_by=_bound(op, num_bytes, group, hardware),
+        source=source,
+        extrapolated=extrapolated,
+    )
+
+
+def _bound(op: CollectiveOp, num_bytes: Bytes, group: RankGroup, hardware: HardwareProfile) -> str:
+    floor = float(collective_time(op, 0.0, group, hardware))
+    if float(collective_time(op, num_bytes, group, hardware)) <= _FLOOR_MARGIN * floor:
+        return "link latency"
+    if group.num_nodes > 1:
+        local, across = _two_level_parts(op, np.asarray(num_bytes), group, hardware)
+        return "inter-node bandwidth" if across >= local else "intra-node bandwidth"
+    return "link bandwidth"
+
+
+def _curve(
+    op: CollectiveOp, group: RankGroup, curves: Sequence[CollectiveCurve]
+) -> CollectiveCurve | None:
+    """Return the curve measured on exactly this many ranks and nodes."""
+    wanted = (op, group.num_ranks, group.num_nodes)
+    for curve in curves:
+        if (curve.op, curve.num_ranks, curve.num_nodes) == wanted:
+            return curve
+    return None
+
+
+def _local_time(
+    op: CollectiveOp, size: NDArray[np.float64], num_ranks: int, hardware: HardwareProfile
+) -> NDArray[np.float64]:
+    """Time within one node, on any number of ranks."""
+    if num_ranks == 1:
+        return np.zeros_like(size)
+    curves = {
+        curve.num_ranks: curve
+        for curve in hardware.curves
+        if curve.op is op and curve.num_nodes == 1
+    }
+    if num_ranks in curves:
+        return curve_time(curves[num_ranks], size)
+    if not curves:
+        return link_time(op, size, num_ranks, hardware.intra_node)
+    return _scaled_time(size, num_ranks, list(curves.values()))
+
+
+def _scaled_time(
+    size: NDArray[np.float64], num_ranks: int, curves: Sequence[CollectiveCurve]
+) -> NDArray[np.float64]:
+    """Time on a number of ranks that was not measured, from the nearest one that was.
+
+    Bus bandwidth is a function of the bytes per peer, S/n, so with c the bus factor, n' the
+    nearest measured number of ranks, and a its latency, the time of its smallest message:
+
+        t_n(S) = a_n + (n c(n)) / (n' c(n')) (t_n'(S n'/n) - a_n')
+
+    Latency grows with n - 1, for all_reduce with log2 n: a_n is on the line through the
+    measured latencies (that of n' where only one is measured).
+
+    References
+    ----------
+    Each number of ranks from the two others, NVSwitch: 9-29% off, median over sizes
+    (``across_ranks`` in bench/results/collectives_holdout.json). It does not hold on PCIe.
+
+    """
+    nearest = min(curves, key=lambda c: (abs(log2(c.num_ranks / num_ranks)), -c.num_ranks))
+    op, known = nearest.op, nearest.num_ranks
+    scale = num_ranks * bus_factor(op, num_ranks) / (known * bus_factor(op, known))
+    wire = curve_time(nearest, size * known / num_ranks) - nearest.knots[0][1]
+    return _latency(num_ranks, nearest, curves) + scale * wire
+
+
+def _latency(num_ranks: int, nearest: CollectiveCurve, curves: Sequence[CollectiveCurve]) -> float:
+    """Time of the smallest message, on the line through the measured ones; see `_scaled_time`."""
+    known = nearest.knots[0][1]
+    if len(curves) == 1:
+        return known
+    ranks = np.array([curve.num_ranks for curve in curves] + [num_ranks], dtype=np.float64)
+    steps = np.log2(ranks) if nearest.op is CollectiveOp.ALL_REDUCE else ranks - 1
+    floors = [curve.knots[0][1] for curve in curves]
+    slope = max(0.0, float(np.polyfit(steps[:-1], floors, 1)[0]))
+    here = steps[:-1][list(curves).index(nearest)]
+    return max(float(known + slope * (steps[-1] - here)), min(floors) / 2)
+
+
+def _two_level_time(
+    op: CollectiveOp, size: NDArray[np.float64], group: RankGroup, hardware: HardwareProfile
+) -> NDArray[np.float64]:
+    """Time over several nodes: the slower of the two levels, which overlap, and a latency.
+
+        t = alpha g + max(t_local, S_across / beta)
+
+    alpha and beta are ``hardware.inter_node``'s; g is log2 N, the depth of a tree over N nodes,
+    and for all_reduce, which goes up and down, twice that. See `_two_level_parts`.
+
+    On H100 nodes at 32 MiB and up it is within 8% of what was measured, but for all_to_all of
+    two single-rank nodes, 26% below (``across_nodes`` in bench/results/collectives_holdout.json).
+    """
+    steps = log2(group.num_nodes) * (2 if op is CollectiveOp.ALL_REDUCE else 1)
+    local, across = _two_level_parts(op, size, group, hardware)
+    slower: NDArray[np.float64] = np.maximum(local, across)
+    return steps * hardware.inter_node.latency + slower
+
+
+def _two_level_parts(
+    op: CollectiveOp, size: NDArray[np.float64], group: RankGroup, hardware: HardwareProfile
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Time inside the nodes and across them, of W ranks, P to a node.
+
+    all_to_all
+        Of the W slices of S/W, P stay in the node (an all_to_all of S P/W on P ranks), W - P
+        leave it: S_across = S (W - P)/W.
+    reduce_scatter, all_gather
+        S on the P ranks of the node, and 1/P of it on W/P ranks across, each rank with its own
+        network port: S_across = S (W - P)/(W P). A ring over all ranks moves as much.
+    all_reduce
+        reduce_scatter in the node, all_reduce across, all_gather in the node: the local part is
+        an all_reduce of S on P ranks, S_across = 2 S (W - P)/(W P).
+    """
+    ranks, local = group.num_ranks, group.local_ranks
+    share = (ranks - local) / ranks
+    if op is CollectiveOp.ALL_TO_ALL:
+        local_size, across_size = size * local / ranks, size * share
+    else:
+        repeats = 2 if op is CollectiveOp.ALL_REDUCE else 1
+        local_size, across_size = size, repeats * size * share / local
+    local_time = _local_time(op, np.asarray(local_size), local, hardware)
+    return local_time, across_size / hardware.inter_node.bandwidth

@@ -1,0 +1,256 @@
+"""Table-batched embedding (TBE) kernels: forward lookup, backward fused with the optimizer.
+
+A roofline over additive traffic. Every shard contributes a vector of ``Traffic``; one kernel
+serves all shards of a group on a rank, so the vectors add up (``CHAIN`` takes the maximum) and
+the time is a function of the sum:
+
+    forward  = t0 + max(hbm / (BW eff_r), l2 / BW_l2, chain) + uvm / BW_uvm
+    backward = n_k t0 + keys / sort_rate + max(hbm / (BW eff_w), l2 / BW_l2) + uvm / BW_uvm
+
+HBM sees every distinct row the L2 cannot keep (``UniqueCurve.cold_misses``), ids, offsets and
+outputs; backward reads and writes every distinct row with its optimizer state, and reads the
+gradients once.
+
+References
+----------
+Lin et al., section III-C (reuse factors of one batch); Yang et al., the roofline of embedding
+bags; FBGEMM ``split_embeddings`` kernels for what is read and written; ``embedding.csv`` anchors
+(V100, H100) for the efficiencies: see the profiles.
+
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.distribution import lookup_share, unique_curve
+from costmodel.hardware import Estimate, HardwareProfile, Source
+from costmodel.plan import ComputeKernel
+from costmodel.units import Seconds
+from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
+
+SECTOR_BYTES = 32
+"""Smallest unit DRAM and L2 move (NVIDIA, CUDA C++ best practices: 32-byte sectors)."""
+ROW_GATHER_TIME: Seconds = 150e-9
+"""Time a warp needs per row of its own bag: DRAM latency of about 600 ns (Jia et al., Dissecting
+the NVIDIA Volta GPU Architecture via Microbenchmarking, 2018) over four loads in flight."""
+OFFSET_BYTES = 8
+KEY_BYTES = 8
+UVM_UPDATE_RATIO = 0.71
+"""Time to read and write a row over PCIe, both ways at once, over the time to gather it: 5.63 ms
+against 7.93 ms for the same 433,722 rows on an H100 (embedding.csv)."""
+BACKWARD_KERNELS = 10
+"""Kernels of one fused backward: linearize, radix sort, run lengths, short and long segments
+(counted in the 8 x V100 TorchRec trace)."""
+
+
+class Traffic(IntEnum):
+    """Columns of a shard's traffic vector; bytes, except where said."""
+
+    FORWARD_HBM = 0
+    FORWARD_L2 = 1
+    FORWARD_UVM = 2
+    BACKWARD_HBM = 3
+    BACKWARD_L2 = 4
+    BACKWARD_UVM = 5
+    LOOKUPS = 6
+    """Ids looked up; the keys that backward sorts."""
+    CHAIN = 7
+    """Seconds the longest bag takes one warp; combines by maximum, not by sum."""
+
+
+NUM_TRAFFIC = len(Traffic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupShard:
+    """What a TBE kernel needs to know about one shard of a table."""
+
+    table: EmbeddingTable
+    first_row: int
+    num_rows: int
+    num_columns: int
+    num_samples: float
+    """Samples looked up per step on this rank: the global batch, or the local one if
+    data_parallel."""
+    compute_kernel: ComputeKernel
+    cache_load_factor: float
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes one row of the shard occupies in DRAM traffic: whole sectors."""
+        exact = self.num_columns * self.table.data_type.num_bytes
+        return float(-(-exact // SECTOR_BYTES) * SECTOR_BYTES)
+
+    @property
+    def num_lookups(self) -> float:
+        """Ids of a step that fall on the shard."""
+        table = self.table
+        share = lookup_share(table.inputs, table.num_embeddings, self.first_row, self.num_rows)
+        return self.num_samples * table.pooling_factor * share
+
+    @property
+    def num_bags(self) -> float:
+        """Output rows: one per sample and feature, or one per id without pooling."""
+        if self.table.pooling is Pooling.NONE:
+            return self.num_lookups
+        return self.num_samples * self.table.num_features
+
+
+@lru_cache(maxsize=262144)
+def shard_traffic(
+    shard: LookupShard, *, optimizer: Optimizer, output_type: DataType, l2_bytes: float
+) -> tuple[float, ...]:
+    """Return the traffic vector of one shard (``Traffic`` names the columns)."""
+    if shard.num_lookups <= 0:
+        return (0.0,) * NUM_TRAFFIC
+    misses, unique, cache_misses = _distinct_rows(shard, l2_bytes)
+    keys, bags = shard.num_lookups, shard.num_bags
+    gathered = keys * shard.row_bytes
+    output = bags * shard.num_columns * output_type.num_bytes
+    ids = keys * KEY_BYTES + shard.num_samples * shard.table.num_features * OFFSET_BYTES
+    ids += 4.0 * keys if shard.table.weighted else 0.0
+    state = optimizer.state_bytes_per_row(shard.num_columns)
+    state = -(-state // SECTOR_BYTES) * SECTOR_BYTES
+    read, update = misses * shard.row_bytes, 2.0 * unique * (shard.row_bytes + state)
+    gradients = bags * shard.num_columns * 4.0
+    host_read = host_update = 0.0
+    if shard.compute_kernel is ComputeKernel.FUSED_UVM:
+        host_read, host_update = unique * shard.row_bytes, UVM_UPDATE_RATIO * update / 2.0
+        read = update = 0.0
+    elif shard.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
+        host_read = cache_misses * (shard.row_bytes + state)
+        read += 2.0 * host_read
+    elif shard.compute_kernel is ComputeKernel.DENSE:
+        whole = shard.num_rows * shard.num_columns * 4.0
+        update = whole + 2.0 * unique * shard.num_columns * 4.0
+    bag_rows = keys / bags if bags else 0.0
+    return (
+        read + ids + output,
+        gathered + ids + output,
+        host_read,
+        update + gradients,
+        gathered + gradients + update,
+        host_update,
+        keys,
+        bag_rows * ROW_GATHER_TIME,
+    )
+
+
+def _distinct_rows(shard: LookupShard, l2_bytes: float) -> tuple[float, float, float]:
+    """Return L2 misses, distinct rows, and misses of the UVM cache, per step."""
+    table = shard.table
+    curve = unique_curve(table.inputs, table.num_embeddings, shard.first_row, shard.num_rows)
+    table_lookups = shard.num_samples * table.pooling_factor
+    unique = curve.unique_rows(table_lookups)
+    misses = curve.cold_misses(table_lookups, l2_bytes / shard.row_bytes)
+    if shard.compute_kernel is not ComputeKernel.FUSED_UVM_CACHING:
+        return misses, unique, 0.0
+    return (
+        misses,
+        unique,
+        curve.warm_misses(table_lookups, shard.cache_load_factor * shard.num_rows),
+    )
+
+
+def forward_time(traffic: NDArray[np.float64], hardware: HardwareProfile) -> NDArray[np.float64]:
+    """Seconds of the forward kernel for summed traffic of shape (..., NUM_TRAFFIC).
+
+    Zero where there is nothing to look up.
+    """
+    gpu = hardware.gpu
+    hbm = traffic[..., Traffic.FORWARD_HBM] / (gpu.memory_bandwidth * gpu.lookup_efficiency)
+    on_chip = traffic[..., Traffic.FORWARD_L2] / gpu.l2_bandwidth
+    busy = np.maximum(np.maximum(hbm, on_chip), traffic[..., Traffic.CHAIN])
+    host = traffic[..., Traffic.FORWARD_UVM] / hardware.host.uvm_bandwidth
+    return np.where(traffic[..., Traffic.LOOKUPS] > 0, gpu.kernel_latency + busy + host, 0.0)
+
+
+def backward_time(traffic: NDArray[np.float64], hardware: HardwareProfile) -> NDArray[np.float64]:
+    """Seconds of the fused backward for summed traffic of shape (..., NUM_TRAFFIC)."""
+    gpu = hardware.gpu
+    hbm = traffic[..., Traffic.BACKWARD_HBM] / (gpu.memory_bandwidth * gpu.update_efficiency)
+    on_chip = traffic[..., Traffic.BACKWARD_L2] / gpu.l2_bandwidth
+    sort = traffic[..., Traffic.LOOKUPS] / gpu.sort_rate
+    host = traffic[..., Traffic.BACKWARD_UVM] / hardware.host.uvm_bandwidth
+    busy = BACKWARD_KERNELS * gpu.kernel_latency + sort + np.maximum(hbm, on_chip) + host
+    return np.where(traffic[..., Traffic.LOOKUPS] > 0, busy, 0.0)
+
+
+def combine(
+    traffic: NDArray[np.float64], group: NDArray[np.intp], num_groups: int
+) -> NDArray[np.float64]:
+    """Add up the traffic of shards, shape (shards, NUM_TRAFFIC), by the kernel that serves them."""
+    total = np.zeros((num_groups, NUM_TRAFFIC))
+    np.add.at(total, group, traffic)
+    total[:, Traffic.CHAIN] = 0.0
+    np.maximum.at(total[:, Traffic.CHAIN], group, traffic[:, Traffic.CHAIN])
+    return total
+
+
+def embedding_estimate(
+    tables: tuple[EmbeddingTable, ...],
+    *,
+    num_samples: int,
+    optimizer: Optimizer,
+    hardware: HardwareProfile,
+    output_type: DataType = DataType.FP32,
+) -> tuple[Estimate, Estimate]:
+    """Estimate one TBE kernel over whole tables: forward, and backward with the optimizer."""
+    rows = [
+        shard_traffic(
+            LookupShard(
+                table=table,
+                first_row=0,
+                num_rows=table.num_embeddings,
+                num_columns=table.embedding_dim,
+                num_samples=num_samples,
+                compute_kernel=(table.compute_kernels or (ComputeKernel.FUSED,))[0],
+                cache_load_factor=table.cache_load_factor,
+            ),
+            optimizer=optimizer,
+            output_type=output_type,
+            l2_bytes=hardware.gpu.l2_bytes,
+        )
+        for table in tables
+    ]
+    total = combine(np.array(rows), np.zeros(len(rows), dtype=np.intp), 1)
+    return (
+        _estimate(float(forward_time(total, hardware)[0]), forward_bound(total[0], hardware)),
+        _estimate(float(backward_time(total, hardware)[0]), backward_bound(total[0], hardware)),
+    )
+
+
+def _estimate(seconds: Seconds, bound_by: str) -> Estimate:
+    return Estimate(seconds=seconds, bound_by=bound_by, source=Source.ROOFLINE)
+
+
+def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> str:
+    """Name what bounds the forward kernel of that traffic."""
+    gpu, host = hardware.gpu, hardware.host
+    terms = {
+        "HBM bandwidth": traffic[Traffic.FORWARD_HBM]
+        / (gpu.memory_bandwidth * gpu.lookup_efficiency),
+        "L2 bandwidth": traffic[Traffic.FORWARD_L2] / gpu.l2_bandwidth,
+        "longest bag": traffic[Traffic.CHAIN],
+        "host memory": traffic[Traffic.FORWARD_UVM] / host.uvm_bandwidth,
+        "kernel latency": gpu.kernel_latency,
+    }
+    return max(terms, key=terms.__getitem__)
+
+
+def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> str:
+    """Name what bounds the backward kernels of that traffic."""
+    gpu, host = hardware.gpu, hardware.host
+    terms = {
+        "HBM bandwidth": traffic[Traffic.BACKWARD_HBM]
+        / (gpu.memory_bandwidth * gpu.update_efficiency),
+        "L2 bandwidth": traffic[Traffic.BACKWARD_L2] / gpu.l2_bandwidth,
+        "key sort": traffic[Traffic.LOOKUPS] / gpu.sort_rate,
+        "host memory": traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
+        "kernel latency": BACKWARD_KERNELS * gpu.kernel_latency,
+    }
+    return max(terms, key=terms.__getitem__)

@@ -1,0 +1,140 @@
+"""How long a matrix product takes: the best of a few tilings, or memory if that is slower."""
+
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from costmodel.hardware import Estimate, GemmEfficiency, Gpu, Source
+from costmodel.workload import DataType
+
+_Shape: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+TILES = ((128, 256), (256, 128), (128, 128), (64, 64), (16, 64), (64, 16))
+"""Rows and columns of C that one thread block computes: sizes that CUTLASS instantiates."""
+_KIND_OF_TILE = (0, 0, 1, 2, 3, 3)
+"""Which entry of ``GemmEfficiency.tile_efficiency`` a tile has: equal areas are equal."""
+SPLITS = (1, 2, 4, 8, 16, 32)
+"""Into how many slices k is cut when there are too few tiles to fill the GPU."""
+_DEPTH = 32
+"""k is padded to the depth of one main-loop iteration."""
+_STAND_IN = (DataType.BF16, DataType.FP16, DataType.FP32)
+"""Whose efficiency stands in for a type without one (fp8, int8), best first."""
+
+
+def gemm_time(
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, data_type: DataType, gpu: Gpu
+) -> NDArray[np.float64]:
+    """Time of C[m, n] = A[m, k] B[k, n].
+
+    The library is taken to choose, of all tiles (a, b) and splits s of k, the fastest, on P SMs:
+
+        t = latency + max(t_math, t_memory)
+        t_math   = min over (a, b), s of  ceil(T / P) t_tile + t_split log2 s
+        T        = ceil(m/a) ceil(n/b) s                        tiles of work
+        t_tile   = 2 a b (k/s + k_0) / (peak e e_ab / P)        one tile, with its prologue k_0
+        t_memory = min(S, L2) / (e_L2 beta_L2) + max(S - L2, 0) / (e_M beta_M)
+        S        = (m k + k n + m n) bytes per element
+
+    Every term grows with m, n and k, and so does the least of them.
+
+    Parameters
+    ----------
+    m, n, k
+        Rows of A, columns of B, the inner dimension; they broadcast.
+    data_type
+        Of A, B and C. TF32 is FP32 in memory.
+    gpu
+        ``gemm`` holds the fitted constants; ``fp8`` and ``int8`` without any use bf16's.
+
+    Notes
+    -----
+    Operands that fit in the L2 cache are taken to be there: in a training step the kernel before
+    has just written them. The measurements fitted to repeat one product, and have it so too.
+
+    References
+    ----------
+    Tile and wave quantization: NVIDIA, Matrix Multiplication Background User's Guide.
+
+    """
+    constants = gemm_constants(data_type, gpu)
+    shape = _shape(m, n, k)
+    math = _math_time(shape, constants, gpu.num_sms)
+    memory = _memory_time(_bytes(shape, data_type), constants, gpu)
+    slower: NDArray[np.float64] = np.maximum(math, memory)
+    return constants.latency + slower
+
+
+def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -> Estimate:
+    """Predict one product, and say what bounds it."""
+    constants = gemm_constants(data_type, gpu)
+    shape = _shape(m, n, k)
+    size = _bytes(shape, data_type)
+    bounds = {
+        "kernel latency": constants.latency,
+        "arithmetic": float(_math_time(shape, constants, gpu.num_sms)),
+        "L2 bandwidth" if size <= gpu.l2_bytes else "HBM bandwidth": float(
+            _memory_time(size, constants, gpu)
+        ),
+    }
+    return Estimate(
+        seconds=float(gemm_time(m, n, k, data_type, gpu)),
+        bound_by=max(bounds, key=bounds.__getitem__),
+        source=Source.FITTED,
+        extrapolated=constants.error is None,
+    )
+
+
+def gemm_constants(data_type: DataType, gpu: Gpu) -> GemmEfficiency:
+    """Return the constants of a data type, or of the one that stands in for it."""
+    for candidate in (data_type, *_STAND_IN):
+        if candidate in gpu.gemm:
+            return gpu.gemm[candidate]
+    raise ValueError(f"{gpu.name} has no matrix-product constants")
+
+
+def _math_time(shape: _Shape, constants: GemmEfficiency, num_sms: int) -> NDArray[np.float64]:
+    """Time of the fastest tiling."""
+    rows, columns, kind, splits = _tilings()
+    m, n, k = (size[..., None] for size in shape)
+    efficiency = constants.max_efficiency * np.array(constants.tile_efficiency)[kind]
+    tiles = np.ceil(m / rows) * np.ceil(n / columns) * splits
+    depth = np.ceil(k / splits / _DEPTH) * _DEPTH + constants.prologue_depth
+    tile_time = 2 * rows * columns * depth / (constants.peak / num_sms * efficiency)
+    total = np.ceil(tiles / num_sms) * tile_time + constants.split_time * np.log2(splits)
+    fastest: NDArray[np.float64] = total.min(axis=-1)
+    return fastest
+
+
+def _memory_time(
+    size: NDArray[np.float64], constants: GemmEfficiency, gpu: Gpu
+) -> NDArray[np.float64]:
+    """Time to move the operands and the result once."""
+    cached = np.minimum(size, gpu.l2_bytes)
+    streamed = size - cached
+    return cached / (constants.l2_efficiency * gpu.l2_bandwidth) + streamed / (
+        constants.memory_efficiency * gpu.memory_bandwidth
+    )
+
+
+def _bytes(shape: _Shape, data_type: DataType) -> NDArray[np.float64]:
+    m, n, k = shape
+    return data_type.num_bytes * (m * k + k * n + m * n)
+
+
+def _shape(m: ArrayLike, n: ArrayLike, k: ArrayLike) -> _Shape:
+    sizes = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
+    rows, columns, depth = np.broadcast_arrays(*sizes)
+    return rows, columns, depth
+
+
+@lru_cache(maxsize=1)
+def _tilings() -> tuple[
+    NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]
+]:
+    """Rows, columns, kind of tile and split of every tiling, in flat arrays."""
+    tiles = zip(TILES, _KIND_OF_TILE, strict=True)
+    tilings = [(*tile, kind, split) for tile, kind in tiles for split in SPLITS]
+    rows, columns, kinds, splits = np.array(tilings, dtype=np.float64).T
+    return rows, columns, kinds.astype(np.int64), splits

@@ -1,0 +1,215 @@
+"""A sharding plan: which part of every table lives on which rank, in TorchRec's terms."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+
+
+class ShardingType(StrEnum):
+    """TorchRec's sharding types, by its strings."""
+
+    DATA_PARALLEL = "data_parallel"
+    TABLE_WISE = "table_wise"
+    ROW_WISE = "row_wise"
+    COLUMN_WISE = "column_wise"
+    TABLE_ROW_WISE = "table_row_wise"
+    TABLE_COLUMN_WISE = "table_column_wise"
+    GRID_SHARD = "grid_shard"
+
+    @property
+    def splits_rows(self) -> bool:
+        """Whether the ids of a batch are spread over several row shards."""
+        return self in _SPLITS_ROWS
+
+    @property
+    def splits_columns(self) -> bool:
+        """Whether there may be several column blocks."""
+        return self in _SPLITS_COLUMNS
+
+    @property
+    def within_node(self) -> bool:
+        """Whether the row shards of a column block lie on the ranks of one node."""
+        return self in _WITHIN_NODE
+
+
+_SPLITS_ROWS = {ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}
+_SPLITS_COLUMNS = {
+    ShardingType.COLUMN_WISE,
+    ShardingType.TABLE_COLUMN_WISE,
+    ShardingType.GRID_SHARD,
+}
+_WITHIN_NODE = {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}
+
+
+class ComputeKernel(StrEnum):
+    """TorchRec's embedding compute kernels, by its strings."""
+
+    DENSE = "dense"
+    """Plain autograd lookup; the kernel of data_parallel tables."""
+    FUSED = "fused"
+    """Table-batched lookup in HBM, optimizer fused into the backward."""
+    FUSED_UVM = "fused_uvm"
+    """As fused, the weights in host memory."""
+    FUSED_UVM_CACHING = "fused_uvm_caching"
+    """As fused, the weights in host memory behind a cache in HBM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A block of a table, and the rank that holds it."""
+
+    rank: int
+    row_offset: int
+    num_rows: int
+    column_offset: int
+    num_columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSharding:
+    """How one table is sharded."""
+
+    table: str
+    sharding_type: ShardingType
+    compute_kernel: ComputeKernel = ComputeKernel.FUSED
+    shards: tuple[Shard, ...]
+    """Ordered by column, then row, as TorchRec's ``EnumerableShardingSpec`` has them."""
+    cache_load_factor: float | None = None
+    """``fused_uvm_caching``: share of the rows cached; None stands for the table's own."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks in shard order; a rank may repeat."""
+        return tuple(shard.rank for shard in self.shards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingPlan:
+    """How every table of a workload is sharded."""
+
+    tables: tuple[TableSharding, ...]
+    world_size: int
+    local_world_size: int
+    """Ranks per node."""
+    _by_name: Mapping[str, TableSharding] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {table.table: table for table in self.tables})
+
+    def table(self, name: str) -> TableSharding:
+        """Return the sharding of one table (KeyError if there is none)."""
+        return self._by_name[name]
+
+
+def make_shards(
+    sharding_type: ShardingType,
+    num_embeddings: int,
+    embedding_dim: int,
+    *,
+    ranks: Sequence[int],
+    world_size: int,
+    local_world_size: int,
+) -> tuple[Shard, ...]:
+    """Return the shards TorchRec makes of a table.
+
+    Every type is a grid of column blocks times row blocks, but for ``data_parallel``, which is
+    a full copy on every rank:
+
+    * columns: as many equal blocks as ``ranks`` for the three types that split columns;
+    * rows: ``row_wise`` W blocks, block i on rank i; ``table_row_wise`` and ``grid_shard`` one
+      block for every rank of a node.
+
+    Parameters
+    ----------
+    sharding_type, num_embeddings, embedding_dim
+        What is sharded, and how.
+    ranks
+        One for each column block: the rank that holds it, or any rank of the node that holds it
+        (``table_row_wise``, ``grid_shard``). Ignored where the type leaves no choice
+        (``data_parallel``, ``row_wise``).
+    world_size, local_world_size
+        Ranks in all, and on a node.
+
+    References
+    ----------
+    torchrec, distributed/sharding_plan.py, ``calculate_shard_sizes_and_offsets``.
+
+    """
+    return _shards(
+        sharding_type, num_embeddings, embedding_dim, tuple(ranks), world_size, local_world_size
+    )
+
+
+@lru_cache(maxsize=65536)
+def _shards(
+    sharding_type: ShardingType,
+    num_embeddings: int,
+    embedding_dim: int,
+    ranks: tuple[int, ...],
+    world_size: int,
+    local_world_size: int,
+) -> tuple[Shard, ...]:
+    if sharding_type is ShardingType.DATA_PARALLEL:
+        return tuple(_whole(rank, num_embeddings, embedding_dim) for rank in range(world_size))
+    shards: list[Shard] = []
+    homes = (0,) if sharding_type is ShardingType.ROW_WISE else ranks
+    width = embedding_dim // len(homes)
+    for block, home in enumerate(homes):
+        owners = _row_owners(sharding_type, home, world_size, local_world_size)
+        rows = row_blocks(num_embeddings, len(owners))
+        shards.extend(
+            Shard(
+                rank=rank,
+                row_offset=row_offset,
+                num_rows=num_rows,
+                column_offset=block * width,
+                num_columns=width,
+            )
+            for rank, (row_offset, num_rows) in zip(owners, rows, strict=True)
+        )
+    return tuple(shards)
+
+
+def row_blocks(num_embeddings: int, num_blocks: int) -> tuple[tuple[int, int], ...]:
+    """Return offset and length of every row block: ceil(rows / blocks) each while rows last.
+
+    With few rows the trailing blocks are empty, as in TorchRec.
+    """
+    length = -(-num_embeddings // num_blocks)
+    offsets = (min(block * length, num_embeddings) for block in range(num_blocks))
+    return tuple((offset, min(length, num_embeddings - offset)) for offset in offsets)
+
+
+def column_counts(embedding_dim: int, min_shard_dim: int = 4) -> tuple[int, ...]:
+    """Return every number of equal column blocks, 1 included, with legal widths.
+
+    Widths are multiples of 4, as FBGEMM needs, and at least ``min_shard_dim``.
+    """
+    return tuple(
+        embedding_dim // width
+        for width in range(embedding_dim, 0, -4)
+        if embedding_dim % width == 0 and (width >= min_shard_dim or width == embedding_dim)
+    )
+
+
+def _whole(rank: int, num_embeddings: int, embedding_dim: int) -> Shard:
+    return Shard(
+        rank=rank,
+        row_offset=0,
+        num_rows=num_embeddings,
+        column_offset=0,
+        num_columns=embedding_dim,
+    )
+
+
+def _row_owners(
+    sharding_type: ShardingType, home: int, world_size: int, local_world_size: int
+) -> Sequence[int]:
+    """Return the rank of every row block of one column block."""
+    if sharding_type is ShardingType.ROW_WISE:
+        return range(world_size)
+    if sharding_type.within_node:
+        first = home - home % local_world_size
+        return range(first, first + local_world_size)
+    return (home,)

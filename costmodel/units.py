@@ -1,0 +1,23 @@
+"""SI units: every number inside the packages is seconds, bytes, FLOP, or a ratio of these.
+
+Constants multiply on the way in (``64 * MIB``) and divide on the way out (``t / MS``).
+"""
+
+from typing import TypeAlias
+
+Seconds: TypeAlias = float
+Bytes: TypeAlias = float
+BytesPerSecond: TypeAlias = float
+FlopPerSecond: TypeAlias = float
+
+US: Seconds = 1e-6
+MS: Seconds = 1e-3
+
+KB: Bytes = 1e3
+MB: Bytes = 1e6
+GB: Bytes = 1e9
+KIB: Bytes = 2.0**10
+MIB: Bytes = 2.0**20
+GIB: Bytes = 2.0**30
+
+TFLOP = 1e12

@@ -1,0 +1,207 @@
+"""Predicts the training step time of embedding sharding plans, and searches for the best one.
+
+    >>> import planner
+    >>> best = planner.plan("tables.yaml", gpus=4)        # doctest: +SKIP
+    >>> best.report.step_time, best.save("plan.json")     # doctest: +SKIP
+
+Everything public is an attribute of this package and loaded when first used (PEP 562), so that
+importing it costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from costmodel.distribution import ReuseHistogram, UniqueFraction, Zipf
+    from costmodel.errors import (
+        InfeasibleError,
+        InputError,
+        MissingDependencyError,
+        PlanMismatchError,
+        PlannerError,
+        PluginError,
+        Problem,
+        UnknownNameError,
+    )
+    from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+    from costmodel.execution.timeline import Timeline
+    from costmodel.hardware import (
+        CollectiveCurve,
+        CollectiveOp,
+        Estimate,
+        Gpu,
+        HardwareProfile,
+        Host,
+        Link,
+        Topology,
+    )
+    from costmodel.memory import RankMemory
+    from costmodel.objective import Objective
+    from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+    from costmodel.workload import (
+        DataType,
+        DenseModel,
+        EmbeddingTable,
+        Interaction,
+        Optimizer,
+        Pipeline,
+        Pooling,
+        Workload,
+    )
+    from planner.api import Planned, compare, compare_plans, explain, load_plan, plan, simulate
+    from planner.explanation import Explanation
+    from planner.io.profiles import load_profile, profile_names
+    from planner.io.workload import load_workload
+    from planner.plugins import sharder_names
+    from planner.report.model import RankReport, Report
+    from sharders.problem import (
+        Budget,
+        Progress,
+        SearchResult,
+        SearchStatus,
+        Sharder,
+        ShardingProblem,
+    )
+
+_MODULES = {
+    "costmodel.distribution": ("ReuseHistogram", "UniqueFraction", "Zipf"),
+    "costmodel.errors": (
+        "InfeasibleError",
+        "InputError",
+        "MissingDependencyError",
+        "PlanMismatchError",
+        "PlannerError",
+        "PluginError",
+        "Problem",
+        "UnknownNameError",
+    ),
+    "costmodel.execution.graph": ("ExecutionGraph", "Node", "NodeKind", "Stage"),
+    "costmodel.execution.timeline": ("Timeline",),
+    "costmodel.hardware": (
+        "CollectiveCurve",
+        "CollectiveOp",
+        "Estimate",
+        "Gpu",
+        "HardwareProfile",
+        "Host",
+        "Link",
+        "Topology",
+    ),
+    "costmodel.memory": ("RankMemory",),
+    "costmodel.objective": ("Objective",),
+    "costmodel.plan": ("ComputeKernel", "Shard", "ShardingPlan", "ShardingType", "TableSharding"),
+    "costmodel.workload": (
+        "DataType",
+        "DenseModel",
+        "EmbeddingTable",
+        "Interaction",
+        "Optimizer",
+        "Pipeline",
+        "Pooling",
+        "Workload",
+    ),
+    "planner.api": (
+        "Planned",
+        "compare",
+        "compare_plans",
+        "explain",
+        "load_plan",
+        "plan",
+        "simulate",
+    ),
+    "planner.explanation": ("Explanation",),
+    "planner.io.profiles": ("load_profile", "profile_names"),
+    "planner.io.workload": ("load_workload",),
+    "planner.plugins": ("sharder_names",),
+    "planner.report.model": ("RankReport", "Report"),
+    "sharders.problem": (
+        "Budget",
+        "Progress",
+        "SearchResult",
+        "SearchStatus",
+        "Sharder",
+        "ShardingProblem",
+    ),
+}
+
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__version__: str
+__all__ = [
+    "Budget",
+    "CollectiveCurve",
+    "CollectiveOp",
+    "ComputeKernel",
+    "DataType",
+    "DenseModel",
+    "EmbeddingTable",
+    "Estimate",
+    "ExecutionGraph",
+    "Explanation",
+    "Gpu",
+    "HardwareProfile",
+    "Host",
+    "InfeasibleError",
+    "InputError",
+    "Interaction",
+    "Link",
+    "MissingDependencyError",
+    "Node",
+    "NodeKind",
+    "Objective",
+    "Optimizer",
+    "Pipeline",
+    "PlanMismatchError",
+    "Planned",
+    "PlannerError",
+    "PluginError",
+    "Pooling",
+    "Problem",
+    "Progress",
+    "RankMemory",
+    "RankReport",
+    "Report",
+    "ReuseHistogram",
+    "SearchResult",
+    "SearchStatus",
+    "Shard",
+    "Sharder",
+    "ShardingPlan",
+    "ShardingProblem",
+    "ShardingType",
+    "Stage",
+    "TableSharding",
+    "Timeline",
+    "Topology",
+    "UniqueFraction",
+    "UnknownNameError",
+    "Workload",
+    "Zipf",
+    "__version__",
+    "compare",
+    "compare_plans",
+    "explain",
+    "load_plan",
+    "load_profile",
+    "load_workload",
+    "plan",
+    "profile_names",
+    "sharder_names",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("shardwise")
+    if name not in _HOMES:
+        raise AttributeError(f"module `planner` has no attribute `{name}`")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

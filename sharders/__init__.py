@@ -1,0 +1,13 @@
+"""How to search for a sharding plan. Pure: no files, clock, terminal or global random state."""
+
+SHARDERS = {
+    "naive": "sharders.table_iii:Naive",
+    "random": "sharders.table_iii:Random",
+    "size_greedy": "sharders.table_iii:SizeGreedy",
+    "lookup_greedy": "sharders.table_iii:LookupGreedy",
+    "norm_lookup_greedy": "sharders.table_iii:NormLookupGreedy",
+    "size_lookup_greedy": "sharders.table_iii:SizeLookupGreedy",
+    "cost_greedy": "sharders.cost_greedy:CostGreedy",
+}
+"""Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
+arguments and is a ``sharders.problem.Sharder``."""

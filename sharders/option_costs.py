@@ -1,0 +1,119 @@
+"""What one way of sharding one table adds to the step, in seconds, were it alone.
+
+A separable stand-in for the objective, to choose options and balance ranks by before the plan is
+whole: lookups at the marginal cost of their traffic, exchanges at the slope of the collective's
+curve around the size a balanced plan would have. No launch or link latencies: tables of a group
+share them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from costmodel.execution.dense import OPTIMIZER_PASSES
+from costmodel.execution.loads import shard_row
+from costmodel.hardware import CollectiveOp
+from costmodel.kernels.collectives import RankGroup, collective_time
+from costmodel.kernels.embedding import BACKWARD_KERNELS, backward_time, forward_time
+from costmodel.plan import ShardingType
+from costmodel.units import Seconds
+from costmodel.workload import EmbeddingTable
+from sharders.options import TableOption, make_sharding
+from sharders.problem import ShardingProblem
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionCost:
+    """Cost of an option, per shard and in all."""
+
+    option: TableOption
+    shard_load: Seconds
+    """Lookup and exchange that the largest shard adds to its rank."""
+    total_load: Seconds
+    """The same over all shards and ranks."""
+
+
+@dataclass(frozen=True)
+class OptionCosts:
+    """Costs of every option of every table of a problem, computed when first asked for."""
+
+    problem: ShardingProblem
+
+    def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
+        """Return the cost of one option of one table."""
+        key = (table.name, option)
+        if key not in self._known:
+            self._known[key] = self._compute(table, option)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, TableOption], OptionCost]:
+        return {}
+
+    def _compute(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
+        problem = self.problem
+        sharding = make_sharding(table, problem.topology, option, (0,) * option.num_ranks)
+        first = shard_row(problem.workload, problem.topology, table, sharding, sharding.shards[:1])
+        traffic = np.array(first.traffic)
+        hardware = problem.topology.hardware
+        latency = (1 + BACKWARD_KERNELS) * hardware.gpu.kernel_latency
+        lookup = float(forward_time(traffic, hardware) + backward_time(traffic, hardware))
+        lookup = max(0.0, lookup - latency)
+        load = lookup + first.columns * self._column_time(option.sharding_type)
+        load += self._replica_time(table, option)
+        return OptionCost(option=option, shard_load=load, total_load=load * len(sharding.shards))
+
+    def _column_time(self, sharding_type: ShardingType) -> Seconds:
+        """Seconds of the forward and backward exchange per output column of a shard."""
+        return self._column_times.get(sharding_type, 0.0)
+
+    @cached_property
+    def _column_times(self) -> dict[ShardingType, Seconds]:
+        world = self.problem.topology.world_size
+        local = self.problem.topology.local_world_size
+        everyone = RankGroup(num_ranks=world, ranks_per_node=local)
+        node = RankGroup(num_ranks=local, ranks_per_node=local)
+        across = RankGroup(num_ranks=world // local, ranks_per_node=1)
+        exchange = 2 * self._slope(CollectiveOp.ALL_TO_ALL, everyone)
+        reduce = self._slope(CollectiveOp.REDUCE_SCATTER, everyone)
+        reduce += self._slope(CollectiveOp.ALL_GATHER, everyone)
+        inside = self._slope(CollectiveOp.REDUCE_SCATTER, node)
+        inside += self._slope(CollectiveOp.ALL_GATHER, node)
+        inside += 2 * self._slope(CollectiveOp.ALL_TO_ALL, across) / local
+        return {
+            ShardingType.TABLE_WISE: exchange,
+            ShardingType.COLUMN_WISE: exchange,
+            ShardingType.TABLE_COLUMN_WISE: exchange,
+            ShardingType.ROW_WISE: reduce,
+            ShardingType.TABLE_ROW_WISE: inside,
+            ShardingType.GRID_SHARD: inside,
+        }
+
+    def _slope(self, op: CollectiveOp, group: RankGroup) -> Seconds:
+        """Seconds per output column of one rank, where the collective has its usual size."""
+        workload, topology = self.problem.workload, self.problem.topology
+        if group.num_ranks == 1:
+            return 0.0
+        column = workload.local_batch_size * topology.world_size * workload.output_type.num_bytes
+        columns = sum(table.embedding_dim * table.num_features for table in workload.tables)
+        usual = max(1.0, column * columns / topology.world_size)
+        time = collective_time(op, np.array([usual, 2 * usual]), group, topology.hardware)
+        return float(time[1] - time[0]) / usual * column
+
+    def _replica_time(self, table: EmbeddingTable, option: TableOption) -> Seconds:
+        """All-reduce and dense update of a table replicated on every rank."""
+        if option.sharding_type is not ShardingType.DATA_PARALLEL:
+            return 0.0
+        topology, dense = self.problem.topology, self.problem.workload.dense
+        size = 4.0 * table.num_embeddings * table.embedding_dim
+        everyone = RankGroup(
+            num_ranks=topology.world_size, ranks_per_node=topology.local_world_size
+        )
+        update = OPTIMIZER_PASSES[dense.optimizer] * size
+        update_time = update / topology.hardware.gpu.memory_bandwidth
+        if topology.world_size == 1:
+            return update_time
+        sizes = np.array([25e6, 25e6 + size])
+        time = collective_time(CollectiveOp.ALL_REDUCE, sizes, everyone, topology.hardware)
+        return update_time + float(time[1] - time[0])

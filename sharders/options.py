@@ -1,0 +1,153 @@
+"""The legal ways to shard one table, and the sharding that each makes on given ranks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from costmodel.errors import InputError, Problem
+from costmodel.hardware import Topology
+from costmodel.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    column_counts,
+    make_shards,
+)
+from costmodel.validity import allowed_kernels, allowed_types
+from costmodel.workload import EmbeddingTable, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOption:
+    """A sharding type, kernel and split; what is left to choose are the ranks."""
+
+    sharding_type: ShardingType
+    compute_kernel: ComputeKernel = ComputeKernel.FUSED
+    num_column_shards: int = 1
+    """Equal column blocks."""
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks there are to choose: one for each column block, or none.
+
+        Where row blocks lie within a node (``table_row_wise``, ``grid_shard``), a rank stands for
+        its node. ``data_parallel`` and ``row_wise`` use all ranks.
+        """
+        if self.sharding_type in {ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE}:
+            return 0
+        return self.num_column_shards
+
+    def num_shards(self, topology: Topology) -> int:
+        """Return how many shards the option makes."""
+        if self.num_ranks == 0:
+            return topology.world_size
+        rows = topology.local_world_size if self.sharding_type.within_node else 1
+        return self.num_column_shards * rows
+
+
+def table_options(
+    workload: Workload, topology: Topology, table: EmbeddingTable
+) -> tuple[TableOption, ...]:
+    """Return every option of a table, in the order of ``ShardingType``.
+
+    Constraints of the table, pooling and pipeline are honoured. Kernels: ``dense`` for
+    data_parallel; otherwise what the table lists, without a list ``fused``. ``dense`` is not
+    offered for sharded tables, as in TorchRec's own enumerator. Columns are split over at most
+    as many blocks as there are ranks (``table_column_wise``: in a node; ``grid_shard``: nodes).
+
+    Raises
+    ------
+    InputError
+        The table's constraints leave nothing.
+
+    """
+    options = tuple(
+        option
+        for sharding_type in allowed_types(workload, table)
+        for option in _options_of_type(topology, table, sharding_type)
+    )
+    if options:
+        return options
+    message = (
+        f"table `{table.name}` cannot be sharded: nothing is left of its sharding types "
+        f"({', '.join(table.sharding_types) or 'all'}) and compute kernels "
+        f"({', '.join(table.compute_kernels) or 'default'}) with pipeline `{workload.pipeline}`, "
+        f"pooling `{table.pooling}` and {topology.world_size} ranks"
+    )
+    raise InputError(source=workload.name, problems=(Problem(message=message),))
+
+
+def make_sharding(
+    table: EmbeddingTable, topology: Topology, option: TableOption, ranks: Sequence[int] = ()
+) -> TableSharding:
+    """Return the sharding that an option makes on given ranks.
+
+    Parameters
+    ----------
+    table, topology
+        What is sharded, and over what.
+    option
+        One of ``table_options``.
+    ranks
+        ``option.num_ranks`` ranks, in the order of the column blocks.
+
+    """
+    if len(ranks) != option.num_ranks:
+        raise ValueError(f"{option.sharding_type} needs {option.num_ranks} ranks, got {len(ranks)}")
+    return TableSharding(
+        table=table.name,
+        sharding_type=option.sharding_type,
+        compute_kernel=option.compute_kernel,
+        shards=make_shards(
+            option.sharding_type,
+            table.num_embeddings,
+            table.embedding_dim,
+            ranks=ranks,
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+        ),
+    )
+
+
+def make_plan(topology: Topology, shardings: Sequence[TableSharding]) -> ShardingPlan:
+    """Return the plan of these tables on a topology."""
+    return ShardingPlan(
+        tables=tuple(shardings),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )
+
+
+def _options_of_type(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> Iterator[TableOption]:
+    for kernel in _offered_kernels(table, sharding_type):
+        for count in _offered_counts(topology, table, sharding_type):
+            yield TableOption(
+                sharding_type=sharding_type, compute_kernel=kernel, num_column_shards=count
+            )
+
+
+def _offered_kernels(
+    table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[ComputeKernel, ...]:
+    kernels = allowed_kernels(table, sharding_type)
+    if sharding_type is ShardingType.DATA_PARALLEL:
+        return kernels
+    return tuple(kernel for kernel in kernels if kernel is not ComputeKernel.DENSE)
+
+
+def _offered_counts(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[int, ...]:
+    """Return numbers of column blocks; one block, which splits nothing, only if asked for."""
+    if not sharding_type.splits_columns:
+        return (1,)
+    most = {
+        ShardingType.COLUMN_WISE: topology.world_size,
+        ShardingType.TABLE_COLUMN_WISE: topology.local_world_size,
+        ShardingType.GRID_SHARD: topology.num_nodes,
+    }[sharding_type]
+    counts = column_counts(table.embedding_dim, table.min_shard_dim)
+    splits = tuple(count for count in counts if 1 < count <= most)
+    return splits or ((1,) if sharding_type in table.sharding_types else ())

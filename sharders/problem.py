@@ -1,0 +1,130 @@
+"""What a sharder is given, what it gives back, and the protocol it follows."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from random import Random
+from typing import Protocol
+
+from costmodel.hardware import Topology
+from costmodel.memory import host_bytes_usable, usable_bytes
+from costmodel.plan import ShardingPlan
+from costmodel.storage import ShardBytes
+from costmodel.units import Bytes, Seconds
+from costmodel.workload import Workload
+from sharders.options import TableOption, table_options
+
+
+class Objective(Protocol):
+    """What is minimised."""
+
+    def step_time(self, plan: ShardingPlan) -> Seconds:
+        """Return the predicted time of a training step under a valid plan."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardingProblem:
+    """A workload to shard over a topology, and what to minimise.
+
+    Derived values are computed once, when first asked for.
+    """
+
+    workload: Workload
+    topology: Topology
+    objective: Objective
+
+    @cached_property
+    def capacity(self) -> Bytes:
+        """HBM that a rank has for shards."""
+        return usable_bytes(self.workload, self.topology)
+
+    @cached_property
+    def host_capacity(self) -> Bytes:
+        """Host memory that a node has for UVM tables."""
+        return host_bytes_usable(self.topology)
+
+    @cached_property
+    def options(self) -> Mapping[str, tuple[TableOption, ...]]:
+        """Every table's legal options, by name."""
+        return {
+            table.name: table_options(self.workload, self.topology, table)
+            for table in self.workload.tables
+        }
+
+    @cached_property
+    def known_bytes(self) -> dict[tuple[str, TableOption], tuple[ShardBytes, ...]]:
+        """Shard sizes of a table's option, kept by ``sharders.placement.option_bytes``."""
+        return {}
+
+
+class SearchStatus(StrEnum):
+    """Why a search ended."""
+
+    OPTIMAL = "optimal"
+    """Nothing better exists, for the sharder's own objective."""
+    CONVERGED = "converged"
+    """The sharder has nothing left to try."""
+    LIMIT = "limit"
+    """The budget ran out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a search stands."""
+
+    evaluated: int
+    """Plans looked at."""
+    best: Seconds
+    bound: Seconds | None = None
+
+
+def _never() -> bool:
+    return False
+
+
+def _ignore(progress: Progress) -> None:
+    del progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How long a search may go on; clocks and interrupts belong to the caller."""
+
+    max_evaluations: int | None = None
+    should_stop: Callable[[], bool] = _never
+    """Asked between plans; once true, a sharder returns the best plan it has."""
+    report: Callable[[Progress], None] = _ignore
+
+    def spent(self, evaluated: int) -> bool:
+        """Return whether to stop after so many plans."""
+        over = self.max_evaluations is not None and evaluated >= self.max_evaluations
+        return over or self.should_stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The best plan a sharder found."""
+
+    plan: ShardingPlan
+    step_time: Seconds
+    """By the problem's objective."""
+    status: SearchStatus
+    bound: Seconds | None = None
+    """No valid plan is faster than this, under the objective; None: not known."""
+    evaluated: int = 1
+    """Plans looked at."""
+
+
+class Sharder(Protocol):
+    """Searches for a plan.
+
+    The plan must be valid (``costmodel.validity``) and fit in memory (``costmodel.memory``); where
+    none fits, ``InfeasibleError`` is raised. The same problem and random state give the same plan.
+    ``planner.testing.SharderContract`` tests all of this.
+    """
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Return the best plan found within the budget: at least one, however small it is."""
+        ...

@@ -1,0 +1,258 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodel.hardware import (
+    CollectiveCurve,
+    CollectiveOp,
+    GemmEfficiency,
+    Gpu,
+    HardwareProfile,
+    Host,
+    Link,
+    Source,
+)
+from costmodel.kernels.collectives import (
+    RankGroup,
+    SigmoidCurve,
+    bus_factor,
+    collective_estimate,
+    collective_time,
+    curve_time,
+    link_time,
+    sigmoid_time,
+)
+from costmodel.units import GB, KIB, MB, MIB, US
+
+A2A, AR = CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_REDUCE
+RS, AG = CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_GATHER
+
+NVLINK = Link(latency=10 * US, bandwidth=400 * GB)
+NETWORK = Link(latency=20 * US, bandwidth=25 * GB)
+
+
+def curve(op: CollectiveOp, num_ranks: int, **changes: object) -> CollectiveCurve:
+    """10 us up to 64 KiB, then a bus bandwidth of 200 GB/s reached at 64 MiB."""
+    large = 10 * US + bus_factor(op, num_ranks) * 64 * MIB / (200 * GB)
+    knots = ((64 * KIB, 10 * US), (64 * MIB, large))
+    made = CollectiveCurve(
+        op=op, num_ranks=num_ranks, knots=knots, source=Source.FITTED, origin="by hand"
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def hardware(*curves: CollectiveCurve, inter_node: Link = NETWORK) -> HardwareProfile:
+    gemm = GemmEfficiency(
+        peak=1e14,
+        max_efficiency=0.8,
+        tile_efficiency=(1.0, 0.9, 0.5, 0.2),
+        prologue_depth=100,
+        split_time=US,
+        l2_efficiency=0.5,
+        memory_efficiency=0.9,
+        latency=2 * US,
+    )
+    gpu = Gpu(
+        name="gpu",
+        memory_bytes=80e9,
+        memory_bandwidth=2e12,
+        l2_bytes=40e6,
+        l2_bandwidth=4e12,
+        num_sms=108,
+        kernel_latency=2 * US,
+        lookup_efficiency=0.9,
+        update_efficiency=0.7,
+        sort_rate=1e10,
+        gemm={"fp32": gemm},
+    )
+    host = Host(
+        memory_bytes=1e12,
+        pcie_bandwidth=24e9,
+        uvm_bandwidth=19e9,
+        launch_time=5 * US,
+        launch_latency=2 * US,
+        op_time=20 * US,
+        backward_op_time=20 * US,
+        sync_time=7 * US,
+    )
+    return HardwareProfile(
+        name="made up",
+        gpu=gpu,
+        host=host,
+        gpus_per_node=8,
+        curves=curves,
+        intra_node=NVLINK,
+        inter_node=inter_node,
+        sources={},
+        errors={},
+    )
+
+
+MEASURED = hardware(*(curve(op, n) for op in CollectiveOp for n in (2, 4, 8)))
+sizes = st.floats(0, 1e11)
+ops = st.sampled_from(CollectiveOp)
+groups = st.builds(
+    lambda nodes, local: RankGroup(num_ranks=nodes * local, ranks_per_node=local),
+    st.integers(1, 8),
+    st.integers(1, 16),
+)
+
+
+def test_bus_factor_by_hand() -> None:
+    assert bus_factor(A2A, 4) == 3 / 4
+    assert bus_factor(AR, 4) == 6 / 4
+
+
+def test_link_time_by_hand() -> None:
+    # 4 ranks: 3/4 of 1.6 GB at 400 GB/s is 3 ms, after 10 us of latency
+    assert link_time(A2A, 1.6 * GB, 4, NVLINK) == pytest.approx(3.010e-3)
+    # all_reduce moves twice that, and climbs a tree of depth 2 up and down
+    assert link_time(AR, 1.6 * GB, 4, NVLINK) == pytest.approx(6.040e-3)
+
+
+def test_interpolates_in_log_log() -> None:
+    knots = ((1 * MIB, 10 * US), (4 * MIB, 40 * US))
+    assert curve_time(curve(A2A, 4, knots=knots), 2 * MIB) == pytest.approx(20 * US)
+
+
+def test_constant_below_the_first_knot_and_proportional_above_the_last() -> None:
+    measured = curve(A2A, 4)
+    assert curve_time(measured, 0) == pytest.approx(10 * US)
+    assert curve_time(measured, 1 * KIB) == pytest.approx(10 * US)
+    assert curve_time(measured, 640 * MIB) == pytest.approx(10 * measured.knots[-1][1])
+
+
+def test_one_rank_talks_to_nobody() -> None:
+    assert collective_time(A2A, 1 * GB, RankGroup(num_ranks=1, ranks_per_node=8), MEASURED) == 0
+
+
+def test_nothing_to_send_still_costs_the_latency() -> None:
+    group = RankGroup(num_ranks=8, ranks_per_node=8)
+    assert collective_time(A2A, 0, group, MEASURED) == pytest.approx(10 * US)
+
+
+def test_keeps_the_shape_of_the_sizes() -> None:
+    group = RankGroup(num_ranks=16, ranks_per_node=8)
+    times = collective_time(A2A, np.ones((3, 5)) * MB, group, MEASURED)
+    assert times.shape == (3, 5)
+
+
+def test_unmeasured_ranks_scale_by_bytes_per_peer() -> None:
+    # the same 16 MiB per peer as 4 ranks at 64 MiB, whose wire time is 3/4 x 64 MiB / 200 GB/s;
+    # 6 ranks send 5/6 of 96 MiB at the same bandwidth, with the same 10 us of latency
+    only4 = hardware(curve(A2A, 4))
+    expected = 10 * US + 5 / 6 * 96 * MIB / (200 * GB)
+    group = RankGroup(num_ranks=6, ranks_per_node=6)
+    assert collective_time(A2A, 96 * MIB, group, only4) == pytest.approx(expected)
+
+
+def test_latency_of_unmeasured_ranks_grows_with_their_number() -> None:
+    two = curve(RS, 2, knots=((1 * KIB, 6 * US), (1 * MIB, 60 * US)))
+    four = curve(RS, 4, knots=((1 * KIB, 8 * US), (1 * MIB, 80 * US)))
+    group = RankGroup(num_ranks=8, ranks_per_node=8)
+    # 1 us per rank more: 8 us on four, 12 us on eight
+    assert collective_time(RS, 0, group, hardware(two, four)) == pytest.approx(12 * US)
+
+
+def test_without_any_curve_the_link_decides() -> None:
+    group = RankGroup(num_ranks=4, ranks_per_node=4)
+    assert collective_time(A2A, 1.6 * GB, group, hardware()) == pytest.approx(3.010e-3)
+    assert collective_estimate(A2A, 1.6 * GB, group, hardware()).source is Source.DATASHEET
+
+
+def test_two_nodes_by_hand() -> None:
+    # 16 ranks, 8 per node: half of 100 MB leaves the node at 25 GB/s, 2 ms, after 20 us
+    group = RankGroup(num_ranks=16, ranks_per_node=8)
+    assert collective_time(A2A, 100 * MB, group, MEASURED) == pytest.approx(2.020e-3)
+    # reduce_scatter: an eighth of it on every port, and half of that leaves: 0.25 ms. In the
+    # node it takes longer, 7/8 of 100 MB at 200 GB/s and 10 us (curve above 64 MiB: in proportion)
+    local = curve_time(curve(RS, 8), 100 * MB)
+    assert collective_time(RS, 100 * MB, group, MEASURED) == pytest.approx(20 * US + local)
+
+
+def test_one_rank_per_node_uses_the_network_only() -> None:
+    # 2 ranks exchange half of 100 MB at 25 GB/s: 2 ms
+    group = RankGroup(num_ranks=2, ranks_per_node=1)
+    assert collective_time(A2A, 100 * MB, group, MEASURED) == pytest.approx(2.020e-3)
+
+
+def test_a_curve_measured_across_nodes_wins() -> None:
+    across = curve(A2A, 16, num_nodes=2, knots=((1 * KIB, 1e-3), (1 * MIB, 1e-3)))
+    group = RankGroup(num_ranks=16, ranks_per_node=8)
+    assert collective_time(A2A, 1 * KIB, group, hardware(across)) == pytest.approx(1e-3)
+
+
+def test_says_what_bounds_it_and_whether_it_was_measured() -> None:
+    node = RankGroup(num_ranks=8, ranks_per_node=8)
+    small = collective_estimate(A2A, 1 * KIB, node, MEASURED)
+    assert (small.bound_by, small.source, small.extrapolated) == (
+        "link latency",
+        Source.FITTED,
+        False,
+    )
+    assert collective_estimate(A2A, 32 * MIB, node, MEASURED).bound_by == "link bandwidth"
+    assert collective_estimate(A2A, 1 * GB, node, MEASURED).extrapolated
+    assert collective_estimate(
+        A2A, MIB, RankGroup(num_ranks=6, ranks_per_node=6), MEASURED
+    ).extrapolated
+    nodes = RankGroup(num_ranks=16, ranks_per_node=8)
+    assert collective_estimate(A2A, 1 * GB, nodes, MEASURED).bound_by == "inter-node bandwidth"
+
+
+def test_groups_must_fill_their_nodes() -> None:
+    with pytest.raises(ValueError, match="evenly"):
+        RankGroup(num_ranks=12, ranks_per_node=8)
+
+
+def test_knots_must_grow() -> None:
+    with pytest.raises(ValueError, match="must grow"):
+        curve(A2A, 4, knots=((1.0, 2.0), (2.0, 1.0)))
+
+
+@given(op=ops, group=groups, size=sizes, factor=st.floats(1, 100))
+def test_more_bytes_are_never_faster(
+    op: CollectiveOp, group: RankGroup, size: float, factor: float
+) -> None:
+    less, more = collective_time(op, [size, size * factor], group, MEASURED)
+    assert more >= less * (1 - 1e-12)
+
+
+@given(op=ops, group=groups, size=sizes, factor=st.floats(0.01, 1))
+def test_lower_bandwidth_is_never_faster(
+    op: CollectiveOp, group: RankGroup, size: float, factor: float
+) -> None:
+    slow_link = replace(NETWORK, bandwidth=NETWORK.bandwidth * factor)
+    slow = replace(MEASURED, inter_node=slow_link)
+    assert collective_time(op, size, group, slow) >= collective_time(op, size, group, MEASURED)
+
+
+AUTHORS = SigmoidCurve(
+    op=A2A,
+    num_ranks=4,
+    latency=85.6 * US,
+    latency_log2_bytes=13,
+    bandwidth_log2_bytes=27,
+    bandwidth=56.7134 * GB,
+    height=5.97878216,
+    midpoint=13.33976161,
+    steepness=0.22551425,
+    offset=-3.99731681,
+)
+"""author_params.json, V100x4_all_to_all."""
+
+
+def test_sigmoid_by_hand() -> None:
+    # up to 8 KiB the latency; from 128 MiB on 3/4 of the size at BW_max, 256 MiB: 3.55 ms
+    assert sigmoid_time(AUTHORS, 8 * KIB) == pytest.approx(85.6 * US)
+    assert sigmoid_time(AUTHORS, 256 * MIB) == pytest.approx(0.75 * 256 * MIB / (56.7134 * GB))
+    # 2^20 bytes: sigmoid 5.979 / (1 + exp(-0.2255 x 6.660)) - 3.997 = 0.8925, 7.81 GB/s
+    expected = 0.75 * 2**20 / (10**0.8925 * GB)
+    assert sigmoid_time(AUTHORS, 1 * MIB) == pytest.approx(expected, rel=1e-3)
+
+
+def test_published_code_adds_the_latency_twice() -> None:
+    once = sigmoid_time(AUTHORS, 256 * MIB)
+    assert sigmoid_time(AUTHORS, 256 * MIB, add_latency=True) == pytest.approx(once + 85.6 * US)

@@ -1,0 +1,104 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodel.hardware import GemmEfficiency, Gpu
+from costmodel.kernels.gemm import gemm_constants, gemm_estimate, gemm_time
+from costmodel.units import US
+from costmodel.workload import DataType
+
+BF16 = GemmEfficiency(
+    peak=100e12,
+    max_efficiency=0.8,
+    tile_efficiency=(1.0, 0.9, 0.5, 0.2),
+    prologue_depth=64,
+    split_time=1 * US,
+    l2_efficiency=0.5,
+    memory_efficiency=0.8,
+    latency=2 * US,
+    error=0.07,
+)
+GPU = Gpu(
+    name="gpu",
+    memory_bytes=80e9,
+    memory_bandwidth=1e12,
+    l2_bytes=40e6,
+    l2_bandwidth=4e12,
+    num_sms=100,
+    kernel_latency=2 * US,
+    lookup_efficiency=0.9,
+    update_efficiency=0.7,
+    sort_rate=1e10,
+    gemm={"bf16": BF16},
+)
+sizes = st.integers(1, 70_000)
+
+
+def test_one_full_wave_by_hand() -> None:
+    # 100 tiles of 128 x 256, one per SM: 2 x 128 x 256 x (4096 + 64) flops at 0.8 x 1 TFLOP/s
+    tile = 2 * 128 * 256 * 4160 / 0.8e12
+    seconds = gemm_time(1280, 2560, 4096, DataType.BF16, GPU)
+    assert seconds == pytest.approx(2 * US + tile)
+
+
+def test_one_row_more_starts_another_wave() -> None:
+    full = float(gemm_time(1280, 2560, 4096, DataType.BF16, GPU))
+    more = float(gemm_time(1281, 2560, 4096, DataType.BF16, GPU))
+    assert more > 1.05 * full
+
+
+def test_deep_and_narrow_products_split_k() -> None:
+    # without a split one tile would work alone for 2 x 16 x 64 x 65600 / 0.16e12 = 0.84 ms
+    assert gemm_time(16, 64, 65536, DataType.BF16, GPU) < 0.1e-3
+
+
+def test_matrix_times_vector_is_bound_by_memory() -> None:
+    # 2 bytes x (10^6 x 512 + 512 + 10^6) = 1.03 GB: 40 MB from L2 at 2 TB/s, the rest at 0.8
+    size = 2 * (1e6 * 512 + 512 + 1e6)
+    expected = 2 * US + 40e6 / 2e12 + (size - 40e6) / 0.8e12
+    wide = replace(BF16, tile_efficiency=(1.0, 1.0, 1.0, 1.0))
+    estimate = gemm_estimate(1e6, 1, 512, DataType.BF16, replace(GPU, gemm={"bf16": wide}))
+    assert estimate.bound_by == "HBM bandwidth"
+    assert estimate.seconds == pytest.approx(expected)
+
+
+def test_tiny_products_take_the_latency() -> None:
+    # one tile of 16 x 64 and depth 32 + 64: 1.2 us on one SM at 0.16 TFLOP/s
+    assert gemm_time(1, 1, 1, DataType.BF16, GPU) == pytest.approx(3.23 * US, rel=1e-3)
+    assert gemm_estimate(1, 1, 1, DataType.BF16, GPU).bound_by == "kernel latency"
+
+
+def test_large_products_are_bound_by_arithmetic() -> None:
+    assert gemm_estimate(8192, 8192, 8192, DataType.BF16, GPU).bound_by == "arithmetic"
+
+
+def test_broadcasts() -> None:
+    many = gemm_time([64, 128, 4096], 512, 256, DataType.BF16, GPU)
+    one = gemm_time(4096, 512, 256, DataType.BF16, GPU)
+    assert many.shape == (3,)
+    assert many[-1] == one
+
+
+def test_types_without_constants_borrow_those_of_bf16() -> None:
+    assert gemm_constants(DataType.FP8, GPU) is BF16
+    with pytest.raises(ValueError, match="no matrix-product constants"):
+        gemm_constants(DataType.FP8, replace(GPU, gemm={}))
+
+
+@given(m=sizes, n=sizes, k=sizes, more=st.integers(0, 5_000))
+def test_larger_is_never_faster(m: int, n: int, k: int, more: int) -> None:
+    base = float(gemm_time(m, n, k, DataType.BF16, GPU))
+    grown = [
+        gemm_time(m + more, n, k, DataType.BF16, GPU),
+        gemm_time(m, n + more, k, DataType.BF16, GPU),
+        gemm_time(m, n, k + more, DataType.BF16, GPU),
+    ]
+    assert np.min(grown) >= base * (1 - 1e-12)
+
+
+@given(m=sizes, n=sizes, k=sizes)
+def test_never_faster_than_the_peak(m: int, n: int, k: int) -> None:
+    assert gemm_time(m, n, k, DataType.BF16, GPU) >= 2.0 * m * n * k / BF16.peak

@@ -1,0 +1,88 @@
+"""Hypothesis strategies: workloads, topologies, and valid plans of every kind."""
+
+from hypothesis import strategies as st
+from machines import machine
+
+from costmodel.distribution import Zipf
+from costmodel.hardware import Topology
+from costmodel.plan import ShardingPlan
+from costmodel.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Interaction,
+    Optimizer,
+    Pipeline,
+    Pooling,
+    Workload,
+)
+from sharders.options import make_plan, make_sharding, table_options
+
+
+@st.composite
+def tables(draw: st.DrawFn, index: int, *, pooled: bool = False) -> EmbeddingTable:
+    pooling = Pooling.SUM if pooled else draw(st.sampled_from(Pooling))
+    return EmbeddingTable(
+        name=f"table_{index}",
+        num_embeddings=draw(st.sampled_from([3, 100, 5_000, 1_000_000])),
+        embedding_dim=draw(st.sampled_from([4, 16, 64, 128])),
+        pooling_factor=draw(st.sampled_from([0.5, 1.0, 20.0])),
+        data_type=draw(st.sampled_from([DataType.FP32, DataType.FP16])),
+        pooling=pooling,
+        weighted=pooling is Pooling.SUM and draw(st.booleans()),
+        inputs=Zipf(
+            exponent=draw(st.sampled_from([0.0, 1.05])), hot_rows_first=draw(st.booleans())
+        ),
+    )
+
+
+@st.composite
+def workloads(
+    draw: st.DrawFn, *, pipelines: tuple[Pipeline, ...] = tuple(Pipeline), max_tables: int = 5
+) -> Workload:
+    pipeline = draw(st.sampled_from(pipelines))
+    count = draw(st.integers(1, max_tables))
+    return Workload(
+        tables=tuple(draw(tables(i, pooled=pipeline is Pipeline.DLRM)) for i in range(count)),
+        dense=DenseModel(
+            bottom_mlp=(64, 32),
+            top_mlp=(64, 1),
+            interaction=draw(st.sampled_from([Interaction.CAT, Interaction.DCN_V2])),
+        ),
+        local_batch_size=draw(st.sampled_from([64, 1024])),
+        pipeline=pipeline,
+        optimizer=draw(st.sampled_from(Optimizer)),
+        comms_forward=draw(st.sampled_from([None, DataType.FP16])),
+    )
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    nodes, local = draw(st.sampled_from([(1, 1), (1, 2), (1, 4), (2, 2), (2, 1)]))
+    return Topology(hardware=machine(), world_size=nodes * local, local_world_size=local)
+
+
+@st.composite
+def plans(draw: st.DrawFn, workload: Workload, topology: Topology) -> ShardingPlan:
+    shardings = []
+    for table in workload.tables:
+        option = draw(st.sampled_from(table_options(workload, topology, table)))
+        local = topology.local_world_size
+        if option.sharding_type.within_node:
+            homes = draw(st.permutations(range(topology.num_nodes)))
+            ranks = [node * local for node in homes[: option.num_ranks]]
+        elif option.sharding_type.value == "table_column_wise":
+            node = draw(st.integers(0, topology.num_nodes - 1))
+            mates = draw(st.permutations(range(node * local, (node + 1) * local)))
+            ranks = list(mates[: option.num_ranks])
+        else:
+            ranks = list(draw(st.permutations(range(topology.world_size)))[: option.num_ranks])
+        shardings.append(make_sharding(table, topology, option, ranks))
+    return make_plan(topology, shardings)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Workload, Topology, ShardingPlan]:
+    topology = draw(topologies())
+    workload = draw(workloads())
+    return workload, topology, draw(plans(workload, topology))
