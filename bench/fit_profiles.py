@@ -1,0 +1,227 @@
+"""Fit collectives and matrix products, and write them into `planner/profiles`.
+
+Run as ``python -m bench.fit_profiles`` from the repository root; needs `../shared/data`. Whatever
+stands above the marker line of a profile is written by hand and kept.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from statistics import median
+
+from bench.fitting.checks import across_nodes, across_ranks
+from bench.fitting.collectives import Fit, Measurements, fit_all
+from bench.fitting.curves import FORMS
+from bench.fitting.gemm import (
+    MEASURED,
+    PEAKS,
+    TF32_MEASURED,
+    GemmFit,
+    carried_over,
+    error_on,
+    fit_products,
+    products,
+)
+from bench.fitting.sources import DATA, REPOSITORY
+from costmodel.hardware import GemmEfficiency, Gpu
+from costmodel.units import TFLOP
+from costmodel.workload import DataType
+from planner.io.profile_text import fitted_text
+from planner.io.profiles import load_profile, parse_profile
+
+PROFILES = REPOSITORY / "planner" / "profiles"
+RESULTS = REPOSITORY / "bench" / "results"
+MARKER = "# Fitted by `python -m bench.fit_profiles`, which rewrites everything below this line.\n"
+DATE = "2026-11-21"
+SAME_CHIP = "a100-sxm-80gb"
+"""Whose matrix-product fit the 40 GB profile has too."""
+
+Gemm = dict[DataType, tuple[GemmEfficiency, str]]
+"""Constants and their source, by data type."""
+
+
+def main() -> None:
+    """Fit, write, and print what was held out."""
+    if not DATA.is_dir():
+        sys.exit("no measurements: ../shared/data is missing")
+    measured = Measurements()
+    curves = fit_all(measured)
+    heads = {name: _head(name) for name in curves}
+    gpus = {name: _gpu(head) for name, head in heads.items()}
+    fits = _gemm_fits(gpus)
+    gemm = {name: _gemm_of(name, fits) for name in gpus}
+    for name, head in heads.items():
+        constants = {str(data_type): entry for data_type, (entry, _) in gemm[name].items()}
+        sources = {f"gpu.gemm.{data_type}": text for data_type, (_, text) in gemm[name].items()}
+        text = fitted_text(constants, [fit.curve for fit in curves[name]], sources)
+        (PROFILES / f"{name}.yaml").write_text(head + MARKER + text, encoding="utf-8")
+    profiles = {name: load_profile(PROFILES / f"{name}.yaml") for name in heads}
+    laws = {
+        "across_ranks": across_ranks(measured, profiles),
+        "across_nodes": across_nodes(profiles["h100-sxm"]),
+    }
+    _write("collectives_holdout.json", {**_collectives_result(curves), **laws})
+    _write("gemm_holdout.json", _gemm_result(fits, _other_labs(gpus, gemm)))
+    _print_tables(curves, fits)
+    for title, errors in laws.items():
+        print(f"\n{title}: median relative error, %")
+        for what, error in errors.items():
+            print(f"  {what:60} {100 * error:6.1f}")
+
+
+def _head(name: str) -> str:
+    text = (PROFILES / f"{name}.yaml").read_text(encoding="utf-8")
+    head, marker, _ = text.partition(MARKER)
+    if not marker:
+        sys.exit(f"{name}.yaml has no marker line: {MARKER.strip()}")
+    return head
+
+
+def _gpu(head: str) -> Gpu:
+    return parse_profile(head + "gemm: {}\ncollectives: []\n", "the head of a profile").gpu
+
+
+def _gemm_fits(gpus: Mapping[str, Gpu]) -> dict[tuple[str, DataType], GemmFit]:
+    """Fit every GPU and type that was measured."""
+    fits: dict[tuple[str, DataType], GemmFit] = {}
+    for name, (gpu, column, data_type) in MEASURED.items():
+        prior = fits["a100-sxm-80gb", DataType.BF16].constants if gpu == "V100" else None
+        fits[name, data_type] = _fit(gpu, column, data_type, gpus[name], name, prior)
+    gpu, column, data_type = TF32_MEASURED
+    prior = fits["h100-sxm", DataType.BF16].constants
+    fits["h100-sxm", data_type] = _fit(gpu, column, data_type, gpus["h100-sxm"], "h100-sxm", prior)
+    return fits
+
+
+def _fit(
+    gpu: str,
+    column: str,
+    data_type: DataType,
+    hardware: Gpu,
+    profile: str,
+    prior: GemmEfficiency | None,
+) -> GemmFit:
+    peak = PEAKS[profile][data_type] * TFLOP
+    return fit_products(products(gpu, column), data_type, hardware, peak, prior)
+
+
+def _gemm_of(name: str, fits: Mapping[tuple[str, DataType], GemmFit]) -> Gemm:
+    """Constants of every type of one profile: its own fits, or the nearest one's."""
+    nearest = SAME_CHIP if name == "a100-sxm-40gb" else name
+    arithmetic = {
+        DataType.FP32: ("v100-nvlink", DataType.FP32),
+        DataType.TF32: ("h100-sxm", DataType.TF32),
+        DataType.FP16: (nearest, DataType.BF16),
+        DataType.BF16: (nearest, DataType.BF16),
+    }
+    own = (nearest, DataType.BF16)
+    if name == "v100-nvlink":
+        own = ("v100-nvlink", DataType.FP32)
+        arithmetic |= {
+            DataType.TF32: own,
+            DataType.BF16: own,
+            DataType.FP16: ("a100-sxm-80gb", DataType.BF16),
+        }
+    return {
+        data_type: _entry(name, data_type, fits, origin, own)
+        for data_type, origin in arithmetic.items()
+    }
+
+
+def _entry(
+    name: str,
+    data_type: DataType,
+    fits: Mapping[tuple[str, DataType], GemmFit],
+    origin: tuple[str, DataType],
+    memory: tuple[str, DataType],
+) -> tuple[GemmEfficiency, str]:
+    if (name, data_type) in fits:
+        fit = fits[name, data_type]
+        return fit.constants, fit.source
+    if name == "a100-sxm-40gb" and origin == (SAME_CHIP, data_type):
+        fit = fits[origin]
+        return fit.constants, f"{fit.source}; on the 80 GB one, which has the same chip"
+    peak = PEAKS[name][data_type]
+    constants = carried_over(fits[origin].constants, fits[memory].constants, peak)
+    return constants, (
+        f"not measured: arithmetic as {origin[0]} {origin[1]}, memory as {memory[0]} {memory[1]}; "
+        "peak of the datasheet"
+    )
+
+
+def _other_labs(gpus: Mapping[str, Gpu], gemm: Mapping[str, Gemm]) -> dict[str, dict[str, float]]:
+    """Error on products that another lab measured, through PyTorch, on like GPUs."""
+    checks = {}
+    for column, name in (("A100", "a100-sxm-80gb"), ("H100", "h100-sxm")):
+        constants = {str(data_type): entry for data_type, (entry, _) in gemm[name].items()}
+        measured = products(column, "fp16")
+        hardware = replace(gpus[name], gemm=constants)
+        checks[f"{name} fp16, {measured.origin}"] = error_on(measured, DataType.FP16, hardware)
+    return checks
+
+
+def _collectives_result(curves: Mapping[str, list[Fit]]) -> dict[str, object]:
+    return {
+        "date": DATE,
+        "data": "../shared/data/collectives.csv.gz, author_params.json",
+        "error": "median relative error on rows of sizes held out (alternate sizes, two folds)",
+        "curves": [
+            {
+                "profile": name,
+                "op": fit.curve.op,
+                "num_ranks": fit.curve.num_ranks,
+                "points": fit.num_points,
+                "form": fit.form,
+                "errors": {form: round(error, 4) for form, error in fit.errors.items()},
+                "origin": fit.curve.origin,
+            }
+            for name, fits in curves.items()
+            for fit in fits
+        ],
+    }
+
+
+def _gemm_result(
+    fits: Mapping[tuple[str, DataType], GemmFit], others: Mapping[str, Mapping[str, float]]
+) -> dict[str, object]:
+    return {
+        "date": DATE,
+        "data": "../shared/data/gemm.csv.gz",
+        "error": "relative error on the shapes held out (20%, seed 0)",
+        "fits": [
+            {"profile": name, "data_type": data_type, **asdict(fit)}
+            for (name, data_type), fit in fits.items()
+        ],
+        "other_labs": others,
+    }
+
+
+def _write(name: str, result: Mapping[str, object]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / name).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _print_tables(
+    curves: Mapping[str, list[Fit]], fits: Mapping[tuple[str, DataType], GemmFit]
+) -> None:
+    print("Collectives: median relative error on held-out sizes, %, median over 2, 4, 8 ranks")
+    print(f"{'profile':14} {'op':15}" + "".join(f"{form:>20}" for form in (*FORMS, "chosen")))
+    for name, all_fits in curves.items():
+        for op in dict.fromkeys(fit.curve.op for fit in all_fits):
+            known = [fit for fit in all_fits if fit.curve.op is op and fit.errors]
+            if not known:
+                continue
+            values = [median(fit.errors[form] for fit in known) for form in FORMS]
+            values.append(median(fit.errors[fit.form] for fit in known))
+            print(f"{name:14} {op:15}" + "".join(f"{100 * value:20.1f}" for value in values))
+    print("\nMatrix products: relative error on held-out shapes, %")
+    for (name, data_type), fit in fits.items():
+        print(
+            f"{name:14} {data_type:5} {fit.num_points:5} points   "
+            f"median {100 * fit.median_error:5.1f}   mean {100 * fit.mean_error:5.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

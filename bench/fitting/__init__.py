@@ -1,0 +1,1 @@
+"""Fits behind the numbers in `planner/profiles`."""

@@ -1,0 +1,128 @@
+"""Reading and writing files: whole, or not at all, and in words when it does not work."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from costmodel.errors import InputError, Problem
+
+STANDARD_STREAM = "-"
+"""The name that stands for standard input or output."""
+
+
+def source_name(path: str | Path) -> str:
+    """Return what messages call a file."""
+    return "<stdin>" if str(path) == STANDARD_STREAM else str(path)
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a file, or of standard input for ``-``.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it cannot be read, or it is not text.
+
+    """
+    try:
+        data = _read_bytes(path)
+    except FileNotFoundError:
+        raise _error(path, "no such file", _neighbour(Path(path))) from None
+    except IsADirectoryError:
+        raise _error(path, "this is a directory, not a file") from None
+    except OSError as error:
+        raise _error(path, f"cannot be read: {_reason(error)}") from None
+    if b"\0" in data[:4096]:
+        raise _error(path, "this is a binary file, not text")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start} is not UTF-8"
+        raise _error(path, f"this is not a text file ({where})", "save it as UTF-8") from None
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise the InputError that writing this file would raise, before any work is done."""
+    if str(path) == STANDARD_STREAM:
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise _error(path, "cannot be written: it is a directory", "name a file in it")
+    if not target.parent.is_dir():
+        raise _error(
+            path, "cannot be written: there is no such directory", f"mkdir -p {target.parent}"
+        )
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise _error(path, "cannot be written: permission denied")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file as a whole: readers see the old content or the new, never a part.
+
+    ``-`` writes to standard output; a device such as ``/dev/null`` is written directly.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written; what was there before still is.
+
+    """
+    if str(path) == STANDARD_STREAM:
+        sys.stdout.write(text)
+        return
+    check_writable(path)
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+        else:
+            _replace(target, text)
+    except OSError as error:
+        raise _error(path, f"cannot be written: {_reason(error)}") from None
+
+
+def _replace(target: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.chmod(_mode(target))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _mode(target: Path) -> int:
+    """Return the permissions of the old file, or those a new one would get."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _read_bytes(path: str | Path) -> bytes:
+    if str(path) == STANDARD_STREAM:
+        return sys.stdin.buffer.read()
+    return Path(path).read_bytes()
+
+
+def _neighbour(path: Path) -> str | None:
+    from costmodel.errors import suggestion
+
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return None
+    return suggestion(path.name, names)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _error(path: str | Path, message: str, hint: str | None = None) -> InputError:
+    return InputError(source_name(path), (Problem(message=message, hint=hint),))

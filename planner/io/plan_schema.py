@@ -1,0 +1,48 @@
+"""The plan file as pydantic models; keys it does not name are left to reports, and ignored here."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from costmodel.plan import ComputeKernel, ShardingType
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Some = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class ShardEntry(_Open):
+    """A block of a table, and the rank that holds it."""
+
+    rank: Count
+    row_offset: Count
+    num_rows: Count
+    """0 where a table has fewer rows than ranks."""
+    column_offset: Count
+    num_columns: Some
+
+
+class TableEntry(_Open):
+    """How one table is sharded."""
+
+    name: str
+    sharding_type: Annotated[ShardingType, Field(strict=False)]
+    compute_kernel: Annotated[ComputeKernel, Field(strict=False)]
+    cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
+    shards: Annotated[list[ShardEntry], Field(min_length=1)]
+
+
+class PlanDocument(_Open):
+    """A plan and where it comes from, without the embedded workload."""
+
+    hardware: str
+    world_size: Some
+    local_world_size: Some
+    sharder: str | None = None
+    seed: int | None = None
+    step_time_s: Finite | None = None
+    tables: list[TableEntry]

@@ -1,0 +1,116 @@
+"""A `HardwareProfile` to YAML text, compact and in a fixed order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from json import dumps
+from textwrap import fill
+
+from costmodel.hardware import CollectiveCurve, GemmEfficiency, HardwareProfile
+from costmodel.units import US
+from planner.io.profile_units import quantity_text
+
+EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
+"""Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
+_WIDTH = 99
+
+
+def profile_text(profile: HardwareProfile) -> str:
+    """Write every field with its source, so that `load_profile` gives the same profile back."""
+    gpu = _section(profile.gpu, "gpu", profile.sources, skip={*EMBEDDING_FIELDS, "name", "gemm"})
+    embedding = {name: getattr(profile.gpu, name) for name in EMBEDDING_FIELDS}
+    return "\n".join([
+        f"name: {dumps(profile.name)}",
+        _entry("gpus_per_node", profile.gpus_per_node, "gpus_per_node", profile.sources).lstrip(),
+        "gpu:",
+        f"  name: {dumps(profile.gpu.name)}",
+        *gpu,
+        "embedding:",
+        *(_entry(name, embedding[name], f"gpu.{name}", profile.sources) for name in embedding),
+        "host:",
+        *_section(profile.host, "host", profile.sources),
+        "intra_node:",
+        *_section(profile.intra_node, "intra_node", profile.sources),
+        "inter_node:",
+        *_section(profile.inter_node, "inter_node", profile.sources),
+        *_errors(profile),
+        fitted_text(profile.gpu.gemm, profile.curves, profile.sources),
+    ])
+
+
+def fitted_text(
+    gemm: Mapping[str, GemmEfficiency],
+    curves: Sequence[CollectiveCurve],
+    sources: Mapping[str, str],
+) -> str:
+    """Write the ``gemm`` and ``collectives`` sections, the ones that fits rewrite."""
+    lines = ["gemm:" if gemm else "gemm: {}"]
+    for data_type, constants in gemm.items():
+        lines += [f"  {data_type}:", f"    source: {dumps(sources[f'gpu.gemm.{data_type}'])}"]
+        lines += [
+            f"    {item.name}: {_plain(getattr(constants, item.name), item.name)}"
+            for item in fields(GemmEfficiency)
+            if getattr(constants, item.name) is not None
+        ]
+    lines.append("collectives:" if curves else "collectives: []")
+    anchors: dict[tuple[float, ...], str] = {}
+    for curve in curves:
+        lines += _curve(curve, anchors)
+    return "\n".join(lines) + "\n"
+
+
+def _curve(curve: CollectiveCurve, anchors: dict[tuple[float, ...], str]) -> list[str]:
+    """Write one curve; message sizes that an earlier curve has are a reference to that one's."""
+    sizes = tuple(size for size, _ in curve.knots)
+    if sizes in anchors:
+        size_lines = [f"    bytes: *{anchors[sizes]}"]
+    else:
+        anchors[sizes] = f"sizes{len(anchors) + 1}"
+        size_lines = _flow(f"    bytes: &{anchors[sizes]} ", (f"{size:.12g}" for size in sizes))
+    return [
+        f"  - op: {curve.op}",
+        f"    num_ranks: {curve.num_ranks}",
+        *([f"    num_nodes: {curve.num_nodes}"] if curve.num_nodes > 1 else []),
+        f"    source: {curve.source}",
+        f"    origin: {dumps(curve.origin)}",
+        *([f"    error: {curve.error:.4g}"] if curve.error is not None else []),
+        *size_lines,
+        *_flow("    us: ", (f"{time / US:.12g}" for _, time in curve.knots)),
+    ]
+
+
+def _flow(start: str, items: Iterable[str]) -> list[str]:
+    text = start + "[" + ", ".join(items) + "]"
+    return [fill(text, _WIDTH, subsequent_indent=" " * 6, break_long_words=False)]
+
+
+def _section(
+    values: object, path: str, sources: Mapping[str, str], *, skip: Iterable[str] = ()
+) -> list[str]:
+    names = (item.name for item in fields(values))  # type: ignore[arg-type] # all are dataclasses
+    return [
+        _entry(name, getattr(values, name), f"{path}.{name}", sources)
+        for name in names
+        if name not in skip
+    ]
+
+
+def _entry(name: str, value: float, path: str, sources: Mapping[str, str]) -> str:
+    text = quantity_text(value, name)
+    source = sources.get(path)
+    return f"  {name}: " + (f"{{value: {text}, source: {dumps(source)}}}" if source else text)
+
+
+def _errors(profile: HardwareProfile) -> list[str]:
+    """Write the errors that were stated; those of the fits follow from the fits."""
+    lines = [
+        _entry(family, error, f"errors.{family}", profile.sources)
+        for family, error in profile.errors.items()
+        if f"errors.{family}" in profile.sources
+    ]
+    return ["errors:", *lines] if lines else []
+
+
+def _plain(value: float | tuple[float, ...], name: str) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(f'{item:.12g}' for item in value)}]"
+    return quantity_text(value, name)

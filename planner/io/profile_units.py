@@ -1,0 +1,55 @@
+"""Text with a unit to SI numbers, and back, for hardware profiles."""
+
+import re
+from collections.abc import Mapping
+
+from costmodel.units import GB, GIB, KB, KIB, MB, MIB, MS, TFLOP, US
+
+_SIZE = {
+    "B": 1.0,
+    "kB": KB,
+    "MB": MB,
+    "GB": GB,
+    "TB": 1e12,
+    "KiB": KIB,
+    "MiB": MIB,
+    "GiB": GIB,
+    "TiB": 1024 * GIB,
+}
+_TIME = {"ns": 1e-9, "us": US, "ms": MS, "s": 1.0}
+_RATE = {"MB/s": MB, "GB/s": GB, "TB/s": 1e12}
+_FLOP_RATE = {"TFLOP/s": TFLOP}
+_NUMBER = {"": 1.0}
+
+_QUANTITY = re.compile(r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) *([A-Za-z/]*)")
+
+
+def units_of(field_name: str) -> Mapping[str, float]:
+    """Return the units a field may have, by what its name ends in.
+
+    Names tell dimensions throughout: ``_bytes`` are sizes, ``bandwidth`` rates of bytes,
+    ``_time`` and ``latency`` durations, ``peak`` an arithmetic rate; the rest are numbers.
+    """
+    if field_name.endswith("_bytes"):
+        return _SIZE
+    if field_name.endswith(("_time", "latency")):
+        return _TIME
+    if field_name.endswith("bandwidth"):
+        return _RATE
+    return _FLOP_RATE if field_name == "peak" else _NUMBER
+
+
+def parse_quantity(value: object, field_name: str) -> float:
+    """Return the SI value of a number with the unit its field needs; ValueError says what is."""
+    units = units_of(field_name)
+    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
+    if match is None or match[2] not in units:
+        example = f"a number with one of {', '.join(units)}" if "" not in units else "a number"
+        raise ValueError(f"`{field_name}` needs {example}, got `{value}`")
+    return float(match[1]) * units[match[2]]
+
+
+def quantity_text(value: float, field_name: str) -> str:
+    """Write an SI value in the unit of its field that makes the shortest text."""
+    texts = [f"{value / scale:.12g} {unit}".strip() for unit, scale in units_of(field_name).items()]
+    return min(texts, key=len)

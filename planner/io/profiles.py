@@ -1,0 +1,64 @@
+"""Hardware profiles: YAML to `HardwareProfile` and back.
+
+A number is written ``{value: 80 GiB, source: "..."}``, under its field's name. The fitted
+sections, ``gemm`` and ``collectives``, name their source once per entry.
+"""
+
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from costmodel.errors import InputError, UnknownNameError
+from costmodel.hardware import HardwareProfile
+from planner.io.files import read_text
+from planner.io.profile_fields import ProfileReader
+from planner.io.profile_text import profile_text
+from planner.io.source import parse_yaml
+
+
+def profile_names() -> tuple[str, ...]:
+    """Return the names of the profiles that come with the planner."""
+    names = (entry.name for entry in files("planner").joinpath("profiles").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def load_profile(name_or_path: str | Path) -> HardwareProfile:
+    """Read a profile, by its name or from a YAML file.
+
+    Raises
+    ------
+    UnknownNameError
+        No profile has that name, and it does not look like a path.
+    InputError
+        The file cannot be read, or is no profile; every problem found.
+
+    """
+    name = str(name_or_path)
+    if name in profile_names():
+        return _packaged(name)
+    path = Path(name_or_path)
+    if path.suffix not in {".yaml", ".yml", ".json"} and not path.exists():
+        raise UnknownNameError("hardware profile", name, profile_names())
+    return parse_profile(read_text(path), name)
+
+
+def parse_profile(text: str, source: str) -> HardwareProfile:
+    """Read a profile from YAML text; ``source`` names it in messages."""
+    document = parse_yaml(text, source)
+    reader = ProfileReader()
+    profile = reader.profile(document.data)
+    if profile is None:
+        problems = [document.problem(message, path) for path, message in reader.problems]
+        raise InputError(source, problems, text)
+    return profile
+
+
+def dump_profile(profile: HardwareProfile) -> str:
+    """Write a profile as YAML that `load_profile` reads back to the same numbers."""
+    return profile_text(profile)
+
+
+@lru_cache(maxsize=8)
+def _packaged(name: str) -> HardwareProfile:
+    resource = files("planner").joinpath("profiles", f"{name}.yaml")
+    return parse_profile(resource.read_text(encoding="utf-8"), f"profiles/{name}.yaml")

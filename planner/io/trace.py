@@ -1,0 +1,194 @@
+"""A timeline as a Chrome trace, in the words of PyTorch's profiler (Kineto).
+
+One process per rank, one thread per host thread or stream; arrows from launches to kernels,
+between streams that wait for each other, and from the last rank of a collective to the others.
+Perfetto and chrome://tracing open it; categories and the names of collectives and copies are
+those that tools for profiler traces look for.
+
+References
+----------
+Trace Event Format (Google, 2016): phases X, M, s, f. Kineto, ``output_json.cpp``: categories.
+
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from costmodel.execution.graph import Node, NodeKind
+from costmodel.execution.timeline import Timeline
+from costmodel.units import US
+from planner.io.files import write_text
+
+Event: TypeAlias = dict[str, Any]
+
+_CATEGORIES: Mapping[NodeKind, str] = {
+    NodeKind.HOST: "cpu_op",
+    NodeKind.WAIT: "cuda_runtime",
+    NodeKind.KERNEL: "kernel",
+    NodeKind.COPY: "gpu_memcpy",
+    NodeKind.COLLECTIVE: "kernel",
+}
+_PREFIXES: Mapping[NodeKind, str] = {
+    NodeKind.WAIT: "cudaStreamSynchronize: ",
+    NodeKind.COPY: "Memcpy HtoD: ",
+    NodeKind.COLLECTIVE: "ncclDevKernel: ",
+}
+"""How profilers name them, and tools recognise them."""
+_HOST_THREADS = ("main", "autograd")
+_THREADS: Mapping[str, int] = {"main": 1, "autograd": 2, "compute": 7}
+"""Thread numbers; Kineto shows PyTorch's default stream as 7."""
+_FIRST_OTHER_STREAM = 20
+
+
+def trace_events(timeline: Timeline) -> Iterator[Event]:
+    """Yield the events of all ranks and steps, times in microseconds."""
+    threads = _thread_numbers(timeline)
+    yield from _names(timeline, threads)
+    yield from _steps(timeline)
+    for index, node in enumerate(timeline.graph.nodes):
+        yield _slice(timeline, index, threads[node.resource])
+    yield from _arrows(timeline, threads)
+
+
+def write_trace(timeline: Timeline, path: str | Path) -> None:
+    """Write a trace file, as a whole or not at all; ``-`` is standard output."""
+    write_text(path, trace_text(timeline))
+
+
+def trace_text(timeline: Timeline) -> str:
+    """Return the trace as JSON, one event per line."""
+    head = json.dumps({
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": 0,
+            "world_size": timeline.graph.world_size,
+        },
+    })
+    events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in trace_events(timeline))
+    return f'{head[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+
+
+def _thread_numbers(timeline: Timeline) -> Mapping[str, int]:
+    others = dict.fromkeys(n.resource for n in timeline.graph.nodes if n.resource not in _THREADS)
+    return {**_THREADS, **{name: _FIRST_OTHER_STREAM + i for i, name in enumerate(others)}}
+
+
+def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+    used = {(node.rank, node.resource) for node in timeline.graph.nodes}
+    for rank in range(timeline.graph.world_size):
+        yield _metadata("process_name", rank, 0, {"name": f"rank {rank}"})
+        yield _metadata("process_sort_index", rank, 0, {"sort_index": rank})
+        yield _metadata("thread_name", rank, 0, {"name": "steps"})
+    for rank, resource in sorted(used, key=lambda use: (use[0], threads[use[1]])):
+        number = threads[resource]
+        kind = "thread" if resource in _HOST_THREADS else f"stream {number}"
+        yield _metadata("thread_name", rank, number, {"name": f"{kind} {resource}"})
+        yield _metadata("thread_sort_index", rank, number, {"sort_index": number})
+
+
+def _metadata(name: str, rank: int, thread: int, args: Mapping[str, Any]) -> Event:
+    return {"ph": "M", "name": name, "pid": rank, "tid": thread, "ts": 0, "args": args}
+
+
+def _steps(timeline: Timeline) -> Iterator[Event]:
+    """Yield one slice per step and rank, as ``torch.profiler``'s step annotations."""
+    starts = (0.0, *timeline.step_ends)
+    for step, end in enumerate(timeline.step_ends):
+        for rank in range(timeline.graph.world_size):
+            yield {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{step}",
+                "pid": rank,
+                "tid": 0,
+                "ts": _us(starts[step]),
+                "dur": _us(end - starts[step]),
+                "args": {},
+            }
+
+
+def _slice(timeline: Timeline, index: int, thread: int) -> Event:
+    """Return a node as a slice; a collective's covers its wait for peers, as profilers show it."""
+    node = timeline.graph.nodes[index]
+    start = _shown_start(timeline, index)
+    return {
+        "ph": "X",
+        "cat": _CATEGORIES[node.kind],
+        "name": _PREFIXES.get(node.kind, "") + node.name,
+        "pid": node.rank,
+        "tid": thread,
+        "ts": _us(start),
+        "dur": _us(timeline.ends[index] - start),
+        "args": _args(timeline, index, thread),
+    }
+
+
+def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
+    node = timeline.graph.nodes[index]
+    args: dict[str, Any] = {"stage": node.stage.value, "step": node.step, "rank": node.rank}
+    if node.resource not in _HOST_THREADS:
+        args |= {
+            "device": node.rank,
+            "stream": thread,
+            "correlation": index,
+            "bytes": node.num_bytes,
+            "bound_by": node.bound_by,
+            "source": node.source,
+        }
+    if node.collective is not None:
+        waited = max(0.0, timeline.starts[index] - timeline.ready[index])
+        args |= {"collective": node.collective, "waiting_us": _us(waited)}
+    return args
+
+
+def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+    """Yield a start and a finish event for every dependency between threads or ranks."""
+    for number, (kind, source, target) in enumerate(_dependencies(timeline)):
+        for phase, index in (("s", source), ("f", target)):
+            node = timeline.graph.nodes[index]
+            yield {
+                "ph": phase,
+                "id": number,
+                "cat": kind,
+                "name": kind,
+                "pid": node.rank,
+                "tid": threads[node.resource],
+                "ts": _us(_shown_start(timeline, index)),
+                **({"bp": "e"} if phase == "f" else {}),
+            }
+
+
+def _dependencies(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
+    nodes = timeline.graph.nodes
+    last: dict[int, int] = {}
+    for index, node in enumerate(nodes):
+        if node.launched_by is not None:
+            yield "ac2g", node.launched_by, index
+        for before in node.after:
+            if _thread(nodes[before]) != _thread(node):
+                yield "dependency", before, index
+        if node.collective is not None:
+            known = last.get(node.collective, index)
+            last[node.collective] = max(known, index, key=lambda i: (timeline.ready[i], -i))
+    for index, node in enumerate(nodes):
+        if node.collective is not None and last[node.collective] != index:
+            yield "collective", last[node.collective], index
+
+
+def _thread(node: Node) -> tuple[int, str]:
+    return node.rank, node.resource
+
+
+def _shown_start(timeline: Timeline, index: int) -> float:
+    if timeline.graph.nodes[index].collective is None:
+        return timeline.starts[index]
+    return min(timeline.ready[index], timeline.starts[index])
+
+
+def _us(seconds: float) -> float:
+    """Return microseconds to a thousandth, the clock of the viewers."""
+    return round(seconds / US, 3)

@@ -1,0 +1,371 @@
+"""Workload files: YAML to ``Workload`` with every problem at once, and back."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from costmodel.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
+from costmodel.errors import InputError
+from costmodel.workload import DenseModel, EmbeddingTable, Workload
+from planner.io.files import read_text, source_name
+from planner.io.source import Document, KeyPath, parse_yaml
+from planner.io.validation import Validator, in_order
+
+if TYPE_CHECKING:
+    from planner.io import workload_schema as schema
+
+Part = TypeVar("Part", EmbeddingTable, DenseModel, Workload)
+
+_SYNONYMS = {
+    "batch_size": "write `local_batch_size`: samples per GPU and step",
+    "global_batch_size": "write `local_batch_size`: the global batch size over the number of GPUs",
+    "rows": "write `num_embeddings`",
+    "dim": "write `embedding_dim`",
+    "dtype": "write `data_type`",
+    "features": "write `feature_names`",
+    "kernels": "write `compute_kernels`",
+    "sharding": "write `sharding_types`",
+}
+"""Names other tools use, and what to write here."""
+
+_NEEDED = ("name", "num_embeddings", "embedding_dim")
+_ALWAYS = ("num_dense_features", "bottom_mlp", "interaction", "top_mlp", "precision", "optimizer")
+"""Fields of the dense model that are written even when they are the defaults."""
+
+_ANY_TABLE = EmbeddingTable(name="table", num_embeddings=1, embedding_dim=4)
+_ANY_WORKLOAD = Workload(tables=(_ANY_TABLE,))
+
+
+def load_workload(path: str | Path) -> Workload:
+    """Read a workload file (YAML or JSON; ``-`` is standard input).
+
+    Raises
+    ------
+    InputError
+        With every problem of the file, each with line and column.
+
+    """
+    return parse_workload(read_text(path), source_name(path))
+
+
+def parse_workload(text: str, source: str) -> Workload:
+    """Read a workload from a text; `source` is what messages call it."""
+    return workload_from_document(parse_yaml(text, source))
+
+
+def workload_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a workload file."""
+    from planner.io.workload_schema import WorkloadFile
+
+    schema = WorkloadFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def workload_from_document(document: Document, path: KeyPath = ()) -> Workload:
+    """Build the workload that stands at a path of a document."""
+    data = document.data
+    for part in path:
+        data = data[part]
+    builder = _Builder(Validator(document, _SYNONYMS), path)
+    workload = builder.workload(data)
+    problems = builder.validator.problems
+    if workload is None or problems:
+        raise InputError(document.source, in_order(problems), document.text)
+    return workload
+
+
+class _Builder:
+    """Turns the parts of one workload file into domain objects, noting what cannot be."""
+
+    def __init__(self, validator: Validator, path: KeyPath) -> None:
+        self.validator = validator
+        self.path = path
+        self.defaults_path = (*path, "defaults")
+
+    def workload(self, data: object) -> Workload | None:
+        if not isinstance(data, dict):
+            self._note_no_mapping(data)
+            return None
+        head = self._head(data)
+        batch = head.local_batch_size if head else _ANY_WORKLOAD.local_batch_size
+        dense = self._dense(data)
+        tables = self._tables(data, batch)
+        if head is None or dense is None or tables is None:
+            return None
+        try:
+            return dataclasses.replace(head, dense=dense, tables=tables)
+        except ValueError as error:  # the parts are right, but do not go together
+            at = self._holder("interaction", ((*self.path, "dense"), self.path))
+            self.validator.note(str(error), (*at, "interaction"))
+            return None
+
+    def _head(self, data: Mapping[str, Any]) -> Workload | None:
+        """Return everything but tables and dense model, around parts that stand for them."""
+        from planner.io import workload_schema as schema
+
+        apart = ("tables", "defaults", "dense")
+        rest = {key: value for key, value in data.items() if key not in apart}
+        values, complete = self.validator.fields(
+            schema.Head, rest, self.path, known=schema.WorkloadFile
+        )
+        comms = values.pop("comms", schema.Comms())
+        values |= {"comms_forward": comms.forward, "comms_backward": comms.backward}
+        workload = self._domain(_ANY_WORKLOAD, values, self.path)
+        return workload if complete else None
+
+    def _dense(self, data: Mapping[str, Any]) -> DenseModel | None:
+        from planner.io import workload_schema as schema
+
+        if "dense" not in data:
+            return DenseModel()
+        path = (*self.path, "dense")
+        values, usable = self.validator.fields(schema.Dense, data["dense"], path)
+        dense = self._domain(DenseModel(), values, path)
+        return dense if usable else None
+
+    def _tables(self, data: Mapping[str, Any], batch: int) -> tuple[EmbeddingTable, ...] | None:
+        from planner.io import workload_schema as schema
+
+        rows = data.get("tables")
+        if not isinstance(rows, list) or not rows:
+            self._note_no_tables(data)
+            return None
+        common: dict[str, Any] = {}
+        usable = True
+        if "defaults" in data:
+            common, usable = self.validator.fields(
+                schema.TableFields, data["defaults"], self.defaults_path
+            )
+        tables = []
+        for number, row in enumerate(rows):
+            path = (*self.path, "tables", number)
+            own, complete = self.validator.fields(schema.Table, row, path)
+            if own or complete:
+                table = self._table(common, own, path, batch=batch, ask=usable and complete)
+                tables.append(table if usable and complete else None)
+        self._note_twice(rows)
+        built = tuple(table for table in tables if table is not None)
+        return built if len(built) == len(rows) else None
+
+    def _table(
+        self,
+        common: Mapping[str, Any],
+        own: Mapping[str, Any],
+        path: KeyPath,
+        *,
+        batch: int,
+        ask: bool,
+    ) -> EmbeddingTable | None:
+        """Return a table, or note what is wrong; `ask` for missing fields, too."""
+        values = {**common, **own}
+        missing = [name for name in _NEEDED if values.get(name) is None]
+        if missing and ask:
+            self._note_missing(missing, values, path)
+        if "inputs" in values:
+            at = (*(path if "inputs" in own else self.defaults_path), "inputs")
+            lookups = max(1.0, batch * values.get("pooling_factor", 1.0))
+            values["inputs"] = self._inputs(values["inputs"], lookups, at)
+            if values["inputs"] is None:
+                missing = [*missing, values.pop("inputs")]
+        present = {name: value for name, value in values.items() if value is not None}
+        table = self._domain(_ANY_TABLE, present, path, self.defaults_path)
+        return None if missing else table
+
+    def _inputs(
+        self, inputs: "schema.Inputs", lookups: float, path: KeyPath
+    ) -> InputDistribution | None:
+        choices = ("zipf", "reuse_histogram", "unique_fraction")
+        laws = [law for law in choices if getattr(inputs, law) is not None]
+        if len(laws) != 1:
+            self.validator.note(
+                "`inputs` needs exactly one of zipf, reuse_histogram and unique_fraction"
+                + (f", got {' and '.join(laws)}" if laws else ""),
+                path,
+            )
+            return None
+        counted = lookups if inputs.num_lookups is None else inputs.num_lookups
+        try:
+            if inputs.zipf is not None:
+                return Zipf(exponent=inputs.zipf, hot_rows_first=inputs.hot_rows_first)
+            if inputs.unique_fraction is not None:
+                return UniqueFraction(fraction=inputs.unique_fraction, num_lookups=counted)
+            return ReuseHistogram(
+                row_shares=tuple(inputs.reuse_histogram or ()), num_lookups=counted
+            )
+        except ValueError as error:
+            at = "num_lookups" if "num_lookups" in str(error) else laws[0]
+            self.validator.note(str(error), (*path, at))
+            return None
+
+    def _domain(
+        self, base: Part, values: Mapping[str, Any], path: KeyPath, *elsewhere: KeyPath
+    ) -> Part | None:
+        """Return the base with new values, or note which values the class refuses."""
+        try:
+            return dataclasses.replace(base, **values)
+        except ValueError as error:
+            self._note_refused(base, values, (path, *elsewhere), error)
+            return None
+
+    def _note_refused(
+        self, base: Part, values: Mapping[str, Any], paths: Sequence[KeyPath], error: ValueError
+    ) -> None:
+        """Ask the class about every value alone, so that all bad ones are noted at once."""
+        alone = False
+        for field, value in values.items():
+            try:
+                dataclasses.replace(base, **{field: value})
+            except ValueError as refusal:
+                alone = True
+                at: KeyPath = self._holder(field, paths)
+                self.validator.note(
+                    str(refusal).replace(field, f"`{field}`", 1),
+                    (*at, field),
+                    hint=_next_multiple(value) if "multiple of 4" in str(refusal) else None,
+                )
+        if not alone:
+            self.validator.note(str(error), paths[0])
+
+    def _holder(self, field: str, paths: Sequence[KeyPath]) -> KeyPath:
+        """Return the first path of the document that has the field."""
+        has = self.validator.document.has
+        return next((path for path in paths if has((*path, field))), paths[0])
+
+    def _note_no_mapping(self, data: object) -> None:
+        what = "a list" if isinstance(data, list) else "a value"
+        hint = "put the tables under a `tables:` key" if isinstance(data, list) else None
+        self.validator.note(f"a workload must be a mapping, got {what}", self.path, hint=hint)
+
+    def _note_missing(
+        self, missing: Sequence[str], values: Mapping[str, Any], path: KeyPath
+    ) -> None:
+        table = f" in table `{values['name']}`" if values.get("name") else ""
+        for field in missing:
+            hint = None if field == "name" else "give it here or under `defaults`"
+            self.validator.note(f"missing field `{field}`{table}", path, hint=hint)
+
+    def _note_no_tables(self, data: Mapping[str, Any]) -> None:
+        rows = data.get("tables")
+        hint = "tables: [{name: ..., num_embeddings: ..., embedding_dim: ...}]"
+        if "tables" not in data:
+            self.validator.note("missing field `tables`", self.path, hint=hint)
+        elif rows is None or rows == []:
+            self.validator.note("`tables` is empty", (*self.path, "tables"), hint=hint)
+        else:
+            self.validator.note("`tables` must be a list", (*self.path, "tables"), hint=hint)
+
+    def _note_twice(self, rows: Sequence[Any]) -> None:
+        first: dict[str, int] = {}
+        for number, row in enumerate(rows):
+            name = row.get("name") if isinstance(row, dict) else None
+            if not isinstance(name, str):
+                continue
+            path = (*self.path, "tables", number, "name")
+            if name in first:
+                before = self.validator.document.problem(
+                    "", (*self.path, "tables", first[name], "name")
+                )
+                hint = f"first on line {before.line}; names must be unique"
+                self.validator.note(f"table `{name}` twice", path, hint=hint)
+            first.setdefault(name, number)
+
+
+def _next_multiple(value: object) -> str | None:
+    if not isinstance(value, int):
+        return None
+    above = max(4, -(-value // 4) * 4)
+    return f"write {above - 4} or {above}" if above > 4 else f"write {above}"
+
+
+def workload_data(workload: Workload) -> dict[str, Any]:
+    """Return the workload as plain data, in the form of a workload file."""
+    rows = [_table_data(table) for table in workload.tables]
+    common = _shared(rows)
+    dense = {
+        field.name: _plain(getattr(workload.dense, field.name))
+        for field in dataclasses.fields(DenseModel)
+        if field.name in _ALWAYS or getattr(workload.dense, field.name) != field.default
+    }
+    data: dict[str, Any] = {
+        "name": workload.name,
+        "local_batch_size": workload.local_batch_size,
+        "pipeline": _plain(workload.pipeline),
+        "optimizer": _plain(workload.optimizer),
+        "output_type": _plain(workload.output_type),
+        "index_bytes": workload.index_bytes,
+    }
+    comms = {"forward": workload.comms_forward, "backward": workload.comms_backward}
+    given = {name: _plain(data_type) for name, data_type in comms.items() if data_type}
+    if given:
+        data["comms"] = given
+    data["dense"] = dense
+    if common:
+        data["defaults"] = common
+    data["tables"] = [
+        {key: value for key, value in row.items() if key not in common} for row in rows
+    ]
+    return data
+
+
+def dump_workload(workload: Workload) -> str:
+    """Return the workload as YAML, one table per line."""
+    data = workload_data(workload)
+    tables = data.pop("tables")
+    lines = [f"{key}: {_flow(value)}" for key, value in data.items()]
+    lines += ["tables:", *(f"  - {_flow(table)}" for table in tables)]
+    return "\n".join(lines) + "\n"
+
+
+def _table_data(table: EmbeddingTable) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for field in dataclasses.fields(EmbeddingTable):
+        value = getattr(table, field.name)
+        if field.name == "inputs":
+            if value != Zipf():
+                data["inputs"] = _inputs_data(value)
+        elif value != field.default:
+            data[field.name] = _plain(value)
+    return data
+
+
+def _inputs_data(inputs: InputDistribution) -> dict[str, Any]:
+    if isinstance(inputs, Zipf):
+        hot = {"hot_rows_first": True} if inputs.hot_rows_first else {}
+        return {"zipf": inputs.exponent, **hot}
+    if isinstance(inputs, UniqueFraction):
+        return {"unique_fraction": inputs.fraction, "num_lookups": inputs.num_lookups}
+    return {"reuse_histogram": list(inputs.row_shares), "num_lookups": inputs.num_lookups}
+
+
+def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields, fit for `defaults`, in which all tables agree."""
+    own = {"name", "feature_names"}
+    if len(rows) < 2:
+        return {}
+    return {
+        key: value
+        for key, value in rows[0].items()
+        if key not in own and all(key in row and row[key] == value for row in rows)
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def _flow(value: object) -> str:
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(
+        value,
+        Dumper=dumper,
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=2**30,
+    )
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,1 @@
+"""What the user sees: reports as plain data, as text, and as JSON."""

@@ -1,0 +1,193 @@
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+from costmodel.errors import InputError, UnknownNameError
+from costmodel.hardware import CollectiveOp, HardwareProfile
+from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
+from costmodel.kernels.gemm import gemm_time
+from costmodel.units import GB, GIB, MIB, US
+from costmodel.workload import DataType
+from planner.io.profile_units import parse_quantity, quantity_text
+from planner.io.profiles import dump_profile, load_profile, parse_profile, profile_names
+
+NAMES = (
+    "a100-sxm-40gb",
+    "a100-sxm-80gb",
+    "h100-sxm",
+    "h200-sxm",
+    "l40s-pcie",
+    "v100-nvlink",
+)
+
+
+def text_of(name: str) -> str:
+    path = Path(__file__).parents[3] / "planner" / "profiles" / f"{name}.yaml"
+    return path.read_text(encoding="utf-8")
+
+
+def test_all_profiles_are_there() -> None:
+    assert set(NAMES) <= set(profile_names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_profile_is_whole(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.name == name
+    assert {"fp32", "tf32", "fp16", "bf16"} <= set(profile.gpu.gemm)
+    assert {curve.op for curve in profile.curves} == set(CollectiveOp)
+    assert 0 < profile.errors["collectives"] < 0.1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_has_a_source(name: str) -> None:
+    profile = load_profile(name)
+    for section in ("gpu", "host", "intra_node", "inter_node"):
+        fields = set(type(getattr(profile, section)).__dataclass_fields__) - {"name", "gemm"}
+        assert {f"{section}.{field}" for field in fields} <= profile.sources.keys()
+    assert all(curve.origin for curve in profile.curves)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dumps_and_reads_back_the_same(name: str) -> None:
+    profile = load_profile(name)
+    assert parse_profile(dump_profile(profile), "dumped") == profile
+
+
+def test_one_number_reads_as_written() -> None:
+    profile = load_profile("a100-sxm-80gb")
+    assert profile.gpu.memory_bytes == 81251 * MIB
+    assert profile.inter_node.bandwidth == 25 * GB
+    assert profile.gpu.num_sms == 108
+    assert isinstance(profile.gpu.num_sms, int)
+
+
+def test_a_measured_point_is_reproduced() -> None:
+    # nccl-tests on 8 x A100-SXM4-80GB, 64 MiB all_to_all: 347.6 and 348.5 us
+    group = RankGroup(num_ranks=8, ranks_per_node=8)
+    time = collective_time(CollectiveOp.ALL_TO_ALL, 64 * MIB, group, load_profile("a100-sxm-80gb"))
+    assert time == pytest.approx(348 * US, rel=0.02)
+
+
+def test_two_h100_nodes_come_near_what_was_measured() -> None:
+    # 16 x H100 over two nodes of cluster01, 4 GiB all_to_all: 43.95 ms
+    group = RankGroup(num_ranks=16, ranks_per_node=8)
+    time = collective_time(CollectiveOp.ALL_TO_ALL, 4 * GIB, group, load_profile("h100-sxm"))
+    assert time == pytest.approx(43.95e-3, rel=0.05)
+
+
+def test_fewer_v100_than_measured_are_extrapolated() -> None:
+    pair = RankGroup(num_ranks=2, ranks_per_node=2)
+    estimate = collective_estimate(CollectiveOp.ALL_REDUCE, MIB, pair, load_profile("v100-nvlink"))
+    assert estimate.extrapolated
+
+
+def test_tensor_cores_are_faster() -> None:
+    gpu = load_profile("h100-sxm").gpu
+    times = [
+        float(gemm_time(8192, 4096, 4096, data_type, gpu))
+        for data_type in (DataType.FP32, DataType.TF32, DataType.BF16)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_loads_quickly() -> None:
+    text = text_of("h100-sxm")
+    start = process_time()
+    parse_profile(text, "h100-sxm")
+    assert process_time() - start < 0.2  # about 10 ms; the limit leaves room for a busy machine
+
+
+def test_unknown_name_suggests_one() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        load_profile("h100-smx")
+    assert error.value.hint == "did you mean `h100-sxm`?"
+
+
+def test_reads_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text_of("h100-sxm"), encoding="utf-8")
+    assert load_profile(path) == load_profile("h100-sxm")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        load_profile(tmp_path / "nothing.yaml")
+
+
+def broken(text: str) -> list[tuple[str, int | None]]:
+    with pytest.raises(InputError) as error:
+        parse_profile(text, "broken.yaml")
+    return [(problem.message, problem.line) for problem in error.value.problems]
+
+
+def test_reports_every_problem_with_its_line() -> None:
+    text = text_of("h100-sxm")
+    text = text.replace("  num_sms: {value: 132,", "  num_sm: {value: 132,")
+    text = text.replace("value: 50 GB/s", "value: 50 Gb/s")
+    problems = dict(broken(text))
+    lines = text.splitlines()
+    where = next(i for i, line in enumerate(lines, 1) if "num_sm:" in line)
+    assert problems["unknown field `num_sm`; did you mean `num_sms`?"] == where
+    where = next(i for i, line in enumerate(lines, 1) if "50 Gb/s" in line)
+    assert problems["`pcie_bandwidth` needs a number with one of MB/s, GB/s, TB/s, got `50 Gb/s`"]
+    assert "missing field `num_sms`" in problems
+    assert where in problems.values()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("op: all_reduce", "op: all_redo", "`op` must be one of"),
+        ("source: fitted", "source: guessed", "`source` must be one of"),
+        ("us: [", "us: [1.0, ", "equally long"),
+        ("gpus_per_node:", "gpus:", "missing field `gpus_per_node`"),
+        ("  latency: {value: 30 us", "  latency: {value: -30 us", "latency >= 0"),
+    ],
+)
+def test_names_what_is_wrong(old: str, new: str, message: str) -> None:
+    text = text_of("a100-sxm-80gb").replace(old, new, 1)
+    assert any(message in problem for problem, _ in broken(text))
+
+
+@pytest.mark.parametrize("text", ["[]", "42", "name: x", "gpu: [1, 2", "a: 1\na: 2"])
+def test_what_is_no_profile_is_an_input_error(text: str) -> None:
+    assert broken(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("80 GiB", "memory_bytes", 80 * GIB),
+        ("1.5us", "latency", 1.5e-6),
+        (0.9, "lookup_efficiency", 0.9),
+        ("1e10", "sort_rate", 1e10),
+        ("312 TFLOP/s", "peak", 312e12),
+    ],
+)
+def test_units(text: object, field: str, value: float) -> None:
+    assert parse_quantity(text, field) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["80", "80 GB/s", "many GiB", "", True, None, "-"])
+def test_wrong_units(text: object) -> None:
+    with pytest.raises(ValueError, match="memory_bytes"):
+        parse_quantity(text, "memory_bytes")
+
+
+def test_quantities_are_written_short() -> None:
+    assert quantity_text(50 * MIB, "l2_bytes") == "50 MiB"
+    assert quantity_text(25e9, "bandwidth") == "25 GB/s"
+
+
+def test_errors_that_were_stated_are_kept() -> None:
+    profile = load_profile("h100-sxm")
+    stated = replace(
+        profile,
+        errors={**profile.errors, "embedding": 0.2},
+        sources={**profile.sources, "errors.embedding": "anchors"},
+    )
+    read: HardwareProfile = parse_profile(dump_profile(stated), "dumped")
+    assert read.errors["embedding"] == 0.2
