@@ -1,0 +1,299 @@
+"""What the commands do, as functions: plan, compare, simulate, explain."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from costmodel.errors import InputError, Problem
+from costmodel.hardware import HardwareProfile, Topology
+from costmodel.plan import ShardingPlan
+from costmodel.workload import Workload
+from planner.io.profiles import load_profile
+from planner.io.workload import load_workload
+from planner.plugins import AUTO
+from planner.report.model import Baseline, Report, SearchReport, make_report
+from planner.search import Attempt, Search, run_sharder, run_sharders, sharders_for
+
+if TYPE_CHECKING:
+    from costmodel.execution.timeline import Timeline
+    from planner.diff import PlanDiff
+    from planner.explanation import Explanation
+
+BASELINE = "size_lookup_greedy"
+"""What plans are compared with: the last of the greedy sharders of Lin et al., Table III, which
+balances lookups times size."""
+DEFAULT_HARDWARE = "h100-sxm"
+
+WorkloadLike: TypeAlias = Workload | str | Path
+HardwareLike: TypeAlias = HardwareProfile | str | Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan, what it is for, and the report on it."""
+
+    workload: Workload
+    topology: Topology
+    plan: ShardingPlan
+    report: Report
+    hardware_name: str
+    """The profile's name, or the path it was read from."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``plan.json``: the report, and the workload it is about."""
+        from planner.io.plans import PlanFile, dump_plan_file
+        from planner.report.data import report_data
+
+        search = self.report.search
+        file = PlanFile(
+            plan=self.plan,
+            workload=self.workload,
+            hardware=self.hardware_name,
+            sharder=search.sharder if search else None,
+            seed=search.seed if search else None,
+            step_time=self.report.step_time,
+        )
+        written = dump_plan_file(file)
+        workload = written.pop("workload")
+        return {**report_data(self.report), **written, "workload": workload}
+
+    def save(self, path: str | Path) -> None:
+        """Write ``plan.json``, as a whole or not at all; ``-`` is standard output."""
+        from planner.io.files import write_text
+        from planner.io.plans import plan_text
+
+        write_text(path, plan_text(self.to_dict()))
+
+
+def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
+    """Return the number of nodes that so many GPUs in all are on.
+
+    Raises
+    ------
+    ValueError
+        They cannot be spread evenly, or a node has fewer.
+
+    """
+    per_node = hardware.gpus_per_node
+    if gpus < 1:
+        raise ValueError(f"at least 1 GPU is needed, got {gpus}")
+    if nodes is None:
+        nodes = -(-gpus // per_node)
+    if nodes < 1 or gpus % nodes:
+        raise ValueError(f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
+    if gpus // nodes > per_node:
+        raise ValueError(
+            f"a node of {hardware.name} has {per_node} GPUs; {gpus} need {-(-gpus // per_node)} "
+            f"nodes or more, not {nodes}"
+        )
+    return nodes
+
+
+def make_topology(hardware: HardwareProfile, gpus: int, nodes: int | None = None) -> Topology:
+    """Return so many GPUs in all, spread evenly over nodes (None: as few as hold them)."""
+    try:
+        local = gpus // node_count(gpus, nodes, hardware)
+    except ValueError as error:
+        raise InputError("gpus", (Problem(message=str(error)),)) from None
+    return Topology(hardware=hardware, world_size=gpus, local_world_size=local)
+
+
+def plan(
+    workload: WorkloadLike,
+    *,
+    gpus: int,
+    nodes: int | None = None,
+    hardware: HardwareLike = DEFAULT_HARDWARE,
+    sharder: str = AUTO,
+    search: Search | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of Search
+) -> Planned:
+    """Search for the plan with the shortest predicted step.
+
+    Parameters
+    ----------
+    workload
+        A workload, or the path of a workload file.
+    gpus, nodes
+        GPUs in all, and the number of nodes they are on (None: as few as hold them).
+    hardware
+        A profile, its name, or its path.
+    sharder
+        Name of a sharder, or ``auto``: all built-in ones, the shortest simulated step wins.
+    search, options
+        How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
+
+    Raises
+    ------
+    PlannerError
+        Bad input, no plan fits, a plug-in is broken.
+
+    """
+    task = _task(workload, hardware, gpus, nodes)
+    search = replace(search or Search(), **options)
+    attempts = run_sharders(sharders_for(sharder), task.problem, search)
+    best = min(attempts, key=lambda attempt: attempt.step_time)
+    report = task.report(best, attempts, requested=sharder, seed=search.seed)
+    baseline = _baseline(task, attempts, search)
+    return task.planned(best, replace(report, baseline=baseline))
+
+
+def compare(
+    workload: WorkloadLike,
+    *,
+    gpus: int,
+    nodes: int | None = None,
+    hardware: HardwareLike = DEFAULT_HARDWARE,
+    sharders: Sequence[str] = (),
+    search: Search | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of Search
+) -> tuple[Planned, ...]:
+    """Run several sharders (none named: all) and simulate each one's plan, best first.
+
+    A sharder that finds no plan is left out; if none finds one, the first's error is raised.
+    """
+    from planner.plugins import sharder_names
+
+    task = _task(workload, hardware, gpus, nodes)
+    search = replace(search or Search(), **options)
+    attempts = run_sharders(tuple(sharders) or sharder_names(), task.problem, search)
+    planned = [
+        task.planned(
+            attempt, task.report(attempt, (attempt,), requested=attempt.sharder, seed=search.seed)
+        )
+        for attempt in attempts
+        if attempt.plan
+    ]
+    return tuple(sorted(planned, key=lambda result: result.report.step_time))
+
+
+def load_plan(path: str | Path) -> Planned:
+    """Read a plan file and predict its step again, with the models of today."""
+    from costmodel.memory import check_memory
+    from costmodel.validity import check_plan
+    from planner.io.plans import load_plan_file
+
+    file = load_plan_file(path)
+    profile = load_profile(file.hardware)
+    topology = Topology(
+        hardware=profile,
+        world_size=file.plan.world_size,
+        local_world_size=file.plan.local_world_size,
+    )
+    check_plan(file.workload, topology, file.plan)
+    check_memory(file.workload, topology, file.plan)
+    timeline = _simulated(file.workload, topology, file.plan)
+    report = make_report(file.workload, topology, file.plan, timeline)
+    if file.sharder is not None:
+        found = SearchReport(
+            sharder=file.sharder,
+            requested=file.sharder,
+            seed=file.seed or 0,
+            status="loaded",
+            evaluated=0,
+            time=0.0,
+        )
+        report = replace(report, search=found)
+    return Planned(
+        workload=file.workload,
+        topology=topology,
+        plan=file.plan,
+        report=report,
+        hardware_name=file.hardware,
+    )
+
+
+def simulate(planned: Planned | str | Path) -> "Timeline":
+    """Return the timeline of a plan, or of a plan file."""
+    loaded = planned if isinstance(planned, Planned) else load_plan(planned)
+    return _simulated(loaded.workload, loaded.topology, loaded.plan)
+
+
+def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> "PlanDiff":
+    """Return what changed from one plan to another, and what each change is worth."""
+    from planner.diff import diff_plans
+
+    before, after = (each if isinstance(each, Planned) else load_plan(each) for each in (old, new))
+    return diff_plans(before, after)
+
+
+def explain(planned: Planned | str | Path) -> "Explanation":
+    """Return why a plan takes as long as it does, and what would help."""
+    from planner.explanation import explain_plan
+
+    loaded = planned if isinstance(planned, Planned) else load_plan(planned)
+    return explain_plan(loaded, simulate(loaded))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """A problem to solve, and the name its hardware goes by."""
+
+    problem: Any
+    hardware_name: str
+
+    def report(
+        self, attempt: Attempt, attempts: Sequence[Attempt], *, requested: str, seed: int
+    ) -> Report:
+        """Simulate an attempt's plan."""
+        workload, topology = self.problem.workload, self.problem.topology
+        found = _found(attempt)
+        bounds = [each.bound for each in attempts if each.bound is not None]
+        made = make_report(workload, topology, found, _simulated(workload, topology, found))
+        search = SearchReport(
+            sharder=attempt.sharder,
+            requested=requested,
+            seed=seed,
+            status=attempt.status.value,
+            evaluated=sum(each.evaluated for each in attempts),
+            time=sum(each.time for each in attempts),
+            bound=max(bounds, default=None),
+        )
+        return replace(made, search=search)
+
+    def planned(self, attempt: Attempt, report: Report) -> Planned:
+        """Return an attempt's plan with everything it is about."""
+        return Planned(
+            workload=self.problem.workload,
+            topology=self.problem.topology,
+            plan=_found(attempt),
+            report=report,
+            hardware_name=self.hardware_name,
+        )
+
+
+def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None) -> _Task:
+    from costmodel.objective import Objective
+    from sharders.problem import ShardingProblem
+
+    profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
+    loaded = workload if isinstance(workload, Workload) else load_workload(workload)
+    topology = make_topology(profile, gpus, nodes)
+    problem = ShardingProblem(
+        workload=loaded, topology=topology, objective=Objective(loaded, topology)
+    )
+    name = profile.name if isinstance(hardware, HardwareProfile) else str(hardware)
+    return _Task(problem=problem, hardware_name=name)
+
+
+def _found(attempt: Attempt) -> ShardingPlan:
+    if attempt.plan is None:
+        raise ValueError(f"sharder `{attempt.sharder}` found no plan")
+    return attempt.plan
+
+
+def _baseline(task: _Task, attempts: Sequence[Attempt], search: Search) -> Baseline | None:
+    """Return the baseline's step time, run now unless it was among the attempts."""
+    known: Mapping[str, Attempt] = {attempt.sharder: attempt for attempt in attempts}
+    attempt = known.get(BASELINE) or run_sharder(BASELINE, task.problem, search, float("inf"))
+    if attempt.plan is None:
+        return None
+    return Baseline(sharder=BASELINE, step_time=attempt.step_time)
+
+
+def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":
+    from costmodel.execution.simulator import simulate
+    from costmodel.execution.synthesis import synthesize
+
+    return simulate(synthesize(workload, topology, plan))

@@ -1,0 +1,133 @@
+"""The ``planner`` command: arguments and exit codes, nothing else.
+
+Commands are imported when used, and import what is heavy when they run, so that ``--version``,
+``--help`` and completion are immediate.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from costmodel.errors import PlannerError
+
+USAGE, INTERRUPTED = 2, 130
+
+_COMMANDS = (
+    "plan",
+    "compare",
+    "explain",
+    "simulate",
+    "estimate",
+    "profiles",
+    "schema",
+    "doctor",
+    "completion",
+)
+"""Each is the object ``command`` of the module of its name."""
+_COMPLETE = "_PLANNER_COMPLETE"
+"""Set by the scripts that ``planner completion`` prints."""
+
+
+class LazyGroup(click.Group):
+    """Commands imported by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the help."""
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        found: click.Command = import_module(f"planner.cli.{cmd_name}").command
+        return found
+
+
+@click.command(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.pass_context
+@click.version_option(package_name="shardwise", prog_name="planner")
+def cli(context: click.Context) -> None:
+    """Predict a training step's time under any embedding sharding plan, and find the best plan.
+
+    \b
+    Start with:  planner plan tables.yaml --gpus 4
+    """  # noqa: D301 - click's mark for lines to keep
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 bug, 2 usage, 3 bad input, 4 no plan fits,
+    5 something needed is missing, 130 interrupted.
+    """  # noqa: D205 - one sentence
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    if os.environ.get(_COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "planner", _COMPLETE, os.environ[_COMPLETE])
+    try:
+        with cli.make_context("planner", arguments) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        return _usage(error, as_json="--json" in arguments)
+    except PlannerError as error:
+        return _failed(error, as_json="--json" in arguments)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted; nothing was written", err=True)
+        return INTERRUPTED
+    return 0
+
+
+def _usage(error: click.ClickException, *, as_json: bool) -> int:
+    if as_json:
+        _echo_json({
+            "kind": "UsageError",
+            "message": error.format_message(),
+            "hint": None,
+            "exit_code": USAGE,
+        })
+    else:
+        error.show()
+    return USAGE
+
+
+def _failed(error: PlannerError, *, as_json: bool) -> int:
+    from planner.report.errors import error_json, exit_code, render_error
+
+    if as_json:
+        _echo_json(error_json(error)["error"])
+    else:
+        click.echo(render_error(error), err=True)
+    return exit_code(error)
+
+
+def _echo_json(error: object) -> None:
+    import json
+
+    click.echo(json.dumps({"schema_version": 1, "error": error}, indent=2, ensure_ascii=False))

@@ -1,0 +1,120 @@
+"""``planner compare``."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli import INTERRUPTED
+from planner.cli.options import (
+    TIME,
+    hardware_option,
+    interruptible,
+    nodes_option,
+    output_options,
+    profile_and_nodes,
+)
+from planner.cli.output import Output, ProgressLine
+
+if TYPE_CHECKING:
+    from planner.diff import PlanDiff
+
+
+@click.command("compare")
+@click.argument("files", nargs=-1, required=True, metavar="WORKLOAD | OLD_PLAN NEW_PLAN")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs in all, on all nodes.")
+@nodes_option
+@hardware_option
+@click.option("--seed", type=int, help="Of everything random.")
+@click.option("--time-limit", type=TIME, metavar="10s", help="Of all searches together.")
+@click.option("--sharder", "sharders", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@output_options
+def command(
+    files: tuple[str, ...],
+    *,
+    gpus: int | None,
+    nodes: int | None,
+    sharders: tuple[str, ...],
+    output: Output,
+    **flags: object,
+) -> None:
+    """Compare all sharders on a workload file, or two plan files with each other."""
+    if len(files) == 2:
+        _compare_plans(*files, output=output)
+    elif len(files) > 2:
+        raise click.UsageError(f"one workload file or two plan files, got {len(files)} files")
+    elif gpus is None:
+        raise click.UsageError("Missing option '--gpus'.")
+    else:
+        _compare_sharders(files[0], gpus, nodes, sharders, output=output, flags=flags)
+
+
+def _compare_sharders(
+    workload: str,
+    gpus: int,
+    nodes: int | None,
+    sharders: tuple[str, ...],
+    *,
+    output: Output,
+    flags: dict[str, object],
+) -> None:
+    from planner.api import compare
+    from planner.report.compare_text import sharders_text
+    from planner.report.data import report_data
+    from planner.search import Search
+    from planner.settings import resolve
+
+    settings = resolve(flags)
+    progress = ProgressLine(output, settings.time_limit)
+    with interruptible() as interrupt, progress:
+        results = compare(
+            workload,
+            gpus=gpus,
+            nodes=profile_and_nodes(settings, gpus, nodes),
+            hardware=settings.hardware,
+            sharders=sharders,
+            search=Search(
+                seed=settings.seed,
+                time_limit=settings.time_limit,
+                interrupted=lambda: interrupt.happened,
+                watch=progress.watch,
+            ),
+        )
+    reports = [result.report for result in results]
+    if output.json:
+        output.data({"results": [report_data(report) for report in reports]})
+    else:
+        output.lines(lambda width: sharders_text(reports, width))
+    if interrupt.happened:
+        output.remark("interrupted: not every sharder had its turn")
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def _compare_plans(old: str, new: str, *, output: Output) -> None:
+    from planner.api import compare_plans
+    from planner.report.compare_text import diff_text
+
+    diff = compare_plans(old, new)
+    if output.json:
+        output.data(_diff_data(diff))
+    else:
+        output.lines(lambda width: diff_text(diff, width))
+
+
+def _diff_data(diff: "PlanDiff") -> dict[str, Any]:
+    from planner.io.plans import table_data
+    from planner.report.data import report_data
+
+    return {
+        "results": [report_data(diff.old), report_data(diff.new)],
+        "speedup": diff.speedup,
+        "num_unchanged": diff.num_unchanged,
+        "changes": [
+            {
+                "name": change.table,
+                "old": None if change.old is None else table_data(change.old),
+                "new": None if change.new is None else table_data(change.new),
+                "step_time_change_s": change.step_time_change,
+            }
+            for change in diff.changes
+        ],
+    }

@@ -1,0 +1,157 @@
+"""Options that several commands share, and the types of their values."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from costmodel.units import GB, GIB, KB, KIB, MB, MIB
+from planner.cli.output import Output
+
+if TYPE_CHECKING:
+    from planner.settings import Settings
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # generic from click 8.4 on
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SIZES = {
+    "": 1.0,
+    "b": 1.0,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "kb": KB,
+    "mb": MB,
+    "gb": GB,
+}
+
+
+def parse_size(text: str) -> float:
+    """Return bytes from ``64MiB``, ``64MB``, ``1e6`` or ``4096``."""
+    compact = text.strip().replace(" ", "").replace("_", "")
+    number = compact.rstrip("kKmMgGiIbB")
+    unit = compact[len(number) :].lower()
+    try:
+        num_bytes = float(number) * _SIZES[unit]
+    except (ValueError, KeyError):
+        raise ValueError(f"`{text}` is not a size; write `64MiB`, `64MB` or bytes") from None
+    if not 0 <= num_bytes < float("inf"):
+        raise ValueError(f"a size must be 0 or more, got `{text}`")
+    return num_bytes
+
+
+class Parsed(_ParamType):
+    """A value read by a function that raises ValueError with what is wrong."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Read the value of an option."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _parse_time(text: str) -> float:
+    from planner.settings import parse_time
+
+    return parse_time(text)
+
+
+SIZE = Parsed("size", parse_size)
+TIME = Parsed("time", _parse_time)
+
+gpus_option = click.option(
+    "--gpus", type=click.IntRange(min=1), required=True, help="GPUs in all, on all nodes."
+)
+nodes_option = click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    help="Nodes they are on; by default as few as hold them.",
+)
+hardware_option = click.option(
+    "--hardware", metavar="NAME|FILE", help="Hardware profile; `planner profiles` lists them."
+)
+
+
+def output_options(command: Command) -> Command:
+    """Add ``--json``, ``--quiet`` and ``--no-color``; the command gets them as ``output``."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in SI units.")
+    @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
+    @click.option("--no-color", is_flag=True, help="As the environment variable NO_COLOR.")
+    @wraps(command)
+    def wrapped(
+        *args: Any,  # noqa: ANN401 - passed through
+        as_json: bool,
+        quiet: bool,
+        no_color: bool,
+        **kwargs: Any,  # noqa: ANN401 - passed through
+    ) -> Any:  # noqa: ANN401 - passed through
+        output = Output(json=as_json, quiet=quiet, color=not no_color)
+        return command(*args, output=output, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def search_options(command: Command) -> Command:
+    """Add what decides a search, from the hardware to the seed."""
+    options = (
+        gpus_option,
+        nodes_option,
+        hardware_option,
+        click.option("--seed", type=int, help="Of everything random; same seed, same plan."),
+        click.option("--time-limit", type=TIME, metavar="10s", help="Of the whole search."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int:
+    """Return the number of nodes, or say what is wrong with the numbers given."""
+    from planner.api import node_count
+    from planner.io.profiles import load_profile
+
+    try:
+        return node_count(gpus, nodes, load_profile(settings.hardware))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--gpus'") from None
+
+
+@dataclass(slots=True)
+class Interrupt:
+    """Whether Ctrl-C was pressed."""
+
+    happened: bool = field(default=False)
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Let the first Ctrl-C only be noted, so that the best plan so far is kept; not the second."""
+    interrupt = Interrupt()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if interrupt.happened:
+            raise KeyboardInterrupt
+        interrupt.happened = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)

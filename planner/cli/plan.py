@@ -1,0 +1,111 @@
+"""``planner plan``."""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.cli import INTERRUPTED
+from planner.cli.options import interruptible, output_options, profile_and_nodes, search_options
+from planner.cli.output import Output, ProgressLine
+
+if TYPE_CHECKING:
+    from planner.api import Planned
+
+DEFAULT_FILE = "plan.json"
+
+
+@click.command("plan")
+@click.argument("workload", metavar="FILE")
+@search_options
+@click.option("--sharder", metavar="NAME", help="`auto` (all built-in ones) or one of them.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="PLAN",
+    help=f"Where the plan goes: {DEFAULT_FILE} unless --json is given; - is stdout.",
+)
+@output_options
+def command(
+    workload: str,
+    *,
+    gpus: int,
+    nodes: int | None,
+    target: str | None,
+    output: Output,
+    **flags: object,
+) -> None:
+    """Find the plan with the shortest predicted step for a workload FILE (- is stdin)."""
+    from dataclasses import replace
+
+    from planner.api import plan
+    from planner.io.files import check_writable
+    from planner.search import Search
+    from planner.settings import DEFAULT, resolve
+
+    target = target or (None if output.json else DEFAULT_FILE)
+    if target is not None:
+        check_writable(target)
+    settings = resolve(flags)
+    start = time.monotonic()
+    progress = ProgressLine(output, settings.time_limit)
+    with interruptible() as interrupt, progress:
+        planned = plan(
+            workload,
+            gpus=gpus,
+            nodes=profile_and_nodes(settings, gpus, nodes),
+            hardware=settings.hardware,
+            sharder=settings.sharder,
+            search=Search(
+                seed=settings.seed,
+                time_limit=settings.time_limit,
+                interrupted=lambda: interrupt.happened,
+                watch=progress.watch,
+            ),
+        )
+    assumed = settings.origins["hardware"] == DEFAULT
+    planned = replace(planned, report=replace(planned.report, hardware_assumed=assumed))
+    if target is not None:
+        planned.save(target)
+    _show(planned, target, output)
+    if target is not None:
+        output.remark(_last_lines(planned, target, time.monotonic() - start))
+    if interrupt.happened:
+        output.remark("interrupted: this is the best plan found until then")
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def _show(planned: "Planned", target: str | None, output: Output) -> None:
+    """Print the report; to stderr if the plan itself goes to stdout."""
+    if output.json:
+        if target != "-":
+            from planner.report.data import report_data
+
+            output.data(report_data(planned.report))
+        return
+    from planner.report.text import report_text
+
+    if target != "-" or not output.quiet:
+        file = sys.stderr if target == "-" else None
+        output.lines(lambda width: report_text(planned.report, width), file)
+
+
+def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
+    from planner.report.format import count
+
+    search = planned.report.search
+    how = "no search"
+    if search is not None:
+        name = search.sharder
+        if search.requested != name:
+            name = f"{search.requested}: {name} won"
+        how = f"{name}, {count(search.evaluated, 'plan')}, seed {search.seed}"
+    if target == "-":
+        return f"\nPlanned in {seconds:.1f} s ({how})"
+    return (
+        f"\nWrote {target} in {seconds:.1f} s ({how})\n"
+        f"Next: planner explain {target}        "
+        f"planner simulate {target} --trace trace.json"
+    )

@@ -1,0 +1,69 @@
+"""What changed from one plan to another, and what each change is worth."""
+
+from dataclasses import dataclass, replace
+
+from costmodel.objective import Objective
+from costmodel.plan import TableSharding
+from costmodel.units import Seconds
+from planner.api import Planned
+from planner.report.model import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChange:
+    """One table that the two plans shard differently."""
+
+    table: str
+    old: TableSharding | None
+    """None: the old workload does not have the table."""
+    new: TableSharding | None
+    step_time_change: Seconds | None = None
+    """Of the old plan, if only this table were sharded as in the new one; None: cannot be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDiff:
+    """Two plans beside each other."""
+
+    old: Report
+    new: Report
+    changes: tuple[TableChange, ...]
+    """Changed tables, those that gain most first; then added and removed ones."""
+    num_unchanged: int
+
+    @property
+    def speedup(self) -> float:
+        """Step time of the old plan over that of the new."""
+        return self.old.step_time / self.new.step_time
+
+
+def diff_plans(old: Planned, new: Planned) -> PlanDiff:
+    """Compare two plans table by table."""
+    before = {sharding.table: sharding for sharding in old.plan.tables}
+    after = {sharding.table: sharding for sharding in new.plan.tables}
+    both = [name for name in before if name in after]
+    changed = [name for name in both if before[name] != after[name]]
+    changes = [_change(old, new, before[name], after[name]) for name in changed]
+    changes.sort(key=lambda change: (change.step_time_change or 0.0, change.table))
+    added = [TableChange(table=n, old=None, new=s) for n, s in after.items() if n not in before]
+    removed = [TableChange(table=n, old=s, new=None) for n, s in before.items() if n not in after]
+    return PlanDiff(
+        old=old.report,
+        new=new.report,
+        changes=(*changes, *added, *removed),
+        num_unchanged=len(both) - len(changed),
+    )
+
+
+def _change(old: Planned, new: Planned, was: TableSharding, now: TableSharding) -> TableChange:
+    change = TableChange(table=was.table, old=was, new=now)
+    same_ranks = (old.plan.world_size, old.plan.local_world_size) == (
+        new.plan.world_size,
+        new.plan.local_world_size,
+    )
+    if not same_ranks or old.workload.table(was.table) != new.workload.table(was.table):
+        return change
+    tables = tuple(now if each.table == was.table else each for each in old.plan.tables)
+    objective = Objective(old.workload, old.topology)
+    moved = objective.step_time(replace(old.plan, tables=tables))
+    return replace(change, step_time_change=moved - objective.step_time(old.plan))

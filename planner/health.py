@@ -1,0 +1,78 @@
+"""Is everything there that the planner needs."""
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, entry_points, version
+
+from costmodel.errors import PlannerError
+
+_NEEDED = ("numpy", "click", "rich", "PyYAML", "pydantic")
+_OPTIONAL = {
+    "scipy": "fitting profiles",
+    "torch": "calibrating on a GPU",
+    "torchrec": "handing plans to TorchRec",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    good: bool
+    needed: bool = True
+    detail: str
+
+
+def checks() -> tuple[Check, ...]:
+    """Look at packages, profiles, sharders and settings."""
+    return (
+        Check(name="python", good=True, detail=platform.python_version()),
+        *(_package(name, needed=True, use="") for name in _NEEDED),
+        *(_package(name, needed=False, use=use) for name, use in _OPTIONAL.items()),
+        *_profiles(),
+        *_sharders(),
+        _settings(),
+    )
+
+
+def _package(name: str, *, needed: bool, use: str) -> Check:
+    try:
+        return Check(name=name, good=True, needed=needed, detail=version(name))
+    except PackageNotFoundError:
+        detail = f"not installed; only for {use}" if use else "not installed"
+        return Check(name=name, good=False, needed=needed, detail=detail)
+
+
+def _profiles() -> Iterator[Check]:
+    from planner.io.profiles import load_profile, profile_names
+
+    for name in profile_names():
+        try:
+            load_profile(name)
+        except PlannerError as error:
+            yield Check(name=f"profile {name}", good=False, detail=str(error))
+    yield Check(name="profiles", good=bool(profile_names()), detail=", ".join(profile_names()))
+
+
+def _sharders() -> Iterator[Check]:
+    from planner.plugins import GROUP, load_sharder, sharder_names
+
+    for point in entry_points(group=GROUP):
+        try:
+            load_sharder(point.name)
+        except PlannerError as error:
+            yield Check(name=f"plug-in {point.name}", good=False, detail=str(error))
+    yield Check(name="sharders", good=True, detail=", ".join(sharder_names()))
+
+
+def _settings() -> Check:
+    from planner.settings import DEFAULT, resolve
+
+    try:
+        origins = resolve({}).origins
+    except PlannerError as error:
+        return Check(name="settings", good=False, detail=str(error))
+    made = [f"{name} from {origin}" for name, origin in origins.items() if origin != DEFAULT]
+    return Check(name="settings", good=True, detail=", ".join(made) or "defaults")

@@ -1,0 +1,112 @@
+"""Sharders beside each other, and plans beside each other, as text."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from costmodel.plan import TableSharding
+from planner.diff import PlanDiff, TableChange
+from planner.report.format import (
+    change,
+    count,
+    duration,
+    durations,
+    memory,
+    printable,
+    signed_duration,
+)
+from planner.report.layout import Column, table
+from planner.report.model import Report
+from planner.report.text import rank_list
+
+_NO_SEARCH = "-"
+
+
+def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
+    """Yield a table of sharders, best first."""
+    best = reports[0].step_time
+    searches = [report.search for report in reports]
+    columns = [
+        Column(header="Sharder", cells=[s.sharder if s else _NO_SEARCH for s in searches]),
+        Column(header="Step time", cells=durations(r.step_time for r in reports), right=True),
+        Column(
+            header="vs best",
+            cells=["", *(change(report.step_time / best) for report in reports[1:])],
+            right=True,
+            priority=1,
+        ),
+        Column(
+            header="Imbalance",
+            cells=[f"{report.imbalance:.2f}" for report in reports],
+            right=True,
+            priority=3,
+        ),
+        Column(
+            header="Peak memory",
+            cells=[memory(report.peak_memory_bytes) for report in reports],
+            right=True,
+            priority=2,
+        ),
+        Column(
+            header="Searched",
+            cells=[
+                f"{s.time:.2f} s   {count(s.evaluated, 'plan')}, {s.status}" if s else _NO_SEARCH
+                for s in searches
+            ],
+            priority=4,
+        ),
+    ]
+    lines = table(columns, width=width)
+    yield Text(lines[0], style="bold")
+    yield from map(Text, lines[1:])
+
+
+def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
+    """Yield one line per changed table, then the tally."""
+    if diff.changes:
+        yield from map(Text, table(_diff_columns(diff), width=width))
+    added = sum(each.old is None for each in diff.changes)
+    removed = sum(each.new is None for each in diff.changes)
+    changed = len(diff.changes) - added - removed
+    yield Text(
+        f"  {added} added, {changed} changed, {removed} removed, {diff.num_unchanged} unchanged."
+        f"    {duration(diff.old.step_time)} → {duration(diff.new.step_time)}{_verdict(diff)}"
+    )
+
+
+def _verdict(diff: PlanDiff) -> str:
+    if abs(diff.speedup - 1) < 5e-3:
+        return " (as fast)"
+    if diff.speedup > 1:
+        return f" ({diff.speedup:.2f}× faster)"
+    return f" ({1 / diff.speedup:.2f}× slower)"
+
+
+def _diff_columns(diff: PlanDiff) -> list[Column]:
+    changes = diff.changes
+    return [
+        Column(header="", cells=[f"{_mark(each)} {printable(each.table)}" for each in changes]),
+        Column(header="", cells=[_where(each.old, diff.old) for each in changes]),
+        Column(header="", cells=[_where(each.new, diff.new) for each in changes]),
+        Column(
+            header="",
+            cells=[
+                "" if each.step_time_change is None else signed_duration(each.step_time_change)
+                for each in changes
+            ],
+            right=True,
+            priority=1,
+        ),
+    ]
+
+
+def _mark(each: TableChange) -> str:
+    if each.old is None:
+        return "+"
+    return "-" if each.new is None else "~"
+
+
+def _where(sharding: TableSharding | None, report: Report) -> str:
+    if sharding is None:
+        return ""
+    return f"{sharding.sharding_type} → {rank_list(sharding.ranks, report.world_size)}"

@@ -1,0 +1,62 @@
+"""Tables of text: columns below each other, the least important dropped when it gets narrow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table; its cells are never cut."""
+
+    header: str
+    cells: Sequence[str]
+    right: bool = False
+    """Whether it is aligned to the right."""
+    priority: int = 0
+    """Columns with the highest number are dropped first; 0 is never dropped."""
+
+    @property
+    def width(self) -> int:
+        """Width of the widest cell or the header."""
+        return max(map(cell_len, (self.header, *self.cells)), default=0)
+
+
+def table(columns: Sequence[Column], *, width: int, indent: int = 2, gap: int = 3) -> list[str]:
+    """Return the lines of a table, the headers first unless all are empty."""
+    shown = _fitting(columns, width=width, indent=indent, gap=gap)
+    rows = list(zip(*(column.cells for column in shown), strict=True))
+    if any(column.header for column in shown):
+        rows.insert(0, tuple(column.header for column in shown))
+    return [_row(shown, row, " " * gap, " " * indent) for row in rows]
+
+
+def flow(items: Sequence[str], *, width: int, indent: int, gap: int = 4) -> list[str]:
+    """Return items side by side on as many lines as they need; an item is never cut."""
+    lines: list[str] = []
+    for item in items:
+        longer = f"{lines[-1]}{' ' * gap}{item}" if lines else ""
+        if lines and indent + cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(item)
+    return lines
+
+
+def _fitting(columns: Sequence[Column], *, width: int, indent: int, gap: int) -> list[Column]:
+    shown = list(columns)
+    while indent + sum(c.width for c in shown) + gap * (len(shown) - 1) > width:
+        least = max(shown, key=lambda column: column.priority)
+        if least.priority == 0:
+            break
+        shown.remove(least)
+    return shown
+
+
+def _row(columns: Sequence[Column], cells: Sequence[str], gap: str, indent: str) -> str:
+    padded = []
+    for column, cell in zip(columns, cells, strict=True):
+        space = " " * (column.width - cell_len(cell))
+        padded.append(space + cell if column.right else cell + space)
+    return (indent + gap.join(padded)).rstrip()

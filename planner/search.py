@@ -1,0 +1,132 @@
+"""Running sharders: against the clock, until interrupted, and judged by one objective."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from costmodel.errors import InfeasibleError, PlannerError, PluginError
+from costmodel.memory import check_memory
+from costmodel.objective import Objective
+from costmodel.plan import ShardingPlan
+from costmodel.units import Seconds
+from costmodel.validity import check_plan
+from planner.plugins import AUTO, load_sharder
+from sharders import SHARDERS
+from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+
+Watch = Callable[[str, Progress], None]
+"""Told the sharder's name and where it stands."""
+
+
+def _never() -> bool:
+    return False
+
+
+def _unwatched(sharder: str, progress: Progress) -> None:
+    del sharder, progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How to search: for how long, from which seed, and who is told."""
+
+    seed: int = 0
+    time_limit: Seconds = 10.0
+    interrupted: Callable[[], bool] = _never
+    """Asked now and then; once true, the best plan so far is the answer."""
+    watch: Watch = _unwatched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What one sharder found, or why it found nothing."""
+
+    sharder: str
+    plan: ShardingPlan | None
+    step_time: Seconds = float("inf")
+    """By our objective, whatever the sharder minimised."""
+    status: SearchStatus = SearchStatus.CONVERGED
+    bound: Seconds | None = None
+    evaluated: int = 0
+    time: Seconds = 0.0
+    error: PlannerError | None = None
+
+
+def sharders_for(name: str) -> tuple[str, ...]:
+    """Return the sharders that a request stands for."""
+    return tuple(SHARDERS) if name == AUTO else (name,)
+
+
+def run_sharders(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> tuple[Attempt, ...]:
+    """Run sharders one after the other; the time limit is for all of them together.
+
+    Whether or not time is left, the first one that finds a plan is heard. Being interrupted
+    (``KeyboardInterrupt`` included) ends the search, unless there is no plan yet.
+
+    Raises
+    ------
+    PlannerError
+        What the first sharder raised, if none finds a plan.
+
+    """
+    deadline = time.monotonic() + search.time_limit
+    attempts: list[Attempt] = []
+    for name in names:
+        found = any(attempt.plan for attempt in attempts)
+        if found and (search.interrupted() or time.monotonic() > deadline):
+            break
+        try:
+            attempts.append(run_sharder(name, problem, search, deadline))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            break
+    if not any(attempt.plan for attempt in attempts):
+        raise _first_error(attempts)
+    return tuple(attempts)
+
+
+def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
+    """Run one sharder until a moment of the monotonic clock, and check what it returns."""
+    sharder = load_sharder(name)
+    budget = Budget(
+        should_stop=lambda: search.interrupted() or time.monotonic() > deadline,
+        report=lambda progress: search.watch(name, progress),
+    )
+    start = time.monotonic()
+    try:
+        rng = Random(search.seed)  # noqa: S311 - searching, not hiding
+        result = _checked(name, sharder.shard(problem, budget, rng), problem)
+    except InfeasibleError as error:
+        return Attempt(sharder=name, plan=None, error=error, time=time.monotonic() - start)
+    return Attempt(
+        sharder=name,
+        plan=result.plan,
+        step_time=Objective(problem.workload, problem.topology).step_time(result.plan),
+        status=result.status,
+        bound=result.bound,
+        evaluated=result.evaluated,
+        time=time.monotonic() - start,
+    )
+
+
+def _checked(name: str, result: SearchResult, problem: ShardingProblem) -> SearchResult:
+    """Return the result if its plan can be used; ours are tested, third parties' are not."""
+    if name in SHARDERS:
+        return result
+    if not isinstance(result, SearchResult):
+        raise PluginError(name, f"returned a {type(result).__name__}, not a SearchResult")
+    try:
+        check_plan(problem.workload, problem.topology, result.plan)
+        check_memory(problem.workload, problem.topology, result.plan)
+    except PlannerError as error:
+        raise PluginError(name, f"returned a plan that cannot be used: {error}") from error
+    return result
+
+
+def _first_error(attempts: Sequence[Attempt]) -> PlannerError:
+    errors = [attempt.error for attempt in attempts if attempt.error is not None]
+    return errors[0]

@@ -1,0 +1,56 @@
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cli import main
+
+WORKLOAD = """\
+name: small
+local_batch_size: 1024
+dense: {bottom_mlp: [64, 32], top_mlp: [64, 1]}
+tables:
+  - {name: item, num_embeddings: 1_000_000, embedding_dim: 32, pooling_factor: 20}
+  - {name: user, num_embeddings: 5_000_000, embedding_dim: 32, pooling_factor: 5}
+  - {name: ad, num_embeddings: 10_000, embedding_dim: 32}
+  - {name: place, num_embeddings: 200_000, embedding_dim: 32, pooling_factor: 2}
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("HARDWARE", "SHARDER", "SEED", "TIME_LIMIT"):
+        monkeypatch.delenv(f"PLANNER_{name}", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tables.yaml").write_text(WORKLOAD)
+    return tmp_path
+
+
+@pytest.fixture
+def run(directory: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
+    del directory
+
+    def command(*arguments: str) -> Run:
+        with pytest.raises(SystemExit) as done:
+            main(arguments)
+        captured = capsys.readouterr()
+        assert isinstance(done.value.code, int)
+        return Run(done.value.code, captured.out, captured.err)
+
+    return command

@@ -1,0 +1,131 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def planned(run: Command, directory: Path) -> Path:
+    for name, sharder in (("plan.json", "size_lookup_greedy"), ("naive.json", "naive")):
+        flags = ("--gpus", "2", "--sharder", sharder, "-o", name, "-q")
+        assert run("plan", "tables.yaml", *flags).code == 0
+    return directory / "plan.json"
+
+
+def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) -> None:
+    del directory
+    results = run("compare", "tables.yaml", "--gpus", "2", "--json").data["results"]
+    times = [result["step_time_s"] for result in results]
+    assert times == sorted(times)
+    assert {"naive", "random", "size_greedy"} <= {result["sharder"] for result in results}
+    text = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "naive").out
+    assert text.splitlines()[0].split() == [
+        "Sharder",
+        *("Step", "time", "vs", "best", "Imbalance", "Peak", "memory", "Searched"),
+    ]
+    assert "naive" in text
+
+
+def test_compare_says_what_changed_between_two_plans(run: Command, planned: Path) -> None:
+    assert planned.exists()
+    done = run("compare", "naive.json", "plan.json")
+    assert "added" in done.out
+    assert "unchanged." in done.out
+    data = run("compare", "naive.json", "plan.json", "--json").data
+    assert len(data["results"]) == 2
+    assert data["num_unchanged"] + len(data["changes"]) == 4
+    same = run("compare", "plan.json", "plan.json").out
+    assert "0 added, 0 changed, 0 removed, 4 unchanged." in same
+    assert "(as fast)" in same
+
+
+def test_compare_needs_gpus_for_a_workload(run: Command) -> None:
+    assert run("compare", "tables.yaml").code == 2
+    assert run("compare", "a", "b", "c").code == 2
+
+
+def test_the_critical_path_adds_up_to_the_step(run: Command, planned: Path) -> None:
+    data = run("explain", str(planned), "--json").data
+    path = data["critical_path"]
+    assert sum(row["time_s"] for row in path) == pytest.approx(data["step_time_s"])
+    assert data["remedies"]
+    text = run("explain", str(planned)).out
+    assert "  Why these choices" in text
+    assert "4 GPUs instead of 2" in text
+
+
+def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, directory: Path) -> None:
+    done = run("simulate", str(planned), "--trace", "trace.json")
+    assert "rank 1" in done.out
+    assert "Wrote trace.json" in done.err
+    assert max(map(len, done.out.splitlines())) <= 100
+    trace = json.loads((directory / "trace.json").read_text())
+    assert {event["pid"] for event in trace["traceEvents"]} == {0, 1}
+    assert run("simulate", str(planned), "--json").data["step_time_s"] > 0
+
+
+def test_a_loaded_plan_has_the_step_time_it_was_written_with(run: Command, planned: Path) -> None:
+    written = json.loads(planned.read_text())["step_time_s"]
+    assert run("simulate", str(planned), "--json").data["step_time_s"] == pytest.approx(written)
+
+
+@pytest.mark.parametrize("op", ["all_to_all", "all_reduce", "reduce_scatter", "all_gather"])
+def test_estimate_collectives(run: Command, op: str) -> None:
+    flags = ("--bytes", "64MiB", "--gpus", "8", "--hardware", "a100-sxm-80gb")
+    data = run("estimate", op, *flags, "--json").data
+    assert data["num_bytes"] == 64 * 2**20
+    assert 1e-5 < data["time_s"] < 1e-2
+    assert {"bound_by", "source", "extrapolated"} <= set(data)
+    assert "bound by" in run("estimate", op, *flags).out
+
+
+def test_estimate_gemm_and_embedding(run: Command) -> None:
+    data = run("estimate", "gemm", "--m", "64", "--n", "64", "--k", "64", "--json").data
+    assert data["time_s"] > 0
+    flags = ("--rows", "1000", "--dim", "64", "--batch", "512", "--zipf", "0")
+    data = run("estimate", "embedding", *flags, "--json").data
+    assert 0 < data["forward_s"] < data["backward_s"]
+    assert run("estimate", "embedding", *flags).out.startswith("forward ")
+
+
+@pytest.mark.parametrize("size", ["64 apples", "", "-1", "nan", "1e400"])
+def test_sizes_that_are_none(run: Command, size: str) -> None:
+    done = run("estimate", "all_to_all", "--bytes", size, "--gpus", "8")
+    assert done.code == 2
+    assert "size" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"), [("64MiB", 2**26), ("64MB", 64e6), ("1e6", 1e6), ("4096", 4096)]
+)
+def test_sizes(run: Command, text: str, num_bytes: float) -> None:
+    data = run("estimate", "all_to_all", "--bytes", text, "--gpus", "8", "--json").data
+    assert data["num_bytes"] == num_bytes
+
+
+def test_estimate_says_which_values_cannot_be(run: Command) -> None:
+    done = run("estimate", "embedding", "--rows", "10", "--dim", "6", "--batch", "8")
+    assert done.code == 2
+    assert "embedding_dim must be a multiple of 4" in done.err
+
+
+def test_profiles_are_listed_and_shown(run: Command) -> None:
+    assert "h100-sxm" in run("profiles").out
+    assert run("profiles", "--json").data["profiles"]
+    assert "source" in run("profiles", "show", "h100-sxm").out
+    assert run("profiles", "show", "h100-sxm", "--json").data["name"] == "h100-sxm"
+    assert run("profiles", "show").code == 2
+    assert run("profiles", "show", "x100").code == 3
+
+
+def test_schema_doctor_and_completion(run: Command) -> None:
+    assert json.loads(run("schema", "workload").out)["type"] == "object"
+    assert run("schema", "workload", "--json").data["schema"]["type"] == "object"
+    assert "numpy" in run("doctor").out
+    assert run("doctor", "--json").data["good"] is True
+    assert "planner" in run("completion", "bash").out
+    assert run("completion", "zsh", "--json").data["shell"] == "zsh"

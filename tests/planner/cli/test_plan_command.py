@@ -1,0 +1,185 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import search
+
+Command = Callable[..., Any]
+KEYS = {
+    "schema_version",
+    "step_time_s",
+    "sharder",
+    "world_size",
+    "peak_memory_bytes",
+    "breakdown",
+    "ranks",
+    "tables",
+}
+
+
+def test_the_report_goes_to_stdout_and_the_rest_to_stderr(run: Command, directory: Path) -> None:
+    done = run("plan", "tables.yaml", "--gpus", "2")
+    assert done.code == 0
+    shape = [re.sub(r"\d[\d.,]*\d|\d", "0", line) for line in done.out.splitlines()]
+    assert shape[0] == (
+        "0 tables, 0 GiB of weights · local batch 0 · 0 × h0-sxm (assumed; set --hardware)"
+    )
+    assert "  Where the step goes (critical path)" in shape
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert re.search(
+        r"Wrote plan\.json in \d+\.\d s \(auto: \w+ won, \d+ plans, seed 0\)", done.err
+    )
+    assert "Next: planner explain plan.json" in done.err
+    assert (directory / "plan.json").exists()
+
+
+def test_json_is_one_object_with_the_promised_keys(run: Command, directory: Path) -> None:
+    done = run("plan", "tables.yaml", "--gpus", "2", "--json", "--sharder", "size_greedy")
+    assert set(done.data) >= KEYS
+    assert done.data["sharder"] == "size_greedy"
+    assert sum(done.data["breakdown"].values()) == pytest.approx(done.data["step_time_s"])
+    table = done.data["tables"][0]
+    assert set(table) >= {"name", "sharding_type", "compute_kernel", "shards"}
+    assert not (directory / "plan.json").exists()
+
+
+def test_the_same_seed_gives_the_same_plan(run: Command) -> None:
+    first, second = (run("plan", "tables.yaml", "--gpus", "2", "--json").data for _ in range(2))
+    assert first["tables"] == second["tables"]
+
+
+def test_a_plan_on_stdout_is_alone_there(run: Command) -> None:
+    done = run("plan", "tables.yaml", "--gpus", "2", "-o", "-")
+    assert set(done.data) >= KEYS | {"workload"}
+    assert "step time" in done.err
+
+
+def test_quiet_says_nothing_on_stderr(run: Command) -> None:
+    assert run("plan", "tables.yaml", "--gpus", "2", "--quiet").err == ""
+
+
+def test_gpus_are_spread_over_nodes(run: Command) -> None:
+    data = run("plan", "tables.yaml", "--gpus", "16", "--nodes", "4", "--json").data
+    assert (data["world_size"], data["local_world_size"]) == (16, 4)
+    data = run("plan", "tables.yaml", "--gpus", "16", "--json").data
+    assert data["local_world_size"] == 8
+
+
+def test_settings_come_from_flags_before_environment(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANNER_HARDWARE", "a100-sxm-80gb")
+    data = run("plan", "tables.yaml", "--gpus", "2", "--json").data
+    assert (data["hardware"], data["hardware_assumed"]) == ("a100-sxm-80gb", False)
+    arguments = ("plan", "tables.yaml", "--gpus", "2", "--json", "--hardware", "h200-sxm")
+    assert run(*arguments).data["hardware"] == "h200-sxm"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("plan", "tables.yaml"), 2, "Missing option '--gpus'"),
+        (("plan", "tables.yaml", "--gpus", "9"), 2, "9 GPUs cannot be spread evenly over 2 nodes"),
+        (("plan", "tables.yaml", "--gpus", "16", "--nodes", "1"), 2, "has 8 GPUs"),
+        (("plan", "tables.yaml", "--gpus", "2", "--time-limit", "x"), 2, "`x` is not a time"),
+        (("plam",), 2, "No such command"),
+        (("plan", "table.yaml", "--gpus", "2"), 3, "did you mean `tables.yaml`?"),
+        (("plan", "tables.yaml", "--gpus", "2", "--hardware", "h10"), 3, "hardware profile `h10`"),
+        (("plan", "tables.yaml", "--gpus", "2", "--sharder", "size"), 3, "unknown sharder `size`"),
+        (("plan", "tables.yaml", "--gpus", "2", "-o", "no/p.json"), 3, "no such directory"),
+        (("plan", "bad.yaml", "--gpus", "2"), 3, "bad.yaml:1:1"),
+        (("plan", "big.yaml", "--gpus", "1"), 4, "no plan fits"),
+        (("explain", "tables.yaml"), 3, "tables.yaml"),
+    ],
+)
+def test_errors_have_their_exit_code_and_no_traceback(
+    run: Command, directory: Path, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    (directory / "bad.yaml").write_text("tabels: []\n")
+    table = "{name: big, num_embeddings: 1_000_000_000, embedding_dim: 128}"
+    model = "dense: {bottom_mlp: [128]}"
+    (directory / "big.yaml").write_text(f"{model}\ntables:\n  - {table}\n")
+    done = run(*arguments)
+    assert done.code == code
+    assert text in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    as_json = run(*arguments, "--json")
+    assert as_json.code == code
+    assert as_json.data["error"]["exit_code"] == code
+    assert as_json.data["schema_version"] == 1
+    assert not (directory / "plan.json").exists()
+
+
+def test_nothing_is_left_behind_when_the_plan_cannot_be_written(
+    run: Command, directory: Path
+) -> None:
+    before = sorted(directory.iterdir())
+    assert run("plan", "tables.yaml", "--gpus", "2", "-o", str(directory)).code == 3
+    assert sorted(directory.iterdir()) == before
+
+
+def test_ctrl_c_writes_the_best_plan_so_far(
+    run: Command, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unhurried = search.run_sharder
+
+    def pressed(*arguments: Any) -> search.Attempt:  # noqa: ANN401 - passed on
+        signal.raise_signal(signal.SIGINT)
+        return unhurried(*arguments)
+
+    monkeypatch.setattr(search, "run_sharder", pressed)
+    done = run("plan", "tables.yaml", "--gpus", "2")
+    assert done.code == 130
+    assert "(auto: naive won, 1 plan, seed 0)" in done.err
+    assert "interrupted: this is the best plan found until then" in done.err
+    assert set(json.loads((directory / "plan.json").read_text())) >= KEYS
+
+
+def test_ctrl_c_before_there_is_a_plan_writes_nothing(
+    run: Command, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_: object) -> search.Attempt:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "run_sharder", pressed)
+    done = run("plan", "tables.yaml", "--gpus", "2")
+    assert (done.code, done.out) == (130, "")
+    assert "nothing was written" in done.err
+    assert not (directory / "plan.json").exists()
+
+
+def test_a_reader_that_stops_reading_is_no_error_and_the_plan_is_kept(directory: Path) -> None:
+    plan = f"{sys.executable} -m planner plan tables.yaml --gpus 2"
+    command = f"{plan} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(  # noqa: S603 - a pipe is what is tested
+        ["bash", "-c", command],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "0\n"
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert (directory / "plan.json").exists()
+
+
+def test_a_workload_from_standard_input(directory: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", "plan", "-", "--gpus", "1", "--json"],
+        input=(directory / "tables.yaml").read_text(),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    data = json.loads(done.stdout)
+    assert data["breakdown"].keys().isdisjoint({"all_to_all", "all_reduce"})

@@ -1,0 +1,20 @@
+import pytest
+from machines import topology
+
+from costmodel.objective import Objective
+from costmodel.workload import DenseModel, EmbeddingTable, Workload
+from sharders.problem import ShardingProblem
+
+
+@pytest.fixture
+def problem() -> ShardingProblem:
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=1000 * (i + 1), embedding_dim=16)
+        for i in range(4)
+    )
+    dense = DenseModel(bottom_mlp=(16,), top_mlp=(8, 1))
+    workload = Workload(tables=tables, dense=dense, local_batch_size=256)
+    machine = topology(2)
+    return ShardingProblem(
+        workload=workload, topology=machine, objective=Objective(workload, machine)
+    )

@@ -1,0 +1,43 @@
+import subprocess
+import sys
+
+import pytest
+
+import planner
+
+HEAVY = {"numpy", "rich", "yaml", "pydantic", "torch", "scipy"}
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+def test_importing_the_package_is_free() -> None:
+    assert not loaded_by("import planner; planner.__version__") & HEAVY
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["plan", "--help"], []])
+def test_asking_for_the_version_or_help_is_cheap(arguments: list[str]) -> None:
+    code = f"""
+from planner.cli import main
+try:
+    main({arguments})
+except SystemExit as done:
+    assert done.code == 0, done.code
+"""
+    assert not loaded_by(code) & HEAVY
+
+
+def test_every_public_name_can_be_loaded() -> None:
+    for name in planner.__all__:
+        assert getattr(planner, name) is not None
+    assert set(planner.__all__) <= set(dir(planner))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="`plam`"):
+        planner.plam  # noqa: B018

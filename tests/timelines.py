@@ -1,0 +1,58 @@
+"""A small timeline made by hand: two ranks, one step of 1 ms."""
+
+from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.execution.timeline import Timeline
+from costmodel.units import MS, US
+
+
+def two_ranks() -> Timeline:
+    """Rank 0 looks up for 0.4 ms and rank 1 for 0.2; 0.1 ms all-to-all, then 0.5 ms dense."""
+    nodes = []
+    for rank, lookup in ((0, 400 * US), (1, 200 * US)):
+        base = 4 * rank
+        nodes += [
+            Node("launch", NodeKind.HOST, Stage.HOST, rank, "main", 0.0),
+            Node(
+                "lookup",
+                NodeKind.KERNEL,
+                Stage.LOOKUP_FORWARD,
+                rank,
+                "compute",
+                lookup,
+                launched_by=base,
+                num_bytes=1e6,
+                bound_by="HBM bandwidth",
+                source="roofline",
+            ),
+            Node(
+                "output",
+                NodeKind.COLLECTIVE,
+                Stage.ALL_TO_ALL,
+                rank,
+                "world",
+                100 * US,
+                after=(base + 1,),
+                collective=7,
+                bound_by="link bandwidth",
+                source="fitted",
+            ),
+            Node(
+                "mlp",
+                NodeKind.KERNEL,
+                Stage.DENSE_FORWARD,
+                rank,
+                "compute",
+                500 * US,
+                after=(base + 2,),
+                bound_by="arithmetic",
+                source="fitted",
+            ),
+        ]
+    return Timeline(
+        graph=ExecutionGraph(nodes=nodes, world_size=2),
+        starts=(0.0, 0.0, 400 * US, 500 * US, 0.0, 0.0, 400 * US, 500 * US),
+        ready=(0.0, 0.0, 400 * US, 500 * US, 0.0, 0.0, 200 * US, 500 * US),
+        ends=(0.0, 400 * US, 500 * US, 1 * MS, 0.0, 200 * US, 500 * US, 1 * MS),
+        binding=(None, 0, 1, 2, None, 4, 1, 6),
+        step_ends=(1 * MS,),
+    )
