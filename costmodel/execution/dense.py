@@ -20,7 +20,7 @@ from costmodel.dense import (
     top_layers,
 )
 from costmodel.execution.graph import Stage
-from costmodel.execution.program import ProgramBuilder
+from costmodel.execution.program import Amount, ProgramBuilder
 from costmodel.hardware import CollectiveOp
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
@@ -187,13 +187,12 @@ class DensePart:
         """Bottom MLP; nobody needs the gradient of the dense features."""
         self._backward(bottom_layers(self.workload), gradients, inputs_need_gradient=False)
 
-    def optimizer(self, replicated_bytes: Bytes = 0.0) -> None:
+    def optimizer(self, replicated_bytes: Amount = 0.0) -> None:
         """Update dense parameters, and those of replicated tables, as one multi-tensor kernel."""
         passes = OPTIMIZER_PASSES[self.workload.dense.optimizer]
         num_bytes = passes * (parameter_bytes(self.workload) + replicated_bytes)
-        seconds = pointwise_time(num_bytes, self.builder.hardware.gpu)
         self.builder.kernel(
-            "dense optimizer", Stage.OPTIMIZER, seconds,
+            "dense optimizer", Stage.OPTIMIZER, self.builder.stream_time(num_bytes),
             num_ops=3, num_launches=2, num_bytes=num_bytes,
         )  # fmt: skip
 

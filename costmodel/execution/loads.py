@@ -14,28 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.distribution import is_hashed
+from costmodel.execution.groups import GroupKey, KernelKey, group_key
+from costmodel.execution.program import Amount
 from costmodel.hardware import Topology
 from costmodel.kernels.embedding import NUM_TRAFFIC, LookupShard, combine, shard_traffic
-from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
-from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling, Workload
+from costmodel.plan import Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.workload import DataType, EmbeddingTable, Optimizer, Workload
 
 HIERARCHICAL = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 """Sharding types whose output is reduced inside the node, then exchanged across nodes."""
-
-
-class GroupKey(NamedTuple):
-    """What decides the sharding group of a table."""
-
-    pooled: bool
-    weighted: bool
-    sharding_type: ShardingType
-
-
-class KernelKey(NamedTuple):
-    """What decides which lookup kernel of its group serves a table."""
-
-    compute_kernel: ComputeKernel
-    data_type: DataType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,22 +30,24 @@ class GroupLoad:
     """One sharding group, per rank: arrays have shape (world_size,)."""
 
     key: GroupKey
-    traffic: Mapping[KernelKey, NDArray[np.float64]]
+    traffic: Mapping[KernelKey, Amount]
     """Traffic of every lookup kernel, shape (world_size, NUM_TRAFFIC)."""
-    features: NDArray[np.float64]
+    features: Amount
     """Features whose ids a rank receives."""
-    ids: NDArray[np.float64]
+    ids: Amount
     """Ids a rank receives per step, from all ranks."""
-    columns: NDArray[np.float64]
+    columns: Amount
     """Output columns a rank produces per sample of the global batch."""
-    table_columns: float
+    table_columns: Amount
     """Output columns of the whole tables per sample."""
-    sent_ids: float
+    sent_ids: Amount
     """Ids a rank sends per step, over all destinations."""
-    sent_features: float
+    sent_features: Amount
     """Features a rank sends, over all destinations: once per shard that needs its ids."""
-    parameter_bytes: float
+    parameter_bytes: Amount
     """FP32 bytes of the tables replicated on every rank (data_parallel only)."""
+    present: Amount = 1.0
+    """1; a formula in templates, where a plan may leave the group out."""
 
 
 class ShardRow(NamedTuple):
@@ -71,23 +60,19 @@ class ShardRow(NamedTuple):
     columns: float
 
 
-def group_key(table: EmbeddingTable, sharding_type: ShardingType) -> GroupKey:
-    """Return the sharding group a table belongs to under a sharding type."""
-    return GroupKey(table.pooling is not Pooling.NONE, table.weighted, sharding_type)
-
-
 def group_loads(
     workload: Workload, topology: Topology, plan: ShardingPlan
 ) -> tuple[GroupLoad, ...]:
-    """Return the sharding groups of a plan, in the order TorchRec builds them.
+    """Return the sharding groups of a plan, in the order of ``ShardingType``.
 
-    Groups follow the order in which the workload's tables first need them.
+    TorchRec orders them by the first table that needs each; the order is fixed here, so that it
+    does not change from plan to plan.
     """
     members: dict[GroupKey, list[tuple[EmbeddingTable, TableSharding]]] = {}
     for table in workload.tables:
         sharding = plan.table(table.name)
         members.setdefault(group_key(table, sharding.sharding_type), []).append((table, sharding))
-    return tuple(_group_load(workload, topology, key, pairs) for key, pairs in members.items())
+    return tuple(_group_load(workload, topology, key, members[key]) for key in sorted(members))
 
 
 def _group_load(
@@ -113,7 +98,9 @@ def _group_load(
     replicated = key.sharding_type is ShardingType.DATA_PARALLEL
     return GroupLoad(
         key=key,
-        traffic={name: _traffic(some, topology.world_size) for name, some in kernel_rows.items()},
+        traffic={
+            name: _traffic(kernel_rows[name], topology.world_size) for name in sorted(kernel_rows)
+        },
         features=features,
         ids=ids,
         columns=per_rank([row.columns for row in rows]),

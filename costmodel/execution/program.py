@@ -6,16 +6,25 @@ makes the ``ExecutionGraph`` of all ranks and several steps out of it, for the s
 ``costmodel.objective`` times the same list directly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
-from costmodel.hardware import HardwareProfile
-from costmodel.units import Seconds
+from costmodel.execution.groups import GroupKey
+from costmodel.hardware import CollectiveOp, HardwareProfile
+from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
+from costmodel.kernels.embedding import backward_bound, backward_time, forward_bound, forward_time
+from costmodel.units import Bytes, Seconds
+
+Amount: TypeAlias = Any
+"""Seconds or bytes of every rank, shape (world_size,), or one number for all. Builders decide
+what stands for them: ``ProgramBuilder`` arrays, ``costmodel.execution.template`` formulas."""
 
 
 class ProcessGroup(StrEnum):
@@ -81,18 +90,24 @@ class ProgramBuilder:
         self.thread = "main"
         self._ops: list[Op] = []
         self._last: dict[str, int] = {}
-        self._marks: dict[str, int] = {}
+        self._marks: dict[str, tuple[int, ...]] = {}
         self._waits_for_marks: dict[int, tuple[str, ...]] = {}
 
-    def mark(self, name: str, op: int) -> None:
-        """Name an operation, for operations of the next step to wait for."""
-        self._marks[name] = op
+    def mark(self, name: str, *ops: int) -> None:
+        """Name some operations, for operations of the next step to wait for."""
+        self._marks[name] = ops
+
+    @contextmanager
+    def part_of(self, *groups: GroupKey) -> Iterator[None]:
+        """Say that what follows exists because of any of these sharding groups."""
+        del groups
+        yield
 
     def build(self) -> Program:
         """Return the program written so far; marks nobody set are not waited for."""
         ops = list(self._ops)
         for index, names in self._waits_for_marks.items():
-            marked = tuple(self._marks[name] for name in names if name in self._marks)
+            marked = tuple(op for name in names for op in self._marks.get(name, ()))
             ops[index] = replace(ops[index], after_previous=marked)
         return Program(
             ops=tuple(ops),
@@ -173,6 +188,68 @@ class ProgramBuilder:
             after=after, launched_by=issue, group=group,
             num_bytes=num_bytes, bound_by=bound_by, source=source,
         )  # fmt: skip
+
+    def stream_time(self, num_bytes: Amount) -> Amount:
+        """Return seconds of a memory-bound kernel; none where there are no bytes."""
+        gpu = self.hardware.gpu
+        moved = np.asarray(num_bytes, dtype=np.float64)
+        return np.where(moved > 0, gpu.kernel_latency + moved / gpu.memory_bandwidth, 0.0)
+
+    def lookup_time(self, traffic: Amount, *, backward: bool = False) -> Amount:
+        """Return seconds of a lookup kernel, or of its fused backward."""
+        return (backward_time if backward else forward_time)(traffic, self.hardware)
+
+    def lookup_bound(self, traffic: Amount, *, backward: bool = False) -> str:
+        """Name what bounds a lookup on the rank where it takes longest."""
+        slowest = traffic[self.lookup_time(traffic, backward=backward).argmax()]
+        return (backward_bound if backward else forward_bound)(slowest, self.hardware)
+
+    def exchange_time(
+        self,
+        op: CollectiveOp,
+        num_bytes: Amount,
+        group: ProcessGroup,
+        *,
+        bucket: Bytes | None = None,
+    ) -> Amount:
+        """Return seconds of a collective: uneven messages count as the largest of its group.
+
+        Groups inside nodes have their own largest message each; the groups across nodes run side
+        by side on shared links, and all count as the largest. With a bucket size, the message is
+        sent in buckets one after the other.
+        """
+        size = np.broadcast_to(np.asarray(num_bytes, dtype=np.float64), (self.world_size,))
+        if group is ProcessGroup.INTRA_NODE:
+            local = self.local_world_size
+            largest = np.repeat(size.reshape(-1, local).max(axis=1), local)
+        else:
+            largest = np.full(self.world_size, size.max())
+        ranks, hardware = self.ranks(group), self.hardware
+        if bucket is None:
+            return collective_time(op, largest, ranks, hardware)
+        full = np.floor(largest / bucket)
+        each = collective_time(op, bucket, ranks, hardware)
+        rest = collective_time(op, largest - full * bucket, ranks, hardware)
+        return full * each + rest
+
+    def exchange_bound(
+        self, op: CollectiveOp, num_bytes: Amount, group: ProcessGroup
+    ) -> tuple[str, str]:
+        """Name what bounds a collective, and where its time comes from."""
+        size = float(np.max(num_bytes))
+        estimate = collective_estimate(op, size, self.ranks(group), self.hardware)
+        return estimate.bound_by, str(estimate.source)
+
+    def ranks(self, group: ProcessGroup) -> RankGroup:
+        """Return the shape of a process group."""
+        local = self.local_world_size
+        return {
+            ProcessGroup.WORLD: RankGroup(num_ranks=self.world_size, ranks_per_node=local),
+            ProcessGroup.INTRA_NODE: RankGroup(num_ranks=local, ranks_per_node=local),
+            ProcessGroup.CROSS_NODE: RankGroup(
+                num_ranks=self.world_size // local, ranks_per_node=1
+            ),
+        }[group]
 
     @property
     def _op_time(self) -> Seconds:

@@ -6,15 +6,13 @@ execution-graph notes is the table this follows. One sharding group is one set o
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from costmodel.execution.dense import BUCKET
 from costmodel.execution.graph import Stage
-from costmodel.execution.loads import HIERARCHICAL, GroupLoad, KernelKey
-from costmodel.execution.program import ProcessGroup, ProgramBuilder
+from costmodel.execution.groups import KernelKey
+from costmodel.execution.loads import HIERARCHICAL, GroupLoad
+from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
 from costmodel.hardware import CollectiveOp
-from costmodel.kernels.collectives import RankGroup, collective_time
-from costmodel.kernels.embedding import backward_bound, backward_time, forward_bound, forward_time
+from costmodel.kernels.embedding import Traffic
 from costmodel.plan import ShardingType
 from costmodel.units import Bytes
 from costmodel.workload import DataType, Workload
@@ -76,32 +74,39 @@ class SparsePart:
         """
         batch, index = self.workload.local_batch_size, self.workload.index_bytes
         for group in self.distributed:
-            lengths = group.sent_features / self._destinations(group) * batch * 4.0
-            moved = 2.0 * (index * group.sent_ids + lengths)
-            self._stream(
-                f"{_label(group)} permute ids", moved, stream=stream,
-                after=after, after_previous=after_previous,
-            )  # fmt: skip
-            if group.key.sharding_type in ROW_SHARDED:
-                spread = 2.0 * index * group.sent_ids + lengths * (1 + self._destinations(group))
-                self._stream(f"{_label(group)} bucketize ids", spread, stream=stream, num_ops=3)
+            with self.builder.part_of(group.key):
+                lengths = group.sent_features / self._destinations(group) * batch * LENGTH_BYTES
+                moved = 2.0 * (index * group.sent_ids + lengths)
+                self._stream(
+                    f"{_label(group)} permute ids", moved, stream=stream,
+                    after=after, after_previous=after_previous,
+                )  # fmt: skip
+                if group.key.sharding_type in ROW_SHARDED:
+                    spread = 2.0 * index * group.sent_ids
+                    spread += lengths * (1 + self._destinations(group))
+                    self._stream(f"{_label(group)} bucketize ids", spread, stream=stream, num_ops=3)
         if self.builder.world_size == 1 or not self.distributed:
             return None
-        per_peer = sum(3 if g.key.weighted else 2 for g in self.distributed) * SPLITS_BYTES
-        return self._collective(
-            "splits", CollectiveOp.ALL_TO_ALL, float(per_peer * self.builder.world_size),
-            stage=Stage.INPUT_DIST, stream=stream,
-        )  # fmt: skip
+        tensors = sum(
+            group.present * (3 if group.key.weighted else 2) for group in self.distributed
+        )
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            return self._collective(
+                "splits", CollectiveOp.ALL_TO_ALL,
+                tensors * float(SPLITS_BYTES * self.builder.world_size),
+                stage=Stage.INPUT_DIST, stream=stream,
+            )  # fmt: skip
 
-    def finish_input_dist(self, stream: str, splits: int | None) -> int | None:
+    def finish_input_dist(self, stream: str, splits: int | None) -> tuple[int, ...]:
         """Wait on the host for the split sizes, then exchange lengths, ids and weights.
 
-        Returns the last collective.
+        Returns the collectives.
         """
         if splits is None:
-            return None
-        self.builder.wait("wait for splits", (splits,))
-        last = splits
+            return ()
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            self.builder.wait("wait for splits", (splits,))
+        exchanged: list[int] = []
         samples = float(self.workload.local_batch_size * self.builder.world_size)
         for group in self.distributed:
             sizes = [
@@ -109,12 +114,15 @@ class SparsePart:
                 ("ids", group.ids * self.workload.index_bytes),
             ]
             sizes += [("weights", group.ids * 4.0)] if group.key.weighted else []
-            for name, size in sizes:
-                last = self._collective(
-                    f"{_label(group)} {name}", CollectiveOp.ALL_TO_ALL, float(size.max()),
-                    stage=Stage.INPUT_DIST, stream=stream,
-                )  # fmt: skip
-        return last
+            with self.builder.part_of(group.key):
+                exchanged += [
+                    self._collective(
+                        f"{_label(group)} {name}", CollectiveOp.ALL_TO_ALL, size,
+                        stage=Stage.INPUT_DIST, stream=stream,
+                    )
+                    for name, size in sizes
+                ]  # fmt: skip
+        return tuple(exchanged)
 
     def receive_inputs(
         self, stream: str, after: tuple[int, ...] = (), after_previous: tuple[str, ...] = ()
@@ -128,16 +136,18 @@ class SparsePart:
             return
         for group in self.distributed:
             moved = 2.0 * (group.ids * self.workload.index_bytes + 4.0 * group.features * samples)
-            self._stream(
-                f"{_label(group)} reorder ids", moved, stream=stream, num_ops=3,
-                after=after, after_previous=after_previous,
-            )  # fmt: skip
-            self._stream(
-                f"{_label(group)} lengths per feature",
-                4.0 * group.features * samples,
-                stream=stream,
-            )
-        self.builder.wait("wait for lengths", self.builder.last(stream))
+            with self.builder.part_of(group.key):
+                self._stream(
+                    f"{_label(group)} reorder ids", moved, stream=stream, num_ops=3,
+                    after=after, after_previous=after_previous,
+                )  # fmt: skip
+                self._stream(
+                    f"{_label(group)} lengths per feature",
+                    LENGTH_BYTES * group.features * samples,
+                    stream=stream,
+                )
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            self.builder.wait("wait for lengths", self.builder.last(stream))
 
     # -- forward ----------------------------------------------------------------------------
 
@@ -145,10 +155,11 @@ class SparsePart:
         """Look up every group and start its output collective; returns what to wait for."""
         started: list[int] = []
         for group in self.groups:
-            for kernel in group.traffic:
-                self._lookup(group, kernel)
-            if group.key.sharding_type is not ShardingType.DATA_PARALLEL:
-                started += self._send_outputs(group)
+            with self.builder.part_of(group.key):
+                for kernel in group.traffic:
+                    self._lookup(group, kernel)
+                if group.key.sharding_type is not ShardingType.DATA_PARALLEL:
+                    started += self._send_outputs(group)
         return tuple(started)
 
     def gather_outputs(self, after: tuple[int, ...]) -> None:
@@ -156,19 +167,20 @@ class SparsePart:
         batch = self.workload.local_batch_size
         for group in self.groups:
             moved = 2.0 * batch * group.table_columns * self._output_bytes
-            name = _label(group)
-            self._codec(group, self.workload.comms_forward, "decode", moved / 2.0, after=after)
-            self._stream(f"{name} concat outputs", moved, stage=Stage.LOOKUP_FORWARD, after=after)
-            if group.key.sharding_type in COLUMN_SHARDED:
-                self._stream(f"{name} permute columns", moved, stage=Stage.LOOKUP_FORWARD)
+            name, stage = _label(group), Stage.LOOKUP_FORWARD
+            with self.builder.part_of(group.key):
+                self._codec(group, self.workload.comms_forward, "decode", moved / 2.0, after=after)
+                self._stream(f"{name} concat outputs", moved, stage=stage, after=after)
+                if group.key.sharding_type in COLUMN_SHARDED:
+                    self._stream(f"{name} permute columns", moved, stage=stage)
 
     def _lookup(self, group: GroupLoad, kernel: KernelKey) -> None:
         traffic = group.traffic[kernel]
-        seconds = forward_time(traffic, self.builder.hardware)
+        seconds = self.builder.lookup_time(traffic)
         self.builder.kernel(
             f"{_label(group)} lookup", Stage.LOOKUP_FORWARD, seconds, num_ops=2,
-            num_bytes=traffic[:, 0],
-            bound_by=forward_bound(traffic[seconds.argmax()], self.builder.hardware),
+            num_bytes=traffic[:, Traffic.FORWARD_HBM],
+            bound_by=self.builder.lookup_bound(traffic),
         )  # fmt: skip
 
     def _send_outputs(self, group: GroupLoad) -> list[int]:
@@ -181,22 +193,18 @@ class SparsePart:
         if sharding_type in HIERARCHICAL:
             last = self._send_hierarchical(group, wire)
         elif sharding_type is ShardingType.ROW_WISE and group.key.pooled:
-            last = self._collective(
-                f"{_label(group)} outputs", CollectiveOp.REDUCE_SCATTER, float(wire.max())
-            )
+            last = self._collective(f"{_label(group)} outputs", CollectiveOp.REDUCE_SCATTER, wire)
         else:
             self._stream(
                 f"{_label(group)} copy to send buffer", 2.0 * size, stage=Stage.LOOKUP_FORWARD
             )
-            last = self._collective(
-                f"{_label(group)} outputs", CollectiveOp.ALL_TO_ALL, float(wire.max())
-            )
+            last = self._collective(f"{_label(group)} outputs", CollectiveOp.ALL_TO_ALL, wire)
         return [last]
 
-    def _send_hierarchical(self, group: GroupLoad, wire: NDArray[np.float64]) -> int:
+    def _send_hierarchical(self, group: GroupLoad, wire: Amount) -> int:
         """Reduce-scatter inside the node, waited for inside forward, then exchange across nodes."""
         inside = self._collective(
-            f"{_label(group)} partial sums", CollectiveOp.REDUCE_SCATTER, self._of_node(wire),
+            f"{_label(group)} partial sums", CollectiveOp.REDUCE_SCATTER, wire,
             group=ProcessGroup.INTRA_NODE,
         )  # fmt: skip
         across = wire / self.builder.local_world_size
@@ -204,7 +212,7 @@ class SparsePart:
             f"{_label(group)} order rows", 2.0 * across, stage=Stage.LOOKUP_FORWARD, after=(inside,)
         )
         return self._collective(
-            f"{_label(group)} outputs", CollectiveOp.ALL_TO_ALL, float(across.max()),
+            f"{_label(group)} outputs", CollectiveOp.ALL_TO_ALL, across,
             group=ProcessGroup.CROSS_NODE,
         )  # fmt: skip
 
@@ -215,9 +223,10 @@ class SparsePart:
         batch, sent = self.workload.local_batch_size, []
         for group in reversed(self.groups):
             moved = 2.0 * batch * group.table_columns * self._output_bytes
-            self._stream(f"{_label(group)} split gradients", moved, stage=Stage.LOOKUP_BACKWARD)
-            if group.key.sharding_type is not ShardingType.DATA_PARALLEL:
-                sent += self._send_gradients(group)
+            with self.builder.part_of(group.key):
+                self._stream(f"{_label(group)} split gradients", moved, stage=Stage.LOOKUP_BACKWARD)
+                if group.key.sharding_type is not ShardingType.DATA_PARALLEL:
+                    sent += self._send_gradients(group)
         return tuple(sent)
 
     def _send_gradients(self, group: GroupLoad) -> list[int]:
@@ -230,33 +239,55 @@ class SparsePart:
         if sharding_type in HIERARCHICAL:
             across = wire / self.builder.local_world_size
             first = self._collective(
-                f"{name} across nodes", CollectiveOp.ALL_TO_ALL, float(across.max()),
+                f"{name} across nodes", CollectiveOp.ALL_TO_ALL, across,
                 group=ProcessGroup.CROSS_NODE,
             )  # fmt: skip
             return [self._collective(
-                name, CollectiveOp.ALL_GATHER, self._of_node(wire),
+                name, CollectiveOp.ALL_GATHER, wire,
                 group=ProcessGroup.INTRA_NODE, after=(first,),
             )]  # fmt: skip
         if sharding_type is ShardingType.ROW_WISE and group.key.pooled:
-            return [self._collective(name, CollectiveOp.ALL_GATHER, float(wire.max()))]
-        return [self._collective(name, CollectiveOp.ALL_TO_ALL, float(wire.max()))]
+            return [self._collective(name, CollectiveOp.ALL_GATHER, wire)]
+        return [self._collective(name, CollectiveOp.ALL_TO_ALL, wire)]
 
     def backward(self, after: tuple[int, ...]) -> None:
         """Fused backward and update of every group; the compute stream waits for its gradients."""
         for group in reversed(self.groups):
             size = self._output_size(group)
-            self._codec(group, self.workload.comms_backward, "decode gradients", size, after=after)
-            for kernel, traffic in reversed(list(group.traffic.items())):
-                seconds = backward_time(traffic, self.builder.hardware)
-                del kernel
-                self.builder.kernel(
-                    f"{_label(group)} lookup backward", Stage.LOOKUP_BACKWARD, seconds,
-                    after=after, num_ops=2, num_launches=4, num_bytes=traffic[:, 3],
-                    bound_by=backward_bound(traffic[seconds.argmax()], self.builder.hardware),
-                )  # fmt: skip
+            codec = self.workload.comms_backward
+            with self.builder.part_of(group.key):
+                self._codec(group, codec, "decode gradients", size, after=after)
+                for traffic in reversed(list(group.traffic.values())):
+                    self._lookup_backward(group, traffic, after)
+
+    def _lookup_backward(self, group: GroupLoad, traffic: Amount, after: tuple[int, ...]) -> None:
+        self.builder.kernel(
+            f"{_label(group)} lookup backward", Stage.LOOKUP_BACKWARD,
+            self.builder.lookup_time(traffic, backward=True),
+            after=after, num_ops=2, num_launches=4, num_bytes=traffic[:, Traffic.BACKWARD_HBM],
+            bound_by=self.builder.lookup_bound(traffic, backward=True),
+        )  # fmt: skip
+
+    def reduce_replicas(self) -> tuple[int, ...]:
+        """All-reduce the gradients of replicated tables, in DDP's buckets; returns what to await.
+
+        The buckets are full at the same time and run back to back, so they are one operation.
+        """
+        replicated = [
+            group for group in self.groups if group.key.sharding_type is ShardingType.DATA_PARALLEL
+        ]
+        if self.builder.world_size == 1 or not replicated:
+            return ()
+        with self.builder.part_of(*(group.key for group in replicated)):
+            return (
+                self._collective(
+                    "replicated tables all-reduce", CollectiveOp.ALL_REDUCE, self.replicated_bytes,
+                    bucket=BUCKET,
+                ),
+            )  # fmt: skip
 
     @property
-    def replicated_bytes(self) -> Bytes:
+    def replicated_bytes(self) -> Amount:
         """FP32 bytes of the data_parallel tables, which every rank holds and reduces."""
         return sum(group.parameter_bytes for group in self.groups)
 
@@ -266,10 +297,10 @@ class SparsePart:
     def _output_bytes(self) -> int:
         return self.workload.output_type.num_bytes
 
-    def _output_size(self, group: GroupLoad) -> NDArray[np.float64]:
+    def _output_size(self, group: GroupLoad) -> Amount:
         """Bytes of a rank's output for the samples of all ranks."""
         samples = self.workload.local_batch_size * self.builder.world_size
-        size: NDArray[np.float64] = samples * group.columns * self._output_bytes
+        size: Amount = samples * group.columns * self._output_bytes
         return size
 
     def _destinations(self, group: GroupLoad) -> float:
@@ -288,7 +319,7 @@ class SparsePart:
         group: GroupLoad,
         codec: DataType | None,
         name: str,
-        size: float | NDArray[np.float64],
+        size: Amount,
         after: tuple[int, ...] = (),
     ) -> None:
         """Convert to or from the wire format of quantized communication."""
@@ -298,45 +329,31 @@ class SparsePart:
         moved = size * (1.0 + self._wire_ratio(codec))
         self._stream(f"{_label(group)} {name}", moved, stage=Stage.LOOKUP_FORWARD, after=after)
 
-    def _of_node(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest size in every node, for all its ranks."""
-        per_node = self.builder.local_world_size
-        return np.repeat(size.reshape(-1, per_node).max(axis=1), per_node)
-
-    def _collective(
+    def _collective(  # noqa: PLR0913 -- all but three have defaults
         self,
         name: str,
         op: CollectiveOp,
-        size: float | NDArray[np.float64],
+        size: Amount,
         *,
         group: ProcessGroup = ProcessGroup.WORLD,
         stage: Stage | None = None,
         stream: str = "compute",
         after: tuple[int, ...] = (),
+        bucket: Bytes | None = None,
     ) -> int:
         """Start a collective that waits for the stream it is called on."""
         builder = self.builder
-        ranks = {
-            ProcessGroup.WORLD: RankGroup(
-                num_ranks=builder.world_size, ranks_per_node=builder.local_world_size
-            ),
-            ProcessGroup.INTRA_NODE: RankGroup(
-                num_ranks=builder.local_world_size, ranks_per_node=builder.local_world_size
-            ),
-            ProcessGroup.CROSS_NODE: RankGroup(
-                num_ranks=builder.world_size // builder.local_world_size, ranks_per_node=1
-            ),
-        }[group]
-        seconds = collective_time(op, size, ranks, builder.hardware)
+        bound_by, source = builder.exchange_bound(op, size, group)
         return builder.collective(
-            name, stage or STAGE_OF[op], seconds, group=group,
-            after=(*builder.last(stream), *after), num_bytes=size,
+            name, stage or STAGE_OF[op], builder.exchange_time(op, size, group, bucket=bucket),
+            group=group, after=(*builder.last(stream), *after), num_bytes=size,
+            bound_by=bound_by, source=source,
         )  # fmt: skip
 
     def _stream(
         self,
         name: str,
-        num_bytes: float | NDArray[np.float64],
+        num_bytes: Amount,
         *,
         stage: Stage = Stage.INPUT_DIST,
         stream: str = "compute",
@@ -345,12 +362,9 @@ class SparsePart:
         after_previous: tuple[str, ...] = (),
     ) -> int:
         """Add a memory-bound kernel; nothing where there are no bytes."""
-        gpu = self.builder.hardware.gpu
-        moved = np.asarray(num_bytes, dtype=np.float64)
-        seconds = np.where(moved > 0, gpu.kernel_latency + moved / gpu.memory_bandwidth, 0.0)
         return self.builder.kernel(
-            name, stage, seconds, stream=stream, num_ops=num_ops, num_bytes=moved,
-            after=after, after_previous=after_previous,
+            name, stage, self.builder.stream_time(num_bytes), stream=stream, num_ops=num_ops,
+            num_bytes=num_bytes, after=after, after_previous=after_previous,
         )  # fmt: skip
 
 

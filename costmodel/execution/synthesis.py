@@ -57,9 +57,7 @@ def _sparse_dist(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) 
     _lookups(builder, sparse, after=builder.last("data_dist"))
     dense.interaction_forward()
     dense.top_forward()
-    exchanged = sparse.finish_input_dist("data_dist", splits)
-    if exchanged is not None:
-        builder.mark("ids exchanged", exchanged)
+    builder.mark("ids exchanged", *sparse.finish_input_dist("data_dist", splits))
     _torchrec_backward(builder, sparse, dense)
 
 
@@ -70,7 +68,7 @@ def _unpipelined(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) 
     dense.bottom_forward()
     splits = sparse.start_input_dist("compute")
     exchanged = sparse.finish_input_dist("compute", splits)
-    sparse.receive_inputs("compute", after=() if exchanged is None else (exchanged,))
+    sparse.receive_inputs("compute", after=exchanged)
     _lookups(builder, sparse, after=())
     dense.interaction_forward()
     dense.top_forward()
@@ -104,7 +102,8 @@ def _plain_dlrm(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -
 def _lookups(builder: ProgramBuilder, sparse: SparsePart, after: tuple[int, ...]) -> None:
     """Look up, exchange, gather; compute first waits for the stream that received the ids."""
     if after:
-        builder.kernel("wait for inputs", Stage.INPUT_DIST, 0.0, after=after)
+        with builder.part_of(*(group.key for group in sparse.distributed)):
+            builder.kernel("wait for inputs", Stage.INPUT_DIST, 0.0, after=after)
     sparse.gather_outputs(after=sparse.forward())
 
 
@@ -115,18 +114,15 @@ def _torchrec_backward(builder: ProgramBuilder, sparse: SparsePart, dense: Dense
     backward is queued on the compute stream behind the wait for the embeddings' gradients.
     """
     builder.join("autograd")
-    reducer, replicas = GradientBuckets(builder, "dense"), GradientBuckets(builder, "tables")
+    reducer = GradientBuckets(builder, "dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
     sparse.backward(after=sparse.split_gradients())
-    for group in sparse.groups:
-        if group.parameter_bytes:
-            replicas.add(group.parameter_bytes)
-    replicas.flush()
+    replicas = sparse.reduce_replicas()
     dense.bottom_backward(reducer)
     reducer.flush()
     builder.join("main")
-    _update(builder, sparse, dense, after=(*reducer.sent, *replicas.sent))
+    _update(builder, sparse, dense, after=(*reducer.sent, *replicas))
 
 
 def _update(

@@ -1,0 +1,26 @@
+"""Which tables TorchRec runs together: sharding groups, and the lookup kernels in them."""
+
+from typing import NamedTuple
+
+from costmodel.plan import ComputeKernel, ShardingType
+from costmodel.workload import DataType, EmbeddingTable, Pooling
+
+
+class GroupKey(NamedTuple):
+    """What decides the sharding group of a table."""
+
+    pooled: bool
+    weighted: bool
+    sharding_type: ShardingType
+
+
+class KernelKey(NamedTuple):
+    """What decides which lookup kernel of its group serves a table."""
+
+    compute_kernel: ComputeKernel
+    data_type: DataType
+
+
+def group_key(table: EmbeddingTable, sharding_type: ShardingType) -> GroupKey:
+    """Return the sharding group a table belongs to under a sharding type."""
+    return GroupKey(table.pooling is not Pooling.NONE, table.weighted, sharding_type)
