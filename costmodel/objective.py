@@ -1,23 +1,34 @@
-"""Step time of a plan without building its graph: the objective of every search.
+"""Step time of plans without building their graphs: the objective of every search.
 
-The program of a step is timed with one vector operation per ``Op`` over all ranks, by the rules
-of the simulator; the result is the same to rounding (a property test compares them).
+Synthesis is run once for all plans with the same sharding groups, on formulas instead of numbers
+(``execution.template``), and contracted (``execution.compiled``); timing plans is then a few array
+operations, by the simulator's rules. The result is the simulator's to rounding (property-tested).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.execution.compiled import BatchLoads, CompiledStep
+from costmodel.execution.groups import GroupKey, KernelKey
+from costmodel.execution.loads import GroupLoad, group_loads
 from costmodel.execution.program import ProcessGroup, Program
-from costmodel.execution.synthesis import NUM_STEPS, program
+from costmodel.execution.synthesis import NUM_STEPS, template
+from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Feature
 from costmodel.hardware import Topology
+from costmodel.kernels.embedding import NUM_TRAFFIC
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from costmodel.workload import Workload
 
+Signature = tuple[tuple[GroupKey, tuple[KernelKey, ...]], ...]
+"""Sharding groups and their lookup kernels, sorted."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Objective:
     """The predicted step time of a workload on a topology, as a function of the plan."""
 
@@ -26,7 +37,66 @@ class Objective:
 
     def step_time(self, plan: ShardingPlan) -> Seconds:
         """Return the steady-state step time of a plan."""
-        return program_time(program(self.workload, self.topology, plan))
+        return float(self.step_times([plan])[0])
+
+    def step_times(self, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
+        """Return the step times of some plans, shape (plans,), all timed at once."""
+        loads = [group_loads(self.workload, self.topology, plan) for plan in plans]
+        kernels: dict[GroupKey, set[KernelKey]] = {}
+        for group in (group for plan in loads for group in plan):
+            kernels.setdefault(group.key, set()).update(group.traffic)
+        signature = tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
+        times = self.compiled(signature).step_times(self._stacked(loads, signature), NUM_STEPS)
+        return np.broadcast_to(times, (len(plans),))
+
+    def compiled(self, signature: Signature) -> CompiledStep:
+        """Return the step of all plans whose groups and kernels are among these."""
+        if signature not in self._compiled:
+            made = template(self.workload, self.topology, signature)
+            self._compiled[signature] = CompiledStep.of(made)
+        return self._compiled[signature]
+
+    @cached_property
+    def _compiled(self) -> dict[Signature, CompiledStep]:
+        return {}
+
+    def _stacked(self, plans: Sequence[Sequence[GroupLoad]], signature: Signature) -> BatchLoads:
+        """Stack the loads of some plans; a group that a plan lacks is zero."""
+        by_key = [{group.key: group for group in plan} for plan in plans]
+        ranks, count = self.topology.world_size, len(plans)
+        rank: dict[Feature, NDArray[np.float64]] = {}
+        whole: dict[Feature, NDArray[np.float64]] = {}
+        traffic: dict[object, NDArray[np.float64]] = {}
+        for key, kernels in signature:
+            groups = [plan.get(key) for plan in by_key]
+            for name in RANK_FEATURES:
+                rank[Feature(key, name)] = _stack(groups, name, (count, ranks))
+            for name in PLAN_FEATURES:
+                whole[Feature(key, name)] = _stack(groups, name, (count, 1))
+            for kernel in kernels:
+                traffic[key, kernel] = _stacked_traffic(groups, kernel, (count, ranks))
+        return BatchLoads(rank=rank, plan=whole, traffic=traffic)
+
+
+def _stack(
+    groups: Sequence[GroupLoad | None], name: str, shape: tuple[int, int]
+) -> NDArray[np.float64]:
+    values = np.zeros(shape)
+    for row, group in enumerate(groups):
+        if group is not None:
+            values[row] = getattr(group, name)
+    return values
+
+
+def _stacked_traffic(
+    groups: Sequence[GroupLoad | None], kernel: KernelKey, shape: tuple[int, int]
+) -> NDArray[np.float64]:
+    values = np.zeros((*shape, NUM_TRAFFIC))
+    for row, group in enumerate(groups):
+        known: Mapping[KernelKey, NDArray[np.float64]] = {} if group is None else group.traffic
+        if kernel in known:
+            values[row] = known[kernel]
+    return values
 
 
 def program_time(step: Program, num_steps: int = NUM_STEPS) -> Seconds:

@@ -5,11 +5,16 @@ The order of operations is the order in which the host issues them; see section 
 execution-graph notes.
 """
 
+from collections.abc import Iterable, Sequence
+
 from costmodel.execution.dense import DensePart, GradientBuckets
 from costmodel.execution.graph import ExecutionGraph, Stage
+from costmodel.execution.groups import GroupKey, KernelKey
+from costmodel.execution.issue import ZERO_GRADIENTS_OPS
 from costmodel.execution.loads import group_loads
 from costmodel.execution.program import Program, ProgramBuilder, expand
 from costmodel.execution.sparse import SparsePart
+from costmodel.execution.template import Template, TemplateBuilder, symbolic_load
 from costmodel.hardware import Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Pipeline, Workload
@@ -28,20 +33,44 @@ def synthesize(
 
 def program(workload: Workload, topology: Topology, plan: ShardingPlan) -> Program:
     """Return one step of the workload's pipeline under a plan."""
-    builder = ProgramBuilder(
+    groups = group_loads(workload, topology, plan)
+    return write_step(SparsePart(program_builder(topology), workload, groups))
+
+
+def program_builder(topology: Topology) -> ProgramBuilder:
+    """Return a builder for the ranks of a topology."""
+    return ProgramBuilder(
         topology.hardware,
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
     )
-    sparse = SparsePart(builder, workload, group_loads(workload, topology, plan))
-    dense = DensePart(builder, workload)
+
+
+def write_step(sparse: SparsePart) -> Program:
+    """Write one step around its embedding work, and return it."""
+    _write(sparse)
+    return sparse.builder.build()
+
+
+def template(
+    workload: Workload,
+    topology: Topology,
+    groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]],
+) -> Template:
+    """Return one step of all plans whose sharding groups and kernels are among some."""
+    builder = TemplateBuilder(topology)
+    loads = tuple(symbolic_load(key, kernels) for key, kernels in groups)
+    _write(SparsePart(builder, workload, loads))
+    return builder.template()
+
+
+def _write(sparse: SparsePart) -> None:
     write = {
         Pipeline.SPARSE_DIST: _sparse_dist,
         Pipeline.NONE: _unpipelined,
         Pipeline.DLRM: _plain_dlrm,
-    }[workload.pipeline]
-    write(builder, sparse, dense)
-    return builder.build()
+    }[sparse.workload.pipeline]
+    write(sparse.builder, sparse, DensePart(sparse.builder, sparse.workload))
 
 
 def _sparse_dist(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
@@ -49,26 +78,26 @@ def _sparse_dist(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) 
 
     What the step before copied and exchanged is what this one distributes and looks up.
     """
-    builder.host("zero gradients", num_ops=2)
-    splits = sparse.start_input_dist("data_dist", after_previous=("batch copied",))
-    builder.mark("batch copied", sparse.copy_inputs("memcpy"))
+    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+    splits = sparse.inputs.start("data_dist", after_previous=("batch copied",))
+    builder.mark("batch copied", sparse.inputs.copy("memcpy"))
     dense.bottom_forward()
-    sparse.receive_inputs("data_dist", after_previous=("ids exchanged",))
+    sparse.inputs.receive("data_dist")
     _lookups(builder, sparse, after=builder.last("data_dist"))
     dense.interaction_forward()
     dense.top_forward()
-    builder.mark("ids exchanged", *sparse.finish_input_dist("data_dist", splits))
+    sparse.inputs.finish("data_dist", splits)
     _torchrec_backward(builder, sparse, dense)
 
 
 def _unpipelined(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
     """Copy, distribute and compute one batch after the other, on the compute stream."""
-    builder.host("zero gradients", num_ops=2)
-    sparse.copy_inputs("compute")
+    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+    sparse.inputs.copy("compute")
     dense.bottom_forward()
-    splits = sparse.start_input_dist("compute")
-    exchanged = sparse.finish_input_dist("compute", splits)
-    sparse.receive_inputs("compute", after=exchanged)
+    splits = sparse.inputs.start("compute")
+    sparse.inputs.finish("compute", splits)
+    sparse.inputs.receive("compute", of_this_step=True)
     _lookups(builder, sparse, after=())
     dense.interaction_forward()
     dense.top_forward()
@@ -80,7 +109,7 @@ def _plain_dlrm(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -
 
     Bottom and top MLP are separate DistributedDataParallel modules.
     """
-    builder.host("zero gradients", num_ops=2)
+    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
     outputs = sparse.forward()
     dense.bottom_forward()
     sparse.gather_outputs(after=outputs)
@@ -102,7 +131,7 @@ def _plain_dlrm(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -
 def _lookups(builder: ProgramBuilder, sparse: SparsePart, after: tuple[int, ...]) -> None:
     """Look up, exchange, gather; compute first waits for the stream that received the ids."""
     if after:
-        with builder.part_of(*(group.key for group in sparse.distributed)):
+        with builder.part_of(*(group.key for group in sparse.inputs.distributed)):
             builder.kernel("wait for inputs", Stage.INPUT_DIST, 0.0, after=after)
     sparse.gather_outputs(after=sparse.forward())
 
@@ -117,8 +146,7 @@ def _torchrec_backward(builder: ProgramBuilder, sparse: SparsePart, dense: Dense
     reducer = GradientBuckets(builder, "dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
-    sparse.backward(after=sparse.split_gradients())
-    replicas = sparse.reduce_replicas()
+    replicas = sparse.backward(after=sparse.split_gradients())
     dense.bottom_backward(reducer)
     reducer.flush()
     builder.join("main")
