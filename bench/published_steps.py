@@ -194,7 +194,7 @@ def nvidia_program(work: Workload, topology: Topology) -> Program:
     dense.top_backward(gradients)
     dense.interaction_backward(gradients)
     gradients.flush()
-    unfused_backward(builder, sparse, after=sparse.split_gradients())
+    unfused_backward(builder, sparse, after=tuple(sparse.split_gradients().values()))
     bottom.bottom_backward(alone)
     builder.join("main")
     builder.kernel("wait for all-reduces", Stage.OPTIMIZER, 0.0, after=tuple(gradients.sent))

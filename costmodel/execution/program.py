@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.execution.groups import GroupKey
+from costmodel.execution.issue import COLLECTIVE
 from costmodel.hardware import CollectiveOp, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
 from costmodel.kernels.embedding import backward_bound, backward_time, forward_bound, forward_time
@@ -96,6 +97,10 @@ class ProgramBuilder:
     def mark(self, name: str, *ops: int) -> None:
         """Name some operations, for operations of the next step to wait for."""
         self._marks[name] = ops
+
+    def marked(self, name: str) -> tuple[int, ...]:
+        """Return the operations marked so far in this step."""
+        return self._marks.get(name, ())
 
     @contextmanager
     def part_of(self, *groups: GroupKey) -> Iterator[None]:
@@ -182,7 +187,7 @@ class ProgramBuilder:
         source: str = "fitted",
     ) -> int:
         """Add a collective on its group's stream; callers pass the events it waits for."""
-        issue = self._issue(name, 2.0, 1.0, 1.0)
+        issue = self._issue(name, COLLECTIVE.num_ops, COLLECTIVE.num_launches, 1.0)
         return self._add(
             name, NodeKind.COLLECTIVE, stage, group.value, seconds,
             after=after, launched_by=issue, group=group,

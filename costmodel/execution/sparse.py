@@ -1,38 +1,45 @@
-"""The model-parallel part of a step: input distribution, lookups, output collectives, backward.
+"""Lookups, output collectives and backward of the sharding groups.
 
 Written group by group as TorchRec 1.9 does (``torchrec/distributed/sharding``); section 3 of the
 execution-graph notes is the table this follows. One sharding group is one set of collectives.
+
+Left out: where a module has several groups, their outputs are concatenated once more, and their
+gradients copied once more (3 and 4 us of a 14 ms step in the 8 x V100 trace).
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from costmodel.execution.dense import BUCKET
+from costmodel.execution.exchange import add_collective, add_stream, label
 from costmodel.execution.graph import Stage
-from costmodel.execution.groups import KernelKey
+from costmodel.execution.groups import GroupKey
+from costmodel.execution.input_dist import LENGTH_BYTES, ROW_SHARDED, InputDist
+from costmodel.execution.issue import (
+    GATHER_OUTPUTS,
+    LOOKUP,
+    LOOKUP_BACKWARD,
+    ONE_OP,
+    ORDER_FEATURES,
+    SCALE_GRADIENTS,
+    SEND_OUTPUTS,
+    SPLIT_GRADIENT_OPS,
+    Issue,
+)
 from costmodel.execution.loads import HIERARCHICAL, GroupLoad
 from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
 from costmodel.hardware import CollectiveOp
 from costmodel.kernels.embedding import Traffic
 from costmodel.plan import ShardingType
-from costmodel.units import Bytes
-from costmodel.workload import DataType, Workload
+from costmodel.workload import DataType, Pipeline, Pooling, Workload
 
-LENGTH_BYTES = 4
-"""Bytes of one length on the wire: TorchRec sends int32."""
-SPLITS_BYTES = 8
-"""Bytes of one split size: one int64 per destination and tensor."""
-ROW_SHARDED = (ShardingType.ROW_WISE, *HIERARCHICAL)
 COLUMN_SHARDED = (
     ShardingType.COLUMN_WISE,
     ShardingType.TABLE_COLUMN_WISE,
     ShardingType.GRID_SHARD,
 )
-STAGE_OF = {
-    CollectiveOp.ALL_TO_ALL: Stage.ALL_TO_ALL,
-    CollectiveOp.ALL_REDUCE: Stage.ALL_REDUCE,
-    CollectiveOp.REDUCE_SCATTER: Stage.REDUCE_SCATTER,
-    CollectiveOp.ALL_GATHER: Stage.ALL_GATHER,
-}
+Exchanges: TypeAlias = dict[GroupKey, int]
+"""The collective that each group waits for."""
+__all__ = ["COLUMN_SHARDED", "LENGTH_BYTES", "ROW_SHARDED", "Exchanges", "SparsePart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,247 +51,210 @@ class SparsePart:
     groups: tuple[GroupLoad, ...]
 
     @property
-    def distributed(self) -> tuple[GroupLoad, ...]:
-        """Groups that exchange ids and outputs: all but data_parallel."""
-        return tuple(
-            g for g in self.groups if g.key.sharding_type is not ShardingType.DATA_PARALLEL
-        )
-
-    # -- input distribution ---------------------------------------------------------------
-
-    def copy_inputs(self, stream: str) -> int:
-        """Copy dense features, ids, lengths and labels of a batch to the GPU."""
-        workload, host = self.workload, self.builder.hardware.host
-        batch = workload.local_batch_size
-        ids = sum(t.pooling_factor for t in workload.tables) * workload.index_bytes
-        features = sum(t.num_features for t in workload.tables)
-        num_bytes = batch * (4.0 * workload.dense.num_dense_features + ids + 4.0 * features + 4.0)
-        return self.builder.kernel(
-            "copy batch", Stage.MEMORY_COPY, num_bytes / host.pcie_bandwidth,
-            stream=stream, num_ops=4, num_launches=4, num_bytes=num_bytes,
-            bound_by="PCIe bandwidth",
-        )  # fmt: skip
-
-    def start_input_dist(
-        self, stream: str, after: tuple[int, ...] = (), after_previous: tuple[str, ...] = ()
-    ) -> int | None:
-        """Permute features, bucketize ids by row range, exchange split sizes.
-
-        Returns the all-to-all of the splits, or None on one rank.
-        """
-        batch, index = self.workload.local_batch_size, self.workload.index_bytes
-        for group in self.distributed:
-            with self.builder.part_of(group.key):
-                lengths = group.sent_features / self._destinations(group) * batch * LENGTH_BYTES
-                moved = 2.0 * (index * group.sent_ids + lengths)
-                self._stream(
-                    f"{_label(group)} permute ids", moved, stream=stream,
-                    after=after, after_previous=after_previous,
-                )  # fmt: skip
-                if group.key.sharding_type in ROW_SHARDED:
-                    spread = 2.0 * index * group.sent_ids
-                    spread += lengths * (1 + self._destinations(group))
-                    self._stream(f"{_label(group)} bucketize ids", spread, stream=stream, num_ops=3)
-        if self.builder.world_size == 1 or not self.distributed:
-            return None
-        tensors = sum(
-            group.present * (3 if group.key.weighted else 2) for group in self.distributed
-        )
-        with self.builder.part_of(*(group.key for group in self.distributed)):
-            return self._collective(
-                "splits", CollectiveOp.ALL_TO_ALL,
-                tensors * float(SPLITS_BYTES * self.builder.world_size),
-                stage=Stage.INPUT_DIST, stream=stream,
-            )  # fmt: skip
-
-    def finish_input_dist(self, stream: str, splits: int | None) -> tuple[int, ...]:
-        """Wait on the host for the split sizes, then exchange lengths, ids and weights.
-
-        Returns the collectives.
-        """
-        if splits is None:
-            return ()
-        with self.builder.part_of(*(group.key for group in self.distributed)):
-            self.builder.wait("wait for splits", (splits,))
-        exchanged: list[int] = []
-        samples = float(self.workload.local_batch_size * self.builder.world_size)
-        for group in self.distributed:
-            sizes = [
-                ("lengths", group.features * samples * LENGTH_BYTES),
-                ("ids", group.ids * self.workload.index_bytes),
-            ]
-            sizes += [("weights", group.ids * 4.0)] if group.key.weighted else []
-            with self.builder.part_of(group.key):
-                exchanged += [
-                    self._collective(
-                        f"{_label(group)} {name}", CollectiveOp.ALL_TO_ALL, size,
-                        stage=Stage.INPUT_DIST, stream=stream,
-                    )
-                    for name, size in sizes
-                ]  # fmt: skip
-        return tuple(exchanged)
-
-    def receive_inputs(
-        self, stream: str, after: tuple[int, ...] = (), after_previous: tuple[str, ...] = ()
-    ) -> None:
-        """Reorder received ids by table, and block the host until their lengths are known.
-
-        The host waits for a copy of the lengths per feature (TorchRec, ``KJTAllToAll``).
-        """
-        samples = float(self.workload.local_batch_size * self.builder.world_size)
-        if self.builder.world_size == 1 or not self.distributed:
-            return
-        for group in self.distributed:
-            moved = 2.0 * (group.ids * self.workload.index_bytes + 4.0 * group.features * samples)
-            with self.builder.part_of(group.key):
-                self._stream(
-                    f"{_label(group)} reorder ids", moved, stream=stream, num_ops=3,
-                    after=after, after_previous=after_previous,
-                )  # fmt: skip
-                self._stream(
-                    f"{_label(group)} lengths per feature",
-                    LENGTH_BYTES * group.features * samples,
-                    stream=stream,
-                )
-        with self.builder.part_of(*(group.key for group in self.distributed)):
-            self.builder.wait("wait for lengths", self.builder.last(stream))
+    def inputs(self) -> InputDist:
+        """The input distribution of the same groups."""
+        return InputDist(self.builder, self.workload, self.groups)
 
     # -- forward ----------------------------------------------------------------------------
 
-    def forward(self) -> tuple[int, ...]:
+    def forward(self) -> Exchanges:
         """Look up every group and start its output collective; returns what to wait for."""
-        started: list[int] = []
+        started: Exchanges = {}
         for group in self.groups:
             with self.builder.part_of(group.key):
-                for kernel in group.traffic:
-                    self._lookup(group, kernel)
-                if group.key.sharding_type is not ShardingType.DATA_PARALLEL:
-                    started += self._send_outputs(group)
-        return tuple(started)
+                for traffic in group.traffic.values():
+                    self._lookup(group, traffic)
+                if self._is_exchanged(group):
+                    started[group.key] = self._send_outputs(group)
+        return started
 
-    def gather_outputs(self, after: tuple[int, ...]) -> None:
-        """Concatenate what the collectives brought; column shards are put in order first."""
-        batch = self.workload.local_batch_size
+    def gather_outputs(self, after: Exchanges) -> None:
+        """Put together what the collectives brought, each group when its own is done.
+
+        An all-to-all brings one block per rank, to be concatenated; a reduce-scatter's output is
+        in place. Column shards are put in the tables' order. TorchRec's DLRM then splits the
+        features and concatenates them in the model's order (``SparseArch``).
+        """
         for group in self.groups:
-            moved = 2.0 * batch * group.table_columns * self._output_bytes
-            name, stage = _label(group), Stage.LOOKUP_FORWARD
             with self.builder.part_of(group.key):
-                self._codec(group, self.workload.comms_forward, "decode", moved / 2.0, after=after)
-                self._stream(f"{name} concat outputs", moved, stage=stage, after=after)
+                if group.key in after:
+                    self._gather(group, (after[group.key],))
                 if group.key.sharding_type in COLUMN_SHARDED:
-                    self._stream(f"{name} permute columns", moved, stage=stage)
+                    self._stream(group, "permute columns", 2.0 * self._local_size(group))
+        if self.workload.pipeline is not Pipeline.DLRM:
+            columns = sum(
+                table.embedding_dim * table.num_features
+                for table in self.workload.tables
+                if table.pooling is not Pooling.NONE
+            )
+            moved = 2.0 * self.workload.local_batch_size * columns * self._output_bytes
+            add_stream(
+                self.builder, "order features", moved,
+                stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES,
+            )  # fmt: skip
 
-    def _lookup(self, group: GroupLoad, kernel: KernelKey) -> None:
-        traffic = group.traffic[kernel]
-        seconds = self.builder.lookup_time(traffic)
+    def _lookup(self, group: GroupLoad, traffic: Amount) -> None:
         self.builder.kernel(
-            f"{_label(group)} lookup", Stage.LOOKUP_FORWARD, seconds, num_ops=2,
+            f"{label(group)} lookup", Stage.LOOKUP_FORWARD, self.builder.lookup_time(traffic),
+            num_ops=LOOKUP.num_ops, num_launches=LOOKUP.num_launches,
             num_bytes=traffic[:, Traffic.FORWARD_HBM],
             bound_by=self.builder.lookup_bound(traffic),
         )  # fmt: skip
 
-    def _send_outputs(self, group: GroupLoad) -> list[int]:
-        """Start the forward output collective of a group."""
-        if self.builder.world_size == 1:
-            return []
-        size, sharding_type = self._output_size(group), group.key.sharding_type
-        self._codec(group, self.workload.comms_forward, "encode", size)
-        wire = size * self._wire_ratio(self.workload.comms_forward)
-        if sharding_type in HIERARCHICAL:
-            last = self._send_hierarchical(group, wire)
-        elif sharding_type is ShardingType.ROW_WISE and group.key.pooled:
-            last = self._collective(f"{_label(group)} outputs", CollectiveOp.REDUCE_SCATTER, wire)
-        else:
-            self._stream(
-                f"{_label(group)} copy to send buffer", 2.0 * size, stage=Stage.LOOKUP_FORWARD
-            )
-            last = self._collective(f"{_label(group)} outputs", CollectiveOp.ALL_TO_ALL, wire)
-        return [last]
+    def _send_outputs(self, group: GroupLoad) -> int:
+        """Start the forward output collective of a group; returns what its gathering waits for."""
+        codec, size = self.workload.comms_forward, self._output_size(group)
+        self._codec(group, codec, "encode", size)
+        wire = size * self._wire_ratio(codec)
+        if group.key.sharding_type in HIERARCHICAL:
+            return self._send_hierarchical(group, wire)
+        op = self._output_op(group)
+        if op is CollectiveOp.ALL_TO_ALL:
+            self._stream(group, "copy to send buffer", 2.0 * wire, issue=SEND_OUTPUTS)
+        return self._collective(group, "outputs", op, wire)
 
     def _send_hierarchical(self, group: GroupLoad, wire: Amount) -> int:
-        """Reduce-scatter inside the node, waited for inside forward, then exchange across nodes."""
-        inside = self._collective(
-            f"{_label(group)} partial sums", CollectiveOp.REDUCE_SCATTER, wire,
-            group=ProcessGroup.INTRA_NODE,
-        )  # fmt: skip
+        """Reduce-scatter inside the node, waited for inside forward, then exchange across nodes.
+
+        A process group of one rank exchanges nothing (``comm_ops`` returns at once).
+        """
+        codec = self.workload.comms_forward
+        inside: tuple[int, ...] = ()
+        if self.builder.local_world_size > 1:
+            inside = (
+                self._collective(
+                    group, "partial sums", CollectiveOp.REDUCE_SCATTER, wire,
+                    members=ProcessGroup.INTRA_NODE,
+                ),
+            )  # fmt: skip
+        if self._num_nodes == 1:
+            return self.builder.kernel(
+                f"{label(group)} wait for sums", Stage.LOOKUP_FORWARD, 0.0, after=inside
+            )
         across = wire / self.builder.local_world_size
-        self._stream(
-            f"{_label(group)} order rows", 2.0 * across, stage=Stage.LOOKUP_FORWARD, after=(inside,)
-        )
+        if inside:
+            summed = across / self._wire_ratio(codec)
+            self._codec(group, codec, "decode sums", summed, after=inside)
+            self._codec(group, codec, "encode sums", summed)
+        self._stream(group, "copy to send buffer", 2.0 * across, issue=SEND_OUTPUTS, after=inside)
         return self._collective(
-            f"{_label(group)} outputs", CollectiveOp.ALL_TO_ALL, across,
-            group=ProcessGroup.CROSS_NODE,
-        )  # fmt: skip
+            group, "outputs", CollectiveOp.ALL_TO_ALL, across, members=ProcessGroup.CROSS_NODE
+        )
+
+    def _gather(self, group: GroupLoad, after: tuple[int, ...]) -> None:
+        local = self._local_size(group)
+        self._codec(group, self.workload.comms_forward, "decode", local, after=after)
+        if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
+            self._stream(group, "concat outputs", 2.0 * local, issue=GATHER_OUTPUTS, after=after)
+        else:
+            name = f"{label(group)} wait for outputs"
+            self.builder.kernel(name, Stage.LOOKUP_FORWARD, 0.0, after=after)
 
     # -- backward ---------------------------------------------------------------------------
 
-    def split_gradients(self) -> tuple[int, ...]:
-        """Split the embeddings' gradient by group and send it back; returns the collectives."""
-        batch, sent = self.workload.local_batch_size, []
-        for group in reversed(self.groups):
-            moved = 2.0 * batch * group.table_columns * self._output_bytes
-            with self.builder.part_of(group.key):
-                self._stream(f"{_label(group)} split gradients", moved, stage=Stage.LOOKUP_BACKWARD)
-                if group.key.sharding_type is not ShardingType.DATA_PARALLEL:
-                    sent += self._send_gradients(group)
-        return tuple(sent)
+    def split_gradients(self) -> Exchanges:
+        """Split the embeddings' gradient by group and start to send it back.
 
-    def _send_gradients(self, group: GroupLoad) -> list[int]:
-        if self.builder.world_size == 1:
-            return []
-        size, sharding_type = self._output_size(group), group.key.sharding_type
-        self._codec(group, self.workload.comms_backward, "encode gradients", size)
-        wire = size * self._wire_ratio(self.workload.comms_backward)
-        name = f"{_label(group)} gradients"
-        if sharding_type in HIERARCHICAL:
-            across = wire / self.builder.local_world_size
-            first = self._collective(
-                f"{name} across nodes", CollectiveOp.ALL_TO_ALL, across,
-                group=ProcessGroup.CROSS_NODE,
+        Autograd runs operators in the reverse order of their forward, and forward waits for
+        outputs after the last lookup: so all of this comes before the first lookup's backward.
+        """
+        sent: Exchanges = {}
+        for group in reversed(self.groups):
+            local, stage = self._local_size(group), Stage.LOOKUP_BACKWARD
+            with self.builder.part_of(group.key):
+                if group.key.sharding_type in COLUMN_SHARDED:
+                    self._stream(group, "permute gradients", 2.0 * local, stage=stage)
+                if not self._is_exchanged(group):
+                    continue
+                if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
+                    # a copy for every rank, then all in one buffer: 8 + 1 in the 8 x V100 trace
+                    ranks = self.builder.world_size
+                    issue = Issue(SPLIT_GRADIENT_OPS + ranks, 1.0 + ranks)
+                    self._stream(group, "split gradients", 4.0 * local, stage=stage, issue=issue)
+                codec = self.workload.comms_backward
+                self._codec(group, codec, "encode gradients", local, stage=stage)
+                if self._waits_at_the_end(group):
+                    sent[group.key] = self._send_gradients(group)
+        return sent
+
+    def _send_gradients(self, group: GroupLoad) -> int:
+        """Start the collective of a group's gradients; of a hierarchical one, across nodes."""
+        wire = self._output_size(group) * self._wire_ratio(self.workload.comms_backward)
+        if group.key.sharding_type in HIERARCHICAL:
+            return self._collective(
+                group, "gradients across nodes", CollectiveOp.ALL_TO_ALL,
+                wire / self.builder.local_world_size, members=ProcessGroup.CROSS_NODE,
             )  # fmt: skip
-            return [self._collective(
-                name, CollectiveOp.ALL_GATHER, wire,
-                group=ProcessGroup.INTRA_NODE, after=(first,),
-            )]  # fmt: skip
-        if sharding_type is ShardingType.ROW_WISE and group.key.pooled:
-            return [self._collective(name, CollectiveOp.ALL_GATHER, wire)]
-        return [self._collective(name, CollectiveOp.ALL_TO_ALL, wire)]
+        if self._output_op(group) is CollectiveOp.REDUCE_SCATTER:
+            return self._collective(group, "gradients", CollectiveOp.ALL_GATHER, wire)
+        return self._collective(group, "gradients", CollectiveOp.ALL_TO_ALL, wire)
 
-    def backward(self, after: tuple[int, ...]) -> None:
-        """Fused backward and update of every group; the compute stream waits for its gradients."""
+    def backward(self, after: Exchanges) -> tuple[int, ...]:
+        """Fused backward and update of every group, each when its own gradients are there.
+
+        Replicated tables wait for nothing, and their all-reduce starts at once. Returns the
+        all-reduces.
+        """
+        reduced: list[int] = []
         for group in reversed(self.groups):
-            size = self._output_size(group)
-            codec = self.workload.comms_backward
+            waits = (after[group.key],) if group.key in after else ()
             with self.builder.part_of(group.key):
-                self._codec(group, codec, "decode gradients", size, after=after)
+                if self._is_exchanged(group):
+                    waits = self._receive_gradients(group, waits)
                 for traffic in reversed(list(group.traffic.values())):
-                    self._lookup_backward(group, traffic, after)
+                    self._lookup_backward(group, traffic, waits)
+                if group.key.sharding_type is ShardingType.DATA_PARALLEL:
+                    reduced += self._reduce_replicas(group)
+        return tuple(reduced)
+
+    def _receive_gradients(self, group: GroupLoad, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Wait for a group's gradients and scale them; returns what they still wait for.
+
+        The reduce-scatter inside a node was waited for inside forward, so its all-gather starts
+        only here. TorchRec divides by the number of ranks (``comm_ops``, GRADIENT_DIVISION).
+        """
+        codec, size = self.workload.comms_backward, self._output_size(group)
+        stage = Stage.LOOKUP_BACKWARD
+        if group.key.sharding_type in HIERARCHICAL and self.builder.local_world_size > 1:
+            if after:
+                across = size / self.builder.local_world_size
+                self._codec(group, codec, "decode gradients", across, stage=stage, after=after)
+                self._codec(group, codec, "encode node gradients", across, stage=stage)
+            after = (
+                self._collective(
+                    group, "gradients", CollectiveOp.ALL_GATHER, size * self._wire_ratio(codec),
+                    members=ProcessGroup.INTRA_NODE, after=after,
+                ),
+            )  # fmt: skip
+        self._codec(group, codec, "decode all gradients", size, stage=stage, after=after)
+        if self.workload.pipeline is not Pipeline.DLRM:
+            self._stream(
+                group, "scale gradients", 2.0 * size,
+                stage=stage, issue=SCALE_GRADIENTS, after=after,
+            )  # fmt: skip
+        return after
 
     def _lookup_backward(self, group: GroupLoad, traffic: Amount, after: tuple[int, ...]) -> None:
         self.builder.kernel(
-            f"{_label(group)} lookup backward", Stage.LOOKUP_BACKWARD,
-            self.builder.lookup_time(traffic, backward=True),
-            after=after, num_ops=2, num_launches=4, num_bytes=traffic[:, Traffic.BACKWARD_HBM],
+            f"{label(group)} lookup backward", Stage.LOOKUP_BACKWARD,
+            self.builder.lookup_time(traffic, backward=True), after=after,
+            num_ops=LOOKUP_BACKWARD.num_ops, num_launches=LOOKUP_BACKWARD.num_launches,
+            num_bytes=traffic[:, Traffic.BACKWARD_HBM],
             bound_by=self.builder.lookup_bound(traffic, backward=True),
         )  # fmt: skip
 
-    def reduce_replicas(self) -> tuple[int, ...]:
-        """All-reduce the gradients of replicated tables, in DDP's buckets; returns what to await.
+    def _reduce_replicas(self, group: GroupLoad) -> list[int]:
+        """All-reduce the gradients of replicated tables in one message.
 
-        The buckets are full at the same time and run back to back, so they are one operation.
+        A lookup kernel's tables are one parameter (the 8 x V100 trace reduces its two replicated
+        tables as one tensor of 112 numbers; ``BatchedDenseEmbeddingBag``), and
+        DistributedDataParallel never splits a parameter over buckets.
         """
-        replicated = [
-            group for group in self.groups if group.key.sharding_type is ShardingType.DATA_PARALLEL
-        ]
-        if self.builder.world_size == 1 or not replicated:
-            return ()
-        with self.builder.part_of(*(group.key for group in replicated)):
-            return (
-                self._collective(
-                    "replicated tables all-reduce", CollectiveOp.ALL_REDUCE, self.replicated_bytes,
-                    bucket=BUCKET,
-                ),
-            )  # fmt: skip
+        if self.builder.world_size == 1:
+            return []
+        size, stage = group.parameter_bytes, Stage.DENSE_BACKWARD
+        self._stream(group, "gradient copy", 2.0 * size, stage=stage)
+        return [self._collective(group, "all-reduce", CollectiveOp.ALL_REDUCE, size)]
 
     @property
     def replicated_bytes(self) -> Amount:
@@ -297,19 +267,36 @@ class SparsePart:
     def _output_bytes(self) -> int:
         return self.workload.output_type.num_bytes
 
+    @property
+    def _num_nodes(self) -> int:
+        return self.builder.world_size // self.builder.local_world_size
+
     def _output_size(self, group: GroupLoad) -> Amount:
         """Bytes of a rank's output for the samples of all ranks."""
         samples = self.workload.local_batch_size * self.builder.world_size
         size: Amount = samples * group.columns * self._output_bytes
         return size
 
-    def _destinations(self, group: GroupLoad) -> float:
-        """Ranks that one feature's ids are spread over."""
-        if group.key.sharding_type is ShardingType.ROW_WISE:
-            return float(self.builder.world_size)
-        if group.key.sharding_type in HIERARCHICAL:
-            return float(self.builder.local_world_size)
-        return 1.0
+    def _local_size(self, group: GroupLoad) -> Amount:
+        """Bytes of all of a group's outputs for the rank's own samples."""
+        return self.workload.local_batch_size * self._output_bytes * group.table_columns
+
+    def _is_exchanged(self, group: GroupLoad) -> bool:
+        several = self.builder.world_size > 1
+        return several and group.key.sharding_type is not ShardingType.DATA_PARALLEL
+
+    def _waits_at_the_end(self, group: GroupLoad) -> bool:
+        """Whether forward waits for the group's outputs after all lookups, not among them."""
+        return group.key.sharding_type not in HIERARCHICAL or self._num_nodes > 1
+
+    def _output_op(self, group: GroupLoad) -> CollectiveOp:
+        """Return the last collective of the group's outputs.
+
+        Rows that are not pooled need no sum: they go by all-to-all, whoever holds them.
+        """
+        one_node = group.key.sharding_type in HIERARCHICAL and self._num_nodes == 1
+        summed = group.key.sharding_type is ShardingType.ROW_WISE and group.key.pooled
+        return CollectiveOp.REDUCE_SCATTER if one_node or summed else CollectiveOp.ALL_TO_ALL
 
     def _wire_ratio(self, codec: DataType | None) -> float:
         return 1.0 if codec is None else codec.num_bytes / self._output_bytes
@@ -320,55 +307,43 @@ class SparsePart:
         codec: DataType | None,
         name: str,
         size: Amount,
+        *,
+        stage: Stage = Stage.LOOKUP_FORWARD,
         after: tuple[int, ...] = (),
     ) -> None:
         """Convert to or from the wire format of quantized communication."""
-        alone = self.builder.world_size == 1
-        if codec is None or alone or group.key.sharding_type is ShardingType.DATA_PARALLEL:
-            return
-        moved = size * (1.0 + self._wire_ratio(codec))
-        self._stream(f"{_label(group)} {name}", moved, stage=Stage.LOOKUP_FORWARD, after=after)
+        if codec is not None:
+            moved = size * (1.0 + self._wire_ratio(codec))
+            self._stream(group, name, moved, stage=stage, after=after)
 
-    def _collective(  # noqa: PLR0913 -- all but three have defaults
+    def _collective(
         self,
+        group: GroupLoad,
         name: str,
         op: CollectiveOp,
         size: Amount,
         *,
-        group: ProcessGroup = ProcessGroup.WORLD,
-        stage: Stage | None = None,
-        stream: str = "compute",
+        members: ProcessGroup = ProcessGroup.WORLD,
         after: tuple[int, ...] = (),
-        bucket: Bytes | None = None,
     ) -> int:
-        """Start a collective that waits for the stream it is called on."""
-        builder = self.builder
-        bound_by, source = builder.exchange_bound(op, size, group)
-        return builder.collective(
-            name, stage or STAGE_OF[op], builder.exchange_time(op, size, group, bucket=bucket),
-            group=group, after=(*builder.last(stream), *after), num_bytes=size,
-            bound_by=bound_by, source=source,
+        """Start a collective that waits for the compute stream."""
+        return add_collective(
+            self.builder, f"{label(group)} {name}", op, size,
+            group=members, after=(*self.builder.last("compute"), *after),
         )  # fmt: skip
 
     def _stream(
         self,
+        group: GroupLoad,
         name: str,
         num_bytes: Amount,
         *,
-        stage: Stage = Stage.INPUT_DIST,
-        stream: str = "compute",
-        num_ops: float = 1.0,
+        stage: Stage = Stage.LOOKUP_FORWARD,
+        issue: Issue = ONE_OP,
         after: tuple[int, ...] = (),
-        after_previous: tuple[str, ...] = (),
     ) -> int:
-        """Add a memory-bound kernel; nothing where there are no bytes."""
-        return self.builder.kernel(
-            name, stage, self.builder.stream_time(num_bytes), stream=stream, num_ops=num_ops,
-            num_bytes=num_bytes, after=after, after_previous=after_previous,
+        """Add a memory-bound kernel on the compute stream; nothing where there are no bytes."""
+        return add_stream(
+            self.builder, f"{label(group)} {name}", num_bytes,
+            stage=stage, issue=issue, after=after,
         )  # fmt: skip
-
-
-def _label(group: GroupLoad) -> str:
-    """Name a group in timelines: its sharding type, and its module where that is not pooled."""
-    kind = "" if group.key.pooled else "unpooled "
-    return f"{kind}{'weighted ' if group.key.weighted else ''}{group.key.sharding_type}"

@@ -1,0 +1,182 @@
+"""Input distribution: from a batch on the host to every rank's ids on its GPU.
+
+As TorchRec's ``KJTAllToAll`` and its pipelines do it; section 2 of the execution-graph notes.
+"""
+
+from dataclasses import dataclass
+
+from costmodel.execution.exchange import add_collective, add_stream, label
+from costmodel.execution.graph import Stage
+from costmodel.execution.issue import (
+    COPY_BATCH,
+    PERMUTE_IDS,
+    PLAN_EXCHANGE_OPS,
+    REORDER_IDS,
+    STACK_SPLITS,
+    SUM_LENGTHS,
+)
+from costmodel.execution.loads import HIERARCHICAL, GroupLoad
+from costmodel.execution.program import Amount, ProgramBuilder
+from costmodel.hardware import CollectiveOp
+from costmodel.plan import ShardingType
+from costmodel.workload import Workload
+
+LENGTH_BYTES = 4.0
+"""Bytes of one length on the wire: TorchRec sends int32."""
+WEIGHT_BYTES = 4.0
+"""Bytes of one per-sample weight on the wire."""
+SPLIT_BYTES = 8.0
+"""Bytes of one split size, an int64."""
+ROW_SHARDED = (ShardingType.ROW_WISE, *HIERARCHICAL)
+ON_EVERY_RANK = (ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL)
+
+
+@dataclass(frozen=True, slots=True)
+class InputDist:
+    """Writes the input distribution of one step into a program."""
+
+    builder: ProgramBuilder
+    workload: Workload
+    groups: tuple[GroupLoad, ...]
+
+    @property
+    def distributed(self) -> tuple[GroupLoad, ...]:
+        """Groups that exchange ids and outputs: all but data_parallel."""
+        return tuple(
+            g for g in self.groups if g.key.sharding_type is not ShardingType.DATA_PARALLEL
+        )
+
+    def copy(self, stream: str) -> int:
+        """Copy dense features, ids (and weights), lengths and labels of a batch to the GPU."""
+        workload, host = self.workload, self.builder.hardware.host
+        per_sample = 4.0 * workload.dense.num_dense_features + 4.0
+        for table in workload.tables:
+            per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
+            per_sample += table.pooling_factor * per_id + LENGTH_BYTES * table.num_features
+        num_bytes = workload.local_batch_size * per_sample
+        return self.builder.kernel(
+            "copy batch", Stage.MEMORY_COPY, num_bytes / host.pcie_bandwidth,
+            stream=stream, num_ops=COPY_BATCH.num_ops, num_launches=COPY_BATCH.num_launches,
+            num_bytes=num_bytes, bound_by="PCIe bandwidth",
+        )  # fmt: skip
+
+    def start(self, stream: str, after_previous: tuple[str, ...] = ()) -> int | None:
+        """Permute features, bucketize ids by row range, exchange split sizes.
+
+        One permutation serves all groups of a batch, replicated tables too; the splits of all
+        groups travel in one message: lengths, ids, weights if any, and the batch size. Returns
+        that all-to-all, or None where there is none.
+        """
+        if not self.distributed:
+            return None
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            add_stream(
+                self.builder, "permute ids", 2.0 * sum(map(self._sent_bytes, self.groups)),
+                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+                after_previous=after_previous,
+            )  # fmt: skip
+        for group in self.distributed:
+            if group.key.sharding_type in ROW_SHARDED:
+                self._bucketize(group, stream)
+        if self.builder.world_size == 1:
+            return None
+        size = sum(
+            group.present * (4 if group.key.weighted else 3) for group in self.distributed
+        ) * float(SPLIT_BYTES * self.builder.world_size)
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            add_stream(
+                self.builder, "stack splits", 2.0 * size,
+                stage=Stage.INPUT_DIST, stream=stream, issue=STACK_SPLITS,
+            )  # fmt: skip
+            return self._exchange("splits", size, stream)
+
+    def finish(self, stream: str, splits: int | None) -> None:
+        """Wait on the host for the split sizes, then exchange lengths, ids and weights.
+
+        Marks the last collective of every group, for ``receive``.
+        """
+        if splits is None:
+            return
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            self.builder.wait("wait for splits", (splits,))
+        samples = float(self.workload.local_batch_size * self.builder.world_size)
+        for group in self.distributed:
+            sizes = [
+                ("lengths", group.features * samples * LENGTH_BYTES),
+                ("ids", group.ids * self.workload.index_bytes),
+            ]
+            sizes += [("weights", group.ids * WEIGHT_BYTES)] if group.key.weighted else []
+            with self.builder.part_of(group.key):
+                self.builder.host(f"{label(group)} plan exchange", num_ops=PLAN_EXCHANGE_OPS)
+                for name, size in sizes:
+                    last = self._exchange(f"{label(group)} {name}", size, stream)
+            self.builder.mark(exchanged(group), last)
+
+    def receive(self, stream: str, *, of_this_step: bool = False) -> None:
+        """Reorder received ids by table, and block the host until their lengths are known.
+
+        Group by group: each waits for its own exchange (of the step before, unless said), and
+        the host for a copy of its lengths per feature (``KeyedJaggedTensor.dist_init`` ends in
+        ``sync``).
+        """
+        if self.builder.world_size == 1:
+            return
+        samples = float(self.workload.local_batch_size * self.builder.world_size)
+        for group in self.distributed:
+            mark, name = exchanged(group), label(group)
+            lengths = LENGTH_BYTES * group.features * samples
+            with self.builder.part_of(group.key):
+                add_stream(
+                    self.builder, f"{name} reorder ids",
+                    2.0 * (self._id_bytes(group) * group.ids + lengths),
+                    stage=Stage.INPUT_DIST, stream=stream, issue=REORDER_IDS,
+                    after=self.builder.marked(mark) if of_this_step else (),
+                    after_previous=() if of_this_step else (mark,),
+                )  # fmt: skip
+                add_stream(
+                    self.builder, f"{name} lengths per feature", lengths,
+                    stage=Stage.INPUT_DIST, stream=stream, issue=SUM_LENGTHS,
+                )  # fmt: skip
+                self.builder.wait(f"wait for {name} lengths", self.builder.last(stream))
+
+    def _bucketize(self, group: GroupLoad, stream: str) -> None:
+        """Group the ids by the rank that has their row; every rank gets all lengths."""
+        lengths = self._sent_lengths(group)
+        moved = 2.0 * self._id_bytes(group) * group.sent_ids
+        with self.builder.part_of(group.key):
+            add_stream(
+                self.builder, f"{label(group)} bucketize ids",
+                moved + lengths * (1.0 + self._destinations(group)),
+                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+            )  # fmt: skip
+
+    def _exchange(self, name: str, size: Amount, stream: str) -> int:
+        return add_collective(
+            self.builder, name, CollectiveOp.ALL_TO_ALL, size,
+            stage=Stage.INPUT_DIST, after=self.builder.last(stream),
+        )  # fmt: skip
+
+    def _id_bytes(self, group: GroupLoad) -> float:
+        """Bytes of an id with its weight."""
+        return self.workload.index_bytes + (WEIGHT_BYTES if group.key.weighted else 0.0)
+
+    def _sent_bytes(self, group: GroupLoad) -> Amount:
+        """Bytes of ids, weights and lengths of a rank's batch, one copy per column shard."""
+        return self._id_bytes(group) * group.sent_ids + self._sent_lengths(group)
+
+    def _sent_lengths(self, group: GroupLoad) -> Amount:
+        features = group.sent_features / self._destinations(group)
+        return LENGTH_BYTES * self.workload.local_batch_size * features
+
+    def _destinations(self, group: GroupLoad) -> float:
+        """Ranks that a feature is spread over, or that all hold it."""
+        if group.key.sharding_type in ON_EVERY_RANK:
+            return float(self.builder.world_size)
+        if group.key.sharding_type in HIERARCHICAL:
+            return float(self.builder.local_world_size)
+        return 1.0
+
+
+def exchanged(group: GroupLoad) -> str:
+    """Name the mark of the end of a group's exchange."""
+    return f"{label(group)} ids exchanged"

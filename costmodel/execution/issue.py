@@ -1,0 +1,52 @@
+"""What TorchRec's host issues around its kernels, counted in a profiled step.
+
+Source: the 8 x V100 TorchRec DLRM trace (``dlrm8_v100``, ``TrainPipelineSparseDist``). Launches are
+those of the trace. Operators are such that they and the launches take the median CPU time of its
+eight ranks, at the time per operator measured in the same trace (14 us on the main thread, 24 us
+in autograd, 5 us a launch; profiler attached): Python between the kernels is in them.
+"""
+
+from typing import NamedTuple
+
+
+class Issue(NamedTuple):
+    """Host work of one operation: operators' worth of CPU time, and kernel launches."""
+
+    num_ops: float
+    num_launches: float
+
+
+ONE_OP = Issue(1.0, 1.0)
+COLLECTIVE = Issue(5.0, 1.0)
+"""A collective: ``all_to_all_single`` with its split sizes 96-117 us forward, 130 us backward,
+``allreduce_`` 89 us."""
+ZERO_GRADIENTS_OPS = 8.0
+"""``zero_grad``, 112 us."""
+COPY_BATCH = Issue(10.0, 4.0)
+"""``copy_batch_to_gpu`` without the loader, 200 us."""
+PERMUTE_IDS = Issue(8.0, 7.0)
+"""``permute_2D_sparse_data``, 147 us. Also taken for ``block_bucketize_sparse_features``."""
+STACK_SPLITS = Issue(37.0, 4.0)
+"""Slices of the batch, three small copies, ``stack``: 586 us, with the profiler's, until the
+splits' all-to-all."""
+PLAN_EXCHANGE_OPS = 16.0
+"""``.tolist()`` of the splits and the order of what will arrive: 422 us with two collectives."""
+REORDER_IDS = Issue(13.0, 7.0)
+"""``wait_sparse_data_dist`` up to the reordered ids, 220 us."""
+SUM_LENGTHS = Issue(16.0, 3.0)
+"""The rest of it without the block, 240 us."""
+LOOKUP = Issue(26.0, 8.0)
+"""Offsets by ``cumsum``, conversions, ``bounds_check_indices``, lookup: 416 us."""
+SEND_OUTPUTS = Issue(13.0, 1.0)
+"""``All2All_Pooled_Req`` without the collective itself, 187 us."""
+GATHER_OUTPUTS = Issue(13.0, 1.0)
+"""``PooledEmbeddingsAwaitable.wait``, 186 us."""
+ORDER_FEATURES = Issue(9.0, 1.0)
+"""Rest of ``EmbeddingBagCollectionAwaitable.wait``, ``split_with_sizes`` and ``cat``: 130 us."""
+SPLIT_GRADIENT_OPS = 6.0
+"""``All2All_Pooled_WaitBackward`` besides a copy for every rank: 515 us on 8 ranks with the
+collective."""
+SCALE_GRADIENTS = Issue(3.0, 1.0)
+"""``All2All_Pooled_ReqBackward``, 76 us."""
+LOOKUP_BACKWARD = Issue(10.0, 14.0)
+"""Fused backward, 318 us; 336 us and 15 launches for a replicated table."""
