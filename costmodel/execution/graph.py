@@ -63,6 +63,10 @@ class Node:
     """Bytes moved: the message of a collective, the memory traffic of a kernel."""
     bound_by: str = ""
     source: str = ""
+    fills_gpu: float = 1.0
+    """Share of a kernel's time in which none of another stream can start (``drain=True``)."""
+    priority: int = 0
+    """Of the stream: kernels do not wait for those of lower priority (``drain=True``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ comes after have ended, and its launch has reached the device. A collective star
 member is ready and ends on all of them at once. These rules are max-plus linear: lengthening
 any node never ends another one earlier.
 
-Real GPUs break that in one place: a collective that becomes ready while a wide kernel occupies
-the compute stream starts only when that kernel drains (seen in 131 of 138 delayed collectives of
-three profiled runs). ``drain=True`` adds the rule, for replaying traces. Predictions leave it
-out: it delays a collective by at most one kernel, and with it a slower link could shorten a step
-(a scheduling anomaly), which no search can trust.
+Real GPUs break that in one place: a kernel that becomes ready while a wide kernel of another
+stream fills the GPU starts only when that one drains (seen in 131 of 138 delayed collectives of
+three profiled runs), unless its own stream has a higher priority. ``drain=True`` adds the rule,
+for replaying traces. Predictions leave it out: it delays a kernel by at most one other, and with
+it a slower link could shorten a step (a scheduling anomaly), which no search can trust.
 """
 
 import heapq
@@ -47,7 +47,8 @@ class _Simulation:
         self.starts = [0.0] * count
         self.ends = [0.0] * count
         self.binding: list[int | None] = [None] * count
-        self.computing: dict[int, tuple[Seconds, Seconds]] = {}
+        self.latest: dict[int, dict[str, int]] = defaultdict(dict)
+        """The latest kernel that started, by rank and stream."""
         self.queue: list[tuple[Seconds, int]] = []
 
     def run(self) -> Timeline:
@@ -72,20 +73,32 @@ class _Simulation:
 
     def _begin(self, node: int, at: Seconds) -> int:
         """Start a node that is due, or the collective it completes; return how many started."""
+        if self.drain and (room := self._room(node, at)) > at:
+            heapq.heappush(self.queue, (room, node))
+            return 0
         number = self.graph.nodes[node].collective
         if number is None:
             self._finish(node, at)
             return 1
-        if self.drain:
-            begin, end = self.computing.get(self.graph.nodes[node].rank, (0.0, 0.0))
-            if begin < at < end:
-                heapq.heappush(self.queue, (end, node))
-                return 0
         self.ready[node] = at
         self.missing[number] -= 1
         if self.missing[number]:
             return 0
         return self._begin_collective(self.members[number], last=node, at=at)
+
+    def _room(self, node: int, at: Seconds) -> Seconds:
+        """Return when a node's GPU has room for it, given what runs on other streams."""
+        work = self.graph.nodes[node]
+        if work.kind not in (NodeKind.KERNEL, NodeKind.COLLECTIVE):
+            return at
+        room = at
+        for stream, other in self.latest[work.rank].items():
+            running = self.graph.nodes[other]
+            full_until = self.starts[other] + running.seconds * running.fills_gpu
+            begun = stream != work.resource and self.starts[other] < at
+            if begun and running.priority >= work.priority and full_until > room:
+                room, self.binding[node] = full_until, other
+        return room
 
     def _begin_collective(self, members: Sequence[int], *, last: int, at: Seconds) -> int:
         cause = self.binding[last]
@@ -102,8 +115,8 @@ class _Simulation:
         end = at + work.seconds
         self.starts[node] = self.ready[node] = at
         self.ends[node] = end
-        if self.drain and work.kind is NodeKind.KERNEL and work.resource == "compute":
-            self.computing[work.rank] = (at, end)
+        if self.drain and work.kind is NodeKind.KERNEL:
+            self.latest[work.rank][work.resource] = node
         for successor in self.successors[node]:
             self._release(successor, node, end)
 

@@ -99,11 +99,26 @@ def test_draining_delays_a_collective_to_the_end_of_the_running_kernel() -> None
     nodes = (
         kernel(0, "compute", 1.0),
         kernel(0, "compute", 4.0),
-        kernel(0, "memcpy", 2.0),
+        kernel(0, "memcpy", 2.0, fills_gpu=0.0),
         collective(0, 1.0, after=(2,)),
     )
     assert run(*nodes).ends[3] == 3.0
-    assert run(*nodes, drain=True).ends[3] == 6.0
+    drained = run(*nodes, drain=True)
+    assert drained.ends[3] == 6.0
+    assert drained.binding[3] == 1
+
+
+def test_a_kernel_in_its_last_wave_has_room_for_others() -> None:
+    # three quarters of 4 seconds: the GPU is full until 3
+    wide, narrow = kernel(0, "compute", 4.0, fills_gpu=0.75), kernel(0, "side", 1.0, after=(0,))
+    first = kernel(0, "memcpy", 1.0, fills_gpu=0.0)
+    assert run(first, wide, narrow, drain=True).ends[2] == 4.0
+
+
+def test_a_kernel_of_higher_priority_does_not_wait_for_room() -> None:
+    first = kernel(0, "memcpy", 1.0, fills_gpu=0.0)
+    wide, urgent = kernel(0, "compute", 4.0), kernel(0, "side", 1.0, after=(0,), priority=1)
+    assert run(first, wide, urgent, drain=True).ends[2] == 2.0
 
 
 def test_collectives_issued_in_different_orders_can_never_start() -> None:
