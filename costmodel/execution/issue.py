@@ -26,10 +26,10 @@ COPY_BATCH = Issue(10.0, 4.0)
 """``copy_batch_to_gpu`` without the loader, 200 us."""
 PERMUTE_IDS = Issue(8.0, 7.0)
 """``permute_2D_sparse_data``, 147 us. Also taken for ``block_bucketize_sparse_features``."""
-STACK_SPLITS = Issue(37.0, 4.0)
-"""Slices of the batch, three small copies, ``stack``: 586 us, with the profiler's, until the
-splits' all-to-all."""
-PLAN_EXCHANGE_OPS = 16.0
+STACK_SPLITS = Issue(54.0, 4.0)
+"""Slices of the batch, three small copies, ``stack``, Python around the splits' all-to-all: the
+850 us from the permutation to the wait, with the collective."""
+PLAN_EXCHANGE_OPS = 19.0
 """``.tolist()`` of the splits and the order of what will arrive: 422 us with two collectives."""
 REORDER_IDS = Issue(13.0, 7.0)
 """``wait_sparse_data_dist`` up to the reordered ids, 220 us."""
