@@ -42,8 +42,8 @@ KEY_BYTES = 8
 UVM_UPDATE_RATIO = 0.71
 """Time to read and write a row over PCIe, both ways at once, over the time to gather it: 5.63 ms
 against 7.93 ms for the same 433,722 rows on an H100 (embedding.csv)."""
-BACKWARD_KERNELS = 10
-"""Kernels of one fused backward: linearize, radix sort, run lengths, short and long segments
+BACKWARD_KERNELS = 14
+"""Kernels of one fused backward: linearize, radix sort, run lengths, segments, and five fills
 (counted in the 8 x V100 TorchRec trace)."""
 
 
@@ -122,8 +122,11 @@ def shard_traffic(
         host_read, host_update = unique * shard.row_bytes, UVM_UPDATE_RATIO * update / 2.0
         read = update = 0.0
     elif shard.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
-        host_read = cache_misses * (shard.row_bytes + state)
-        read += 2.0 * host_read
+        # the cache holds weights; states stay in host memory (FBGEMM's ``cacheable=False``), and
+        # the H100's forward takes as long with Adam as with SGD (embedding.csv)
+        host_read = cache_misses * shard.row_bytes
+        host_update = UVM_UPDATE_RATIO * unique * state
+        read, update = read + 2.0 * host_read, 2.0 * unique * shard.row_bytes
     elif shard.compute_kernel is ComputeKernel.DENSE:
         whole = shard.num_rows * shard.num_columns * 4.0
         update = whole + 2.0 * unique * shard.num_columns * 4.0

@@ -1,0 +1,174 @@
+"""Embedding kernels beside public measurements: `python -m bench.embedding_anchors [--write]`.
+
+Not a test of the model: the efficiencies of the profiles were fitted to the first V100 rows and the
+H100 rows (``planner profiles show``), so those agree by construction.
+
+Every row of ``../shared/data/embedding.csv`` that names its GPU and its shapes, predicted with the
+shipped profiles. Not all rows are the kernel the model describes (FBGEMM's TBE, forward in training
+and fused backward); the last column says which are not, and the summary counts only those that
+are:
+
+* ``sparse-ads``: facebookresearch/sparse-ads-baselines, the paper's batched embedding. Its forward
+  reads what TBE's reads; its backward adds every id's gradient by itself, without sorting, so it
+  moves several times the bytes where rows repeat.
+* ``eval``: the forward of inference, another template of TBE.
+* ``cache``: the row does not say how much of the table is cached; TorchRec's default is assumed.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from csv import DictReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodel.distribution import Zipf
+from costmodel.hardware import HardwareProfile
+from costmodel.kernels.embedding import LookupShard, Traffic, embedding_estimate, shard_traffic
+from costmodel.plan import ComputeKernel
+from costmodel.units import US
+from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
+from planner.io.profiles import load_profile
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared/data"
+RESULTS = ROOT / "bench/results/embedding_anchors.json"
+PROFILES = {"V100": "v100-nvlink", "NVIDIA H100 80GB HBM3": "h100-sxm"}
+KERNELS = {"HBM": ComputeKernel.FUSED, "UVM/hybrid": ComputeKernel.FUSED_UVM}
+Row = Mapping[str, str]
+
+
+def measured_rows() -> list[dict[str, str]]:
+    """Return the rows of lookups with a named GPU and known shapes."""
+    with (SHARED / "embedding.csv").open(newline="") as file:
+        return [row for row in DictReader(file) if row["gpu"] in PROFILES and row["D"]]
+
+
+def compute_kernel(row: Row) -> ComputeKernel:
+    """Return where the row's weights are."""
+    if "UVM_caching" in row["kernel"]:
+        return ComputeKernel.FUSED_UVM_CACHING
+    return KERNELS.get(row["kernel"].rsplit(" ", 1)[-1], ComputeKernel.FUSED)
+
+
+def tables(row: Row) -> tuple[EmbeddingTable, ...]:
+    """Return the tables that the row's kernel reads."""
+    sizes = [row["E"]] * int(float(row["T"]))
+    if not row["E"].isdigit():
+        models = json.loads((SHARED / "models.json").read_text(encoding="utf-8"))
+        sizes = models["mlperf_dlrm_v1"]["num_embeddings"]
+    skew = 1.05 if "1.05" in row["index_dist"] else 0.0
+    return tuple(
+        EmbeddingTable(
+            name=f"t{i}",
+            num_embeddings=int(size),
+            embedding_dim=int(float(row["D"])),
+            pooling_factor=float(row["L"]),
+            data_type=DataType(row["dtype"]),
+            pooling=Pooling(row["pooling"]),
+            inputs=Zipf(exponent=skew),
+            compute_kernels=(compute_kernel(row),),
+        )
+        for i, size in enumerate(sizes)
+    )
+
+
+def remark(row: Row) -> str:
+    """Name why the row is not the modelled kernel; empty if it is."""
+    if "sparse-ads" in row["kernel"]:
+        return "sparse-ads"
+    if row["phase"].startswith("eval"):
+        return "eval"
+    return "cache" if "UVM_caching" in row["kernel"] else ""
+
+
+def hbm_bytes(row: Row, hardware: HardwareProfile) -> float:
+    """Return predicted DRAM traffic of the row's kernel."""
+    column = Traffic.BACKWARD_HBM if row["phase"].startswith("backward") else Traffic.FORWARD_HBM
+    total = 0.0
+    for table in tables(row):
+        shard = LookupShard(
+            table=table,
+            first_row=0,
+            num_rows=table.num_embeddings,
+            num_columns=table.embedding_dim,
+            num_samples=float(row["B"]),
+            compute_kernel=compute_kernel(row),
+            cache_load_factor=table.cache_load_factor,
+        )
+        total += shard_traffic(
+            shard,
+            optimizer=Optimizer(row["optimizer"]),
+            output_type=DataType.FP32,
+            l2_bytes=hardware.gpu.l2_bytes,
+        )[column]
+    return total
+
+
+def predict(row: Row) -> dict[str, Any]:
+    """Return a row beside its prediction."""
+    hardware = load_profile(PROFILES[row["gpu"]])
+    forward, backward = embedding_estimate(
+        tables(row),
+        num_samples=int(float(row["B"])),
+        optimizer=Optimizer(row["optimizer"]),
+        hardware=hardware,
+    )
+    estimate = backward if row["phase"].startswith("backward") else forward
+    measured = float(row["us"]) * US
+    return {
+        "gpu": row["gpu"],
+        "kernel": row["kernel"],
+        "shape": f"{int(float(row['T']))} x {row['E']} x {int(float(row['D']))}, "
+        f"batch {int(float(row['B']))}, {float(row['L']):g} ids",
+        "optimizer": row["optimizer"],
+        "phase": row["phase"],
+        "measured_s": measured,
+        "predicted_s": estimate.seconds,
+        "error": estimate.seconds / measured - 1.0,
+        "bound_by": estimate.bound_by,
+        "measured_dram_bytes": float(row["dram_bytes"]) if row["dram_bytes"] else None,
+        "predicted_hbm_bytes": hbm_bytes(row, hardware),
+        "remark": remark(row),
+    }
+
+
+def show(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table, and the errors of the rows that are the modelled kernel."""
+    print(
+        f"{'GPU, shape':52}{'phase':19}{'measured':>11}{'predicted':>11}{'error':>8}  DRAM, remark"
+    )
+    for row in results:
+        dram = row["measured_dram_bytes"]
+        ratio = "" if dram is None else f"{row['predicted_hbm_bytes'] / dram:.2f} x measured"
+        where = compute_kernel(row)
+        place = "" if where is ComputeKernel.FUSED else f" {where.value}"
+        gpu = row["gpu"].removeprefix("NVIDIA ").split(" ")[0]
+        print(
+            f"{gpu + place + ', ' + row['shape']:52.51}{row['phase']:19}"
+            f"{row['measured_s'] / US:8.1f} us{row['predicted_s'] / US:8.1f} us{row['error']:+8.0%}"
+            f"  {' '.join((ratio, row['remark'])).strip()}"
+        )
+    for name, some in {
+        "modelled kernel": [row for row in results if not row["remark"]],
+        "others": [row for row in results if row["remark"]],
+    }.items():
+        errors = np.abs([row["error"] for row in some])
+        print(
+            f"{name}: {len(some)} rows, median error {np.median(errors):.0%}, "
+            f"worst {errors.max():.0%}"
+        )
+
+
+def main() -> None:
+    """Print every row; with --write keep them."""
+    results = [predict(row) for row in measured_rows()]
+    show(results)
+    if "--write" in sys.argv:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
