@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from costmodel.errors import InfeasibleError, PlannerError, PluginError
@@ -12,7 +12,7 @@ from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from costmodel.validity import check_plan
 from planner.plugins import AUTO, load_sharder
-from sharders import SHARDERS
+from sharders import PORTFOLIO, SHARDERS
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
 Watch = Callable[[str, Progress], None]
@@ -55,7 +55,7 @@ class Attempt:
 
 def sharders_for(name: str) -> tuple[str, ...]:
     """Return the sharders that a request stands for."""
-    return tuple(SHARDERS) if name == AUTO else (name,)
+    return PORTFOLIO if name == AUTO else (name,)
 
 
 def run_sharders(
@@ -78,8 +78,9 @@ def run_sharders(
         found = any(attempt.plan for attempt in attempts)
         if found and (search.interrupted() or time.monotonic() > deadline):
             break
+        plans = tuple(attempt.plan for attempt in attempts if attempt.plan)
         try:
-            attempts.append(run_sharder(name, problem, search, deadline))
+            attempts.append(run_sharder(name, replace(problem, known=plans), search, deadline))
         except KeyboardInterrupt:
             if not found:
                 raise

@@ -19,10 +19,11 @@ import pytest
 
 from costmodel.distribution import Zipf
 from costmodel.errors import InfeasibleError
-from costmodel.hardware import Gpu, HardwareProfile, Host, Link, Topology
+from costmodel.hardware import GemmEfficiency, Gpu, HardwareProfile, Host, Link, Topology
 from costmodel.memory import check_memory, usable_bytes, whole_table_bytes
+from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.units import GB, GIB, MIB, US, Bytes, Seconds
+from costmodel.units import GB, GIB, MIB, TFLOP, US, Bytes, Seconds
 from costmodel.validity import check_plan
 from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from sharders.options import TableOption, make_plan, make_sharding
@@ -49,7 +50,7 @@ class LoadObjective:
 
 
 def example_hardware(memory_bytes: Bytes = 80 * GIB) -> HardwareProfile:
-    """Return a made-up machine of eight GPUs a node, enough for memory and ``LoadObjective``."""
+    """Return a made-up machine of eight GPUs a node."""
     gpu = Gpu(
         name="example",
         memory_bytes=memory_bytes,
@@ -61,7 +62,18 @@ def example_hardware(memory_bytes: Bytes = 80 * GIB) -> HardwareProfile:
         lookup_efficiency=0.8,
         update_efficiency=0.6,
         sort_rate=5e9,
-        gemm={},
+        gemm={
+            "fp32": GemmEfficiency(
+                peak=20 * TFLOP,
+                max_efficiency=0.8,
+                tile_efficiency=(1.0, 0.9, 0.7, 0.4),
+                prologue_depth=64,
+                split_time=2 * US,
+                l2_efficiency=0.8,
+                memory_efficiency=0.8,
+                latency=4 * US,
+            )
+        },
     )
     host = Host(
         memory_bytes=1024 * GIB,
@@ -118,12 +130,11 @@ def example_problem(
     needed = sum(whole_table_bytes(workload, topology, table) for table in workload.tables)
     taken = hardware.gpu.memory_bytes - usable_bytes(workload, topology) / (1 - _RESERVE)
     sized = example_hardware(needed / (world_size * fill) / (1 - _RESERVE) + taken)
+    filled = Topology(
+        hardware=sized, world_size=world_size, local_world_size=world_size // num_nodes
+    )
     return ShardingProblem(
-        workload=workload,
-        topology=Topology(
-            hardware=sized, world_size=world_size, local_world_size=world_size // num_nodes
-        ),
-        objective=LoadObjective(workload),
+        workload=workload, topology=filled, objective=Objective(workload, filled)
     )
 
 

@@ -8,6 +8,20 @@ SHARDERS = {
     "norm_lookup_greedy": "sharders.table_iii:NormLookupGreedy",
     "size_lookup_greedy": "sharders.table_iii:SizeLookupGreedy",
     "cost_greedy": "sharders.cost_greedy:CostGreedy",
+    "annealing": "sharders.annealing:Annealing",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
 arguments and is a ``sharders.problem.Sharder``."""
+
+PORTFOLIO = (
+    "naive",
+    "random",
+    "size_greedy",
+    "lookup_greedy",
+    "norm_lookup_greedy",
+    "size_lookup_greedy",
+    "cost_greedy",
+    "annealing",
+)
+"""What ``auto`` runs, in this order: one-shot sharders, then the search that starts from their
+best plans."""

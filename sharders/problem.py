@@ -34,6 +34,8 @@ class ShardingProblem:
     workload: Workload
     topology: Topology
     objective: Objective
+    known: tuple[ShardingPlan, ...] = ()
+    """Plans found already; a search may start from them."""
 
     @cached_property
     def capacity(self) -> Bytes:
@@ -96,6 +98,12 @@ class Budget:
     should_stop: Callable[[], bool] = _never
     """Asked between plans; once true, a sharder returns the best plan it has."""
     report: Callable[[Progress], None] = _ignore
+
+    def left(self, evaluated: int, most: int) -> int:
+        """Return how many of ``most`` further plans may be looked at after so many."""
+        if self.max_evaluations is None:
+            return most
+        return max(0, min(most, self.max_evaluations - evaluated))
 
     def spent(self, evaluated: int) -> bool:
         """Return whether to stop after so many plans."""

@@ -225,6 +225,10 @@ class CompiledStep:
         self, loads: BatchLoads
     ) -> tuple[dict[int, Array], dict[tuple[GroupKey, ...], Array | None]]:
         """Return the duration of every kept operation, and which plans have which groups."""
+        present: dict[tuple[GroupKey, ...], Array | None] = {(): None}
+        for owners in {kept.part_of for kept in self.kept if kept.part_of}:
+            some = np.logical_or.reduce([loads.plan[Feature(key, "present")] > 0 for key in owners])
+            present[owners] = None if some.all() else some
         durations: dict[int, Array] = {}
         for kept in reversed(self.kept):  # an issue needs the operation after it
             if kept.work.kind is WorkKind.ISSUE:
@@ -232,10 +236,6 @@ class CompiledStep:
                 durations[kept.op] = np.where(issued > 0, kept.work.seconds, 0.0)
             else:
                 durations[kept.op] = self._duration(kept, loads)
-        present: dict[tuple[GroupKey, ...], Array | None] = {(): None}
-        for owners in {kept.part_of for kept in self.kept if kept.part_of}:
-            some = [loads.plan[Feature(key, "present")] > 0 for key in owners]
-            present[owners] = np.logical_or.reduce(some)
         return durations, present
 
     def _duration(self, kept: Kept, loads: BatchLoads) -> Array:

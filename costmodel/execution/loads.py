@@ -84,7 +84,7 @@ def _group_load(
     rows: list[ShardRow] = []
     kernel_rows: dict[KernelKey, list[ShardRow]] = {}
     for table, sharding in pairs:
-        new = _table_rows(workload, topology, table, sharding)
+        new = table_rows(workload, topology, table, sharding)
         rows += new
         kernel_rows.setdefault(KernelKey(sharding.compute_kernel, table.data_type), []).extend(new)
     ranks, counts = _ranks(rows)
@@ -125,7 +125,7 @@ def _traffic(rows: list[ShardRow], world_size: int) -> NDArray[np.float64]:
     return combine(np.repeat(values, counts, axis=0), ranks, world_size)
 
 
-def _table_rows(
+def table_rows(
     workload: Workload, topology: Topology, table: EmbeddingTable, sharding: TableSharding
 ) -> list[ShardRow]:
     """Return a row for every different shard of a table: most are alike but for their rank."""
