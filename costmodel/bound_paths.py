@@ -1,0 +1,260 @@
+"""The device side of a step as formulas, and its heaviest cycles: what ``bounds`` is made of.
+
+A cycle here is a path from the first to the last operation of one stream within a step: from there
+the stream goes on with the next step. Its weight is linear in what the plan chooses (``Cycle``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.bound_options import GROUP_FEATURES, BoundOption, Part
+from costmodel.execution.groups import GroupKey, KernelKey
+from costmodel.execution.program import ProcessGroup
+from costmodel.execution.template import (
+    PLAN_FEATURES,
+    RANK_FEATURES,
+    Template,
+    TemplateOp,
+    Work,
+    WorkKind,
+)
+from costmodel.kernels.collectives import CollectiveForm
+from costmodel.units import Bytes, Seconds
+
+Vector = NDArray[np.float64]
+HOST = ("main", "autograd")
+STREAMS = ("compute", *(group.value for group in ProcessGroup))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cycle:
+    """Weight of a cycle: ``constant + weights @ z``, with z the plan's features."""
+
+    constant: Seconds
+    weights: Vector
+    common: Vector
+    """Of the weights, those that are the same on every rank."""
+    lookups: bool
+    """Whether every lookup and every update is on it."""
+
+
+class FeatureIndex:
+    """Where each feature of groups and kernels is in the vector z of a plan."""
+
+    def __init__(self, kernels: Sequence[tuple[GroupKey, Sequence[KernelKey]]]) -> None:
+        self._groups: dict[GroupKey, int] = {}
+        self._kernels: dict[tuple[GroupKey, KernelKey], int] = {}
+        size = 0
+        for group, names in kernels:
+            self._groups[group] = size
+            size += len(GROUP_FEATURES)
+            for kernel in names:
+                self._kernels[group, kernel] = size
+                size += len(Part)
+        self.size = size
+        self.of_plan = np.zeros(size)
+        """1 for features that are the same on every rank."""
+        for first in self._groups.values():
+            for offset, name in enumerate(GROUP_FEATURES):
+                self.of_plan[first + offset] = float(name in PLAN_FEATURES)
+
+    def feature(self, group: GroupKey, name: str) -> int:
+        """Return the place of a group's feature."""
+        return self._groups[group] + GROUP_FEATURES.index(name)
+
+    def part(self, kernel: tuple[GroupKey, KernelKey], part: Part) -> int:
+        """Return the place of a lookup kernel's part."""
+        return self._kernels[kernel] + part
+
+    def present(self, groups: Sequence[GroupKey]) -> list[int]:
+        """Return the places of what says whether groups are there."""
+        return [self._groups[group] + GROUP_FEATURES.index("present") for group in groups]
+
+    def here(
+        self, groups: Sequence[GroupKey], kernel: tuple[GroupKey, KernelKey] | None
+    ) -> list[int]:
+        """Return the places of what says whether kernels have work on the first table's rank."""
+        some = [kernel] if kernel else [key for key in self._kernels if key[0] in groups]
+        return [self.part(each, Part.HERE) for each in some]
+
+    def of_option(self, option: BoundOption) -> list[int]:
+        """Return the places of an option's values."""
+        first, second = self._groups[option.group], self._kernels[option.group, option.kernel]
+        return [*range(first, first + len(GROUP_FEATURES)), *range(second, second + len(Part))]
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """Operations on the streams of a step, and what each has to wait for on them."""
+
+    template: Template
+    index: FeatureIndex
+    largest: Vector
+    """No plan's z exceeds this."""
+
+    @cached_property
+    def ops(self) -> dict[int, TemplateOp]:
+        """Operations on streams of the device, by their number."""
+        wanted = enumerate(self.template.ops)
+        return {number: op for number, op in wanted if op.resource in STREAMS}
+
+    @cached_property
+    def before(self) -> dict[int, tuple[int, ...]]:
+        """What every operation waits for within the step.
+
+        Left out: the host, other streams, and that a group's collective waits for the dense
+        all-reduces queued before it, as a plan may lack the group.
+        """
+        last: dict[str, int] = {}
+        waits: dict[int, tuple[int, ...]] = {}
+        for number, op in self.ops.items():
+            events = [self._event(event, last) for event in op.after]
+            queued = last.get(op.resource)
+            if queued is not None and not self._overtakes(op, self.ops[queued]):
+                events.append(queued)
+            waits[number] = tuple({each for each in events if each in self.ops})
+            last[op.resource] = number
+        return waits
+
+    def _event(self, event: int, last: Mapping[str, int]) -> int | None:
+        return event if event >= 0 else last.get(self.template.resources[-1 - event])
+
+    @staticmethod
+    def _overtakes(op: TemplateOp, queued: TemplateOp) -> bool:
+        return op.resource != "compute" and bool(op.part_of) and not queued.part_of
+
+    def heaviest(self, z: Vector) -> Cycle:
+        """Return the heaviest cycle for given features."""
+        times = {number: self._time(op.work, z) for number, op in self.ops.items()}
+        best: tuple[Seconds, list[int]] = (-1.0, [])
+        for stream in STREAMS:
+            members = [number for number, op in self.ops.items() if op.resource == stream]
+            if members:
+                best = max(best, self._longest(members[0], members[-1], times), key=lambda x: x[0])
+        return self.cycle(best[1], z)
+
+    def _longest(
+        self, first: int, last: int, times: Mapping[int, Seconds]
+    ) -> tuple[Seconds, list[int]]:
+        """Return the longest path between two operations."""
+        ends: dict[int, Seconds] = {first: times[first]}
+        came_from: dict[int, int] = {}
+        for number in self.ops:
+            if number <= first:
+                continue
+            reached = [each for each in self.before[number] if each in ends]
+            if reached:
+                came_from[number] = max(reached, key=lambda each: (ends[each], each))
+                ends[number] = ends[came_from[number]] + times[number]
+        path = [last]
+        while path[-1] in came_from:
+            path.append(came_from[path[-1]])
+        return (ends[last], path) if last in ends else (-1.0, [])
+
+    def direct(self, z: Vector) -> Cycle:
+        """Return the cycle of the compute stream alone."""
+        return self.cycle([n for n, op in self.ops.items() if op.resource == "compute"], z)
+
+    def host(self) -> Cycle:
+        """Return the cycle of the two host threads, which take turns, on a rank with lookups.
+
+        Of work that only ranks with lookups of a group issue, what the first table brings counts;
+        of work that all ranks issue for a group, the share of the tables that are in it.
+        """
+        constant, weights = 0.0, np.zeros(self.index.size)
+        following = (*self.template.ops[1:], None)
+        for op, after in zip(self.template.ops, following, strict=True):
+            if op.resource not in HOST:
+                continue
+            issued = after.work if op.work.kind is WorkKind.ISSUE and after is not None else None
+            if not op.part_of:
+                always = issued is None or self._fixed[id(issued)][0] > 0
+                constant += op.work.seconds if always else 0.0
+            elif issued is not None and self._depends_on_rank(issued):
+                weights[self.index.here(op.part_of, issued.kernel)] += op.work.seconds
+            elif issued is None or issued.kind is WorkKind.STREAM or self._takes_time(issued):
+                modules = len({key[:2] for key in op.part_of})
+                weights[self.index.present(op.part_of)] += op.work.seconds / modules
+        return Cycle(constant=constant, weights=weights, common=weights, lookups=False)
+
+    @staticmethod
+    def _depends_on_rank(work: Work) -> bool:
+        """Return whether there may be ranks on which an operation has nothing to do."""
+        on_ranks = all(feature.name in RANK_FEATURES for feature in work.amount.weights)
+        return work.kernel is not None or (work.kind is WorkKind.STREAM and on_ranks)
+
+    @staticmethod
+    def _takes_time(work: Work) -> bool:
+        return work.form is not None and float(work.form.time(0.0)) > 0
+
+    def cycle(self, path: Sequence[int], z: Vector) -> Cycle:
+        """Return a path's weight as a function of z; lookups by what bounds them at this z."""
+        formulas = {number: self._formula(self.ops[number].work, z) for number in path}
+        lookups = {n for n, op in self.ops.items() if op.work.kernel is not None}
+        common = np.zeros(self.index.size)
+        for number, (_, weights) in formulas.items():
+            exchange = self.ops[number].work.kind is WorkKind.EXCHANGE
+            common += weights if exchange else weights * self.index.of_plan
+        return Cycle(
+            constant=sum(constant for constant, _ in formulas.values()),
+            weights=np.sum([weights for _, weights in formulas.values()], axis=0),
+            common=common,
+            lookups=lookups <= set(path),
+        )
+
+    def _time(self, work: Work, z: Vector) -> Seconds:
+        constant, weights = self._formula(work, z)
+        return float(constant + weights @ z)
+
+    def _formula(self, work: Work, z: Vector) -> tuple[Seconds, Vector]:
+        """Return the least duration of an operation: a constant, and seconds per feature."""
+        weights = np.zeros(self.index.size)
+        if work.kernel is not None:
+            parts = (Part.FORWARD_HBM, Part.FORWARD_L2, Part.FORWARD_OTHER)
+            if work.kind is WorkKind.BACKWARD:
+                parts = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_OTHER)
+            hbm, on_chip, other = (self.index.part(work.kernel, part) for part in parts)
+            weights[[hbm if z[hbm] >= z[on_chip] else on_chip, other]] = 1.0
+            return 0.0, weights
+        constant, per_feature = self._fixed[id(work)]
+        return constant, per_feature
+
+    @cached_property
+    def _fixed(self) -> dict[int, tuple[Seconds, Vector]]:
+        """Formulas of everything but lookups."""
+        return {id(op.work): self._linear(op) for op in self.ops.values()}
+
+    def _linear(self, op: TemplateOp) -> tuple[Seconds, Vector]:
+        work, gpu = op.work, self.template.topology.hardware.gpu
+        amounts = np.zeros(self.index.size)
+        for feature, weight in work.amount.weights.items():
+            amounts[self.index.feature(feature.group, feature.name)] += weight
+        always = not op.part_of
+        if work.kind is WorkKind.STREAM:
+            fixed = work.amount.constant / gpu.memory_bandwidth + gpu.kernel_latency
+            constant = fixed if always and work.amount.constant > 0 else 0.0
+            return constant, amounts / gpu.memory_bandwidth
+        if work.kind is WorkKind.EXCHANGE and work.form is not None:
+            if always and not amounts.any():
+                return float(work.form.time(work.amount.constant)), amounts
+            most = float(amounts @ self.largest)
+            most = most if work.bucket is None else min(most, work.bucket)
+            return 0.0, amounts * least_slope(work.form, most)
+        return (work.seconds if always and work.kind is WorkKind.CONSTANT else 0.0), amounts
+
+
+def least_slope(form: CollectiveForm, most: Bytes) -> float:
+    """Return the least time per byte of a collective of at most so many bytes.
+
+    Times grow with bytes, so between two sizes of a grid the time per byte is at least that of
+    the smaller one over the larger; below the grid's first size at least the latency over it.
+    """
+    if most <= 0:
+        return 0.0
+    sizes = np.geomspace(most / 2.0**13, most, 2**12)
+    times = form.time(np.concatenate(([0.0], sizes)))
+    return float(min((times[:-1] / sizes).min(), times[-1] / most))
