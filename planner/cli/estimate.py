@@ -5,14 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import SIZE, gpus_option, hardware_option, nodes_option, output_options
+from planner.cli.options import (
+    COUNT,
+    SIZE,
+    gpus_option,
+    hardware_option,
+    nodes_option,
+    output_options,
+)
 from planner.cli.output import Output
 
 if TYPE_CHECKING:
     from costmodel.hardware import Estimate, HardwareProfile
 
 _COLLECTIVES = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather")
-_POSITIVE = click.IntRange(min=1)
 _DTYPES = click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "int8"])
 _OPTIMIZERS = click.Choice(["sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam"])
 
@@ -60,9 +66,9 @@ for _name in _COLLECTIVES:
 
 
 @command.command("gemm")
-@click.option("--m", type=_POSITIVE, required=True, help="Rows of the result.")
-@click.option("--n", type=_POSITIVE, required=True, help="Columns of the result.")
-@click.option("--k", type=_POSITIVE, required=True, help="Length of the sums.")
+@click.option("--m", type=COUNT, required=True, help="Rows of the result.")
+@click.option("--n", type=COUNT, required=True, help="Columns of the result.")
+@click.option("--k", type=COUNT, required=True, help="Length of the sums.")
 @click.option("--dtype", type=_DTYPES, default="fp32", show_default=True)
 @hardware_option
 @output_options
@@ -81,11 +87,11 @@ def gemm(*, m: int, n: int, k: int, dtype: str, hardware: str | None, output: Ou
 
 
 @command.command("embedding")
-@click.option("--rows", type=_POSITIVE, required=True, help="Rows of each table.")
-@click.option("--dim", type=_POSITIVE, required=True, help="Columns of each table.")
-@click.option("--tables", type=_POSITIVE, default=1, show_default=True)
+@click.option("--rows", type=COUNT, required=True, help="Rows of each table.")
+@click.option("--dim", type=COUNT, required=True, help="Columns of each table.")
+@click.option("--tables", type=COUNT, default=1, show_default=True)
 @click.option("--pooling-factor", type=float, default=1.0, show_default=True)
-@click.option("--batch", type=_POSITIVE, required=True, help="Samples that the kernel looks up.")
+@click.option("--batch", type=COUNT, required=True, help="Samples that the kernel looks up.")
 @click.option("--dtype", type=_DTYPES, default="fp32", show_default=True)
 @click.option("--optimizer", type=_OPTIMIZERS, default="rowwise_adagrad", show_default=True)
 @click.option("--zipf", type=float, default=1.05, show_default=True, help="Exponent; 0 is uniform.")

@@ -65,6 +65,17 @@ class Parsed(_ParamType):
             self.fail(str(error), param, ctx)
 
 
+def parse_count(text: str) -> int:
+    """Return a whole number of at least 1 from ``1e6``, ``1_000_000`` or ``1000000``."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"`{text}` is not a number") from None
+    if not number.is_integer() or number < 1:
+        raise ValueError(f"a whole number of at least 1 is needed, got `{text}`")
+    return int(number)
+
+
 def _parse_time(text: str) -> float:
     from planner.settings import parse_time
 
@@ -72,6 +83,7 @@ def _parse_time(text: str) -> float:
 
 
 SIZE = Parsed("size", parse_size)
+COUNT = Parsed("count", parse_count)
 TIME = Parsed("time", _parse_time)
 
 gpus_option = click.option(

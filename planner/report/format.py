@@ -28,14 +28,15 @@ def duration(seconds: Seconds) -> str:
 def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
     """Return the durations of one column: one unit, and decimal points below each other.
 
-    The largest one, or the one given, decides: it has three significant digits.
+    The largest one, or the one given, decides: it has at least three significant digits, and two
+    decimals up to 100, so that smaller ones have three as well.
     """
     values = list(column)
     largest = max([largest, *map(abs, values)])
     unit, name = next(
         ((unit, name) for unit, name in ((1.0, "s"), (MS, "ms")) if largest >= unit), (US, "us")
     )
-    decimals = 2 if largest < 10 * unit else 1
+    decimals = 2 if largest < 100 * unit else 1
     return [f"{value / unit:,.{decimals}f} {name}" for value in values]
 
 
