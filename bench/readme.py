@@ -1,0 +1,70 @@
+"""Put committed results into the README: `python -m bench.readme [--screen]`.
+
+Text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is generated: tables from
+``bench/results/*.json``, and with ``--screen`` the screen of the first command, by running it. A
+test checks that the tables are those of the committed results.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from costmodel.units import MS
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+SCREEN = ("plan", "bench/workloads/dlrm_dcnv2.yaml", "--gpus", "8")
+
+
+def result(name: str) -> Any:  # noqa: ANN401 -- JSON
+    """Return a committed result."""
+    return json.loads((ROOT / f"bench/results/{name}.json").read_text(encoding="utf-8"))
+
+
+def published_steps() -> str:
+    """Return the table of predicted beside published steps."""
+    lines = [
+        "| framework | GPUs | precision | published | predicted | error |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['framework']} | {row['num_gpus']} × {row['gpu'].split('-')[0]} "
+        f"| {row['precision']} | {row['measured_s'] / MS:.2f} ms "
+        f"| {row['predicted_s'] / MS:.2f} ms | {row['error']:+.1%} |"
+        for row in result("published_steps")
+    ]
+    return "\n".join(lines)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {"published_steps": published_steps}
+
+
+def filled(text: str, blocks: Mapping[str, str]) -> str:
+    """Return a text with the named blocks replaced."""
+    for name, content in blocks.items():
+        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        text = pattern.sub(lambda match, new=content: f"{match[1]}{new}\n{match[2]}", text)
+    return text
+
+
+def screen() -> str:
+    """Return what the first command of the README shows."""
+    command = [sys.executable, "-m", "planner", *SCREEN, "-o", "/dev/null"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
+    return f"```text\n$ planner {' '.join(SCREEN)}\n{done.stdout}```"
+
+
+def main() -> None:
+    """Rewrite the README."""
+    blocks = {name: table() for name, table in TABLES.items()}
+    if "--screen" in sys.argv:
+        blocks["screen"] = screen()
+    README.write_text(filled(README.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
