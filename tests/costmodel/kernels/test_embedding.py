@@ -1,0 +1,282 @@
+"""Lookup kernels. On the test machine 1 MB of HBM traffic takes 1 us, of L2 traffic 0.25 us, 1 MB
+over PCIe 100 us; a kernel 2 us at the least; 10,000 keys are sorted in 1 us.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+
+from costmodel.distribution import Zipf
+from costmodel.hardware import HardwareProfile, Source
+from costmodel.kernels.embedding import (
+    BACKWARD_KERNELS,
+    NUM_TRAFFIC,
+    ROW_GATHER_TIME,
+    UVM_UPDATE_RATIO,
+    LookupShard,
+    Traffic,
+    backward_bound,
+    backward_time,
+    combine,
+    embedding_estimate,
+    forward_bound,
+    forward_time,
+    shard_traffic,
+)
+from costmodel.plan import ComputeKernel
+from costmodel.units import GB, US
+from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
+from planner.io.profiles import load_profile
+
+ONE_ROW = EmbeddingTable(
+    name="t", num_embeddings=1, embedding_dim=64, pooling_factor=4.0, inputs=Zipf(exponent=0.0)
+)
+"""Every lookup hits the same 256 bytes."""
+WIDE = EmbeddingTable(
+    name="t", num_embeddings=10**9, embedding_dim=64, pooling_factor=4.0, inputs=Zipf(exponent=0.0)
+)
+"""No two lookups hit the same row."""
+
+
+def shard(
+    table: EmbeddingTable, kernel: ComputeKernel = ComputeKernel.FUSED, **more: object
+) -> LookupShard:
+    whole = LookupShard(
+        table=table,
+        first_row=0,
+        num_rows=table.num_embeddings,
+        num_columns=table.embedding_dim,
+        num_samples=1000.0,
+        compute_kernel=kernel,
+        cache_load_factor=0.2,
+    )
+    return replace(whole, **more)  # type: ignore[arg-type]
+
+
+def traffic(
+    table: EmbeddingTable,
+    kernel: ComputeKernel = ComputeKernel.FUSED,
+    optimizer: Optimizer = Optimizer.SGD,
+    **more: object,
+) -> np.ndarray:
+    return np.array(
+        shard_traffic(
+            shard(table, kernel, **more),
+            optimizer=optimizer,
+            output_type=DataType.FP32,
+            l2_bytes=1e6,
+        )
+    )
+
+
+OUTPUT = 1000 * 256
+IDS = 4000 * 8 + 1000 * 8
+
+
+def test_forward_traffic_of_one_row_by_hand() -> None:
+    # HBM sees the row once; ids, offsets, and 1000 outputs of 256 bytes
+    got = traffic(ONE_ROW)
+    assert got[Traffic.FORWARD_HBM] == pytest.approx(256 + IDS + OUTPUT)
+    assert got[Traffic.FORWARD_L2] == pytest.approx(4000 * 256 + IDS + OUTPUT)
+    assert got[Traffic.LOOKUPS] == 4000
+
+
+def test_forward_traffic_without_reuse_reads_every_row() -> None:
+    got = traffic(WIDE)
+    assert got[Traffic.FORWARD_HBM] == pytest.approx(4000 * 256 + IDS + OUTPUT, rel=1e-3)
+
+
+def test_backward_reads_and_writes_every_distinct_row_with_its_state() -> None:
+    # Adam keeps 2 x 64 numbers a row
+    sgd = traffic(WIDE)[Traffic.BACKWARD_HBM]
+    adam = traffic(WIDE, optimizer=Optimizer.ADAM)[Traffic.BACKWARD_HBM]
+    assert sgd == pytest.approx(2 * 4000 * 256 + OUTPUT, rel=1e-3)
+    assert adam - sgd == pytest.approx(2 * 4000 * 512, rel=1e-3)
+
+
+def test_a_row_s_state_is_at_least_one_sector() -> None:
+    sgd = traffic(WIDE)[Traffic.BACKWARD_HBM]
+    adagrad = traffic(WIDE, optimizer=Optimizer.ROWWISE_ADAGRAD)[Traffic.BACKWARD_HBM]
+    assert adagrad - sgd == pytest.approx(2 * 4000 * 32, rel=1e-3)
+
+
+def test_narrow_rows_cost_whole_sectors() -> None:
+    assert shard(WIDE, num_columns=4).row_bytes == 32
+    assert shard(WIDE, num_columns=12).row_bytes == 64
+
+
+def test_weighted_ids_carry_four_bytes_more() -> None:
+    weighted = traffic(replace(WIDE, weighted=True))
+    more = weighted[Traffic.FORWARD_HBM] - traffic(WIDE)[Traffic.FORWARD_HBM]
+    assert more == pytest.approx(4 * 4000)
+
+
+def test_without_pooling_there_is_an_output_row_per_id() -> None:
+    got = traffic(replace(WIDE, pooling=Pooling.NONE))
+    assert got[Traffic.FORWARD_HBM] == pytest.approx(4000 * 256 * 2 + IDS, rel=1e-3)
+    assert got[Traffic.CHAIN] == ROW_GATHER_TIME
+
+
+def test_uvm_moves_distinct_rows_over_pcie() -> None:
+    got = traffic(WIDE, ComputeKernel.FUSED_UVM)
+    rows = 4000 * 256
+    assert got[Traffic.FORWARD_UVM] == pytest.approx(rows, rel=1e-3)
+    assert got[Traffic.BACKWARD_UVM] == pytest.approx(UVM_UPDATE_RATIO * rows, rel=1e-3)
+    assert got[Traffic.FORWARD_HBM] == pytest.approx(IDS + OUTPUT)
+
+
+def test_a_uvm_cache_leaves_the_misses() -> None:
+    # a fifth of the rows is cached, and uniform ids miss four times out of five
+    got = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING)
+    assert got[Traffic.FORWARD_UVM] == pytest.approx(0.8 * 4000 * 256, rel=0.02)
+    assert got[Traffic.BACKWARD_UVM] == 0.0
+
+
+def test_the_uvm_cache_holds_weights_and_not_states() -> None:
+    sgd = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING)
+    adam = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, Optimizer.ADAM)
+    assert adam[Traffic.FORWARD_UVM] == sgd[Traffic.FORWARD_UVM]
+    states = UVM_UPDATE_RATIO * 4000 * 512
+    assert adam[Traffic.BACKWARD_UVM] == pytest.approx(states, rel=1e-3)
+
+
+def test_a_full_cache_has_no_misses() -> None:
+    small = replace(WIDE, num_embeddings=1000)
+    got = traffic(small, ComputeKernel.FUSED_UVM_CACHING, cache_load_factor=1.0)
+    assert got[Traffic.FORWARD_UVM] == pytest.approx(0.0, abs=1e-6 * 4000 * 256)
+
+
+def test_replicated_tables_write_a_gradient_of_the_whole_table() -> None:
+    small = replace(WIDE, num_embeddings=100_000)
+    got = traffic(small, ComputeKernel.DENSE)
+    assert got[Traffic.BACKWARD_HBM] >= 100_000 * 256
+
+
+def test_an_empty_shard_has_no_traffic() -> None:
+    assert not traffic(WIDE, num_rows=0).any()
+
+
+def kernel(**values: float) -> np.ndarray:
+    made = np.zeros(NUM_TRAFFIC)
+    for name, value in values.items():
+        made[Traffic[name]] = value
+    return made
+
+
+def test_forward_time_by_hand() -> None:
+    # 2 us + max(30 us of HBM, 10 of L2, 5 of the longest bag) + 100 us of PCIe
+    work = kernel(FORWARD_HBM=30e6, FORWARD_L2=40e6, FORWARD_UVM=1e6, LOOKUPS=1.0, CHAIN=5 * US)
+    assert forward_time(work, machine()) == pytest.approx(132 * US)
+    assert forward_bound(work, machine()) == "host memory"
+
+
+def test_backward_time_by_hand() -> None:
+    # 14 kernels of 2 us, a million keys at 10 a ns, 400 us of HBM
+    work = kernel(BACKWARD_HBM=400e6, BACKWARD_L2=40e6, LOOKUPS=1e6)
+    assert BACKWARD_KERNELS == 14
+    assert backward_time(work, machine()) == pytest.approx(528 * US)
+    assert backward_bound(work, machine()) == "HBM bandwidth"
+
+
+def test_nothing_to_look_up_takes_no_time() -> None:
+    assert forward_time(kernel(), machine()) == 0.0
+    assert backward_time(kernel(), machine()) == 0.0
+
+
+def test_small_work_is_bound_by_latency() -> None:
+    work = kernel(FORWARD_HBM=1e3, BACKWARD_HBM=1e3, LOOKUPS=1.0)
+    assert forward_bound(work, machine()) == "kernel latency"
+    assert backward_bound(work, machine()) == "kernel latency"
+
+
+def test_shards_of_a_kernel_add_up_and_share_the_longest_bag() -> None:
+    rows = np.array([kernel(LOOKUPS=1.0, CHAIN=3.0), kernel(LOOKUPS=2.0, CHAIN=5.0)])
+    total = combine(rows, np.array([1, 1]), 2)
+    assert total[1, Traffic.LOOKUPS] == 3.0
+    assert total[1, Traffic.CHAIN] == 5.0
+    assert not total[0].any()
+
+
+TABLES = st.builds(
+    EmbeddingTable,
+    name=st.just("t"),
+    num_embeddings=st.sampled_from([10, 1000, 100_000]),
+    embedding_dim=st.sampled_from([4, 64, 256]),
+    pooling_factor=st.sampled_from([0.5, 1.0, 50.0]),
+    inputs=st.sampled_from([Zipf(exponent=0.0), Zipf(exponent=1.05)]),
+)
+
+
+def seconds(
+    tables: tuple[EmbeddingTable, ...], num_samples: int, hardware: HardwareProfile
+) -> tuple[float, float]:
+    forward, backward = embedding_estimate(
+        tables, num_samples=num_samples, optimizer=Optimizer.ADAGRAD, hardware=hardware
+    )
+    return forward.seconds, backward.seconds
+
+
+@given(TABLES)
+@settings(max_examples=30, deadline=None)
+def test_more_samples_slower_memory_or_another_table_never_help(table: EmbeddingTable) -> None:
+    base = seconds((table,), 1000, machine())
+    for other in (
+        seconds((table,), 2000, machine()),
+        seconds((table,), 1000, machine(bandwidth=500 * GB)),
+        seconds((table, replace(table, name="u")), 1000, machine()),
+    ):
+        assert other[0] >= base[0]
+        assert other[1] >= base[1]
+
+
+@given(TABLES)
+@settings(max_examples=30, deadline=None)
+def test_one_kernel_costs_less_than_one_per_table(table: EmbeddingTable) -> None:
+    alone = seconds((table,), 1000, machine())
+    both = seconds((table, replace(table, name="u")), 1000, machine())
+    assert both[0] < 2 * alone[0]
+    assert both[1] < 2 * alone[1]
+
+
+@given(TABLES)
+@settings(max_examples=30, deadline=None)
+def test_hbm_never_moves_more_than_without_a_cache(table: EmbeddingTable) -> None:
+    got = traffic(table)
+    assert got[Traffic.FORWARD_HBM] <= got[Traffic.FORWARD_L2] * (1 + 1e-9)
+
+
+def test_the_v100_anchor() -> None:
+    # embedding.csv: V100, 522 us forward and 1,277 us backward with SGD; fitted, so within 3%
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=10**6, embedding_dim=64, pooling_factor=100.0,
+            inputs=Zipf(exponent=0.0),
+        )
+        for i in range(8)
+    )  # fmt: skip
+    forward, backward = embedding_estimate(
+        tables, num_samples=2048, optimizer=Optimizer.SGD, hardware=load_profile("v100-nvlink")
+    )
+    assert forward.seconds == pytest.approx(522 * US, rel=0.03)
+    assert backward.seconds == pytest.approx(1277 * US, rel=0.03)
+    assert forward.source is Source.ROOFLINE
+
+
+def test_the_h100_anchor() -> None:
+    # embedding.csv: H100, 10 x 104,857 unpooled ids of a power law; fitted, so within 3%
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=1_677_721, embedding_dim=128, pooling=Pooling.NONE,
+            inputs=Zipf(exponent=1.05),
+        )
+        for i in range(10)
+    )  # fmt: skip
+    forward, backward = embedding_estimate(
+        tables, num_samples=104_857, optimizer=Optimizer.SGD, hardware=load_profile("h100-sxm")
+    )
+    assert forward.seconds == pytest.approx(345 * US, rel=0.03)
+    assert backward.seconds == pytest.approx(614 * US, rel=0.03)

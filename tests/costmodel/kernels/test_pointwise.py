@@ -1,0 +1,61 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import gpu, machine
+
+from costmodel.kernels.pointwise import (
+    CONCAT_EFFICIENCY,
+    batched_product_time,
+    concat_time,
+    host_copy_time,
+    index_backward_time,
+    pointwise_time,
+)
+from costmodel.units import GB, MB, US
+from costmodel.workload import DataType
+
+GPU = gpu()
+
+
+def test_pointwise_by_hand() -> None:
+    # 100 MB at 1000 GB/s, after 2 us
+    assert pointwise_time(100 * MB, GPU) == pytest.approx(102 * US)
+
+
+def test_concatenation_reaches_less_bandwidth() -> None:
+    assert concat_time(100 * MB, GPU) == pytest.approx(2 * US + 100 * US / CONCAT_EFFICIENCY)
+
+
+def test_host_copy_by_hand() -> None:
+    # 2 MB at 20 GB/s
+    assert host_copy_time(2 * MB, machine()) == pytest.approx(102 * US)
+
+
+def test_batched_products_pad_to_tiles() -> None:
+    # 27 x 27 pads to 32 x 128: 2 * 1000 * 32 * 128 * 128 FLOP at 10 TFLOP/s
+    made = batched_product_time(1000, 27, 27, 128, DataType.FP32, GPU)
+    assert made == pytest.approx(2 * US + 2 * 1000 * 32 * 128 * 128 / 10e12)
+
+
+def test_batched_products_stream_their_operands_at_least() -> None:
+    # 128 x 32 outputs of k = 1 do little arithmetic on 4,256 numbers
+    made = batched_product_time(1000, 128, 32, 1, DataType.FP32, GPU)
+    assert made == pytest.approx(2 * US + 1000 * 4 * (128 + 32 + 128 * 32) / 1e12)
+
+
+def test_tiles_may_lie_either_way() -> None:
+    tall = batched_product_time(1000, 128, 27, 64, DataType.FP32, GPU)
+    assert tall == batched_product_time(1000, 27, 128, 64, DataType.FP32, GPU)
+
+
+def test_index_backward_by_hand() -> None:
+    # 2.2 elements a ns on a V100 of 817 GB/s
+    made = index_backward_time(2.2e6 * 1000 / 817, GPU)
+    assert made == pytest.approx(1002 * US)
+
+
+@given(st.floats(0.0, 1e12), st.floats(0.0, 1e12))
+def test_more_bytes_never_take_less_time(one: float, more: float) -> None:
+    for time in (pointwise_time, concat_time, index_backward_time):
+        assert time(one + more, GPU) >= time(one, GPU) >= GPU.kernel_latency
+        assert time(one, gpu(bandwidth=500 * GB)) >= time(one, GPU)
