@@ -134,7 +134,7 @@ def plan(
     search = replace(search or Search(), **options)
     attempts = run_sharders(sharders_for(sharder), task.problem, search)
     best = min(attempts, key=lambda attempt: attempt.step_time)
-    report = task.report(best, attempts, requested=sharder, seed=search.seed)
+    report = task.bounded(task.report(best, attempts, requested=sharder, seed=search.seed))
     baseline = _baseline(task, attempts, search)
     return task.planned(best, replace(report, baseline=baseline))
 
@@ -251,6 +251,16 @@ class _Task:
             bound=max(bounds, default=None),
         )
         return replace(made, search=search)
+
+    def bounded(self, report: Report) -> Report:
+        """Add what no plan undercuts to the report of a search."""
+        from costmodel.bounds import step_time_bound
+
+        if report.search is None:
+            return report
+        bound = step_time_bound(self.problem.workload, self.problem.topology)
+        bound = max(bound, report.search.bound or 0.0)
+        return replace(report, search=replace(report.search, bound=bound))
 
     def planned(self, attempt: Attempt, report: Report) -> Planned:
         """Return an attempt's plan with everything it is about."""
