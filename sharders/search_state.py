@@ -68,6 +68,10 @@ class Layout:
 class Effect:
     """What one table's choice adds to the loads; arrays have one row per shard."""
 
+    option: TableOption
+    """Kept alive: effects are looked up by its identity."""
+    in_hbm: bool
+    """Whether it takes no host memory, and at most one shard per rank."""
     group: int
     kernel: int
     ranks: NDArray[np.intp]
@@ -118,7 +122,10 @@ class SearchState:
         self.objective = objective
         self.tables = problem.workload.tables
         self.layout = Layout(_signature(problem))
-        self._effects: dict[tuple[int, Choice], Effect] = {}
+        self._effects: dict[tuple[int, int, tuple[int, ...]], Effect] = {}
+        self._options: dict[TableOption, TableOption] = {
+            option: option for options in problem.options.values() for option in options
+        }
         self._chains: dict[tuple[int, int], dict[int, float]] = {}
 
     def start(self, plan: ShardingPlan) -> None:
@@ -147,11 +154,19 @@ class SearchState:
 
     def fits(self, move: Move) -> bool:
         """Return whether the plan still fits in memory after a move."""
+        if len(move) == 1 and all(self._has_room(*item) for item in move.items()):
+            return True
         free, host = self.free.copy(), self.host_free.copy()
         for index, choice in move.items():
             self._change_memory(free, host, index, self.choices[index], sign=1.0)
             self._change_memory(free, host, index, choice, sign=-1.0)
         return bool(free.min() >= 0 and host.min() >= 0)
+
+    def _has_room(self, index: int, choice: Choice) -> bool:
+        """Return whether there is room for a choice even beside the table's present one."""
+        effect = self._effect(index, choice)
+        roomy = self.free[effect.holders] >= effect.held
+        return effect.in_hbm and bool(roomy.all())
 
     def times(self, moves: Sequence[Move]) -> tuple[Array, Array]:
         """Return step time and guide of the plan after each of some moves, one at a time."""
@@ -272,10 +287,11 @@ class SearchState:
                 held.pop(index, None)
 
     def _effect(self, index: int, choice: Choice) -> "Effect":
-        key = (index, choice)
-        if key not in self._effects:
-            self._effects[key] = self._new_effect(index, choice)
-        return self._effects[key]
+        key = (index, id(choice.option), choice.ranks)  # hashing an option costs more than all else
+        effect = self._effects.get(key)
+        if effect is None:
+            effect = self._effects[key] = self._new_effect(index, choice)
+        return effect
 
     def _new_effect(self, index: int, choice: Choice) -> "Effect":
         table, option = self.tables[index], choice.option
@@ -289,7 +305,10 @@ class SearchState:
         features = [(row.features, row.ids, row.columns) for row in rows]
         key = group_key(table, option.sharding_type)
         sizes = option_bytes(problem, table, option)
+        host = np.array([float(size.host) for size in sizes])
         return Effect(
+            option=option,
+            in_hbm=not host.any() and len(set(sharding.ranks)) == len(sharding.ranks),
             group=self.layout.groups[key],
             kernel=self.layout.kernels[key, KernelKey(option.compute_kernel, table.data_type)],
             ranks=np.array([rank for row in rows for rank in row.ranks], dtype=np.intp),
@@ -299,7 +318,7 @@ class SearchState:
             whole=np.array(_whole_features(table, option)),
             holders=np.array(sharding.ranks, dtype=np.intp),
             held=np.array([float(size.total) for size in sizes]),
-            host=np.array([float(size.host) for size in sizes]),
+            host=host,
         )
 
     # -- memory -----------------------------------------------------------------------------
@@ -328,6 +347,7 @@ class SearchState:
             compute_kernel=sharding.compute_kernel,
             num_column_shards=columns if sharding.sharding_type.splits_columns else 1,
         )
+        option = self._options.setdefault(option, option)
         if not option.num_ranks:
             return Choice(option, ())
         per_block = len(sharding.shards) // option.num_ranks
