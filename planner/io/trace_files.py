@@ -1,0 +1,114 @@
+"""Finding and reading trace files: JSON, gzipped JSON, a folder of them, or a tar archive."""
+
+import gzip
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from costmodel.errors import InputError, Problem
+
+Document = Mapping[str, Any]
+
+_TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
+_ENDINGS = (".json", ".json.gz", *_TAR_ENDINGS)
+
+
+def read_documents(path: str | Path) -> list[tuple[str, Document]]:
+    """Return the JSON objects of a file, folder or archive, with the names of their files.
+
+    Raises
+    ------
+    InputError
+        Nothing is there, or some of it cannot be read; says all that is wrong.
+
+    """
+    found: list[tuple[str, Document]] = []
+    problems: list[Problem] = []
+    for name, data in _contents(Path(path)):
+        document = _parsed(name, data)
+        if isinstance(document, Problem):
+            problems.append(document)
+        else:
+            found.append((name, document))
+    if problems:
+        raise InputError(str(path), problems)
+    if not found:
+        hint = "give the folder or archive that holds one profiler trace per rank"
+        raise _error(path, "no trace files (.json, .json.gz) are in it", hint)
+    return found
+
+
+def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            name = str(file.relative_to(path))
+            if not file.is_file() or file.name.startswith("."):
+                continue
+            if file.name.endswith((".json", ".json.gz")):
+                yield name, _bytes(file)
+            elif file.name.endswith(_TAR_ENDINGS):
+                yield from ((f"{name}/{inner}", data) for inner, data in _members(file))
+    elif not path.exists():
+        raise _error(path, "no such file or folder")
+    elif path.name.endswith(_TAR_ENDINGS):
+        yield from _members(path)
+    elif path.name.endswith(_ENDINGS):
+        yield path.name, _bytes(path)
+    else:
+        hint = f"traces are {', '.join(_ENDINGS[:-1])}, or a folder of .json files"
+        raise _error(path, "this is not a trace file by its name", hint)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise _error(path, f"cannot be read: {reason}") from None
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the JSON files of an archive; nothing is unpacked to disk."""
+    try:
+        with tarfile.open(path) as archive:
+            for member in sorted(archive.getmembers(), key=lambda member: member.name):
+                hidden = Path(member.name).name.startswith(
+                    "."
+                )  # archives of macOS hold `._x` twins
+                if member.isfile() and not hidden and member.name.endswith((".json", ".json.gz")):
+                    file = archive.extractfile(member)
+                    if file is not None:
+                        yield member.name, file.read()
+    except (tarfile.TarError, EOFError, zlib.error, OSError):
+        hint = "copy it again; it is cut short or damaged"
+        raise _error(path, "this archive cannot be read to its end", hint) from None
+
+
+def _parsed(name: str, data: bytes) -> Document | Problem:
+    cut = "a profiler that was stopped while writing leaves a file cut short"
+    problem: str | None = None
+    hint: str | None = None
+    document: Any = None
+    try:
+        text = gzip.decompress(data) if name.endswith(".gz") else data
+        document = json.loads(text) if text else None
+        problem = (
+            None if isinstance(document, dict) else "is not a trace: a JSON object is expected"
+        )
+        problem = problem if text else "is empty"
+    except (EOFError, zlib.error, OSError):
+        problem, hint = "is not a whole gzip file", "copy it again"
+    except UnicodeDecodeError:
+        problem = "is not text"
+    except json.JSONDecodeError as error:
+        problem, hint = f"is not valid JSON (line {error.lineno}: {error.msg.lower()})", cut
+    except RecursionError:
+        problem = "is nested too deeply to be a trace"
+    return Problem(message=f"`{name}` {problem}", hint=hint) if problem else document
+
+
+def _error(path: str | Path, message: str, hint: str | None = None) -> InputError:
+    return InputError(str(path), (Problem(message=message, hint=hint),))
