@@ -22,6 +22,7 @@ _COMMANDS = (
     "compare",
     "explain",
     "simulate",
+    "replay",
     "estimate",
     "profiles",
     "schema",

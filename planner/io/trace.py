@@ -49,6 +49,7 @@ def trace_events(timeline: Timeline) -> Iterator[Event]:
     yield from _steps(timeline)
     for index, node in enumerate(timeline.graph.nodes):
         yield _slice(timeline, index, threads[node.resource])
+    yield from _launches(timeline, threads)
     yield from _arrows(timeline, threads)
 
 
@@ -143,6 +144,24 @@ def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
         waited = max(0.0, timeline.starts[index] - timeline.ready[index])
         args |= {"collective": node.collective, "waiting_us": _us(waited)}
     return args
+
+
+def _launches(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+    """Yield the runtime calls by which tools find a kernel's thread and step: moments, no time."""
+    for index, node in enumerate(timeline.graph.nodes):
+        if node.launched_by is not None:
+            launcher = timeline.graph.nodes[node.launched_by]
+            copies = node.kind is NodeKind.COPY
+            yield {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaMemcpyAsync" if copies else "cudaLaunchKernel",
+                "pid": launcher.rank,
+                "tid": threads[launcher.resource],
+                "ts": _us(timeline.ends[node.launched_by]),
+                "dur": 0,
+                "args": {"correlation": index},
+            }
 
 
 def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:

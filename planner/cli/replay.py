@@ -1,0 +1,88 @@
+"""``planner replay``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.cli.options import output_options
+from planner.cli.output import Output
+
+if TYPE_CHECKING:
+    from planner.replay.report import ReplayReport
+
+
+@click.command("replay")
+@click.argument("traces", metavar="TRACES")
+@click.option(
+    "--mode",
+    type=click.Choice(["graph", "algorithm1", "baseline"]),
+    default="graph",
+    show_default=True,
+    help="The planner's simulator; the paper's Algorithm 1; the busiest stream's kernels.",
+)
+@click.option(
+    "--execution-traces",
+    "execution",
+    metavar="PATH",
+    help="PyTorch execution traces of the same steps; by default those beside the TRACES.",
+)
+@click.option(
+    "--what-if",
+    "questions",
+    multiple=True,
+    metavar="CHANGE",
+    help="`all_to_all x0.5`, `host x0`, `balance`, `collectives h100-sxm`, ...; repeatable.",
+)
+@click.option("--trace", metavar="FILE|DIR", help="Write a Chrome trace; in a folder, per rank.")
+@click.option("--html", metavar="FILE", help="Write the report as one page.")
+@output_options
+def command(
+    traces: str,
+    *,
+    mode: str,
+    execution: str | None,
+    questions: tuple[str, ...],
+    trace: str | None,
+    html: str | None,
+    output: Output,
+) -> None:
+    """Replay a profiled run: the profiler TRACES of all ranks, a folder or an archive."""
+    from planner.replay.report import replay_report
+    from planner.report.replay_data import replay_data
+    from planner.report.replay_text import replay_text
+
+    if mode != "graph" and (questions or trace):
+        raise click.UsageError(f"`--what-if` and `--trace` need `--mode graph`, not `{mode}`")
+    _check_outputs(trace, html)
+    report = replay_report(traces, mode=mode, execution=execution, questions=questions)
+    if output.json:
+        output.data(replay_data(report))
+    else:
+        output.lines(lambda width: replay_text(report, width))
+    _write(report, trace, html, output)
+
+
+def _check_outputs(trace: str | None, html: str | None) -> None:
+    from planner.io.files import check_writable
+    from planner.io.trace_folder import is_folder
+
+    for name, path in (("--trace", trace), ("--html", html)):
+        if path == "-":
+            raise click.BadParameter("it needs a file", param_hint=f"'{name}'")
+        if path is not None and not (name == "--trace" and is_folder(path)):
+            check_writable(path)
+
+
+def _write(report: "ReplayReport", trace: str | None, html: str | None, output: Output) -> None:
+    timeline = report.replay.timeline
+    if trace is not None and timeline is not None:
+        from planner.io.trace_folder import write_traces
+
+        for path in write_traces(timeline, trace):
+            output.remark(f"Wrote {path}")
+    if html is not None:
+        from planner.io.files import write_text
+        from planner.report.replay_html import replay_html
+
+        write_text(html, replay_html(report))
+        output.remark(f"Wrote {html}")

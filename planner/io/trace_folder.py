@@ -1,0 +1,36 @@
+"""A timeline as one Chrome trace, or as a folder with one per rank."""
+
+import json
+from pathlib import Path
+
+from costmodel.execution.timeline import Timeline
+from planner.io.files import write_text
+from planner.io.trace import trace_events, write_trace
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether a path is meant as a folder: it is one, or its name does not end in ``.json``."""
+    return Path(path).is_dir() or not str(path).endswith(".json")
+
+
+def write_traces(timeline: Timeline, path: str | Path) -> list[Path]:
+    """Write one file, or in a folder one per rank as tools for profiler traces want them."""
+    if not is_folder(path):
+        write_trace(timeline, path)
+        return [Path(path)]
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    events = list(trace_events(timeline))
+    written = []
+    for rank in range(timeline.graph.world_size):
+        size = timeline.graph.world_size
+        document = {
+            "schemaVersion": 1,
+            "displayTimeUnit": "ms",
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": size},
+            "traceEvents": [event for event in events if event["pid"] == rank],
+        }
+        file = folder / f"rank{rank}.json"
+        write_text(file, json.dumps(document, ensure_ascii=False))
+        written.append(file)
+    return written

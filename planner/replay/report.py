@@ -1,0 +1,65 @@
+"""A replay with its explanation and its what-if questions: what the command shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.replay.breakdown import Breakdown, breakdown
+from planner.replay.importing import ImportedRun, load_run
+from planner.replay.modes import Mode, Replay, replay, replay_graph
+from planner.replay.what_if import what_if
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A what-if question, answered."""
+
+    change: str
+    replay: Replay
+    assumptions: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """Everything about one replay."""
+
+    source: str
+    run: ImportedRun
+    replay: Replay
+    breakdown: Breakdown | None
+    """Of the graph mode."""
+    answers: Sequence[Answer]
+
+
+def replay_report(
+    path: str | Path,
+    *,
+    mode: str = "graph",
+    execution: str | Path | None = None,
+    questions: Sequence[str] = (),
+) -> ReplayReport:
+    """Import traces, replay them, and answer what-if questions about them.
+
+    Raises
+    ------
+    InputError
+        The traces cannot be replayed, or a question not be understood.
+
+    """
+    run = load_run(path, execution)
+    changes = [what_if(run, question, str(path)) for question in questions]
+    done = replay(run, Mode(mode))
+    return ReplayReport(
+        source=str(path),
+        run=run,
+        replay=done,
+        breakdown=breakdown(done.timeline) if done.timeline is not None else None,
+        answers=[
+            Answer(
+                change=change.text,
+                replay=replay_graph(run, change.graph),
+                assumptions=change.assumptions,
+            )
+            for change in changes
+        ],
+    )

@@ -1,0 +1,81 @@
+"""A replay as JSON-able data: SI units, the unit in the key."""
+
+from typing import Any
+
+from planner.replay.breakdown import Breakdown
+from planner.replay.modes import Replay
+from planner.replay.report import ReplayReport
+
+
+def replay_data(report: ReplayReport) -> dict[str, Any]:
+    """Return a replay as plain data."""
+    run = report.run
+    return {
+        "traces": report.source,
+        **_times(report.replay),
+        "num_ranks": run.graph.world_size,
+        "num_nodes": len(run.graph.nodes),
+        "waits": {"recorded": run.waits.recorded, "inferred": run.waits.inferred},
+        "num_pinned": run.num_pinned,
+        "notes": list(run.notes),
+        "breakdown": None if report.breakdown is None else _breakdown(report.breakdown),
+        "what_if": [
+            {
+                "change": answer.change,
+                **_times(answer.replay),
+                "speedup": report.replay.step_time / answer.replay.step_time,
+                "assumptions": list(answer.assumptions),
+            }
+            for answer in report.answers
+        ],
+    }
+
+
+def _times(replay: Replay) -> dict[str, Any]:
+    return {
+        "mode": replay.mode.value,
+        "step_time_s": replay.step_time,
+        "measured_step_time_s": replay.measured_step_time,
+        "makespan": {
+            "measured_s": replay.measured_makespan,
+            "simulated_s": replay.simulated_makespan,
+        },
+        "steps": [
+            {
+                "rank": step.rank,
+                "step": step.step,
+                "measured_s": step.measured,
+                "simulated_s": step.simulated,
+            }
+            for step in replay.steps
+        ],
+    }
+
+
+def _breakdown(breakdown: Breakdown) -> dict[str, Any]:
+    return {
+        "streams": [
+            {
+                "rank": use.rank,
+                "stream": use.stream,
+                "busy_s": dict(use.busy),
+                "waiting_s": use.waiting,
+                "idle_s": use.idle,
+            }
+            for use in breakdown.streams
+        ],
+        "communication": [
+            {
+                "rank": each.rank,
+                "hidden_s": each.hidden,
+                "exposed_s": each.exposed,
+                "waiting_s": each.waiting,
+            }
+            for each in breakdown.communication
+        ],
+        "critical_path": [
+            {"category": part.category, "time_s": part.seconds, "rank": part.rank}
+            for part in breakdown.path
+        ],
+        "host_bound": breakdown.host_bound,
+    }

@@ -1,0 +1,102 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto_traces import two_ranks, write_folder
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def traces(directory: Path) -> str:
+    return str(write_folder(directory / "traces", two_ranks()))
+
+
+def test_steps_and_makespan_as_json(run: Command, traces: str) -> None:
+    data = run("replay", traces, "--json").data
+    assert data["steps"][0] == {
+        "rank": 0, "step": 3, "measured_s": pytest.approx(4e-4), "simulated_s": pytest.approx(4e-4),
+    }  # fmt: skip
+    assert data["makespan"] == {
+        "measured_s": pytest.approx(4e-4), "simulated_s": pytest.approx(4e-4),
+    }  # fmt: skip
+    assert data["waits"] == {"recorded": 0, "inferred": 4}
+    assert data["breakdown"]["host_bound"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("mode", ["graph", "algorithm1", "baseline"])
+def test_every_mode_prints_what_was_measured_beside(run: Command, traces: str, mode: str) -> None:
+    done = run("replay", traces, "--mode", mode)
+    assert done.code == 0
+    assert "400 us measured" in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert run("replay", traces, "--mode", mode, "--json").data["mode"] == mode
+
+
+def test_the_report(run: Command, traces: str) -> None:
+    lines = run("replay", traces, "--what-if", "all_reduce x2").out.splitlines()
+    assert lines[0] == "2 ranks, 1 step · timed by the planner's simulator"
+    assert "  step time   400 us simulated, 400 us measured (+0.0%)" in lines
+    assert ["3", "0", "400.0", "us", "400.0", "us", "+0.0%"] in map(str.split, lines)
+    assert "  Critical path of the last step: 30% host" in lines
+    answer = next(line for line in lines if "all_reduce x2" in line)
+    assert answer.split() == ["all_reduce", "x2", "450.0", "us", "+12.5%"]
+    assert any("the same kernels" in line for line in lines)
+
+
+def test_what_if_as_json(run: Command, traces: str) -> None:
+    (answer,) = run("replay", traces, "--what-if", "balance", "--json").data["what_if"]
+    assert answer["change"] == "balance"
+    assert answer["step_time_s"] == pytest.approx(3.6806e-4, rel=1e-4)
+    assert answer["speedup"] == pytest.approx(400 / 368.06, rel=1e-4)
+    assert answer["assumptions"]
+
+
+def test_chrome_traces_in_one_file_or_one_per_rank(
+    run: Command, traces: str, directory: Path
+) -> None:
+    assert "Wrote all.json" in run("replay", traces, "--trace", "all.json").err
+    events = json.loads((directory / "all.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
+    assert run("replay", traces, "--trace", "out").code == 0
+    for rank in (0, 1):
+        document = json.loads((directory / "out" / f"rank{rank}.json").read_text())
+        assert document["distributedInfo"]["rank"] == rank
+        assert {event["pid"] for event in document["traceEvents"]} == {rank}
+
+
+def test_the_page_is_one_file(run: Command, traces: str, directory: Path) -> None:
+    assert run("replay", traces, "--html", "page.html").code == 0
+    page = (directory / "page.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "all-reduce: 50.0 us" in page
+    assert "http" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("none",), 3, "no such file or folder"),
+        (("tables.yaml",), 3, "not a trace file by its name"),
+        (("traces", "--mode", "magic"), 2, "magic"),
+        (("traces", "--mode", "baseline", "--what-if", "balance"), 2, "need `--mode graph`"),
+        (("traces", "--what-if", "be fast"), 3, "`be fast` is not a question"),
+        (("traces", "--what-if", "gem x2"), 3, "did you mean `gemm`?"),
+        (("traces", "--what-if", "collectives h100-sxm"), 3, "--execution-traces"),
+        (("traces", "--trace", "-"), 2, "needs a file"),
+        (("traces", "--html", "none/page.html"), 3, "no such directory"),
+        (("traces", "--execution-traces", "none"), 3, "no such file or folder"),
+    ],
+)
+def test_errors(
+    run: Command, traces: str, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    del traces
+    done = run("replay", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    as_json = run("replay", *arguments, "--json")
+    assert as_json.code == code
+    assert as_json.data["error"]["exit_code"] == code
