@@ -261,11 +261,7 @@ class CompiledStep:
             largest = self._joined(amount, ProcessGroup.INTRA_NODE)
         else:
             largest = amount.max(axis=-1, keepdims=True)
-        bucket = kept.work.bucket
-        if bucket is None:
-            return form.time(largest)
-        full = np.floor(largest / bucket)
-        return full * form.time(bucket) + form.time(largest - full * bucket)
+        return form.time(largest)
 
 
 def _latest(

@@ -63,10 +63,10 @@ class ShardRow(NamedTuple):
 def group_loads(
     workload: Workload, topology: Topology, plan: ShardingPlan
 ) -> tuple[GroupLoad, ...]:
-    """Return the sharding groups of a plan, in the order of ``ShardingType``.
+    """Return the sharding groups of a plan: unpooled before pooled, then by name of the type.
 
-    TorchRec orders them by the first table that needs each; the order is fixed here, so that it
-    does not change from plan to plan.
+    TorchRec orders a module's groups by the first table that needs each. Here the order is the
+    same for all plans, so that it is not one more thing that a search moves.
     """
     members: dict[GroupKey, list[tuple[EmbeddingTable, TableSharding]]] = {}
     for table in workload.tables:

@@ -21,7 +21,7 @@ from costmodel.execution.issue import COLLECTIVE
 from costmodel.hardware import CollectiveOp, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
 from costmodel.kernels.embedding import backward_bound, backward_time, forward_bound, forward_time
-from costmodel.units import Bytes, Seconds
+from costmodel.units import Seconds
 
 Amount: TypeAlias = Any
 """Seconds or bytes of every rank, shape (world_size,), or one number for all. Builders decide
@@ -209,19 +209,11 @@ class ProgramBuilder:
         slowest = traffic[self.lookup_time(traffic, backward=backward).argmax()]
         return (backward_bound if backward else forward_bound)(slowest, self.hardware)
 
-    def exchange_time(
-        self,
-        op: CollectiveOp,
-        num_bytes: Amount,
-        group: ProcessGroup,
-        *,
-        bucket: Bytes | None = None,
-    ) -> Amount:
+    def exchange_time(self, op: CollectiveOp, num_bytes: Amount, group: ProcessGroup) -> Amount:
         """Return seconds of a collective: uneven messages count as the largest of its group.
 
         Groups inside nodes have their own largest message each; the groups across nodes run side
-        by side on shared links, and all count as the largest. With a bucket size, the message is
-        sent in buckets one after the other.
+        by side on shared links, and all count as the largest.
         """
         size = np.broadcast_to(np.asarray(num_bytes, dtype=np.float64), (self.world_size,))
         if group is ProcessGroup.INTRA_NODE:
@@ -229,13 +221,7 @@ class ProgramBuilder:
             largest = np.repeat(size.reshape(-1, local).max(axis=1), local)
         else:
             largest = np.full(self.world_size, size.max())
-        ranks, hardware = self.ranks(group), self.hardware
-        if bucket is None:
-            return collective_time(op, largest, ranks, hardware)
-        full = np.floor(largest / bucket)
-        each = collective_time(op, bucket, ranks, hardware)
-        rest = collective_time(op, largest - full * bucket, ranks, hardware)
-        return full * each + rest
+        return collective_time(op, largest, self.ranks(group), self.hardware)
 
     def exchange_bound(
         self, op: CollectiveOp, num_bytes: Amount, group: ProcessGroup

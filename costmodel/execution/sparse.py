@@ -197,7 +197,7 @@ class SparsePart:
         """
         reduced: list[int] = []
         for group in reversed(self.groups):
-            waits = (after[group.key],) if group.key in after else ()
+            waits: tuple[int, ...] = (after[group.key],) if group.key in after else ()
             with self.builder.part_of(group.key):
                 if self._is_exchanged(group):
                     waits = self._receive_gradients(group, waits)

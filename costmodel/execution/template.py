@@ -18,7 +18,7 @@ from costmodel.execution.loads import GroupLoad
 from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
 from costmodel.hardware import CollectiveOp, Topology
 from costmodel.kernels.collectives import CollectiveForm, collective_form
-from costmodel.units import Bytes, Seconds
+from costmodel.units import Seconds
 
 
 class Feature(NamedTuple):
@@ -85,7 +85,6 @@ class Work:
     kernel: tuple[GroupKey, KernelKey] | None = None
     """Whose traffic a lookup has."""
     form: CollectiveForm | None = None
-    bucket: Bytes | None = None
 
 
 class SymbolicTraffic(NamedTuple):
@@ -192,18 +191,11 @@ class TemplateBuilder(ProgramBuilder):
         del op, num_bytes, group
         return "", ""
 
-    def exchange_time(
-        self,
-        op: CollectiveOp,
-        num_bytes: Amount,
-        group: ProcessGroup,
-        *,
-        bucket: Bytes | None = None,
-    ) -> Amount:
+    def exchange_time(self, op: CollectiveOp, num_bytes: Amount, group: ProcessGroup) -> Amount:
         """Return a collective's duration as a formula."""
         form = collective_form(op, self.ranks(group), self.hardware)
         amount = num_bytes if isinstance(num_bytes, Linear) else Linear({}, float(num_bytes))
-        return Work(kind=WorkKind.EXCHANGE, amount=amount, form=form, bucket=bucket)
+        return Work(kind=WorkKind.EXCHANGE, amount=amount, form=form)
 
     def _issue(self, name: str, num_ops: float, num_launches: float, seconds: Amount) -> int:
         cost = num_ops * self._op_time + num_launches * self.hardware.host.launch_time
