@@ -19,7 +19,7 @@ from costmodel.hardware import Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Pipeline, Workload
 
-NUM_STEPS = 4
+NUM_STEPS = 3
 """Steps to unroll: the last one is in the steady state (tests check that one more step changes
 nothing)."""
 
