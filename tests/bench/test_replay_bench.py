@@ -1,0 +1,56 @@
+"""The committed replay results hold what the project claims; ablations keep the graph sound."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.replay import ABLATIONS, SETS, TRACES, load
+from costmodel.execution.simulator import simulate
+
+RESULTS = Path(__file__).parents[2] / "bench/results/replay.json"
+
+
+@pytest.fixture(scope="module")
+def kept() -> Any:  # noqa: ANN401 - JSON
+    return json.loads(RESULTS.read_text(encoding="utf-8"))
+
+
+def test_eight_v100_are_within_one_percent(kept: Any) -> None:  # noqa: ANN401
+    errors = kept["sets"][0]["errors"]["graph"]
+    assert errors["worst_step"] < 0.01
+    assert abs(errors["makespan"]) < 0.01
+
+
+def test_four_v100_are_within_six_percent_and_two_on_the_mean(kept: Any) -> None:  # noqa: ANN401
+    sets = [each["errors"]["graph"] for each in kept["sets"][1:]]
+    assert max(errors["worst_step"] for errors in sets) < 0.06
+    assert sum(errors["mean_step"] for errors in sets) / len(sets) < 0.02
+
+
+def test_the_graph_is_better_than_algorithm1_and_that_than_the_baseline(kept: Any) -> None:  # noqa: ANN401
+    for each in kept["sets"]:
+        errors = [each["errors"][mode]["mean_step"] for mode in ("graph", "algorithm1", "baseline")]
+        assert errors == sorted(errors)
+
+
+def test_synchronization_and_host_blocks_matter(kept: Any) -> None:  # noqa: ANN401
+    errors = kept["sets"][0]["errors"]
+    assert errors["no inter-rank synchronization"]["worst_step"] > 0.25
+    assert errors["no host blocks"]["worst_step"] > 0.25
+
+
+def test_import_and_replay_are_cheap(kept: Any) -> None:  # noqa: ANN401
+    assert kept["eight_ranks"]["cpu_s"] < 10
+    assert kept["eight_ranks"]["peak_memory_bytes"] < 2**30
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
+def test_every_ablation_can_be_simulated(kept: Any) -> None:  # noqa: ANN401
+    run = load(SETS[0]).run
+    assert simulate(run.graph, drain=True).ends
+    for name, change in ABLATIONS.items():
+        ends = simulate(change(run.graph), drain=True).ends
+        error = max(ends) / run.makespan - 1
+        assert error == pytest.approx(kept["sets"][0]["errors"][name]["makespan"], abs=1e-6)
