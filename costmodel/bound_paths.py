@@ -242,7 +242,6 @@ class StepGraph:
             if always and not amounts.any():
                 return float(work.form.time(work.amount.constant)), amounts
             most = float(amounts @ self.largest)
-            most = most if work.bucket is None else min(most, work.bucket)
             return 0.0, amounts * least_slope(work.form, most)
         return (work.seconds if always and work.kind is WorkKind.CONSTANT else 0.0), amounts
 

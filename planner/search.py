@@ -95,6 +95,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
     sharder = load_sharder(name)
     budget = Budget(
         should_stop=lambda: search.interrupted() or time.monotonic() > deadline,
+        time_left=lambda: deadline - time.monotonic(),
         report=lambda progress: search.watch(name, progress),
     )
     start = time.monotonic()

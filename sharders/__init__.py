@@ -9,6 +9,7 @@ SHARDERS = {
     "size_lookup_greedy": "sharders.table_iii:SizeLookupGreedy",
     "cost_greedy": "sharders.cost_greedy:CostGreedy",
     "annealing": "sharders.annealing:Annealing",
+    "ilp": "sharders.ilp:Ilp",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
 arguments and is a ``sharders.problem.Sharder``."""

@@ -82,6 +82,21 @@ def rule_plan(problem: ShardingProblem, costs: OptionCosts, rule: Rule) -> Shard
     whole = [_whole(problem, costs, table) for table in tables]
     balanced = sum(cost.total_load for cost in whole) / problem.topology.world_size
     ways = [_ranked(problem, costs, table, rule, balanced) for table in tables]
+    return place_by_load(problem, ways)
+
+
+def place_by_load(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
+    """Place tables by longest processing time, each in the first of its ways that fits.
+
+    If that fails for lack of memory, tables are placed once more by decreasing size.
+
+    Raises
+    ------
+    InfeasibleError
+        A table fits nowhere, in either order.
+
+    """
+    tables = problem.workload.tables
     order = sorted(range(len(tables)), key=lambda i: (-ways[i][0].shard_load, i))
 
     def choices(index: int) -> Iterator[tuple[TableOption, Loads]]:

@@ -86,6 +86,10 @@ def _never() -> bool:
     return False
 
 
+def _forever() -> Seconds:
+    return float("inf")
+
+
 def _ignore(progress: Progress) -> None:
     del progress
 
@@ -97,6 +101,8 @@ class Budget:
     max_evaluations: int | None = None
     should_stop: Callable[[], bool] = _never
     """Asked between plans; once true, a sharder returns the best plan it has."""
+    time_left: Callable[[], Seconds] = _forever
+    """For solvers that cannot be asked to stop, only told how long to run."""
     report: Callable[[Progress], None] = _ignore
 
     def left(self, evaluated: int, most: int) -> int:

@@ -1,0 +1,93 @@
+"""Mixed-integer programming: options, memory tiers and ranks of all tables at once."""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from costmodel.errors import InfeasibleError
+from costmodel.plan import ShardingPlan
+from costmodel.units import Seconds
+from sharders.cost_greedy import CostGreedy, place_by_load
+from sharders.ilp_model import IlpModel, Solution
+from sharders.ilp_solvers import Limits
+from sharders.option_costs import OptionCosts
+from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.relaxation import option_shares
+
+MOST_VARIABLES = 6000
+"""Binaries up to which HiGHS finds better plans than rounding does, within a minute (measured on
+the instances of bench/plan_quality.py)."""
+MAX_NODES = 20
+"""Of the tree, where the budget has no clock."""
+TIME_LIMIT: Seconds = 60.0
+SHARE_OF_TIME = 0.9
+"""Of the time left, for the solver: reading its solution takes some, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ilp:
+    """Minimises the makespan of separable costs, exactly where that is tractable.
+
+    Type, split and compute kernel of every table (so also what stays in HBM and what goes to host
+    memory, behind a cache or not: RecShard, Sethi et al., ASPLOS 2022) and its ranks are decided by
+    one program, solved by HiGHS, or CBC where that is missing, from the best plan of
+    ``cost_greedy`` on. Beyond ``MOST_VARIABLES`` binaries the program is relaxed to fractions of
+    options over the mean rank; tables get the largest one, and are placed by longest processing
+    time. Optimal means: for the separable costs of ``OptionCosts``, not for the step. Returns the
+    greedy's plan where that has the shorter step. Deterministic without a time limit.
+    """
+
+    gap: float = 5e-3
+    max_variables: int = MOST_VARIABLES
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Solve until the gap is closed or the time is up."""
+        start = CostGreedy().shard(problem, replace(budget, max_evaluations=_most(budget)), rng)
+        if budget.spent(start.evaluated):
+            return replace(start, status=SearchStatus.LIMIT)
+        solution = self.solve(problem, budget, start.plan)
+        if solution is None:
+            return start
+        step_time = problem.objective.step_time(solution.plan)
+        evaluated = start.evaluated + 1
+        budget.report(Progress(evaluated=evaluated, best=min(step_time, start.step_time)))
+        status = SearchStatus.OPTIMAL if solution.optimal else SearchStatus.LIMIT
+        if step_time > start.step_time:
+            return replace(start, status=status, evaluated=evaluated)
+        return SearchResult(
+            plan=solution.plan, step_time=step_time, status=status, evaluated=evaluated
+        )
+
+    def solve(
+        self, problem: ShardingProblem, budget: Budget, start: ShardingPlan
+    ) -> Solution | None:
+        """Return the program's solution, with its own objective and bound."""
+        costs = OptionCosts(problem)
+        model = IlpModel(problem, costs)
+        if model.num_variables > self.max_variables:
+            return _rounded(model)
+        left = budget.time_left()
+        timed = left < float("inf")
+        limits = Limits(
+            time=max(0.1, min(TIME_LIMIT, SHARE_OF_TIME * left)) if timed else None,
+            gap=self.gap,
+            max_nodes=None if timed else MAX_NODES,
+        )
+        return model.solve(start, limits)
+
+
+def _most(budget: Budget) -> int | None:
+    """Leave one plan to look at for the program's own."""
+    return None if budget.max_evaluations is None else max(1, budget.max_evaluations - 1)
+
+
+def _rounded(model: IlpModel) -> Solution | None:
+    """Return the plan of the relaxed program's largest shares, placed greedily."""
+    ways = [
+        [way.cost for _, way in sorted(zip(some, ways, strict=True), key=lambda pair: -pair[0])]
+        for some, ways in zip(option_shares(model), model.ways, strict=True)
+    ]
+    try:
+        plan = place_by_load(model.problem, ways)
+    except InfeasibleError:
+        return None
+    return Solution(plan=plan, makespan=model.makespan(plan), bound=None, optimal=False)
