@@ -6,7 +6,6 @@ test checks that the tables are those of the committed results.
 """
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -46,8 +45,10 @@ TABLES: Mapping[str, Callable[[], str]] = {"published_steps": published_steps}
 def filled(text: str, blocks: Mapping[str, str]) -> str:
     """Return a text with the named blocks replaced."""
     for name, content in blocks.items():
-        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        text = pattern.sub(lambda match, new=content: f"{match[1]}{new}\n{match[2]}", text)
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+        before, found, rest = text.partition(begin)
+        if found:
+            text = f"{before}{begin}{content}\n{end}{rest.partition(end)[2]}"
     return text
 
 
