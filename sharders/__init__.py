@@ -10,6 +10,9 @@ SHARDERS = {
     "cost_greedy": "sharders.cost_greedy:CostGreedy",
     "annealing": "sharders.annealing:Annealing",
     "ilp": "sharders.ilp:Ilp",
+    "beam": "sharders.beam:Beam",
+    "optuna": "sharders.optuna_search:OptunaSearch",
+    "torchrec_greedy": "sharders.torchrec_greedy:TorchRecGreedy",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
 arguments and is a ``sharders.problem.Sharder``."""

@@ -9,7 +9,7 @@ from costmodel.errors import InfeasibleError
 from costmodel.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.units import Seconds
 from costmodel.workload import EmbeddingTable
-from sharders.option_costs import OptionCost, OptionCosts
+from sharders.option_costs import Costs, OptionCost, OptionCosts
 from sharders.options import TableOption
 from sharders.placement import Loads, Occupancy, place
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
@@ -69,7 +69,7 @@ def _result(
     return SearchResult(plan=best[1], step_time=best[0], status=status, evaluated=evaluated)
 
 
-def rule_plan(problem: ShardingProblem, costs: OptionCosts, rule: Rule) -> ShardingPlan:
+def rule_plan(problem: ShardingProblem, costs: Costs, rule: Rule) -> ShardingPlan:
     """Return the plan that a rule makes.
 
     Raises
@@ -121,7 +121,7 @@ def _even(cost: OptionCost) -> Loads:
     return loads
 
 
-def _whole(problem: ShardingProblem, costs: OptionCosts, table: EmbeddingTable) -> OptionCost:
+def _whole(problem: ShardingProblem, costs: Costs, table: EmbeddingTable) -> OptionCost:
     """Return the cost of a table on one rank; where that is not allowed, the cheapest option."""
     options = problem.options[table.name]
     whole = [o for o in options if o.sharding_type is ShardingType.TABLE_WISE]
@@ -133,7 +133,7 @@ def _whole(problem: ShardingProblem, costs: OptionCosts, table: EmbeddingTable) 
 
 def _ranked(
     problem: ShardingProblem,
-    costs: OptionCosts,
+    costs: Costs,
     table: EmbeddingTable,
     rule: Rule,
     balanced: Seconds,

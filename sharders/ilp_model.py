@@ -24,7 +24,7 @@ from costmodel.units import Seconds
 from costmodel.workload import EmbeddingTable
 from sharders.ilp_solvers import Limits, solve_cbc, solve_highs
 from sharders.option_costs import OptionCost, OptionCosts
-from sharders.options import TableOption, make_plan, make_sharding
+from sharders.options import TableOption, make_plan, make_sharding, option_of
 from sharders.placement import option_bytes
 from sharders.problem import ShardingProblem
 
@@ -312,16 +312,6 @@ class IlpModel:
             ranks = [place * step for place in chosen]
             shardings.append(make_sharding(table, self.problem.topology, option, ranks))
         return make_plan(self.problem.topology, shardings)
-
-
-def option_of(sharding: TableSharding) -> TableOption:
-    """Return the option that a sharding is one of."""
-    blocks = {shard.column_offset for shard in sharding.shards}
-    return TableOption(
-        sharding_type=sharding.sharding_type,
-        compute_kernel=sharding.compute_kernel,
-        num_column_shards=len(blocks),
-    )
 
 
 def _undercuts(other: _Way, way: _Way) -> bool:

@@ -8,6 +8,7 @@ share them.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -34,6 +35,14 @@ class OptionCost:
     """The same over all shards and ranks."""
 
 
+class Costs(Protocol):
+    """Gives every option of every table a cost."""
+
+    def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
+        """Return the cost of one option of one table."""
+        ...
+
+
 @dataclass(frozen=True)
 class OptionCosts:
     """Costs of every option of every table of a problem, computed when first asked for."""
@@ -46,6 +55,13 @@ class OptionCosts:
         if key not in self._known:
             self._known[key] = self._compute(table, option)
         return self._known[key]
+
+    @cached_property
+    def balanced_load(self) -> Seconds:
+        """Load of a rank if every table had its cheapest option, and balance were perfect."""
+        tables, options = self.problem.workload.tables, self.problem.options
+        cheapest = (min(self.cost(t, o).total_load for o in options[t.name]) for t in tables)
+        return sum(cheapest) / self.problem.topology.world_size
 
     @cached_property
     def _known(self) -> dict[tuple[str, TableOption], OptionCost]:

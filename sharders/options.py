@@ -109,6 +109,16 @@ def make_sharding(
     )
 
 
+def option_of(sharding: TableSharding) -> TableOption:
+    """Return the option that a sharding is one of."""
+    blocks = {shard.column_offset for shard in sharding.shards}
+    return TableOption(
+        sharding_type=sharding.sharding_type,
+        compute_kernel=sharding.compute_kernel,
+        num_column_shards=len(blocks),
+    )
+
+
 def make_plan(topology: Topology, shardings: Sequence[TableSharding]) -> ShardingPlan:
     """Return the plan of these tables on a topology."""
     return ShardingPlan(

@@ -15,10 +15,10 @@ from costmodel.workload import DenseModel, EmbeddingTable, Workload
 from planner.testing import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.ilp import Ilp
-from sharders.ilp_model import IlpModel, option_of
+from sharders.ilp_model import IlpModel
 from sharders.ilp_solvers import Limits
 from sharders.option_costs import OptionCosts
-from sharders.options import make_plan, make_sharding
+from sharders.options import make_plan, make_sharding, option_of
 from sharders.problem import Budget, SearchStatus, ShardingProblem
 
 TYPES = (

@@ -1,0 +1,193 @@
+"""Black-box search over the weights and thresholds of a greedy, by Optuna."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import exp
+from random import Random
+from typing import TYPE_CHECKING
+
+from costmodel.errors import InfeasibleError, MissingDependencyError
+from costmodel.plan import ShardingPlan, ShardingType
+from costmodel.units import Seconds
+from costmodel.workload import EmbeddingTable
+from sharders.cost_greedy import CostGreedy, Rule, rule_plan
+from sharders.option_costs import OptionCost, OptionCosts
+from sharders.options import TableOption
+from sharders.placement import option_bytes
+from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+
+if TYPE_CHECKING:
+    import optuna
+
+PATIENCE = 60
+"""Trials without a faster plan before giving up."""
+WEIGHT_RANGE = 1.5
+"""Logarithm of the most that a sharding type's cost is scaled up or down."""
+Parameters = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaSearch:
+    """Tunes ``cost_greedy``: its two thresholds, a weight per sharding type, one for memory.
+
+    Trials alternate between TPE (Bergstra et al., NeurIPS 2011) and CMA-ES (Hansen and Ostermeier,
+    2001) in one study; each makes a plan by ``rule_plan``, and the objective times it. With a
+    storage URL (``sqlite:///study.db``, ``mysql://...``) several processes or machines work on one
+    study, and each returns the best plan of all. Never worse than ``cost_greedy`` with its own
+    thresholds. Deterministic for a seed when alone.
+    """
+
+    storage: str | None = None
+    study: str | None = None
+    """Name within the storage; None: the workload's name and the topology."""
+    patience: int = PATIENCE
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Run trials until ``patience`` ends, or the budget is spent."""
+        greedy = replace(budget, max_evaluations=_half(budget.max_evaluations))
+        start = CostGreedy().shard(problem, greedy, rng)
+        if budget.spent(start.evaluated):
+            return replace(start, status=SearchStatus.LIMIT)
+        trials = _Trials(problem, budget, start)
+        studies = self._studies(problem, rng)
+        quiet = 0
+        while quiet < self.patience and not budget.spent(trials.evaluated):
+            study = studies[quiet % len(studies)]
+            quiet = 0 if trials.run(study) else quiet + 1
+        if self.storage is not None:
+            trials.take_over(studies[0])
+        limit = budget.spent(trials.evaluated)
+        return SearchResult(
+            plan=trials.best[1],
+            step_time=trials.best[0],
+            status=SearchStatus.LIMIT if limit else SearchStatus.CONVERGED,
+            evaluated=trials.evaluated,
+        )
+
+    def _studies(self, problem: ShardingProblem, rng: Random) -> "tuple[optuna.Study, ...]":
+        """Return the study, once with each sampler.
+
+        Raises
+        ------
+        MissingDependencyError
+            Optuna, or the CMA-ES it uses, is not installed.
+
+        """
+        try:
+            import cmaes  # noqa: F401 -- optuna asks for it only when it samples
+            import optuna
+        except ImportError as error:
+            name = error.name or "optuna"
+            raise MissingDependencyError(name, "the sharder `optuna`", "search") from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        topology = problem.topology
+        name = f"{problem.workload.name} on {topology.num_nodes} x {topology.local_world_size}"
+        storage = self.storage or optuna.storages.InMemoryStorage()
+        seeds = [rng.randrange(2**31) for _ in range(2)]
+        samplers = (
+            optuna.samplers.TPESampler(seed=seeds[0], multivariate=False),
+            optuna.samplers.CmaEsSampler(seed=seeds[1], n_startup_trials=8),
+        )
+        return tuple(
+            optuna.create_study(
+                storage=storage,
+                study_name=self.study or name,
+                sampler=sampler,
+                load_if_exists=True,
+            )
+            for sampler in samplers
+        )
+
+
+class _Trials:
+    """Plans tried so far."""
+
+    def __init__(self, problem: ShardingProblem, budget: Budget, start: SearchResult) -> None:
+        self.problem, self.budget = problem, budget
+        self.costs = OptionCosts(problem)
+        self.best: tuple[Seconds, ShardingPlan] = (start.step_time, start.plan)
+        self.evaluated = start.evaluated
+
+    def run(self, study: "optuna.Study") -> bool:
+        """Run one trial; return whether it found a faster plan."""
+        trial = study.ask()
+        parameters = suggested(trial)
+        self.evaluated += 1
+        try:
+            plan = tuned_plan(self.problem, self.costs, parameters)
+        except InfeasibleError:
+            study.tell(trial, 2 * self.best[0])
+            return False
+        step_time = self.problem.objective.step_time(plan)
+        study.tell(trial, step_time)
+        return self._note(step_time, plan)
+
+    def take_over(self, study: "optuna.Study") -> None:
+        """Rebuild the best plan of the study, should another process have found it."""
+        if study.best_value < self.best[0] * (1 - 1e-9):
+            plan = tuned_plan(self.problem, self.costs, study.best_params)
+            self._note(self.problem.objective.step_time(plan), plan)
+
+    def _note(self, step_time: Seconds, plan: ShardingPlan) -> bool:
+        if step_time >= self.best[0]:
+            return False
+        self.best = (step_time, plan)
+        self.budget.report(Progress(evaluated=self.evaluated, best=step_time))
+        return True
+
+
+def suggested(trial: "optuna.Trial") -> dict[str, float]:
+    """Draw the parameters of a trial."""
+    parameters = {
+        "split_above": trial.suggest_float("split_above", 0.02, 4.0, log=True),
+        "replicate_below": trial.suggest_float("replicate_below", 0.0, 4.0),
+        "memory": trial.suggest_float("memory", 0.0, 1.0),
+    }
+    for kind in ShardingType:
+        name = f"weight {kind.value}"
+        parameters[name] = trial.suggest_float(name, -WEIGHT_RANGE, WEIGHT_RANGE)
+    return parameters
+
+
+def tuned_plan(
+    problem: ShardingProblem, costs: OptionCosts, parameters: Parameters
+) -> ShardingPlan:
+    """Return the plan of ``rule_plan`` with its costs weighted.
+
+    Raises
+    ------
+    InfeasibleError
+        The greedy finds no room for some table.
+
+    """
+    rule = Rule(parameters["split_above"], parameters["replicate_below"])
+    return rule_plan(problem, WeightedCosts(problem, costs, parameters), rule)
+
+
+@dataclass(frozen=True)
+class WeightedCosts:
+    """Costs of options, scaled by sharding type, with a share of memory in them.
+
+    A table's share of all memory counts as the same share of all load, times a weight.
+    """
+
+    problem: ShardingProblem
+    costs: OptionCosts
+    parameters: Parameters
+
+    def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
+        """Return the weighted cost of one option of one table."""
+        cost = self.costs.cost(table, option)
+        weight = exp(self.parameters[f"weight {option.sharding_type.value}"])
+        sizes = option_bytes(self.problem, table, option)
+        share = max(float(size.total) for size in sizes) / self.problem.capacity
+        extra = self.parameters["memory"] * share * self.costs.balanced_load
+        return OptionCost(
+            option=option,
+            shard_load=weight * cost.shard_load + extra,
+            total_load=weight * cost.total_load + extra * len(sizes),
+        )
+
+
+def _half(evaluations: int | None) -> int | None:
+    return None if evaluations is None else max(1, evaluations // 2)
