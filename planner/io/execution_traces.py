@@ -56,7 +56,7 @@ def _trace(name: str, document: Document) -> ExecutionTrace:
     nodes = [
         n for n in document["nodes"] if isinstance(n, dict) and n.get("name") == _COMMUNICATION
     ]
-    made = [_communication(node) for node in sorted(nodes, key=lambda n: int(n.get("id", 0)))]
+    made = [_communication(node) for node in sorted(nodes, key=_id)]
     pid = document.get("pid")
     number = _NUMBER.search(Path(name).name.split(".")[0])
     return ExecutionTrace(
@@ -65,6 +65,11 @@ def _trace(name: str, document: Document) -> ExecutionTrace:
         number=int(number[1]) if number else None,
         communications=[each for each in made if each is not None],
     )
+
+
+def _id(node: Mapping[str, Any]) -> int:
+    number = node.get("id")
+    return number if isinstance(number, int) else 0
 
 
 def _communication(node: Mapping[str, Any]) -> Communication | None:

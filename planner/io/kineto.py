@@ -11,73 +11,31 @@ Kineto, ``libkineto/src/output_json.cpp``: event categories and arguments.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from costmodel.errors import InputError, Problem
-from costmodel.units import US, Bytes, Seconds
+from costmodel.units import Seconds
+from planner.io.kineto_events import (
+    CALLS,
+    DEVICE,
+    Activity,
+    Call,
+    EventReader,
+    RecordedWait,
+    Scope,
+    is_collective,
+    is_number,
+)
 from planner.io.trace_files import Document, read_documents
 
-_DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-_CALLS = ("cuda_runtime", "cuda_driver")
-_SCOPES = ("cpu_op", "user_annotation")
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+_TICK: Seconds = 1e-9
+"""Nanosecond: no step is shorter."""
+_MOST_LISTED = 8
 _NUMBERED = re.compile(r"(?:rank|worker)[_-]?(\d+)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """Something the GPU ran."""
-
-    name: str
-    kind: str
-    """kernel, memcpy or memset."""
-    stream: int
-    start: Seconds
-    end: Seconds
-    correlation: int
-    """The call that launched it has the same number."""
-    num_bytes: Bytes = 0.0
-    args: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """An operator or annotation on a host thread."""
-
-    name: str
-    thread: int
-    start: Seconds
-    end: Seconds
-    annotation: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A call of the CUDA runtime, and the operators it was made in."""
-
-    name: str
-    thread: int
-    start: Seconds
-    end: Seconds
-    correlation: int
-    scopes: tuple[str, ...] = ()
-    """Outermost first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedWait:
-    """A stream that waits for an event of another, as newer profilers record it."""
-
-    correlation: int
-    """Of the call that made it wait."""
-    waiting_stream: int
-    recorded_on: int
-    """Stream of the event."""
-    recorded_at: int
-    """Correlation of the call that recorded the event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +83,12 @@ def rank_traces(found: Sequence[tuple[str, Document]], path: str | Path) -> list
         if refusal is not None:
             problems.append(refusal)
             continue
-        traces.append(_rank_trace(name, document, index, epoch))
+        trace = _rank_trace(name, document, index, epoch)
+        if trace is None:
+            message = f"`{name}` has no calls with times, or no kernels with times and streams"
+            problems.append(Problem(message=message))
+        else:
+            traces.append(trace)
     problems += _missing(traces) if not problems else []
     if problems or not traces:
         nothing = Problem(message="no profiler traces are in it, only execution traces")
@@ -136,7 +99,8 @@ def rank_traces(found: Sequence[tuple[str, Document]], path: str | Path) -> list
 
 def _base(document: Document) -> float:
     """Return where a file's clock starts, in microseconds."""
-    return float(document.get("baseTimeNanoseconds", 0)) / 1e3
+    base = document.get("baseTimeNanoseconds")
+    return base / 1e3 if is_number(base) else 0.0
 
 
 def _first(document: Document) -> float:
@@ -145,7 +109,7 @@ def _first(document: Document) -> float:
     stamps = (
         (e.get("ts") for e in events if isinstance(e, dict)) if isinstance(events, list) else ()
     )
-    return min((float(ts) for ts in stamps if isinstance(ts, int | float) and ts > 0), default=0.0)
+    return min((float(ts) for ts in stamps if is_number(ts) and ts > 0), default=0.0)
 
 
 def _refusal(name: str, document: Document) -> Problem | None:
@@ -162,13 +126,14 @@ def _refusal(name: str, document: Document) -> Problem | None:
             graphs += "GraphLaunch" in str(event.get("name"))
     if graphs:
         message = (
-            f"`{name}` launches {graphs} CUDA graphs; which kernel waits for which is not recorded"
+            f"`{name}` launches CUDA graphs, {graphs} times; "
+            "which of their kernels wait for which is not recorded"
         )
         return Problem(message=message, hint="profile once without CUDA graphs")
     if not sum(counts.values()):
         return Problem(message=f"`{name}` has no events", hint="profile at least one whole step")
-    calls = sum(counts[kind] for kind in _CALLS)
-    if not calls or not sum(counts[kind] for kind in _DEVICE):
+    calls = sum(counts[kind] for kind in CALLS)
+    if not calls or not sum(counts[kind] for kind in DEVICE):
         what = "no calls of the CUDA runtime" if not calls else "nothing that ran on a GPU"
         hint = "profile with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`"
         return Problem(message=f"`{name}` records {what}", hint=hint)
@@ -187,9 +152,13 @@ def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
     if len(sizes) > 1:
         yield Problem(message=f"the traces are of jobs of different sizes: {sorted(sizes)} ranks")
     size = max(sizes, default=max(ranks, default=-1) + 1)
-    missing = sorted(set(range(size)) - set(ranks))
-    if missing:
-        message = f"traces of {len(set(ranks))} of {size} ranks; missing: {_listed(missing)}"
+    outside = sorted(rank for rank in set(ranks) if not 0 <= rank < size)
+    if outside:
+        yield Problem(message=f"there is no rank {outside[0]} in a job of {size} ranks")
+    num_missing = size - len(set(ranks)) + len(outside)
+    if num_missing:
+        message = f"traces of {size - num_missing} of {size} ranks; missing: "
+        message += _listed(_first_missing(ranks, size), num_missing)
         hint = "a rank waits for the others, so the traces of all of them are needed"
         yield Problem(message=message, hint=hint)
     alone = [trace for trace in traces if size == 1 and any(map(is_collective, trace.activities))]
@@ -198,31 +167,34 @@ def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
         yield Problem(message=message, hint="give the folder with the traces of all ranks")
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8]))
-    return f"{shown}, and {len(numbers) - 8} more" if len(numbers) > 8 else shown
+def _first_missing(ranks: Sequence[int], size: int) -> list[int]:
+    """Return the first few ranks that are not there."""
+    return list(islice((rank for rank in range(size) if rank not in ranks), _MOST_LISTED))
 
 
-def is_collective(activity: Activity) -> bool:
-    """Whether this is a kernel of a communication library."""
-    return activity.kind == "kernel" and activity.name.lower().startswith(("nccl", "rccl"))
+def _listed(numbers: Sequence[int], count: int) -> str:
+    shown = ", ".join(map(str, numbers))
+    return f"{shown}, and {count - len(numbers)} more" if count > len(numbers) else shown
 
 
-def _rank_trace(name: str, document: Document, index: int, epoch: float) -> RankTrace:
+def _rank_trace(name: str, document: Document, index: int, epoch: float) -> RankTrace | None:
     info = document.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     numbered = _NUMBERED.search(Path(name).name)
-    rank = int(info["rank"]) if "rank" in info else int(numbered[1]) if numbered else index
-    read = _Reader(offset=_base(document) - epoch)
+    rank, size = info.get("rank"), info.get("world_size")
+    guessed = int(numbered[1]) if numbered else index
+    read = EventReader(offset=_base(document) - epoch)
     for event in document["traceEvents"]:
         read.event(event)
+    if not read.calls or not read.activities:
+        return None
     calls, scopes = sorted(read.calls, key=_by_start), sorted(read.scopes, key=_by_start)
     activities = _on_host_clock(read.activities, calls)
     main = _main_thread(scopes, calls)
     return RankTrace(
-        rank=rank,
+        rank=int(rank) if is_number(rank) else guessed,
         source=name,
-        world_size=int(info["world_size"]) if "world_size" in info else None,
+        world_size=int(size) if is_number(size) and size >= 1 else None,
         calls=_with_scopes(calls, scopes),
         scopes=scopes,
         activities=sorted(activities, key=_by_start),
@@ -231,82 +203,6 @@ def _rank_trace(name: str, document: Document, index: int, epoch: float) -> Rank
         main_thread=main,
         pid=read.pid,
     )
-
-
-class _Reader:
-    """Collects the events of one file."""
-
-    def __init__(self, offset: float) -> None:
-        self.offset = offset
-        self.calls: list[Call] = []
-        self.scopes: list[Scope] = []
-        self.activities: list[Activity] = []
-        self.waits: list[RecordedWait] = []
-        self.pid: int | None = None
-
-    def event(self, event: Any) -> None:  # noqa: ANN401 - from a file
-        """Take one event; those of other kinds or shapes are not needed."""
-        if not isinstance(event, dict) or event.get("ph") != "X":
-            return
-        category, args = event.get("cat"), event.get("args")
-        args = args if isinstance(args, dict) else {}
-        try:
-            start = (float(event["ts"]) + self.offset) * US
-            end = start + float(event.get("dur", 0)) * US
-            name = str(event["name"])
-            if category in _DEVICE:
-                self._activity(name, str(category), start, end, args)
-            elif category in _CALLS:
-                self._call(name, event, start, end, int(args.get("correlation", -1)))
-            elif category in _SCOPES:
-                self.scopes.append(
-                    Scope(
-                        name=name,
-                        thread=int(event["tid"]),
-                        start=start,
-                        end=end,
-                        annotation=category == "user_annotation",
-                    )
-                )
-            elif category == "cuda_sync" and "wait_on_cuda_event_record_corr_id" in args:
-                self._wait(args)
-        except (KeyError, TypeError, ValueError):
-            return
-
-    def _call(
-        self, name: str, event: Mapping[str, Any], start: float, end: float, correlation: int
-    ) -> None:
-        thread = int(event["tid"])
-        self.pid = event["pid"] if isinstance(event.get("pid"), int) else self.pid
-        self.calls.append(
-            Call(name=name, thread=thread, start=start, end=end, correlation=correlation)
-        )
-
-    def _wait(self, args: Mapping[str, Any]) -> None:
-        self.waits.append(
-            RecordedWait(
-                correlation=int(args.get("correlation", -1)),
-                waiting_stream=int(args.get("stream", -1)),
-                recorded_on=int(args.get("wait_on_stream", -1)),
-                recorded_at=int(args["wait_on_cuda_event_record_corr_id"]),
-            )
-        )
-
-    def _activity(
-        self, name: str, category: str, start: float, end: float, args: dict[str, Any]
-    ) -> None:
-        self.activities.append(
-            Activity(
-                name=name,
-                kind=_DEVICE[category],
-                stream=int(args["stream"]),
-                start=start,
-                end=end,
-                correlation=int(args.get("correlation", -1)),
-                num_bytes=float(args.get("bytes", 0)),
-                args=args,
-            )
-        )
 
 
 def _by_start(event: Call | Scope | Activity) -> tuple[float, float]:
@@ -343,9 +239,10 @@ def _steps(
     marked = [
         (int(match[1]), scope.start, scope.end)
         for scope in scopes
-        if scope.thread == main and (match := _STEP.match(scope.name))
+        if scope.thread == main and scope.end > scope.start and (match := _STEP.match(scope.name))
     ]
-    return marked or [(0, calls[0].start, max(call.end for call in calls))]
+    start = calls[0].start
+    return marked or [(0, start, max(start + _TICK, *(call.end for call in calls)))]
 
 
 def _with_scopes(calls: Sequence[Call], scopes: Sequence[Scope]) -> list[Call]:

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from costmodel.execution.graph import NodeKind, Stage
-from planner.io.kineto import Activity, RankTrace, is_collective
+from planner.io.kineto import RankTrace
+from planner.io.kineto_events import Activity, is_collective
 from planner.replay.matching import collective_stage
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.ALL_REDUCE, Stage.ALL_GATHER, Stage.REDUCE_SCATTER)

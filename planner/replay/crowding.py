@@ -3,7 +3,8 @@
 from collections import defaultdict
 
 from costmodel.units import US, Seconds
-from planner.io.kineto import Activity, RankTrace, is_collective
+from planner.io.kineto import RankTrace
+from planner.io.kineto_events import Activity, is_collective
 
 _RESIDENT_WARPS = 64
 """Warps that one SM holds at once, on V100, A100 and H100 (CUDA C++ Programming Guide, compute

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from costmodel.units import Bytes
 from planner.io.execution_traces import Communication, ExecutionTrace
-from planner.io.kineto import Activity, Call, RankTrace, Scope, is_collective
+from planner.io.kineto import RankTrace
+from planner.io.kineto_events import Activity, Call, Scope, is_collective
 
 _COMMUNICATION = "record_param_comms"
 _ELEMENT_BYTES = {

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from costmodel.errors import InputError, Problem
 from costmodel.execution.graph import Stage
 from costmodel.units import MS, Seconds
-from planner.io.kineto import Activity, RankTrace, is_collective
+from planner.io.kineto import RankTrace
+from planner.io.kineto_events import Activity, is_collective
 
 _STAGES = (
     ("allreduce", Stage.ALL_REDUCE),

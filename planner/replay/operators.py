@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from costmodel.execution.algorithm1 import Launch, Operator, Stream
 from costmodel.units import Seconds
-from planner.io.kineto import Call, RankTrace, Scope, is_collective
+from planner.io.kineto import RankTrace
+from planner.io.kineto_events import Call, Scope, is_collective
 from planner.replay.matching import Key, Member
 
 

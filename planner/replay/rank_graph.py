@@ -13,7 +13,8 @@ from statistics import median
 
 from costmodel.execution.graph import Node, NodeKind, Stage
 from costmodel.units import US, Seconds
-from planner.io.kineto import Activity, Call, RankTrace, RecordedWait, is_collective
+from planner.io.kineto import RankTrace
+from planner.io.kineto_events import Activity, Call, RecordedWait, is_collective
 from planner.replay.classify import node_kind, stage, stream_names
 from planner.replay.crowding import fills_gpu, urgent_streams
 from planner.replay.links import Links

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from costmodel.errors import InputError, Problem
 from planner.replay.breakdown import Breakdown, breakdown
 from planner.replay.importing import ImportedRun, load_run
 from planner.replay.modes import Mode, Replay, replay, replay_graph
@@ -48,7 +49,12 @@ def replay_report(
     """
     run = load_run(path, execution)
     changes = [what_if(run, question, str(path)) for question in questions]
-    done = replay(run, Mode(mode))
+    try:
+        done = replay(run, Mode(mode))
+    except ValueError as error:
+        message = f"the traces contradict themselves: {error}"
+        hint = "give traces of the same steps of one job"
+        raise InputError(str(path), (Problem(message=message, hint=hint),)) from None
     return ReplayReport(
         source=str(path),
         run=run,

@@ -23,12 +23,16 @@ def replay_data(report: ReplayReport) -> dict[str, Any]:
             {
                 "change": answer.change,
                 **_times(answer.replay),
-                "speedup": report.replay.step_time / answer.replay.step_time,
+                "speedup": _speedup(report.replay, answer.replay),
                 "assumptions": list(answer.assumptions),
             }
             for answer in report.answers
         ],
     }
+
+
+def _speedup(before: Replay, after: Replay) -> float | None:
+    return before.step_time / after.step_time if after.step_time else None
 
 
 def _times(replay: Replay) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def test_a_trace_without_a_gpu_is_refused(tmp_path: Path) -> None:
 def test_cuda_graphs_are_refused(tmp_path: Path) -> None:
     makers = two_ranks()
     makers[1].call("cudaGraphLaunch", 90, 5, 9)
-    assert "launches 1 CUDA graphs" in problems(write_folder(tmp_path / "graphs", makers))
+    assert "launches CUDA graphs, 1 times" in problems(write_folder(tmp_path / "graphs", makers))
 
 
 def test_missing_and_double_ranks_are_named(folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 from pathlib import Path
+from random import Random
 
 import pytest
 from kineto_traces import two_ranks, write_folder
@@ -7,6 +8,7 @@ from costmodel.errors import InputError, UnknownNameError
 from planner.replay.breakdown import breakdown
 from planner.replay.importing import ImportedRun, load_run
 from planner.replay.modes import Mode, replay, replay_graph
+from planner.replay.report import replay_report
 from planner.replay.what_if import what_if
 
 TRACES = Path(__file__).parents[3].parent / "shared/data/traces"
@@ -108,3 +110,25 @@ def test_four_v100_within_six_percent(name: str) -> None:
     done = replay(load_run(TRACES / f"torchrec4_v100_{name}"))
     assert done.worst_error < 0.06
     assert done.mean_error < 0.02
+
+
+ODD = (None, "x", -1, 0, 1e308, float("nan"), float("inf"), [], {}, True, 10**30, "ProfilerStep#3")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_traces_are_replayed_or_refused_but_never_a_crash(
+    tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    makers = two_ranks()
+    for _ in range(3):
+        event = random.choice(random.choice(makers).events)
+        part = random.choice([event, event.get("args")])
+        if isinstance(part, dict) and part:
+            part[random.choice(sorted(part))] = random.choice(ODD)
+    folder = write_folder(tmp_path / "odd", makers)
+    try:
+        for mode in Mode:
+            assert replay_report(folder, mode=mode).replay.steps
+    except InputError as error:
+        assert error.problems
