@@ -7,7 +7,7 @@ from costmodel.memory import check_memory
 from costmodel.objective import Objective
 from costmodel.plan import ShardingType
 from costmodel.units import GIB
-from costmodel.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.workload import EmbeddingTable, Workload
 from planner.testing import example_problem, example_workload
 from sharders.options import TableOption
 from sharders.problem import Budget, ShardingProblem
@@ -51,6 +51,6 @@ def test_one_rank_exchanges_nothing() -> None:
 
 
 def test_goes_on_past_combinations_that_do_not_fit() -> None:
-    problem = example_problem(example_workload(30, seed=3, pipeline=Pipeline.DLRM), fill=0.5)
+    problem = example_problem(example_workload(40, seed=2), fill=0.9)
     plan = TorchRecGreedy().shard(problem, Budget(), Random(0)).plan
     check_memory(problem.workload, problem.topology, plan)
