@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -127,8 +128,6 @@ def test_damaged_traces_are_replayed_or_refused_but_never_a_crash(
         if isinstance(part, dict) and part:
             part[random.choice(sorted(part))] = random.choice(ODD)
     folder = write_folder(tmp_path / "odd", makers)
-    try:
+    with suppress(InputError):
         for mode in Mode:
             assert replay_report(folder, mode=mode).replay.steps
-    except InputError as error:
-        assert error.problems
