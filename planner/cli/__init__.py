@@ -23,6 +23,7 @@ _COMMANDS = (
     "explain",
     "simulate",
     "replay",
+    "calibrate",
     "estimate",
     "profiles",
     "schema",

@@ -1,0 +1,37 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto_traces import two_ranks, write_folder
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def traces(directory: Path) -> str:
+    return str(write_folder(directory / "traces", two_ranks()))
+
+
+def test_a_profile_is_learned_and_can_be_used(run: Command, traces: str) -> None:
+    done = run("calibrate", "--from-trace", traces, "--hardware", "v100-nvlink", "-o", "mine.yaml")
+    assert done.code == 0
+    assert "sync_time          5.00 us" in done.out
+    assert "Wrote mine.yaml" in done.err
+    assert run("profiles", "show", "mine.yaml", "--json").code == 0
+
+
+def test_what_was_learned_as_json(run: Command, traces: str) -> None:
+    flags = ("--from-trace", traces, "--hardware", "v100-nvlink", "--json")
+    data = run("calibrate", *flags).data
+    assert data["host"]["launch_time_s"] == pytest.approx(1e-5)
+    assert data["collectives"] == [
+        {"op": "all_reduce", "num_ranks": 2, "num_bytes": None, "time_s": pytest.approx(5e-5)}
+    ]
+
+
+def test_errors(run: Command, traces: str) -> None:
+    assert run("calibrate", "--hardware", "v100-nvlink").code == 2
+    assert run("calibrate", "--from-trace", traces).code == 2
+    assert run("calibrate", "--from-trace", "none", "--hardware", "v100-nvlink").code == 3
+    assert run("calibrate", "--from-trace", traces, "--hardware", "x100").code == 3
