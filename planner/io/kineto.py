@@ -143,11 +143,12 @@ def _refusal(name: str, document: Document) -> Problem | None:
 def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
     """Say which ranks there should be, and are not or twice."""
     ranks = [trace.rank for trace in traces]
-    for rank in sorted(set(ranks)):
-        names = [trace.source for trace in traces if trace.rank == rank]
-        if len(names) > 1:
-            files = ", ".join(f"`{name}`" for name in names)
-            yield Problem(message=f"rank {rank} is there {len(names)} times: {files}")
+    double = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    if double:
+        names = [trace.source for trace in traces if trace.rank == double[0]]
+        files = ", ".join(f"`{name}`" for name in names[:3])
+        message = f"rank {double[0]} is there {len(names)} times: {files}"
+        yield Problem(message=message, hint="give the traces of one job only")
     sizes = {trace.world_size for trace in traces if trace.world_size}
     if len(sizes) > 1:
         yield Problem(message=f"the traces are of jobs of different sizes: {sorted(sizes)} ranks")

@@ -61,7 +61,7 @@ def match_collectives(traces: Sequence[RankTrace], source: str) -> Mapping[Key, 
     problems: list[Problem] = []
     number = 0
     for sequences in _groups(traces).values():
-        aligned, problem = _aligned(traces, sequences)
+        aligned, problem = _aligned(sequences)
         if problem is not None:
             problems.append(problem)
             continue
@@ -98,7 +98,7 @@ def _groups(traces: Sequence[RankTrace]) -> Mapping[object, Mapping[int, _Sequen
 
 
 def _aligned(
-    traces: Sequence[RankTrace], sequences: Mapping[int, _Sequence]
+    sequences: Mapping[int, _Sequence],
 ) -> tuple[Sequence[_Sequence], Problem | None]:
     shortest = min(map(len, sequences.values()))
     for cut in (slice(-shortest, None), slice(0, shortest)):
@@ -111,8 +111,7 @@ def _aligned(
             list(zip(*(s[-shortest:] for s in sequences.values()), strict=True))
         )
     counts = ", ".join(f"{rank}: {len(sequence)}" for rank, sequence in sequences.items())
-    files = " and ".join(f"`{trace.source}`" for trace in traces[:2])
-    message = f"the ranks ran different collectives (numbers by rank: {counts}); see {files}"
+    message = f"the ranks ran different collectives (numbers by rank: {counts})"
     return (), Problem(message=message, hint="give traces of the same steps of one job")
 
 
@@ -139,7 +138,9 @@ def _clock_problem(columns: Sequence[_Sequence]) -> Problem:
         f"the clocks of the ranks do not align: rank {late} starts collective {index} "
         f"{apart:,.1f} ms after rank {early} has ended it"
     )
-    return Problem(message=message, hint="synchronise the nodes' clocks (NTP, PTP), profile again")
+    return Problem(
+        message=message, hint="give traces of one run; synchronise the clocks of its nodes"
+    )
 
 
 def unmatched(traces: Sequence[RankTrace], found: Mapping[Key, Member]) -> Iterator[Key]:

@@ -70,6 +70,7 @@ class RankGraph:
         self._calls = {call.correlation: call for call in trace.calls}
         self._latency = _launch_latency(trace, self._calls)
         self._recorded_waits = {wait.correlation: wait for wait in trace.recorded_waits}
+        self._next = _next_on_stream(trace.activities)
         self._now: Seconds = 0.0
         """Host time that is accounted for."""
         self._host = 0
@@ -216,11 +217,9 @@ class RankGraph:
     def _occupied(self, index: int) -> Seconds:
         """Return how long a kernel holds its stream: until the next, if that one is queued."""
         activity = self.trace.activities[index]
-        for later in self.trace.activities[index + 1 :]:
-            if later.stream == activity.stream:
-                if 0 <= later.start - activity.end <= _QUEUED:
-                    return later.start - activity.start
-                break
+        later = self._next[index]
+        if later is not None and 0 <= later.start - activity.end <= _QUEUED:
+            return later.start - activity.start
         return activity.end - activity.start
 
     def _launched_before(self, index: int) -> None:
@@ -346,6 +345,16 @@ def _thread_names(trace: RankTrace) -> Mapping[int, str]:
     names = {trace.main_thread: "main"}
     others = sorted((t for t in count if t not in names), key=lambda t: (-count[t], t))
     return names | {t: f"autograd {n}" if n else "autograd" for n, t in enumerate(others)}
+
+
+def _next_on_stream(activities: Sequence[Activity]) -> list[Activity | None]:
+    """Return what follows every activity on its stream."""
+    found: list[Activity | None] = [None] * len(activities)
+    later: dict[int, Activity] = {}
+    for index in range(len(activities) - 1, -1, -1):
+        found[index] = later.get(activities[index].stream)
+        later[activities[index].stream] = activities[index]
+    return found
 
 
 def _launch_latency(trace: RankTrace, calls: Mapping[int, Call]) -> Seconds:
