@@ -16,6 +16,11 @@ SWAP_SHARE = 0.25
 OPTION_SHARE = 0.35
 """Shares of the moves that swap two tables' ranks, and that change a table's option; the others
 move one column block to another rank."""
+TOGETHER_SHARE = 0.1
+"""Share of the moves that give several tables another sharding type at once: every type in use
+costs a set of collectives and the host time to issue them, which only the last table to leave it
+saves, and only several tables may be worth."""
+MOST_TOGETHER = 12
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Proposer:
         rng = self.rng
         critical = on_slowest and rng.random() < CRITICAL_SHARE
         index = rng.choice(on_slowest) if critical else rng.randrange(len(self.state.choices))
+        if rng.random() < TOGETHER_SHARE:
+            return self._leave_type(order) if rng.random() < 0.5 else self._join_type(order)
         kind = rng.random()
         if kind < SWAP_SHARE:
             return self._swap(index)
@@ -79,6 +86,47 @@ class Proposer:
         option = self._drawn(index, options)
         choice = Choice(option, self._places(option, order))
         return {index: choice} if choice != self.state.choices[index] else None
+
+    def _leave_type(self, order: Sequence[int]) -> Move | None:
+        """Shard all tables of one type, if they are few, in other ways."""
+        choices = self.state.choices
+        types = sorted({choice.option.sharding_type for choice in choices})
+        left = self.rng.choice(types)
+        indices = [i for i, choice in enumerate(choices) if choice.option.sharding_type is left]
+        if len(indices) > MOST_TOGETHER:
+            return None
+        move: dict[int, Choice] = {}
+        for index in indices:
+            options = self._options(index, but=left)
+            if not options:
+                return None
+            option = self._drawn(index, options)
+            move[index] = Choice(option, self._places(option, order))
+        return move
+
+    def _join_type(self, order: Sequence[int]) -> Move | None:
+        """Shard some of the costliest tables of a rank by one type."""
+        load = {i: self._load(i) for i in self._tables_on(order[-1])}
+        count = self.rng.randint(1, 4)
+        costly = sorted(load, key=lambda i: (-load[i], i))[:count]
+        types = sorted({o.sharding_type for i in costly for o in self._options(i)})
+        if not types:
+            return None
+        joined, move = self.rng.choice(types), dict[int, Choice]()
+        for index in costly:
+            options = [o for o in self._options(index) if o.sharding_type is joined]
+            if options:
+                option = self._drawn(index, options)
+                move[index] = Choice(option, self._places(option, order))
+        return move
+
+    def _options(self, index: int, but: ShardingType | None = None) -> list[TableOption]:
+        options = self.state.problem.options[self.state.tables[index].name]
+        return [option for option in options if option.sharding_type is not but]
+
+    def _load(self, index: int) -> float:
+        table, choice = self.state.tables[index], self.state.choices[index]
+        return self.costs.cost(table, choice.option).shard_load
 
     def _drawn(self, index: int, options: Sequence[TableOption]) -> TableOption:
         """Draw an option, cheap ones more often: one of three by its cost, or any."""
