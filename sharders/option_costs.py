@@ -20,7 +20,7 @@ from costmodel.kernels.embedding import BACKWARD_KERNELS, backward_time, forward
 from costmodel.plan import ShardingType
 from costmodel.units import Seconds
 from costmodel.workload import EmbeddingTable
-from sharders.options import TableOption, make_sharding
+from sharders.options import TableOption, first_shard
 from sharders.problem import ShardingProblem
 
 
@@ -69,8 +69,8 @@ class OptionCosts:
 
     def _compute(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
         problem = self.problem
-        sharding = make_sharding(table, problem.topology, option, (0,) * option.num_ranks)
-        first = shard_row(problem.workload, problem.topology, table, sharding, sharding.shards[:1])
+        sharding = first_shard(table, problem.topology, option)
+        first = shard_row(problem.workload, problem.topology, table, sharding, sharding.shards)
         traffic = np.array(first.traffic)
         hardware = problem.topology.hardware
         latency = (1 + BACKWARD_KERNELS) * hardware.gpu.kernel_latency
@@ -78,7 +78,9 @@ class OptionCosts:
         lookup = max(0.0, lookup - latency)
         load = lookup + first.columns * self._column_time(option.sharding_type)
         load += self._replica_time(table, option)
-        return OptionCost(option=option, shard_load=load, total_load=load * len(sharding.shards))
+        return OptionCost(
+            option=option, shard_load=load, total_load=load * option.num_shards(problem.topology)
+        )
 
     def _column_time(self, sharding_type: ShardingType) -> Seconds:
         """Seconds of the forward and backward exchange per output column of a shard."""

@@ -7,6 +7,7 @@ from costmodel.errors import InputError, Problem
 from costmodel.hardware import Topology
 from costmodel.plan import (
     ComputeKernel,
+    Shard,
     ShardingPlan,
     ShardingType,
     TableSharding,
@@ -106,6 +107,26 @@ def make_sharding(
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
         ),
+    )
+
+
+def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) -> TableSharding:
+    """Return a table's sharding cut down to its first shard, on rank 0; none is larger."""
+    kind, world_size = option.sharding_type, topology.world_size
+    blocks = world_size if kind is ShardingType.ROW_WISE else 1
+    blocks = topology.local_world_size if kind.within_node else blocks
+    shard = Shard(
+        rank=0,
+        row_offset=0,
+        num_rows=-(-table.num_embeddings // blocks),
+        column_offset=0,
+        num_columns=table.embedding_dim // option.num_column_shards,
+    )
+    return TableSharding(
+        table=table.name,
+        sharding_type=kind,
+        compute_kernel=option.compute_kernel,
+        shards=(shard,),
     )
 
 

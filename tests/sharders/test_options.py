@@ -2,13 +2,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from strategies import cases
 
 from costmodel.errors import InputError
 from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, ShardingType
+from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from planner.testing import example_hardware
-from sharders.options import TableOption, make_sharding, table_options
+from sharders.options import TableOption, first_shard, make_sharding, table_options
 
 TABLE = EmbeddingTable(name="t", num_embeddings=100, embedding_dim=64)
 
@@ -107,3 +109,17 @@ def test_num_shards_is_what_is_made(ranks: tuple[int, int]) -> None:
     for option in options(TABLE, ranks):
         sharding = make_sharding(TABLE, topology(*ranks), option, (0,) * option.num_ranks)
         assert len(sharding.shards) == option.num_shards(topology(*ranks))
+
+
+@given(cases())
+@settings(max_examples=30, deadline=None)
+def test_no_shard_is_larger_than_the_first(case: tuple[Workload, Topology, ShardingPlan]) -> None:
+    workload, ranks, _ = case
+    for table in workload.tables:
+        for option in table_options(workload, ranks, table):
+            whole = make_sharding(table, ranks, option, (0,) * option.num_ranks)
+            assert first_shard(table, ranks, option).shards[0] == whole.shards[0]
+            assert max(s.num_rows * s.num_columns for s in whole.shards) == (
+                whole.shards[0].num_rows * whole.shards[0].num_columns
+            )
+            assert len(whole.shards) == option.num_shards(ranks)
