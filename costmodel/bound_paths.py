@@ -26,6 +26,10 @@ from costmodel.kernels.collectives import CollectiveForm
 from costmodel.units import Bytes, Seconds
 
 Vector = NDArray[np.float64]
+Lines = tuple[tuple[float, float], ...]
+"""Constants and slopes."""
+_SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
+"""Of the lines below a collective's curve, over that of its chord."""
 HOST = ("main", "autograd")
 STREAMS = ("compute", *(group.value for group in ProcessGroup))
 
@@ -70,6 +74,15 @@ class FeatureIndex:
         """Return the place of a lookup kernel's part."""
         return self._kernels[kernel] + part
 
+    @property
+    def groups(self) -> list[GroupKey]:
+        """All groups, in the order of a step."""
+        return list(self._groups)
+
+    def shares(self, z: Vector) -> dict[GroupKey, float]:
+        """Return the share of tables that is in each group."""
+        return {group: float(z[self.present([group])[0]]) for group in self._groups}
+
     def present(self, groups: Sequence[GroupKey]) -> list[int]:
         """Return the places of what says whether groups are there."""
         return [self._groups[group] + GROUP_FEATURES.index("present") for group in groups]
@@ -95,6 +108,8 @@ class StepGraph:
     index: FeatureIndex
     largest: Vector
     """No plan's z exceeds this."""
+    present: frozenset[GroupKey] = frozenset()
+    """Groups that the plans in question have: what they cost whatever is in them counts, too."""
 
     @cached_property
     def ops(self) -> dict[int, TemplateOp]:
@@ -174,9 +189,11 @@ class StepGraph:
             if not op.part_of:
                 always = issued is None or self._fixed[id(issued)][0] > 0
                 constant += op.work.seconds if always else 0.0
+            elif self._exists(op) and (issued is None or not self._depends_on_rank(issued)):
+                constant += op.work.seconds if issued is None or self._lasts(issued) else 0.0
             elif issued is not None and self._depends_on_rank(issued):
                 weights[self.index.here(op.part_of, issued.kernel)] += op.work.seconds
-            elif issued is None or issued.kind is WorkKind.STREAM or self._takes_time(issued):
+            elif issued is None or self._lasts(issued):
                 modules = len({key[:2] for key in op.part_of})
                 weights[self.index.present(op.part_of)] += op.work.seconds / modules
         return Cycle(constant=constant, weights=weights, common=weights, lookups=False)
@@ -188,8 +205,14 @@ class StepGraph:
         return work.kernel is not None or (work.kind is WorkKind.STREAM and on_ranks)
 
     @staticmethod
-    def _takes_time(work: Work) -> bool:
-        return work.form is not None and float(work.form.time(0.0)) > 0
+    def _lasts(work: Work) -> bool:
+        """Return whether an operation that is the same on all ranks takes any time."""
+        form = work.form
+        return work.kind is WorkKind.STREAM or (form is not None and float(form.time(0.0)) > 0)
+
+    def _exists(self, op: TemplateOp) -> bool:
+        """Return whether an operation is there whatever the plan."""
+        return not op.part_of or not self.present.isdisjoint(op.part_of)
 
     def cycle(self, path: Sequence[int], z: Vector) -> Cycle:
         """Return a path's weight as a function of z; lookups by what bounds them at this z."""
@@ -220,40 +243,51 @@ class StepGraph:
             hbm, on_chip, other = (self.index.part(work.kernel, part) for part in parts)
             weights[[hbm if z[hbm] >= z[on_chip] else on_chip, other]] = 1.0
             return 0.0, weights
-        constant, per_feature = self._fixed[id(work)]
-        return constant, per_feature
+        constant, per_feature, lines = self._fixed[id(work)]
+        if lines is None:
+            return constant, per_feature
+        constant, slope = max(lines, key=lambda line: line[0] + line[1] * (per_feature @ z))
+        return constant, per_feature * slope
 
     @cached_property
-    def _fixed(self) -> dict[int, tuple[Seconds, Vector]]:
-        """Formulas of everything but lookups."""
+    def _fixed(self) -> dict[int, tuple[Seconds, Vector, Lines | None]]:
+        """Formulas of everything but lookups; of collectives, bytes and times per byte."""
         return {id(op.work): self._linear(op) for op in self.ops.values()}
 
-    def _linear(self, op: TemplateOp) -> tuple[Seconds, Vector]:
+    def _linear(self, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
         work, gpu = op.work, self.template.topology.hardware.gpu
         amounts = np.zeros(self.index.size)
         for feature, weight in work.amount.weights.items():
             amounts[self.index.feature(feature.group, feature.name)] += weight
-        always = not op.part_of
+        always = self._exists(op)
         if work.kind is WorkKind.STREAM:
+            alike = all(feature.name in PLAN_FEATURES for feature in work.amount.weights)
+            some = work.amount.constant > 0 or bool(work.amount.weights)
             fixed = work.amount.constant / gpu.memory_bandwidth + gpu.kernel_latency
-            constant = fixed if always and work.amount.constant > 0 else 0.0
-            return constant, amounts / gpu.memory_bandwidth
+            constant = fixed if always and alike and some else 0.0
+            return constant, amounts / gpu.memory_bandwidth, None
         if work.kind is WorkKind.EXCHANGE and work.form is not None:
-            if always and not amounts.any():
-                return float(work.form.time(work.amount.constant)), amounts
-            most = float(amounts @ self.largest)
-            return 0.0, amounts * least_slope(work.form, most)
-        return (work.seconds if always and work.kind is WorkKind.CONSTANT else 0.0), amounts
+            floor = float(work.form.time(work.amount.constant)) if always else 0.0
+            return floor, amounts, lines_below(work.form, float(amounts @ self.largest), floor)
+        constant = work.seconds if always and work.kind is WorkKind.CONSTANT else 0.0
+        return constant, amounts, None
 
 
-def least_slope(form: CollectiveForm, most: Bytes) -> float:
-    """Return the least time per byte of a collective of at most so many bytes.
+def lines_below(form: CollectiveForm, most: Bytes, floor: Seconds) -> Lines:
+    """Return straight lines that a collective's time is never below, up to so many bytes.
 
-    Times grow with bytes, so between two sizes of a grid the time per byte is at least that of
-    the smaller one over the larger; below the grid's first size at least the latency over it.
+    Each is as high as its slope allows. Without bytes the time counts as the floor: 0 where the
+    collective may not take place, its latency where it does. Times grow with bytes, so between two
+    sizes of a grid the time is at least that of the smaller one, and a line that is below the
+    smaller one's time at the larger one is below the curve.
     """
     if most <= 0:
-        return 0.0
-    sizes = np.geomspace(most / 2.0**13, most, 2**12)
+        return ((floor, 0.0),)
+    sizes = np.geomspace(most / 2.0**13, most, 2**11)
     times = form.time(np.concatenate(([0.0], sizes)))
-    return float(min((times[:-1] / sizes).min(), times[-1] / most))
+    lowest, at = np.append(floor, times[:-1]), np.append(0.0, sizes)
+    chord = float((times[-1] - floor) / most)
+    slopes = chord * np.array(_SLOPES)
+    constants = (lowest[None, :] - slopes[:, None] * at[None, :]).min(axis=1)
+    steepest = max(0.0, float(((lowest[1:] - floor) / sizes).min()))
+    return ((floor, steepest), *zip(constants.tolist(), slopes.tolist(), strict=True))

@@ -29,20 +29,24 @@ Memory enters with a price: no plan uses more than all ranks have. The right-han
 in y; a cutting-plane method maximises it over y, and finds the cycles: the heaviest for the best
 mixture of options so far. Any y gives a valid bound, so stopping early costs tightness only.
 
-The result is also at least the time of a step without any embedding work.
+Groups have fixed costs: latencies, and the host's work for them. A mixture pays them by halves, so
+the plans are divided by which groups they have, a few times, the least bound first: with a group,
+its fixed costs count in full; without it, its options are gone. The least of the parts' bounds
+holds for all. The result is also at least the time of a step without any embedding work.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bound_options import BoundOption, OptionFeatures, group_kernels
+from costmodel.bound_options import OptionFeatures, group_kernels
 from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph, Vector
 from costmodel.execution.compiled import BatchLoads, CompiledStep
+from costmodel.execution.groups import GroupKey
 from costmodel.execution.synthesis import NUM_STEPS, template
 from costmodel.hardware import Topology
 from costmodel.memory import usable_bytes
@@ -51,6 +55,8 @@ from costmodel.workload import Workload
 
 MOST_SHARDS = 24
 """Tables whose largest shard gets a cycle of its own: those that take longest."""
+MOST_PARTS, MOST_OPTIONS = 60, 60_000
+"""How often plans are divided: so many parts, or fewer where tables have many options in all."""
 MOST_ROUNDS = 150
 TOLERANCE = 2e-4
 """Where to stop: what is left to gain, relatively."""
@@ -70,7 +76,50 @@ def step_time_bound(workload: Workload, topology: Topology) -> Seconds:
     """
     bare = CompiledStep.of(template(workload, topology, ()))
     alone = float(bare.step_times(BatchLoads(rank={}, plan={}, traffic={}), NUM_STEPS)[0])
-    return max(alone, _Relaxation.of(workload, topology).maximum()) * (1 - _ROUNDING)
+    return max(alone, _branched(_Relaxation.of(workload, topology))) * (1 - _ROUNDING)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Part:
+    """The plans that have some groups, and lack others."""
+
+    bound: Seconds
+    number: int
+    present: frozenset[GroupKey] = field(compare=False)
+    absent: frozenset[GroupKey] = field(compare=False)
+    undecided: GroupKey | None = field(compare=False)
+    """The group that is the largest part of the mixture, of those that may be there or not."""
+
+
+def _branched(whole: "_Relaxation") -> Seconds:
+    """Return the least bound of parts that together are all plans."""
+    budget = min(MOST_PARTS, MOST_OPTIONS // len(whole.alone))
+    parts = [_part(whole, 0, frozenset(), frozenset())]
+    solved = 1
+    while parts[0].undecided is not None and solved < budget:
+        part = heappop(parts)
+        group = frozenset(filter(None, [part.undecided]))
+        for present, absent in (
+            (part.present | group, part.absent),
+            (part.present, part.absent | group),
+        ):
+            child = _part(whole, solved, present, absent)
+            heappush(parts, replace(child, bound=max(child.bound, part.bound)))
+            solved += 1
+    return parts[0].bound
+
+
+def _part(
+    whole: "_Relaxation", number: int, present: frozenset[GroupKey], absent: frozenset[GroupKey]
+) -> _Part:
+    relaxation = whole.restricted(present, absent)
+    if relaxation is None:
+        return _Part(float("inf"), number, present, absent, None)
+    bound, mixture = relaxation.maximum()
+    shares = relaxation.graph.index.shares(mixture)
+    open_groups = [group for group, share in shares.items() if share > 0 and group not in present]
+    undecided = max(open_groups, key=lambda group: (shares[group], group), default=None)
+    return _Part(bound, number, present, absent, undecided)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +149,38 @@ class _Relaxation:
     """First option of every table."""
     large: NDArray[np.intp]
     """Tables with a cycle of their own."""
+    group: NDArray[np.intp]
+    """Of every option, its place in the index's groups."""
+
+    def restricted(
+        self, present: frozenset[GroupKey], absent: frozenset[GroupKey]
+    ) -> "_Relaxation | None":
+        """Return the problem of the plans with some groups, without others; None: there are none.
+
+        Not that any table has to be in the groups that are there: only what they cost counts.
+        """
+        groups = self.graph.index.groups
+        kept = np.isin(self.group, [groups.index(key) for key in absent], invert=True)
+        counts = np.bincount(self.table[kept], minlength=len(self.starts))
+        if not counts.all():
+            return None
+        starts = np.cumsum([0, *counts[:-1]])
+        graph = replace(
+            self.graph,
+            present=present,
+            largest=_largest(self.table[kept], self.places[kept], self.values[kept], self.graph),
+        )
+        shortest = np.minimum.reduceat(self.alone[kept], starts)
+        return _Relaxation(
+            graph=graph,
+            values=self.values[kept],
+            places=self.places[kept],
+            memory=self.memory[kept],
+            alone=self.alone[kept],
+            starts=starts,
+            large=np.argsort(shortest)[::-1][:MOST_SHARDS],
+            group=self.group[kept],
+        )
 
     @classmethod
     def of(cls, workload: Workload, topology: Topology) -> "_Relaxation":
@@ -109,15 +190,15 @@ class _Relaxation:
         index = FeatureIndex(kernels)
         options = [option for table in tables for option in table]
         capacity = max(1.0, topology.world_size * usable_bytes(workload, topology))
-        longest = [min(option.alone for option in table) for table in tables]
         return cls(
-            graph=StepGraph(template(workload, topology, kernels), index, _largest(tables, index)),
+            graph=StepGraph(template(workload, topology, kernels), index, np.zeros(index.size)),
             values=np.array([option.values for option in options]),
             places=np.array([index.of_option(option) for option in options]),
             memory=np.array([option.memory for option in options]) / capacity,
             alone=np.array([option.alone for option in options]),
             starts=np.cumsum([0, *(len(table) for table in tables)])[:-1],
-            large=np.argsort(longest)[::-1][:MOST_SHARDS],
+            large=np.zeros(0, dtype=np.intp),
+            group=np.array([index.groups.index(option.group) for option in options]),
         )
 
     @cached_property
@@ -149,8 +230,8 @@ class _Relaxation:
             shards=self.alone[chosen[self.large]],
         )
 
-    def maximum(self) -> Seconds:
-        """Return the largest bound that some weights of cycles give."""
+    def maximum(self) -> tuple[Seconds, Vector]:
+        """Return the largest bound that weights of cycles give, and the mixture that attains it."""
         start = self.cheapest(np.ones(self.graph.index.size), 0.0, np.zeros(len(self.large)))
         first, direct = self.graph.heaviest(start.z), self.graph.direct(start.z)
         own = first if first.lookups else direct
@@ -159,7 +240,7 @@ class _Relaxation:
         game.add_cycle(first)
         game.add_cycle(self.graph.host())
         game.add_choice(start)
-        best: Seconds = 0.0
+        best, mixture = 0.0, start.z
         for _ in range(MOST_ROUNDS):
             value, prices, mixture = game.solve()
             choice = self.cheapest(*prices)
@@ -172,7 +253,7 @@ class _Relaxation:
             game.add_choice(choice)
             if open_cycles:
                 game.add_cycle(cycle)
-        return best
+        return best, mixture
 
 
 class _Game:
@@ -249,13 +330,11 @@ class _Game:
         return np.concatenate(([memory], shared + choice.shards, worth)) / self._unit
 
 
-def _largest(tables: Sequence[Sequence[BoundOption]], index: FeatureIndex) -> Vector:
+def _largest(
+    table: NDArray[np.intp], places: NDArray[np.intp], values: Vector, graph: StepGraph
+) -> Vector:
     """Return the largest value that every feature of a plan can have."""
-    total = np.zeros(index.size)
-    for table in tables:
-        most = np.zeros(index.size)
-        for option in table:
-            places = index.of_option(option)
-            most[places] = np.maximum(most[places], option.values)
-        total += most
+    most = np.zeros((table[-1] + 1, graph.index.size))
+    np.maximum.at(most, (table[:, None], places), values)
+    total: Vector = most.sum(axis=0)
     return total

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from machines import flat_curve, machine, topology
 from strategies import cases, workloads
 
-from costmodel.bound_paths import least_slope
+from costmodel.bound_paths import lines_below
 from costmodel.bounds import step_time_bound
 from costmodel.distribution import Zipf
 from costmodel.errors import InfeasibleError
@@ -140,11 +140,13 @@ def test_one_large_table_counts_where_it_cannot_be_split() -> None:
 
 
 @pytest.mark.parametrize("op", CollectiveOp)
-def test_least_slope_is_below_the_curve(op: CollectiveOp) -> None:
+@pytest.mark.parametrize("there", [True, False])
+def test_lines_are_below_the_curve(op: CollectiveOp, there: bool) -> None:  # noqa: FBT001
     hardware = machine(curves=(flat_curve(op, 4),))
     form = collective_form(op, RankGroup(num_ranks=4, ranks_per_node=4), hardware)
-    slope = least_slope(form, 1e9)
+    lines = lines_below(form, 1e9, float(form.time(0.0)) if there else 0.0)
     sizes = np.geomspace(1.0, 1e9, 997)
-    times = form.time(sizes)
-    assert (slope * sizes <= times * SLACK).all()
-    assert slope * 1e9 >= 0.99 * times[-1]
+    highest = np.max([constant + slope * sizes for constant, slope in lines], axis=0)
+    assert (highest <= form.time(sizes) * SLACK).all()
+    assert highest[-1] >= 0.98 * form.time(1e9)
+    assert (highest[0] > 0.9 * form.time(1.0)) == there
