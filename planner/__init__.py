@@ -48,8 +48,9 @@ if TYPE_CHECKING:
         Pooling,
         Workload,
     )
-    from planner.api import Planned, compare, compare_plans, explain, load_plan, plan, simulate
-    from planner.explanation import Explanation
+    from planner.api import Planned, compare, load_plan, plan, simulate
+    from planner.diff import compare_plans
+    from planner.explanation import Explanation, explain
     from planner.io.profiles import load_profile, profile_names
     from planner.io.workload import load_workload
     from planner.plugins import sharder_names
@@ -103,13 +104,12 @@ _MODULES = {
     "planner.api": (
         "Planned",
         "compare",
-        "compare_plans",
-        "explain",
         "load_plan",
         "plan",
         "simulate",
     ),
-    "planner.explanation": ("Explanation",),
+    "planner.diff": ("compare_plans",),
+    "planner.explanation": ("Explanation", "explain"),
     "planner.io.profiles": ("load_profile", "profile_names"),
     "planner.io.workload": ("load_workload",),
     "planner.plugins": ("sharder_names",),

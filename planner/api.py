@@ -1,4 +1,4 @@
-"""What the commands do, as functions: plan, compare, simulate, explain."""
+"""What the commands do, as functions: plan, compare, simulate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,6 @@ from planner.search import Attempt, Search, run_sharder, run_sharders, sharders_
 
 if TYPE_CHECKING:
     from costmodel.execution.timeline import Timeline
-    from planner.diff import PlanDiff
-    from planner.explanation import Explanation
 
 BASELINE = "size_lookup_greedy"
 """What plans are compared with: the last of the greedy sharders of Lin et al., Table III, which
@@ -208,22 +206,6 @@ def simulate(planned: Planned | str | Path) -> "Timeline":
     """Return the timeline of a plan, or of a plan file."""
     loaded = planned if isinstance(planned, Planned) else load_plan(planned)
     return _simulated(loaded.workload, loaded.topology, loaded.plan)
-
-
-def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> "PlanDiff":
-    """Return what changed from one plan to another, and what each change is worth."""
-    from planner.diff import diff_plans
-
-    before, after = (each if isinstance(each, Planned) else load_plan(each) for each in (old, new))
-    return diff_plans(before, after)
-
-
-def explain(planned: Planned | str | Path) -> "Explanation":
-    """Return why a plan takes as long as it does, and what would help."""
-    from planner.explanation import explain_plan
-
-    loaded = planned if isinstance(planned, Planned) else load_plan(planned)
-    return explain_plan(loaded, simulate(loaded))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """What changed from one plan to another, and what each change is worth."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from costmodel.objective import Objective
 from costmodel.plan import TableSharding
 from costmodel.units import Seconds
-from planner.api import Planned
+from planner.api import Planned, load_plan
 from planner.report.model import Report
 
 
@@ -37,7 +38,13 @@ class PlanDiff:
         return self.old.step_time / self.new.step_time
 
 
-def diff_plans(old: Planned, new: Planned) -> PlanDiff:
+def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> PlanDiff:
+    """Return what changed between two plans or plan files, and what each change is worth."""
+    before, after = (each if isinstance(each, Planned) else load_plan(each) for each in (old, new))
+    return _diff(before, after)
+
+
+def _diff(old: Planned, new: Planned) -> PlanDiff:
     """Compare two plans table by table."""
     before = {sharding.table: sharding for sharding in old.plan.tables}
     after = {sharding.table: sharding for sharding in new.plan.tables}

@@ -6,6 +6,7 @@ Nothing here is guessed: every remedy is a variant that was simulated.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 
 from costmodel.errors import InfeasibleError, PlanMismatchError
 from costmodel.execution.graph import NodeKind, Stage
@@ -19,7 +20,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
 from costmodel.units import Seconds
 from costmodel.workload import DataType, EmbeddingTable, Workload
-from planner.api import Planned, make_topology, plan
+from planner.api import Planned, load_plan, make_topology, plan
 from planner.report.model import Report
 
 MOST_CHOICES = 6
@@ -78,8 +79,14 @@ class Explanation:
     remedies: tuple[Remedy, ...]
 
 
-def explain_plan(planned: Planned, timeline: Timeline) -> Explanation:
-    """Explain a plan, given its simulated step."""
+def explain(planned: Planned | str | Path) -> Explanation:
+    """Return why a plan, or plan file, takes as long as it does, and what would help."""
+    loaded = planned if isinstance(planned, Planned) else load_plan(planned)
+    graph = synthesize(loaded.workload, loaded.topology, loaded.plan)
+    return _explained(loaded, simulate(graph))
+
+
+def _explained(planned: Planned, timeline: Timeline) -> Explanation:
     remedies = sorted(_remedies(planned), key=lambda remedy: -remedy.samples_per_second)
     return Explanation(
         report=planned.report,

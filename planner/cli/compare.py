@@ -90,7 +90,7 @@ def _compare_sharders(
 
 
 def _compare_plans(old: str, new: str, *, output: Output) -> None:
-    from planner.api import compare_plans
+    from planner.diff import compare_plans
     from planner.report.compare_text import diff_text
 
     diff = compare_plans(old, new)

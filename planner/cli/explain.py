@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @output_options
 def command(plan: str, *, output: Output) -> None:
     """Say why a PLAN's step takes as long as it does, and what would help."""
-    from planner.api import explain
+    from planner.explanation import explain
     from planner.report.explain_text import explanation_text
 
     explanation = explain(plan)
