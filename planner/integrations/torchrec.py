@@ -1,0 +1,60 @@
+"""The planner as TorchRec's: plan by predicted iteration time, or rate TorchRec's own proposals.
+
+    >>> from planner.integrations.torchrec import IterationTimePlanner    # doctest: +SKIP
+    >>> plan = IterationTimePlanner(topology, batch_size).plan(model, sharders)    # doctest: +SKIP
+
+Torch and torchrec are imported when the first name is asked for.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from costmodel.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from planner.integrations.torchrec_planner import IterationTimePlanner, Solution
+    from planner.integrations.torchrec_plans import Home, from_torchrec, to_torchrec
+    from planner.integrations.torchrec_rating import IterationTimePerfModel
+
+_HOMES = {
+    "Home": "torchrec_plans",
+    "IterationTimePerfModel": "torchrec_rating",
+    "IterationTimePlanner": "torchrec_planner",
+    "Solution": "torchrec_planner",
+    "from_torchrec": "torchrec_plans",
+    "to_torchrec": "torchrec_plans",
+}
+
+__all__ = [
+    "Home",
+    "IterationTimePerfModel",
+    "IterationTimePlanner",
+    "Solution",
+    "from_torchrec",
+    "require_torchrec",
+    "to_torchrec",
+]
+
+_NEEDED = ("torch", "fbgemm_gpu", "torchrec")
+
+
+def require_torchrec(needed_for: str) -> None:
+    """Raise MissingDependencyError unless torch, FBGEMM and torchrec are installed."""
+    for package in _NEEDED:
+        if find_spec(package) is None:
+            raise MissingDependencyError(package, needed_for, "torchrec")
+
+
+def torchrec_installed() -> bool:
+    """Return whether torch, FBGEMM and torchrec can be imported, without importing them."""
+    return all(find_spec(package) is not None for package in _NEEDED)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
+    if name not in _HOMES:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    require_torchrec("planning in TorchRec")
+    value = getattr(import_module(f"planner.integrations.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,65 @@
+"""Planning in a process group: one rank plans, all get its plan or its error."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
+from torchrec.distributed.types import ShardingPlan
+
+Question = tuple[tuple[str, Any], ...]
+"""What is planned, by name, to be compared between ranks."""
+
+
+def plan_together(
+    group: dist.ProcessGroup, question: Question, make_plan: Callable[[], ShardingPlan]
+) -> ShardingPlan:
+    """Return rank 0's plan on every rank of the group; where it fails, fail on every rank.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        Rank 0 found no plan, or the ranks do not ask for the same one.
+
+    """
+    questions: list[Any] = [None] * group.size()
+    dist.all_gather_object(questions, question, group=group)
+    _check_agreement(questions)
+    answer: list[Any] = [None]
+    if group.rank() == 0:
+        answer = [_plan_or_error(make_plan)]
+    dist.broadcast_object_list(answer, group_src=0, group=group)
+    if isinstance(answer[0], PlannerError):
+        raise answer[0]
+    plan: ShardingPlan = answer[0]
+    return plan
+
+
+def _plan_or_error(make_plan: Callable[[], ShardingPlan]) -> ShardingPlan | PlannerError:
+    """Return the error instead of raising it: the other ranks are waiting to be told."""
+    try:
+        plan = make_plan()
+        pickle.dumps(plan)
+    except PlannerError as error:
+        return PlannerError(str(error), error.error_type)
+    except Exception as error:  # noqa: BLE001 - whatever it is, other ranks must not hang
+        return PlannerError(f"rank 0 failed to plan: {type(error).__name__}: {error}")
+    return plan
+
+
+def _check_agreement(questions: Sequence[Question]) -> None:
+    first = dict(questions[0])
+    for rank, question in enumerate(questions):
+        for name, value in question:
+            if first.get(name) != value:
+                raise PlannerError(
+                    f"the ranks do not plan the same thing: {name} is {_short(first.get(name))} "
+                    f"on rank 0, {_short(value)} on rank {rank}",
+                    PlannerErrorType.INPUT_VALIDATION,
+                )
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,65 @@
+"""What sample batches say about a table: ids per sample, and how often rows are hit again."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from costmodel.distribution import ReuseHistogram, histogram_of
+
+SampleBatch: TypeAlias = Any
+"""A ``KeyedJaggedTensor``, or an object that has one as ``sparse_features`` (TorchRec's batch)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedInputs:
+    """How the sample batches read one table."""
+
+    pooling_factor: float
+    """Ids per sample, over all features of the table."""
+    inputs: ReuseHistogram
+
+
+def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> ObservedInputs | None:
+    """Return what the batches say about the table of these features; None: they lack them.
+
+    Hits are counted within each batch; rows of all batches go into one histogram.
+    """
+    counts: list[int] = []
+    lookups = samples = counted = 0
+    for batch in batches:
+        ids = _ids(batch, feature_names)
+        if ids is None:
+            continue
+        samples += _features(batch).stride()
+        lookups += ids.numel()
+        counted += 1
+        counts.extend(_hits(ids))
+    if samples == 0:
+        return None
+    return ObservedInputs(
+        # a feature absent from every sample still takes a lookup now and then
+        pooling_factor=max(lookups, 1) / samples,
+        inputs=ReuseHistogram(
+            row_shares=histogram_of(counts), num_lookups=max(1.0, lookups / counted)
+        ),
+    )
+
+
+def _features(batch: SampleBatch) -> Any:  # noqa: ANN401 - a KeyedJaggedTensor
+    return getattr(batch, "sparse_features", batch)
+
+
+def _ids(batch: SampleBatch, feature_names: Sequence[str]) -> torch.Tensor | None:
+    features = _features(batch)
+    present = [name for name in feature_names if name in features.keys()]  # noqa: SIM118
+    if not present:
+        return None
+    return torch.cat([features[name].values() for name in present])
+
+
+def _hits(ids: torch.Tensor) -> Iterable[int]:
+    _, counts = torch.unique(ids, return_counts=True)
+    hits: list[int] = counts.tolist()
+    return hits

@@ -1,0 +1,200 @@
+"""Sharding plans between our terms and TorchRec's, lossless in both directions.
+
+Needs torch and torchrec; import it only where they are known to be there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchrec.distributed.sharding_plan import placement
+from torchrec.distributed.types import (
+    CacheParams,
+    EmbeddingModuleShardingPlan,
+    EnumerableShardingSpec,
+    ParameterSharding,
+    ShardMetadata,
+)
+from torchrec.distributed.types import ShardingPlan as TorchRecPlan
+
+from costmodel.errors import PlanMismatchError
+from costmodel.hardware import Topology
+from costmodel.plan import (
+    ComputeKernel,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.workload import EmbeddingTable, Workload
+
+_PASSED_ON = (
+    "enforce_hbm",
+    "stochastic_rounding",
+    "bounds_check_mode",
+    "output_dtype",
+    "key_value_params",
+)
+"""Fields of ``ParameterConstraints`` that go into ``ParameterSharding`` as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Where in a model a table lives."""
+
+    module: str
+    """Path of the module; empty for the root."""
+    table: str
+    """The table's name in that module."""
+
+
+def to_torchrec(
+    plan: ShardingPlan,
+    homes: Mapping[str, Home],
+    *,
+    compute_device: str = "cuda",
+    constraints: Mapping[str, Any] | None = None,
+) -> TorchRecPlan:
+    """Return the plan as ``DistributedModelParallel`` takes it.
+
+    Parameters
+    ----------
+    plan
+        A valid plan.
+    homes
+        Where each of its tables lives.
+    compute_device
+        ``cuda`` or ``cpu``: part of every shard's placement.
+    constraints
+        ``ParameterConstraints`` by table: cache parameters, rounding, bounds checks and output
+        types are passed on to the table's sharding.
+
+    """
+    modules: dict[str, EmbeddingModuleShardingPlan] = {}
+    for sharding in plan.tables:
+        home = homes[sharding.table]
+        module = modules.setdefault(home.module, EmbeddingModuleShardingPlan())
+        constraint = (constraints or {}).get(home.table)
+        module[home.table] = _to_parameter(
+            sharding, compute_device, plan.local_world_size, constraint
+        )
+    return TorchRecPlan(plan=modules)
+
+
+def from_torchrec(
+    plan: TorchRecPlan, homes: Mapping[str, Home], workload: Workload, topology: Topology
+) -> ShardingPlan:
+    """Return a TorchRec plan in our terms, tables in the workload's order.
+
+    Parameters
+    ----------
+    plan
+        Of TorchRec.
+    homes
+        Where each of the workload's tables lives.
+    workload, topology
+        What is planned, and over what; TorchRec's plan knows neither a replicated table's size
+        nor the number of ranks.
+
+    Raises
+    ------
+    PlanMismatchError
+        The plan lacks a table, or uses a sharding type or kernel that has no name here.
+
+    """
+    return ShardingPlan(
+        tables=tuple(
+            _from_parameter(_parameter(plan, homes[table.name]), table, topology)
+            for table in workload.tables
+        ),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )
+
+
+def _to_parameter(
+    sharding: TableSharding, device: str, local_world_size: int, constraint: object
+) -> ParameterSharding:
+    spec = None
+    if sharding.sharding_type is not ShardingType.DATA_PARALLEL:
+        spec = EnumerableShardingSpec([
+            ShardMetadata(
+                shard_sizes=[shard.num_rows, shard.num_columns],
+                shard_offsets=[shard.row_offset, shard.column_offset],
+                placement=placement(device, shard.rank, local_world_size),
+            )
+            for shard in sharding.shards
+        ])
+    return ParameterSharding(
+        sharding_type=sharding.sharding_type.value,
+        compute_kernel=sharding.compute_kernel.value,
+        ranks=list(sharding.ranks),
+        sharding_spec=spec,
+        cache_params=_cache_params(sharding, constraint),
+        **{name: getattr(constraint, name, None) for name in _PASSED_ON},
+    )
+
+
+def _cache_params(sharding: TableSharding, constraint: object) -> CacheParams | None:
+    """Return the constraint's cache parameters, with the plan's own share of rows."""
+    from copy import copy
+
+    given = getattr(constraint, "cache_params", None)
+    share = sharding.cache_load_factor
+    if share is None:
+        return given
+    params = copy(given) if given is not None else CacheParams()
+    params.load_factor = share
+    return params
+
+
+def _parameter(plan: TorchRecPlan, home: Home) -> ParameterSharding:
+    module = plan.plan.get(home.module)
+    if module is None or home.table not in module:
+        raise PlanMismatchError(
+            f"the TorchRec plan has no table `{home.table}` in module `{home.module}`"
+        )
+    return module[home.table]
+
+
+def _from_parameter(
+    parameter: ParameterSharding, table: EmbeddingTable, topology: Topology
+) -> TableSharding:
+    try:
+        kind = ShardingType(parameter.sharding_type)
+        kernel = ComputeKernel(parameter.compute_kernel)
+    except ValueError as error:
+        raise PlanMismatchError(f"table `{table.name}`: {error}".replace("'", "`")) from None
+    cache = parameter.cache_params
+    return TableSharding(
+        table=table.name,
+        sharding_type=kind,
+        compute_kernel=kernel,
+        shards=_shards(parameter, kind, table, topology),
+        cache_load_factor=None if cache is None else cache.load_factor,
+    )
+
+
+def _shards(
+    parameter: ParameterSharding, kind: ShardingType, table: EmbeddingTable, topology: Topology
+) -> tuple[Shard, ...]:
+    if parameter.sharding_spec is None:
+        return make_shards(
+            kind,
+            table.num_embeddings,
+            table.embedding_dim,
+            ranks=(),
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+        )
+    return tuple(
+        Shard(
+            rank=shard.placement.rank(),
+            row_offset=shard.shard_offsets[0],
+            num_rows=shard.shard_sizes[0],
+            column_offset=shard.shard_offsets[1],
+            num_columns=shard.shard_sizes[1],
+        )
+        for shard in parameter.sharding_spec.shards
+    )

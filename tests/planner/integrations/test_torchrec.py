@@ -1,0 +1,28 @@
+import subprocess
+import sys
+
+import pytest
+
+from costmodel.errors import MissingDependencyError
+from planner.integrations import torchrec as integration
+
+
+def test_the_module_can_be_imported_without_torch() -> None:
+    script = (
+        "import sys, planner.integrations.torchrec\n"
+        "assert not {'torch', 'torchrec'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)  # noqa: S603 - our own code
+
+
+def test_a_missing_package_is_named_with_a_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "find_spec", lambda name: None if name == "torchrec" else name)
+    monkeypatch.delitem(integration.__dict__, "IterationTimePlanner", raising=False)
+    with pytest.raises(MissingDependencyError, match="`torchrec`") as raised:
+        integration.IterationTimePlanner  # noqa: B018
+    assert raised.value.hint == "pip install 'shardwise[torchrec]'"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="`Planner`"):
+        integration.Planner  # noqa: B018

@@ -1,0 +1,338 @@
+"""The planner in TorchRec's seat, on one process and the meta device."""
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+import torch
+import torch.distributed as dist
+from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.fused_embeddingbag import FusedEmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerError,
+    PlannerErrorType,
+    Topology,
+)
+from torchrec.distributed.types import CacheParams
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+from torchrec.optim import RowWiseAdagrad
+from torchrec_cases import ROWS, TYPES, AnySharder, cases, embedding_bags, features, on_ranks
+
+from costmodel.distribution import ReuseHistogram
+from costmodel.objective import Objective
+from costmodel.plan import ShardingType
+from costmodel.validity import check_plan
+from costmodel.workload import DataType, Optimizer, Pooling
+from planner.integrations.torchrec import (
+    IterationTimePerfModel,
+    IterationTimePlanner,
+    Solution,
+    from_torchrec,
+    to_torchrec,
+)
+
+GIB = 2**30
+META = torch.device("meta")
+SHARDERS = [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
+
+
+def bags(*configs: EmbeddingBagConfig, **options: bool) -> EmbeddingBagCollection:
+    return EmbeddingBagCollection(tables=list(configs), device=META, **options)
+
+
+def table(name: str, rows: int = 1000, dim: int = 64, **fields: object) -> EmbeddingBagConfig:
+    return EmbeddingBagConfig(
+        name=name,
+        num_embeddings=rows,
+        embedding_dim=dim,
+        **{"feature_names": [f"f_{name}"], **fields},
+    )
+
+
+def solved(planner: IterationTimePlanner) -> Solution:
+    assert planner.solution is not None
+    return planner.solution
+
+
+def gpus(world_size: int = 2, hbm_cap: int | None = None) -> Topology:
+    return Topology(
+        world_size=world_size, compute_device="cuda", hbm_cap=hbm_cap, created_by_factory=True
+    )
+
+
+def test_it_takes_the_place_of_torchrecs_planner_in_one_line() -> None:
+    topology, constraints = gpus(), {"a": ParameterConstraints(sharding_types=["row_wise"])}
+    theirs = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=64,
+        constraints=constraints,
+        storage_reservation=FixedPercentageStorageReservation(0.1),
+        debug=False,
+    )
+    ours = IterationTimePlanner(
+        topology=topology,
+        batch_size=64,
+        constraints=constraints,
+        storage_reservation=FixedPercentageStorageReservation(0.1),
+        debug=False,
+    )
+    module = bags(table("a"), table("b"))
+    plans = [planner.plan(module, SHARDERS) for planner in (theirs, ours)]
+    assert [set(plan.plan[""]) for plan in plans] == [{"a", "b"}] * 2
+    assert [plan.plan[""]["a"].sharding_type for plan in plans] == ["row_wise"] * 2
+    assert str(plans[0].plan[""]["a"].sharding_spec) == str(plans[1].plan[""]["a"].sharding_spec)
+
+
+def test_several_modules_and_tables_of_one_name_are_told_apart() -> None:
+    model = torch.nn.ModuleDict({
+        "pooled": bags(table("a"), table("b", data_type=_torchrec_type("FP16"))),
+        "sequence": EmbeddingCollection(
+            tables=[
+                EmbeddingConfig(
+                    name="a", num_embeddings=500, embedding_dim=32, feature_names=["f", "g"]
+                )
+            ],
+            device=META,
+        ),
+    })
+    planner = IterationTimePlanner(gpus(), 64, timeout_seconds=0.5)
+    plan = planner.plan(model, SHARDERS)
+    assert {path: set(tables) for path, tables in plan.plan.items()} == {
+        "pooled": {"a", "b"},
+        "sequence": {"a"},
+    }
+    workload = solved(planner).workload
+    assert {each.name for each in workload.tables} == {"pooled.a", "b", "sequence.a"}
+    assert workload.table("sequence.a").pooling is Pooling.NONE
+    assert workload.table("sequence.a").pooling_factor == 2  # one id for each of two features
+    assert workload.table("b").data_type is DataType.FP16
+
+
+def _torchrec_type(name: str) -> object:
+    from torchrec.types import DataType as TorchRecType
+
+    return TorchRecType[name]
+
+
+def test_the_optimizer_is_read_off_parameters_or_fused_parameters() -> None:
+    module = bags(table("a"))
+    planner = IterationTimePlanner(gpus(), 64, timeout_seconds=0.1)
+    planner.plan(module, SHARDERS)
+    assert solved(planner).workload.optimizer is Optimizer.SGD
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+
+    fused = EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.ADAM})
+    planner.plan(module, [fused])
+    assert solved(planner).workload.optimizer is Optimizer.ADAM
+    apply_in_backward(RowWiseAdagrad, module.parameters(), {"lr": 0.1})
+    planner.plan(module, SHARDERS)
+    assert solved(planner).workload.optimizer is Optimizer.ROWWISE_ADAGRAD
+
+
+def test_constraints_decide_pooling_types_kernels_and_widths() -> None:
+    constraints = {
+        "a": ParameterConstraints(
+            sharding_types=["column_wise"],
+            compute_kernels=["fused_uvm_caching"],
+            min_partition=16,
+            pooling_factors=[3.0, 4.0],
+            num_poolings=[1.0, 2.0],
+            cache_params=CacheParams(load_factor=0.3),
+            enforce_hbm=True,
+        )
+    }
+    module = bags(table("a", feature_names=["f", "g"]), is_weighted=True)
+    planner = IterationTimePlanner(gpus(), 64, constraints=constraints, timeout_seconds=0.2)
+    sharding = planner.plan(module, SHARDERS).plan[""]["a"]
+    assert sharding.sharding_type == "column_wise"
+    assert sharding.compute_kernel == "fused_uvm_caching"
+    assert sharding.enforce_hbm
+    assert sharding.cache_params.load_factor == 0.3
+    assert min(shard.shard_sizes[1] for shard in sharding.sharding_spec.shards) >= 16
+    read = solved(planner).workload.table("a")
+    assert read.pooling_factor == 11  # 3 + 4 x 2
+    assert read.cache_load_factor == 0.3
+    assert read.weighted
+
+
+def test_sample_batches_say_how_tables_are_read() -> None:
+    sample = features(0, 50)
+    planner = IterationTimePlanner(gpus(), 50, sample_batches=[sample], timeout_seconds=0.1)
+    planner.plan(embedding_bags(), SHARDERS)
+    read = solved(planner).workload.table("t1")
+    ids = sample["f1"].values()
+    assert read.pooling_factor == pytest.approx(len(ids) / 50)
+    assert isinstance(read.inputs, ReuseHistogram)
+    assert read.inputs.num_lookups == len(ids)
+    distinct = len(ids.unique())
+    assert read.inputs.mean_reuse == pytest.approx(len(ids) / distinct, rel=0.2)
+
+
+def test_only_what_the_sharders_offer_on_the_device_is_chosen() -> None:
+    planner = IterationTimePlanner(on_ranks(2, 2), 64, timeout_seconds=0.5)
+    planner.plan(embedding_bags(), SHARDERS)
+    offered = set(SHARDERS[0].sharding_types("cpu"))
+    for read in solved(planner).workload.tables:
+        assert set(read.sharding_types) <= offered
+        assert set(read.compute_kernels) <= {"dense", "fused"}
+
+
+def test_grid_shard_has_to_be_asked_for() -> None:
+    planner = IterationTimePlanner(on_ranks(2, 2), 64, timeout_seconds=0.1)
+    planner.plan(embedding_bags(), [AnySharder()])
+    for read in solved(planner).workload.tables:
+        assert ShardingType.GRID_SHARD not in read.sharding_types
+
+
+@pytest.mark.parametrize("local_world_size", [2, 4])
+def test_conversion_loses_nothing_in_either_direction(local_world_size: int) -> None:
+    seen = set()
+    for _, constraints in cases():
+        planner = IterationTimePlanner(
+            on_ranks(4, local_world_size), 64, constraints=constraints, timeout_seconds=0.1
+        )
+        plan = planner.plan(embedding_bags(), [AnySharder()])
+        found = solved(planner)
+        check_plan(found.workload, found.topology, found.plan)
+        back = from_torchrec(plan, found.homes, found.workload, found.topology)
+        assert back == found.plan
+        again = to_torchrec(back, found.homes, compute_device="cpu", constraints=constraints)
+        assert {p: dict(m) for p, m in again.plan.items()} == {
+            p: dict(m) for p, m in plan.plan.items()
+        }
+        seen |= {each.sharding_type for each in back.tables}
+    assert seen == set(TYPES)
+
+
+def test_torchrecs_own_plan_comes_back_as_it_was() -> None:
+    module, topology = embedding_bags(), gpus(4)
+    planner = IterationTimePlanner(topology, 64, timeout_seconds=0.1)
+    planner.plan(module, SHARDERS)
+    found = solved(planner)
+    constraints = {
+        f"t{i}": ParameterConstraints(sharding_types=[kind], min_partition=4)
+        for i, kind in enumerate(TYPES)
+    }
+    theirs = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=64,
+        constraints=constraints,
+        storage_reservation=FixedPercentageStorageReservation(0.1),
+        debug=False,
+    ).plan(module, SHARDERS)
+    plan = from_torchrec(theirs, found.homes, found.workload, found.topology)
+    back = to_torchrec(plan, found.homes)
+    for name, sharding in theirs.plan[""].items():
+        assert back.plan[""][name].sharding_type == sharding.sharding_type
+        assert back.plan[""][name].compute_kernel == sharding.compute_kernel
+        assert back.plan[""][name].ranks == sharding.ranks
+        assert str(back.plan[""][name].sharding_spec) == str(sharding.sharding_spec)
+    assert Objective(found.workload, found.topology).step_time(plan) > 0
+
+
+def test_torchrecs_proposers_can_use_our_objective() -> None:
+    module, topology = bags(*(table(f"t{i}", rows=10 ** (3 + i % 3)) for i in range(6))), gpus(4)
+
+    def step_time(**options: object) -> float:
+        made = EmbeddingShardingPlanner(
+            topology=topology,
+            batch_size=512,
+            storage_reservation=FixedPercentageStorageReservation(0.1),
+            debug=False,
+            **options,
+        ).plan(module, SHARDERS)
+        ours = IterationTimePlanner(topology, 512, timeout_seconds=0.1)
+        ours.plan(module, SHARDERS)
+        found = solved(ours)
+        plan = from_torchrec(made, found.homes, found.workload, found.topology)
+        return Objective(found.workload, found.topology).step_time(plan)
+
+    assert step_time(performance_model=IterationTimePerfModel(topology)) <= step_time()
+
+
+def test_one_rank_holds_everything() -> None:
+    planner = IterationTimePlanner(gpus(1), 64, timeout_seconds=0.1)
+    plan = planner.plan(embedding_bags(), SHARDERS)
+    assert len(plan.plan[""]) == len(ROWS)
+    assert {rank for each in plan.plan[""].values() for rank in each.ranks} == {0}
+
+
+def test_a_table_no_rank_can_hold_goes_to_host_memory_or_is_refused() -> None:
+    module = bags(table("huge", rows=50_000_000, dim=64))  # 12.8 GB
+    topology = gpus(2, hbm_cap=2 * GIB)
+    plan = IterationTimePlanner(topology, 64, timeout_seconds=0.5).plan(module, SHARDERS)
+    assert plan.plan[""]["huge"].compute_kernel in {"fused_uvm", "fused_uvm_caching"}
+    fused = {"huge": ParameterConstraints(compute_kernels=["fused"])}
+    with pytest.raises(PlannerError, match="GiB") as raised:
+        IterationTimePlanner(topology, 64, constraints=fused).plan(module, SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.INSUFFICIENT_STORAGE
+
+
+def test_a_storage_reservation_takes_memory_from_tables() -> None:
+    module = bags(table("big", rows=10_000_000, dim=64))  # 2.6 GB
+    fused = {"big": ParameterConstraints(compute_kernels=["fused"], sharding_types=["table_wise"])}
+    for share, fits in ((0.1, True), (0.5, False)):
+        planner = IterationTimePlanner(
+            gpus(2, hbm_cap=4 * GIB),
+            64,
+            constraints=fused,
+            storage_reservation=FixedPercentageStorageReservation(share),
+        )
+        if fits:
+            planner.plan(module, SHARDERS)
+        else:
+            with pytest.raises(PlannerError):
+                planner.plan(module, SHARDERS)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "part"),
+    [
+        (ParameterConstraints(sharding_types=["row_wise"]), "row_wise"),
+        (ParameterConstraints(compute_kernels=["fused_uvm"]), "fused_uvm"),
+        (ParameterConstraints(sharding_types=["nonsense"]), "nonsense"),
+    ],
+)
+def test_constraints_that_leave_nothing_are_refused(
+    constraint: ParameterConstraints, part: str
+) -> None:
+    planner = IterationTimePlanner(on_ranks(2, 2), 64, constraints={"a": constraint})
+    with pytest.raises(PlannerError, match=f"table `a` cannot be sharded.*{part}") as raised:
+        planner.plan(bags(table("a")), SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
+
+
+def test_an_unsupported_module_is_refused_by_name() -> None:
+    module = FusedEmbeddingBagCollection(
+        tables=[table("a")],
+        optimizer_type=torch.optim.SGD,
+        optimizer_kwargs={"lr": 0.1},
+        device=META,
+    )
+    model = torch.nn.ModuleDict({"bags": module})
+    with pytest.raises(PlannerError, match="module `bags` is a FusedEmbeddingBagCollection"):
+        IterationTimePlanner(gpus(), 64).plan(model, [FusedEmbeddingBagCollectionSharder()])
+
+
+def test_a_model_without_tables_is_refused() -> None:
+    with pytest.raises(PlannerError, match="no embedding tables") as raised:
+        IterationTimePlanner(gpus(), 64).plan(torch.nn.Linear(2, 2), SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.INPUT_VALIDATION
+
+
+def test_an_odd_width_is_refused_by_table() -> None:
+    with pytest.raises(PlannerError, match="table `a`: embedding_dim must be a multiple of 4"):
+        IterationTimePlanner(gpus(), 64).plan(bags(table("a", dim=6)), SHARDERS)
+
+
+def test_a_collective_plan_needs_a_process_group() -> None:
+    assert not dist.is_initialized()
+    with pytest.raises(PlannerError, match="init_process_group"):
+        IterationTimePlanner(gpus(), 64).collective_plan(embedding_bags(), SHARDERS)

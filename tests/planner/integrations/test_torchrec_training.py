@@ -1,0 +1,94 @@
+"""DMP under our plans trains as the unsharded model does: real processes, gloo, on CPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+TYPES = [
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+KERNELS = ["fused_uvm", "fused_uvm_caching"]
+WORKER = Path(__file__).with_name("torchrec_worker.py")
+
+Losses = dict[str, tuple[list[float], list[str]]]
+
+
+def train(folder: Path, world_size: int, local_world_size: int, *names: str) -> Losses:
+    ranks = [
+        subprocess.Popen(  # noqa: S603 - our own interpreter and file
+            [
+                sys.executable,
+                str(WORKER),
+                *map(str, (rank, world_size, local_world_size, folder)),
+                *names,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+    errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert not any(rank.returncode for rank in ranks), "\n".join(errors)[-3000:]
+    losses: Losses = json.loads((folder / "losses_0.json").read_text())
+    return losses
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("two_ranks")
+
+
+@pytest.fixture(scope="module")
+def two_ranks(folder: Path) -> Losses:
+    return train(folder, 2, 2, *TYPES, *KERNELS, "mixed")
+
+
+def check(losses: Losses, name: str) -> None:
+    assert losses[name][0] == pytest.approx(losses["reference"][0], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_sharding_type_alone_trains_as_unsharded(two_ranks: Losses, name: str) -> None:
+    check(two_ranks, name)
+    assert two_ranks[name][1] == [name]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_in_host_memory_trains_as_unsharded(two_ranks: Losses, name: str) -> None:
+    check(two_ranks, name)
+
+
+def test_all_sharding_types_in_one_plan_train_as_unsharded(two_ranks: Losses) -> None:
+    check(two_ranks, "mixed")
+    assert two_ranks["mixed"][1] == sorted(TYPES)
+
+
+def test_the_losses_would_tell_if_embeddings_were_not_trained(two_ranks: Losses) -> None:
+    frozen, trained = two_ranks["frozen"][0], two_ranks["reference"][0]
+    assert abs(frozen[-1] - trained[-1]) > 1e-3
+
+
+def test_four_ranks_on_two_nodes_train_as_unsharded(tmp_path: Path) -> None:
+    check(train(tmp_path, 4, 2, "mixed"), "mixed")
+
+
+def test_ranks_that_disagree_and_plans_that_fail_are_refused_on_every_rank(
+    folder: Path, two_ranks: Losses
+) -> None:
+    assert two_ranks
+    told = [json.loads((folder / f"refusals_{rank}.json").read_text()) for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert "the batch size is 64 on rank 0, 65 on rank 1" in told[0]["batch size"]
+    assert "table `t0` cannot be sharded" in told[0]["constraints"]

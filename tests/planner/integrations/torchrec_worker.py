@@ -1,0 +1,149 @@
+"""One rank of the training test: trains cases with DMP and writes their losses as JSON.
+
+python torchrec_worker.py RANK WORLD_SIZE LOCAL_WORLD_SIZE FOLDER CASE...
+
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
+from torchrec.distributed import DistributedModelParallel
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
+from torchrec.distributed.types import ShardingEnv
+from torchrec_cases import AnySharder, Model, cases, embedding_bags, features, on_ranks
+
+from planner.integrations.torchrec import IterationTimePlanner
+
+STEPS, SAMPLES, RATE = 4, 6, 0.5
+
+
+def reference(world_size: int, *, frozen: bool = False) -> list[float]:
+    """Train unsharded on all ranks' samples: a mean over ranks of their means."""
+    torch.manual_seed(0)
+    model = Model()
+    model.sparse.requires_grad_(not frozen)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    losses = []
+    for step in range(STEPS):
+        parts = [loss_of(model, step, rank) for rank in range(world_size)]
+        loss = torch.stack(parts).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return losses
+
+
+def loss_of(model: torch.nn.Module, step: int, rank: int) -> torch.Tensor:
+    target = torch.linspace(-1, 1, SAMPLES)
+    output = model(features(100 * step + rank, SAMPLES)).squeeze(1)
+    return torch.nn.functional.mse_loss(output, target)
+
+
+def sharded(constraints: Mapping[str, Any], local_world_size: int) -> tuple[list[float], list[str]]:
+    world_size = dist.get_world_size()
+    torch.manual_seed(0)
+    model = Model()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    apply_in_backward(torch.optim.SGD, model.sparse.parameters(), {"lr": RATE})
+    planner = IterationTimePlanner(
+        on_ranks(world_size, local_world_size),
+        SAMPLES,
+        constraints=constraints,
+        timeout_seconds=0.2,
+    )
+    plan = planner.collective_plan(model, [AnySharder()], dist.group.WORLD)
+    parallel = DistributedModelParallel(
+        model,
+        env=ShardingEnv.from_process_group(dist.group.WORLD),
+        device=torch.device("cpu"),
+        plan=plan,
+        sharders=[AnySharder()],
+    )
+    load(parallel, weights)
+    fused = set(parallel.fused_optimizer.params)
+    dense = [value for name, value in parallel.named_parameters() if name not in fused]
+    optimizer = torch.optim.SGD(dense, lr=RATE)
+    losses = []
+    for step in range(STEPS):
+        loss = loss_of(parallel, step, dist.get_rank())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(float(mean) / world_size)
+    kinds = sorted({each.sharding_type for each in plan.plan["sparse"].values()})
+    return losses, kinds
+
+
+def refusals() -> dict[str, str]:
+    """Return what every rank is told when planning together fails."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    nothing = {"t0": ParameterConstraints(sharding_types=["nonsense"])}
+    planners = {
+        "batch size": IterationTimePlanner(on_ranks(world_size, world_size), 64 + rank),
+        "constraints": IterationTimePlanner(
+            on_ranks(world_size, world_size), 64, constraints=nothing
+        ),
+    }
+    told = {}
+    for name, planner in planners.items():
+        try:
+            planner.collective_plan(embedding_bags(), [AnySharder()])
+        except PlannerError as error:
+            told[name] = str(error)
+    return told
+
+
+def load(parallel: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give every shard its block of the unsharded model's weights."""
+    with torch.no_grad():
+        for name, value in parallel.state_dict().items():
+            if not hasattr(value, "local_shards"):
+                value.copy_(weights[name])
+                continue
+            for shard in value.local_shards():
+                (row, column), (rows, columns) = (
+                    shard.metadata.shard_offsets,
+                    shard.metadata.shard_sizes,
+                )
+                block = weights[name][row : row + rows, column : column + columns]
+                shard.tensor.copy_(block)
+
+
+def main() -> None:
+    rank, world_size, local_world_size = map(int, sys.argv[1:4])
+    folder = Path(sys.argv[4])
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(rank % local_world_size),
+        "LOCAL_WORLD_SIZE": str(local_world_size),
+    }
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
+    )
+    wanted = sys.argv[5:]
+    results = {
+        "reference": (reference(world_size), []),
+        "frozen": (reference(world_size, frozen=True), []),
+    }
+    for name, constraints in cases():
+        if name in wanted:
+            results[name] = sharded(constraints, local_world_size)
+    (folder / f"losses_{rank}.json").write_text(json.dumps(results))
+    (folder / f"refusals_{rank}.json").write_text(json.dumps(refusals()))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
