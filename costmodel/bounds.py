@@ -55,7 +55,7 @@ from costmodel.workload import Workload
 
 MOST_SHARDS = 24
 """Tables whose largest shard gets a cycle of its own: those that take longest."""
-MOST_PARTS, MOST_OPTIONS = 60, 60_000
+MOST_PARTS, MOST_OPTIONS = 40, 60_000
 """How often plans are divided: so many parts, or fewer where tables have many options in all."""
 MOST_ROUNDS = 150
 TOLERANCE = 2e-4

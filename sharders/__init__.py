@@ -10,6 +10,7 @@ SHARDERS = {
     "cost_greedy": "sharders.cost_greedy:CostGreedy",
     "annealing": "sharders.annealing:Annealing",
     "ilp": "sharders.ilp:Ilp",
+    "tuned_greedy": "sharders.tuned_greedy:TunedGreedy",
     "beam": "sharders.beam:Beam",
     "optuna": "sharders.optuna_search:OptunaSearch",
     "torchrec_greedy": "sharders.torchrec_greedy:TorchRecGreedy",

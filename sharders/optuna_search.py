@@ -1,29 +1,22 @@
 """Black-box search over the weights and thresholds of a greedy, by Optuna."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import exp
 from random import Random
 from typing import TYPE_CHECKING
 
 from costmodel.errors import InfeasibleError, MissingDependencyError
-from costmodel.plan import ShardingPlan, ShardingType
+from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
-from costmodel.workload import EmbeddingTable
-from sharders.cost_greedy import CostGreedy, Rule, rule_plan
-from sharders.option_costs import OptionCost, OptionCosts
-from sharders.options import TableOption
-from sharders.placement import option_bytes
+from sharders.cost_greedy import CostGreedy
+from sharders.option_costs import OptionCosts
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.tuned_greedy import RANGES, tuned_plan
 
 if TYPE_CHECKING:
     import optuna
 
 PATIENCE = 60
 """Trials without a faster plan before giving up."""
-WEIGHT_RANGE = 1.5
-"""Logarithm of the most that a sharding type's cost is scaled up or down."""
-Parameters = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,55 +131,10 @@ class _Trials:
 
 def suggested(trial: "optuna.Trial") -> dict[str, float]:
     """Draw the parameters of a trial."""
-    parameters = {
-        "split_above": trial.suggest_float("split_above", 0.02, 4.0, log=True),
-        "replicate_below": trial.suggest_float("replicate_below", 0.0, 4.0),
-        "memory": trial.suggest_float("memory", 0.0, 1.0),
+    return {
+        name: trial.suggest_float(name, low, high, log=name == "split_above")
+        for name, (low, high) in RANGES.items()
     }
-    for kind in ShardingType:
-        name = f"weight {kind.value}"
-        parameters[name] = trial.suggest_float(name, -WEIGHT_RANGE, WEIGHT_RANGE)
-    return parameters
-
-
-def tuned_plan(
-    problem: ShardingProblem, costs: OptionCosts, parameters: Parameters
-) -> ShardingPlan:
-    """Return the plan of ``rule_plan`` with its costs weighted.
-
-    Raises
-    ------
-    InfeasibleError
-        The greedy finds no room for some table.
-
-    """
-    rule = Rule(parameters["split_above"], parameters["replicate_below"])
-    return rule_plan(problem, WeightedCosts(problem, costs, parameters), rule)
-
-
-@dataclass(frozen=True)
-class WeightedCosts:
-    """Costs of options, scaled by sharding type, with a share of memory in them.
-
-    A table's share of all memory counts as the same share of all load, times a weight.
-    """
-
-    problem: ShardingProblem
-    costs: OptionCosts
-    parameters: Parameters
-
-    def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
-        """Return the weighted cost of one option of one table."""
-        cost = self.costs.cost(table, option)
-        weight = exp(self.parameters[f"weight {option.sharding_type.value}"])
-        sizes = option_bytes(self.problem, table, option)
-        share = max(float(size.total) for size in sizes) / self.problem.capacity
-        extra = self.parameters["memory"] * share * self.costs.balanced_load
-        return OptionCost(
-            option=option,
-            shard_load=weight * cost.shard_load + extra,
-            total_load=weight * cost.total_load + extra * len(sizes),
-        )
 
 
 def _half(evaluations: int | None) -> int | None:

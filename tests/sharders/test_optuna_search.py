@@ -6,29 +6,16 @@ import pytest
 
 from costmodel.errors import MissingDependencyError
 from costmodel.objective import Objective
-from costmodel.plan import ShardingType
 from planner.testing import example_problem, example_workload
-from sharders.cost_greedy import CostGreedy, Rule, rule_plan
-from sharders.option_costs import OptionCosts
-from sharders.optuna_search import OptunaSearch, tuned_plan
+from sharders.cost_greedy import CostGreedy
+from sharders.optuna_search import OptunaSearch
 from sharders.problem import Budget, ShardingProblem
 
 optuna = pytest.importorskip("optuna", reason="optuna is not installed")
-NEUTRAL = {f"weight {kind.value}": 0.0 for kind in ShardingType} | {
-    "memory": 0.0,
-    "split_above": 0.5,
-    "replicate_below": 1.0,
-}
 
 
 def _problem() -> ShardingProblem:
     return example_problem(example_workload(16), world_size=4)
-
-
-def test_without_weights_it_is_the_greedy() -> None:
-    problem = _problem()
-    costs = OptionCosts(problem)
-    assert tuned_plan(problem, costs, NEUTRAL) == rule_plan(problem, costs, Rule(0.5, 1.0))
 
 
 def test_never_worse_than_the_greedy_it_tunes() -> None:
