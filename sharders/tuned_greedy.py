@@ -43,7 +43,8 @@ class TunedGreedy:
     """Tunes ``cost_greedy`` by a (1+1) evolution strategy (Rechenberg, 1973).
 
     Every trial changes some of the parameters of ``RANGES`` by a normal step, makes a plan by
-    ``rule_plan``, and is the next one's parent if its plan is at least as fast. Never worse than ``cost_greedy``. Deterministic for a seed.
+    ``rule_plan``, and is the next one's parent if its plan is at least as fast. Never
+    worse than ``cost_greedy``. Deterministic for a seed.
     """
 
     patience: int = PATIENCE
@@ -128,7 +129,7 @@ class WeightedCosts:
         cost = self.costs.cost(table, option)
         weight = exp(self.parameters[f"weight {option.sharding_type.value}"])
         sizes = option_bytes(self.problem, table, option)
-        share = max(float(size.total) for size in sizes) / self.problem.capacity
+        share = float(sizes[0].total) / self.problem.capacity  # no shard is larger than the first
         extra = self.parameters["memory"] * share * self.costs.balanced_load
         return OptionCost(
             option=option,
