@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from costmodel.errors import InfeasibleError, PlannerError, PluginError
+from costmodel.errors import InfeasibleError, MissingDependencyError, PlannerError, PluginError
 from costmodel.memory import check_memory
 from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
@@ -104,7 +104,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
     try:
         rng = Random(search.seed)  # noqa: S311 - searching, not hiding
         result = _checked(name, sharder.shard(problem, budget, rng), problem)
-    except InfeasibleError as error:
+    except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
     return Attempt(
         sharder=name,

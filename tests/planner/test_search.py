@@ -1,8 +1,9 @@
+import sys
 from dataclasses import replace
 
 import pytest
 
-from costmodel.errors import InfeasibleError
+from costmodel.errors import InfeasibleError, MissingDependencyError
 from planner.search import Search, run_sharders, sharders_for
 from sharders import PORTFOLIO, SHARDERS
 from sharders.problem import ShardingProblem
@@ -41,3 +42,13 @@ def test_when_nothing_fits_the_first_error_is_raised(problem: ShardingProblem) -
     large = replace(problem, workload=replace(problem.workload, tables=(table,)))
     with pytest.raises(InfeasibleError):
         run_sharders(("naive", "random"), large, Search())
+
+
+def test_a_sharder_whose_package_is_missing_is_passed_over(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    attempts = run_sharders(("optuna", "naive"), problem, Search())
+    assert [attempt.sharder for attempt in attempts if attempt.plan] == ["naive"]
+    with pytest.raises(MissingDependencyError):
+        run_sharders(("optuna",), problem, Search())
