@@ -68,6 +68,8 @@ class IlpModel:
 
     problem: ShardingProblem
     costs: OptionCosts
+    sharding_types: frozenset[ShardingType] = frozenset(ShardingType)
+    """Types to choose from; tables that may have none of them keep all of theirs."""
     max_options: int = 6
     """Options per table: the cheapest in all, the ones with the fastest and the smallest shards;
     none that another can always stand in for."""
@@ -127,7 +129,8 @@ class IlpModel:
         return max(load)
 
     def _ways(self, table: EmbeddingTable) -> list[_Way]:
-        options = self.problem.options[table.name]
+        every = self.problem.options[table.name]
+        options = [o for o in every if o.sharding_type in self.sharding_types] or every
         kinds = {option.sharding_type for option in options}
         ways = [
             self._way(table, option)
