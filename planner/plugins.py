@@ -1,4 +1,4 @@
-"""Sharders by name: the built-in ones, and those that other packages offer as entry points.
+"""Sharders by name: built-in ones, frameworks' own, and those that packages offer as entry points.
 
 A package offers a sharder with, in its ``pyproject.toml``::
 
@@ -15,14 +15,19 @@ from sharders import SHARDERS
 from sharders.problem import Sharder
 
 GROUP = "planner.sharders"
+TORCHREC = "torchrec"
+"""TorchRec's own planner; there where torchrec is installed."""
 AUTO = "auto"
 """Not a sharder: stands for all built-in ones, the best plan winning."""
 
 
 def sharder_names() -> tuple[str, ...]:
     """Return the names of all sharders, the built-in ones first."""
+    from planner.integrations.torchrec import torchrec_installed
+
+    integrated = (TORCHREC,) if torchrec_installed() else ()
     third_party = (point.name for point in entry_points(group=GROUP))
-    return tuple(dict.fromkeys((*SHARDERS, *third_party)))
+    return tuple(dict.fromkeys((*SHARDERS, *integrated, *third_party)))
 
 
 def load_sharder(name: str) -> Sharder:
@@ -32,6 +37,8 @@ def load_sharder(name: str) -> Sharder:
     ------
     UnknownNameError
         Nothing has that name.
+    MissingDependencyError
+        It is TorchRec's planner, and torchrec is not installed.
     PluginError
         A third-party sharder cannot be imported or made, or has no ``shard`` method.
 
@@ -40,10 +47,21 @@ def load_sharder(name: str) -> Sharder:
         module, _, attribute = SHARDERS[name].partition(":")
         builtin: Sharder = getattr(import_module(module), attribute)()
         return builtin
+    if name == TORCHREC:
+        return _torchrec_planner()
     points = entry_points(group=GROUP, name=name)
     if not points:
         raise UnknownNameError("sharder", name, (AUTO, *sharder_names()))
     return _from_plugin(next(iter(points)))
+
+
+def _torchrec_planner() -> Sharder:
+    from planner.integrations.torchrec import require_torchrec
+
+    require_torchrec("the sharder `torchrec`")
+    from planner.integrations.torchrec_sharder import TorchRecPlanner
+
+    return TorchRecPlanner()
 
 
 def _from_plugin(point: EntryPoint) -> Sharder:

@@ -5,6 +5,7 @@ import pytest
 
 from costmodel.errors import MissingDependencyError
 from planner.integrations import torchrec as integration
+from planner.plugins import TORCHREC, load_sharder, sharder_names
 
 
 def test_the_module_can_be_imported_without_torch() -> None:
@@ -26,3 +27,10 @@ def test_a_missing_package_is_named_with_a_way_to_get_it(monkeypatch: pytest.Mon
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="`Planner`"):
         integration.Planner  # noqa: B018
+
+
+def test_the_sharder_needs_torchrec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "find_spec", lambda name: None if name == "torchrec" else name)
+    assert TORCHREC not in sharder_names()
+    with pytest.raises(MissingDependencyError, match="the sharder `torchrec` needs `torchrec`"):
+        load_sharder(TORCHREC)
