@@ -20,19 +20,20 @@ TYPES = [
 ]
 KERNELS = ["fused_uvm", "fused_uvm_caching"]
 WORKER = Path(__file__).with_name("torchrec_worker.py")
+SCRIPT = Path(__file__).with_name("torchrec_script.py")
+PLANNERS = [
+    "torchrec.distributed.planner:EmbeddingShardingPlanner",
+    "planner.integrations.torchrec:IterationTimePlanner",
+]
 
 Losses = dict[str, tuple[list[float], list[str]]]
 
 
-def train(folder: Path, world_size: int, local_world_size: int, *names: str) -> Losses:
+def run(script: Path, world_size: int, *arguments: object) -> None:
+    """Run a script once per rank, which is its first argument."""
     ranks = [
         subprocess.Popen(  # noqa: S603 - our own interpreter and file
-            [
-                sys.executable,
-                str(WORKER),
-                *map(str, (rank, world_size, local_world_size, folder)),
-                *names,
-            ],
+            [sys.executable, str(script), *map(str, (rank, world_size, *arguments))],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -41,6 +42,10 @@ def train(folder: Path, world_size: int, local_world_size: int, *names: str) -> 
     ]
     errors = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert not any(rank.returncode for rank in ranks), "\n".join(errors)[-3000:]
+
+
+def train(folder: Path, world_size: int, local_world_size: int, *names: str) -> Losses:
+    run(WORKER, world_size, local_world_size, folder, *names)
     losses: Losses = json.loads((folder / "losses_0.json").read_text())
     return losses
 
@@ -92,3 +97,16 @@ def test_ranks_that_disagree_and_plans_that_fail_are_refused_on_every_rank(
     assert told[0] == told[1]
     assert "the batch size is 64 on rank 0, 65 on rank 1" in told[0]["batch size"]
     assert "table `t0` cannot be sharded" in told[0]["constraints"]
+
+
+def test_a_training_script_loses_the_same_with_its_planner_swapped(tmp_path: Path) -> None:
+    found = []
+    for planner in PLANNERS:
+        folder = tmp_path / planner.partition(":")[2]
+        folder.mkdir()
+        run(SCRIPT, 2, folder, planner)
+        found.append(json.loads((folder / "script_0.json").read_text()))
+    (theirs, _), (ours, kinds) = found
+    assert ours == pytest.approx(theirs, abs=1e-6)
+    assert len(ours) == 6
+    assert {"table_wise", "column_wise"} & set(kinds)
