@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.errors import MissingDependencyError
 
 if TYPE_CHECKING:
+    from planner.integrations.torchrec_files import load_torchrec_plan, save_plan
     from planner.integrations.torchrec_planner import IterationTimePlanner, Solution
     from planner.integrations.torchrec_plans import Home, from_torchrec, to_torchrec
     from planner.integrations.torchrec_rating import IterationTimePerfModel
@@ -23,6 +24,8 @@ _HOMES = {
     "IterationTimePlanner": "torchrec_planner",
     "Solution": "torchrec_planner",
     "from_torchrec": "torchrec_plans",
+    "load_torchrec_plan": "torchrec_files",
+    "save_plan": "torchrec_files",
     "to_torchrec": "torchrec_plans",
 }
 
@@ -32,7 +35,9 @@ __all__ = [
     "IterationTimePlanner",
     "Solution",
     "from_torchrec",
+    "load_torchrec_plan",
     "require_torchrec",
+    "save_plan",
     "to_torchrec",
 ]
 
