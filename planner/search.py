@@ -57,13 +57,15 @@ class Attempt:
 
 def sharders_for(name: str) -> tuple[str, ...]:
     """Return the sharders that a request stands for."""
-    return PORTFOLIO if name == AUTO else (name,)
+    return tuple(PORTFOLIO) if name == AUTO else (name,)
 
 
 def run_sharders(
     names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> tuple[Attempt, ...]:
     """Run sharders one after the other; the time limit is for all of them together.
+
+    With others to come, a sharder may take its share of the time left (``sharders.PORTFOLIO``).
 
     Whether or not time is left, the first one that finds a plan is heard. Being interrupted
     (``KeyboardInterrupt`` included) ends the search, unless there is no plan yet.
@@ -81,8 +83,11 @@ def run_sharders(
         if found and (search.interrupted() or search.clock() > deadline):
             break
         plans = tuple(attempt.plan for attempt in attempts if attempt.plan)
+        now = search.clock()
+        share = PORTFOLIO.get(name, 1.0) if len(names) > 1 else 1.0
+        until = now + share * max(0.0, deadline - now)
         try:
-            attempts.append(run_sharder(name, replace(problem, known=plans), search, deadline))
+            attempts.append(run_sharder(name, replace(problem, known=plans), search, until))
         except KeyboardInterrupt:
             if not found:
                 raise

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from math import exp, log
 from random import Random
 
-from costmodel.errors import InfeasibleError
 from costmodel.objective import Objective
-from costmodel.plan import ShardingPlan
+from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.units import Seconds
-from sharders.cost_greedy import CostGreedy
 from sharders.moves import Proposer
 from sharders.option_costs import OptionCosts
-from sharders.problem import Budget, Progress, SearchResult, SearchStatus, Sharder, ShardingProblem
+from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 from sharders.search_state import Move, SearchState
-from sharders.table_iii import LookupGreedy, NormLookupGreedy, SizeGreedy
+from sharders.starts import starting_plans
 
 CANDIDATES = 48
 """Moves timed together; more would not fit in the cache at 64 ranks."""
@@ -23,8 +21,11 @@ PATIENCE = 60
 3,000 plans."""
 TOGETHER = 8
 """Moves tried together in a round."""
-STARTS = (CostGreedy, NormLookupGreedy, LookupGreedy, SizeGreedy)
-BEST_STARTS = 2
+BEST_STARTS = 3
+"""Plans to start from. Which sharding types are in use changes slowly, so no two of them have the
+same."""
+IMPROVED = 1e-6
+"""Share of the step time that counts as an improvement."""
 HOT, COLD = 3e-3, 1e-5
 """Temperatures at the first and the last rounds, as shares of the step time. Hotter ones split
 tables that are better left whole, and do not find back."""
@@ -38,8 +39,9 @@ class Annealing:
     Every round draws moves (a column block to another rank, two tables swapped, another sharding
     type, split or kernel), times the plan after each of them, and makes the best of them that
     together still improve; where none improves, the least bad one is made with the probability
-    exp(-loss / temperature). Bursts start from the two best greedy plans; the second half of the
-    time belongs to the better one. No guarantee, but never worse than the greedies it starts from.
+    exp(-loss / temperature). Bursts start from the best greedy plans that differ in their sharding
+    types, and last from the best of all. No guarantee, but never worse than the plans it starts
+    from.
     """
 
     candidates: int = CANDIDATES
@@ -47,11 +49,12 @@ class Annealing:
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Anneal until nothing better is found for a while, or the budget is spent."""
-        starts, evaluated = _starts(problem, budget, rng)
+        starts, evaluated = starting_plans(problem, budget, rng)
         search = _Search(self, problem, budget, rng, starts[0], evaluated)
-        for _, plan in starts[:BEST_STARTS]:
-            search.burst(plan)
-        search.burst(search.best[1])
+        different = _different(starts)[:BEST_STARTS]
+        for number, plan in enumerate(different):
+            search.burst(plan, share=1 / (len(different) + 1 - number))
+        search.burst(search.best[1], share=1.0)
         status = SearchStatus.LIMIT if search.spent() else SearchStatus.CONVERGED
         return SearchResult(
             plan=search.best[1],
@@ -61,41 +64,12 @@ class Annealing:
         )
 
 
-def _starts(
-    problem: ShardingProblem, budget: Budget, rng: Random
-) -> tuple[list[tuple[Seconds, ShardingPlan]], int]:
-    """Return the plans known already, or else greedy ones, best first; and how many were timed.
-
-    Raises
-    ------
-    InfeasibleError
-        No greedy finds a plan.
-
-    """
-    found = [(problem.objective.step_time(plan), plan) for plan in problem.known]
-    evaluated = len(found)
-    refusals: list[InfeasibleError] = []
-    for greedy in STARTS if not found else ():
-        sharder: Sharder = greedy()
-        if found and budget.spent(evaluated):
-            break
-        try:
-            result = sharder.shard(problem, _rest(budget, evaluated), rng)
-        except InfeasibleError as refusal:
-            refusals.append(refusal)
-        else:
-            found.append((result.step_time, result.plan))
-            evaluated += result.evaluated
-    if not found:
-        raise refusals[0]
-    return sorted(found, key=lambda pair: pair[0]), evaluated
-
-
-def _rest(budget: Budget, evaluated: int) -> Budget:
-    """Return what is left of a budget, for a sharder that runs silently inside another."""
-    most = budget.max_evaluations
-    left = None if most is None else most - evaluated
-    return Budget(max_evaluations=left, should_stop=budget.should_stop)
+def _different(starts: Sequence[tuple[Seconds, ShardingPlan]]) -> list[ShardingPlan]:
+    """Return the best plan of every set of sharding types, best first."""
+    best: dict[frozenset[ShardingType], ShardingPlan] = {}
+    for _, plan in starts:
+        best.setdefault(frozenset(table.sharding_type for table in plan.tables), plan)
+    return list(best.values())
 
 
 class _Search:
@@ -121,29 +95,33 @@ class _Search:
     def spent(self) -> bool:
         return self.budget.spent(self.evaluated)
 
-    def burst(self, plan: ShardingPlan) -> None:
-        """Anneal from a plan until patience ends."""
+    def burst(self, plan: ShardingPlan, share: float) -> None:
+        """Anneal from a plan until patience, or a share of the time left, ends."""
+        left = self.budget.time_left()
+        reserve = (1 - share) * left if left < float("inf") else 0.0
         self.state.start(plan)
-        guide = self._time_now()
-        quiet = 0
-        rounds = 0
-        while quiet < self.settings.patience and not self.spent():
-            temperature = guide * _temperature(rounds)
-            better, guide = self._round(guide, temperature)
-            quiet = 0 if better else quiet + 1
+        best, guide = self._time_now()
+        quiet = rounds = 0
+        while quiet < self.settings.patience and not self._over(reserve):
+            now, guide = self._round(guide, guide * _temperature(rounds))
+            better = now < best * (1 - IMPROVED)
+            best, quiet = (now, 0) if better else (best, quiet + 1)
             rounds += 1
 
-    def _time_now(self) -> Seconds:
-        times, guides = self.state.times([{}])
-        self._note(float(times[0]))
-        return float(guides[0])
+    def _over(self, reserve: Seconds) -> bool:
+        return self.spent() or self.budget.time_left() < reserve
 
-    def _round(self, guide: Seconds, temperature: Seconds) -> tuple[bool, Seconds]:
-        """Time some moves and make some; return whether a new best plan came of it."""
+    def _time_now(self) -> tuple[Seconds, Seconds]:
+        """Return step time and guide of the current plan."""
+        times, guides = self.state.times([{}])
+        return self._noted(float(times[0])), float(guides[0])
+
+    def _round(self, guide: Seconds, temperature: Seconds) -> tuple[Seconds, Seconds]:
+        """Time some moves and make some; return step time, if they were made, and guide."""
         most = self.budget.left(self.evaluated, self.settings.candidates)
         moves = self.proposer.draw(most)
         if not moves:
-            return False, guide
+            return float("inf"), guide
         _, guides = self.state.times(moves)
         self.evaluated += len(moves)
         order = sorted(range(len(moves)), key=lambda i: (float(guides[i]), i))
@@ -154,10 +132,10 @@ class _Search:
         loss = float(guides[order[0]]) - guide
         if temperature > 0 and self.rng.random() < exp(-loss / temperature):
             self.state.apply([moves[order[0]]])
-            return self._note(self._step_time()), guide + loss
-        return False, guide
+            return self._time_now()
+        return float("inf"), guide
 
-    def _make_best(self, moves: Sequence[Move]) -> tuple[bool, Seconds]:
+    def _make_best(self, moves: Sequence[Move]) -> tuple[Seconds, Seconds]:
         """Make the first so many of some moves that together improve most."""
         times, guides = self.state.prefix_times(moves)
         self.evaluated += len(moves) - 1  # the first one has been timed alone
@@ -169,19 +147,14 @@ class _Search:
             if guides[number] < guides[fitting] and self.state.fits(merged):
                 fitting = number
         self.state.apply(moves[: fitting + 1])
-        return self._note(float(times[fitting])), float(guides[fitting])
+        return self._noted(float(times[fitting])), float(guides[fitting])
 
-    def _step_time(self) -> Seconds:
-        times, _ = self.state.times([{}])
-        return float(times[0])
-
-    def _note(self, step_time: Seconds) -> bool:
-        """Keep the current plan if it is the best so far."""
-        if step_time >= self.best[0] * (1 - 1e-9):
-            return False
-        self.best = (step_time, self.state.plan())
-        self.budget.report(Progress(evaluated=self.evaluated, best=step_time))
-        return True
+    def _noted(self, step_time: Seconds) -> Seconds:
+        """Return the current plan's step time, and keep the plan if it is the best so far."""
+        if step_time < self.best[0] * (1 - IMPROVED):
+            self.best = (step_time, self.state.plan())
+            self.budget.report(Progress(evaluated=self.evaluated, best=step_time))
+        return step_time
 
 
 def _temperature(rounds: int) -> float:

@@ -264,8 +264,8 @@ class SearchState:
         if sign > 0:
             np.maximum.at(traffic[:, Traffic.CHAIN], ranks, effect.chains)
         else:
-            emptied = traffic[:, Traffic.LOOKUPS] < EMPTY
-            traffic[emptied] = 0.0
+            traffic[traffic[:, Traffic.LOOKUPS] < EMPTY] = 0.0
+            group[:, group[0] < 0.5] = 0.0  # features are counted exactly, the rest leaves rounding
         loads.whole[effect.group] += sign * effect.whole
 
     def _lower_chain(self, loads: Loads, index: int, choice: Choice) -> None:

@@ -9,11 +9,12 @@ from costmodel.errors import InfeasibleError
 from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.units import Seconds
 from costmodel.workload import EmbeddingTable
-from sharders.cost_greedy import CostGreedy, Rule, rule_plan
+from sharders.cost_greedy import Rule, rule_plan
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption
 from sharders.placement import option_bytes
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.starts import starting_plans
 
 Parameters = Mapping[str, float]
 RANGES: Mapping[str, tuple[float, float]] = {
@@ -44,7 +45,7 @@ class TunedGreedy:
 
     Every trial changes some of the parameters of ``RANGES`` by a normal step, makes a plan by
     ``rule_plan``, and is the next one's parent if its plan is at least as fast. Never
-    worse than ``cost_greedy``. Deterministic for a seed.
+    worse than the plans known before, or else ``cost_greedy``. Deterministic for a seed.
     """
 
     patience: int = PATIENCE
@@ -53,11 +54,16 @@ class TunedGreedy:
         """Run trials until ``patience`` ends, or the budget is spent."""
         most = budget.max_evaluations
         greedy = replace(budget, max_evaluations=None if most is None else max(1, most // 2))
-        best = CostGreedy().shard(problem, greedy, rng)
-        evaluated, costs = best.evaluated, OptionCosts(problem)
+        starts, evaluated = starting_plans(problem, greedy, rng)
+        best = SearchResult(
+            plan=starts[0][1], step_time=starts[0][0], status=SearchStatus.CONVERGED
+        )
+        costs, first = OptionCosts(problem), evaluated
         parent, parent_time, step, quiet = NEUTRAL, float("inf"), FIRST_STEP, 0
+        if not any(len(options) > 1 for options in problem.options.values()):
+            quiet = self.patience  # the weights would choose between equals
         while quiet < self.patience and not budget.spent(evaluated):
-            child = parent if evaluated == best.evaluated else _changed(parent, step, rng)
+            child = parent if evaluated == first else _changed(parent, step, rng)
             plan, step_time = _tried(problem, costs, child)
             evaluated += 1
             success = step_time <= parent_time

@@ -10,7 +10,7 @@ from sharders.problem import ShardingProblem
 
 
 def test_auto_stands_for_the_portfolio() -> None:
-    assert sharders_for("auto") == PORTFOLIO
+    assert sharders_for("auto") == tuple(PORTFOLIO)
     assert sharders_for("naive") == ("naive",)
 
 

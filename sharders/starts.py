@@ -1,0 +1,49 @@
+"""Plans to start a search from: those known already, or else what greedies make."""
+
+from random import Random
+
+from costmodel.errors import InfeasibleError
+from costmodel.plan import ShardingPlan
+from costmodel.units import Seconds
+from sharders.cost_greedy import CostGreedy
+from sharders.problem import Budget, Sharder, ShardingProblem
+from sharders.table_iii import LookupGreedy, NormLookupGreedy, SizeGreedy
+
+STARTS = (CostGreedy, NormLookupGreedy, LookupGreedy, SizeGreedy)
+
+
+def starting_plans(
+    problem: ShardingProblem, budget: Budget, rng: Random
+) -> tuple[list[tuple[Seconds, ShardingPlan]], int]:
+    """Return the plans known already, or else greedy ones, best first; and how many were timed.
+
+    Raises
+    ------
+    InfeasibleError
+        No greedy finds a plan.
+
+    """
+    found = [(problem.objective.step_time(plan), plan) for plan in problem.known]
+    evaluated = len(found)
+    refusals: list[InfeasibleError] = []
+    for greedy in STARTS if not found else ():
+        sharder: Sharder = greedy()
+        if found and budget.spent(evaluated):
+            break
+        try:
+            result = sharder.shard(problem, _rest(budget, evaluated), rng)
+        except InfeasibleError as refusal:
+            refusals.append(refusal)
+        else:
+            found.append((result.step_time, result.plan))
+            evaluated += result.evaluated
+    if not found:
+        raise refusals[0]
+    return sorted(found, key=lambda pair: pair[0]), evaluated
+
+
+def _rest(budget: Budget, evaluated: int) -> Budget:
+    """Return what is left of a budget, for a sharder that runs silently inside another."""
+    most = budget.max_evaluations
+    left = None if most is None else most - evaluated
+    return Budget(max_evaluations=left, should_stop=budget.should_stop)
