@@ -11,13 +11,14 @@ from planner.cli.options import interruptible, output_options, profile_and_nodes
 from planner.cli.output import Output, ProgressLine
 
 if TYPE_CHECKING:
+    from costmodel.workload import Workload
     from planner.api import Planned
 
 DEFAULT_FILE = "plan.json"
 
 
 @click.command("plan")
-@click.argument("workload", metavar="FILE")
+@click.argument("workload", metavar="FILE", required=False)
 @search_options
 @click.option("--sharder", metavar="NAME", help="`auto` (all built-in ones) or one of them.")
 @click.option(
@@ -27,10 +28,23 @@ DEFAULT_FILE = "plan.json"
     metavar="PLAN",
     help=f"Where the plan goes: {DEFAULT_FILE} unless --json is given; - is stdout.",
 )
+@click.option(
+    "--from-torchrec",
+    "factory",
+    metavar="MODULE:FUNCTION",
+    help="Instead of FILE: a function that returns a TorchRec model (meta device will do).",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    help="With --from-torchrec: samples per GPU [default: 512].",
+)
 @output_options
 def command(
-    workload: str,
+    workload: str | None,
     *,
+    factory: str | None,
+    batch_size: int | None,
     gpus: int,
     nodes: int | None,
     target: str | None,
@@ -49,11 +63,12 @@ def command(
     if target is not None:
         check_writable(target)
     settings = resolve(flags)
+    source = _source(workload, factory, batch_size)
     start = time.monotonic()
     progress = ProgressLine(output, settings.time_limit)
     with interruptible() as interrupt, progress:
         planned = plan(
-            workload,
+            source,
             gpus=gpus,
             nodes=profile_and_nodes(settings, gpus, nodes),
             hardware=settings.hardware,
@@ -75,6 +90,21 @@ def command(
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
         click.get_current_context().exit(INTERRUPTED)
+
+
+def _source(path: str | None, factory: str | None, batch_size: int | None) -> "str | Workload":
+    """Return the workload's path, or the workload of a TorchRec model."""
+    if path is None and factory is None:
+        raise click.MissingParameter(param_hint="'FILE'", param_type="argument")
+    if factory is None:
+        if batch_size is not None:
+            raise click.UsageError("--batch-size goes with --from-torchrec; a FILE has its own")
+        return path or ""
+    if path is not None:
+        raise click.UsageError("give either FILE or --from-torchrec")
+    from planner.integrations.torchrec import workload_from_factory
+
+    return workload_from_factory(factory, batch_size)
 
 
 def _show(planned: "Planned", target: str | None, output: Output) -> None:

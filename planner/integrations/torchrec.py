@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.errors import MissingDependencyError
 
 if TYPE_CHECKING:
+    from planner.integrations.torchrec_factory import workload_from_factory
     from planner.integrations.torchrec_files import load_torchrec_plan, save_plan
     from planner.integrations.torchrec_planner import IterationTimePlanner, Solution
     from planner.integrations.torchrec_plans import Home, from_torchrec, to_torchrec
@@ -27,6 +28,7 @@ _HOMES = {
     "load_torchrec_plan": "torchrec_files",
     "save_plan": "torchrec_files",
     "to_torchrec": "torchrec_plans",
+    "workload_from_factory": "torchrec_factory",
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "require_torchrec",
     "save_plan",
     "to_torchrec",
+    "workload_from_factory",
 ]
 
 _NEEDED = ("torch", "fbgemm_gpu", "torchrec")

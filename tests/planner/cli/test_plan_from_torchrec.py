@@ -1,0 +1,89 @@
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+MODEL = """\
+import torch
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+
+def make():
+    tables = [
+        EmbeddingBagConfig(
+            name=f"t{i}", num_embeddings=1000, embedding_dim=64, feature_names=[f"f{i}"]
+        )
+        for i in range(3)
+    ]
+    return torch.nn.ModuleDict({"sparse": EmbeddingBagCollection(tables=tables, device="meta")})
+
+def number():
+    return 1
+"""
+
+needs_torchrec = pytest.mark.skipif(
+    find_spec("torchrec") is None, reason="torchrec is not installed"
+)
+
+
+@pytest.fixture
+def model(directory: Path) -> str:
+    (directory / "model_of_mine.py").write_text(MODEL)
+    return "model_of_mine"
+
+
+@needs_torchrec
+def test_tables_are_read_off_a_model(run: Command, model: str) -> None:
+    arguments = ("--gpus", "2", "--time-limit", "1s")
+    done = run("plan", "--from-torchrec", f"{model}:make", "--batch-size", "64", *arguments)
+    assert done.code == 0
+    assert "3 tables" in done.out
+    assert "local batch 64" in done.out
+
+
+@needs_torchrec
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("model_of_mine", "module:function"),
+        ("nowhere_at_all:make", "no module `nowhere_at_all`"),
+        ("model_of_mine:makes", "no function `makes`"),
+        ("model_of_mine:number", "a int, not a torch.nn.Module"),
+    ],
+)
+def test_what_is_no_model_is_refused(run: Command, model: str, spec: str, reason: str) -> None:
+    assert model
+    done = run("plan", "--from-torchrec", spec, "--gpus", "2")
+    assert done.code == 3
+    assert reason in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument 'FILE'"),
+        (("tables.yaml", "--from-torchrec", "a:b"), "give either FILE or --from-torchrec"),
+        (("tables.yaml", "--batch-size", "64"), "--batch-size goes with --from-torchrec"),
+    ],
+)
+def test_a_file_or_a_model_is_needed(
+    run: Command, arguments: tuple[str, ...], message: str
+) -> None:
+    done = run("plan", *arguments, "--gpus", "2")
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_without_torchrec_it_says_what_to_install(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planner.integrations import torchrec
+
+    monkeypatch.setattr(torchrec, "find_spec", lambda _: None)
+    monkeypatch.delitem(torchrec.__dict__, "workload_from_factory", raising=False)
+    done = run("plan", "--from-torchrec", "a:b", "--gpus", "2")
+    assert done.code == 5
+    assert "shardwise[torchrec]" in done.err
