@@ -8,8 +8,9 @@ from costmodel.units import Seconds
 from sharders.cost_greedy import CostGreedy
 from sharders.problem import Budget, Sharder, ShardingProblem
 from sharders.table_iii import LookupGreedy, NormLookupGreedy, SizeGreedy
+from sharders.uniform import Uniform
 
-STARTS = (CostGreedy, NormLookupGreedy, LookupGreedy, SizeGreedy)
+STARTS = (CostGreedy, Uniform, NormLookupGreedy, LookupGreedy, SizeGreedy)
 
 
 def starting_plans(
