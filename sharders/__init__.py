@@ -28,11 +28,10 @@ PORTFOLIO = {
     "size_lookup_greedy": 1.0,
     "uniform": 1.0,
     "cost_greedy": 1.0,
-    "tuned_greedy": 0.4,
-    "beam": 0.3,
+    "tuned_greedy": 0.6,
     "annealing": 1.0,
 }
 """What ``auto`` runs, in this order, and the share of the time left that each may take: one-shot
-sharders, then two that choose sharding types for all tables at once, then the search that starts
-from the best plans so far. On 100 to 856 tables (``bench.plan_quality``) each of the last three
-wins somewhere, and annealing improves on what the others find."""
+sharders, one that chooses sharding types for all tables at once, then the search that starts from
+the best plans so far (``bench.plan_quality``: each of the last two wins somewhere, and annealing
+improves on what the others find)."""
