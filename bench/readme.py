@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.table_iii import TABLE_III
 from costmodel.units import MS
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +59,27 @@ def replay() -> str:
     return "\n".join(lines)
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"published_steps": published_steps, "replay": replay}
+def plan_quality() -> str:
+    """Return the table of plan quality after ten CPU seconds: step times in ms, and the bound."""
+    columns = ("auto", "tuned_greedy", "beam", "optuna", "ilp", "cost_greedy", "torchrec_greedy")
+    lines = [
+        "| tables x GPUs | bound | " + " | ".join(columns) + " | best of Table III |",
+        "|---" * (len(columns) + 3) + "|",
+    ]
+    for name, instance in result("plan_quality").items():
+        steps = {run["sharder"]: run["step_s"] for run in instance["runs"] if run["seconds"] == 10}
+        classic = min(steps[each] for each in TABLE_III if steps.get(each))
+        cells = [instance["bound_s"], *(steps.get(each) for each in columns), classic]
+        shown = ("none" if cell is None else f"{cell / MS:.2f}" for cell in cells)
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "published_steps": published_steps,
+    "replay": replay,
+    "plan_quality": plan_quality,
+}
 
 
 def filled(text: str, blocks: Mapping[str, str]) -> str:
