@@ -21,7 +21,7 @@ from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic, backward_time, for
 from costmodel.objective import Objective, Signature
 from costmodel.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.workload import EmbeddingTable
-from sharders.options import TableOption, make_plan, make_sharding
+from sharders.options import TableOption, make_plan, make_sharding, option_of
 from sharders.placement import option_bytes
 from sharders.problem import ShardingProblem
 
@@ -196,22 +196,23 @@ class SearchState:
 
     def rank_times(self) -> Array:
         """Return seconds of lookups, forward and backward, of every rank."""
+        return self._lookup_times(self.loads.traffic)
+
+    def _lookup_times(self, traffic: Array) -> Array:
+        """Add up forward and backward of all kernels; traffic is (..., kernels, ranks, columns)."""
         hardware = self.problem.topology.hardware
-        traffic = self.loads.traffic
         both = forward_time(traffic, hardware) + backward_time(traffic, hardware)
-        total: Array = both.sum(axis=0)
+        total: Array = both.sum(axis=-2)
         return total
 
     # -- loads ------------------------------------------------------------------------------
 
     def _timed(self, loads: Loads) -> tuple[Array, Array]:
-        hardware = self.problem.topology.hardware
         present = self._present(loads)
         compiled = self.objective.compiled(present.signature)
         times = compiled.step_times(self._batch(loads, present), NUM_STEPS)
         times = np.broadcast_to(times, loads.rank.shape[:1])
-        both = forward_time(loads.traffic, hardware) + backward_time(loads.traffic, hardware)
-        per_rank = both.sum(axis=1)
+        per_rank = self._lookup_times(loads.traffic)
         power = (per_rank**BALANCE_POWER).mean(axis=1) ** (1 / BALANCE_POWER)
         return times, times + BALANCE_WEIGHT * power
 
@@ -341,12 +342,7 @@ class SearchState:
         return make_sharding(self.tables[index], topology, choice.option, choice.ranks)
 
     def _choice_of(self, sharding: TableSharding) -> Choice:
-        columns = len({shard.column_offset for shard in sharding.shards})
-        option = TableOption(
-            sharding_type=sharding.sharding_type,
-            compute_kernel=sharding.compute_kernel,
-            num_column_shards=columns if sharding.sharding_type.splits_columns else 1,
-        )
+        option = option_of(sharding)
         option = self._options.setdefault(option, option)
         if not option.num_ranks:
             return Choice(option, ())

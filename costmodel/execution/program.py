@@ -99,7 +99,7 @@ class ProgramBuilder:
         self._marks[name] = ops
 
     def marked(self, name: str) -> tuple[int, ...]:
-        """Return the operations marked so far in this step."""
+        """Return the operations that have the name so far; none if nobody set it."""
         return self._marks.get(name, ())
 
     @contextmanager
@@ -112,7 +112,7 @@ class ProgramBuilder:
         """Return the program written so far; marks nobody set are not waited for."""
         ops = list(self._ops)
         for index, names in self._waits_for_marks.items():
-            marked = tuple(op for name in names for op in self._marks.get(name, ()))
+            marked = tuple(op for name in names for op in self.marked(name))
             ops[index] = replace(ops[index], after_previous=marked)
         return Program(
             ops=tuple(ops),

@@ -147,7 +147,7 @@ class TemplateBuilder(ProgramBuilder):
         """Return the template written so far."""
         ops = list(self._written)
         for index, names in self._waits_for_marks.items():
-            marked = tuple(op for name in names for op in self._marks.get(name, ()))
+            marked = tuple(op for name in names for op in self.marked(name))
             ops[index] = replace(ops[index], after_previous=marked)
         return Template(
             ops=tuple(ops),

@@ -10,9 +10,9 @@ from strategies import cases
 
 from costmodel.execution.graph import NodeKind
 from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import NUM_STEPS, program, synthesize
+from costmodel.execution.synthesis import NUM_STEPS, synthesize
 from costmodel.hardware import Topology
-from costmodel.objective import Objective, step_ends
+from costmodel.objective import Objective
 from costmodel.plan import Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.units import GB
 from costmodel.workload import DenseModel, EmbeddingTable, Interaction, Workload
@@ -32,7 +32,7 @@ def test_equals_the_event_driven_simulator(case: Case) -> None:
 @given(cases())
 @SETTINGS
 def test_the_last_step_is_the_steady_state(case: Case) -> None:
-    ends = step_ends(program(*case), NUM_STEPS + 4)
+    ends = simulate(synthesize(*case, num_steps=NUM_STEPS + 4)).step_ends
     periods = [b - a for a, b in pairwise(ends)]
     assert periods[NUM_STEPS - 2] == pytest.approx(periods[-1], rel=1e-9)
 
