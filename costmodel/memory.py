@@ -237,19 +237,32 @@ def _remedies(workload: Workload, topology: Topology) -> Iterator[tuple[str, str
 
 
 def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Offer to split tables that must stay whole and are too large for one GPU."""
+    """Offer to split tables that must stay whole and are too large for one GPU.
+
+    Where that alone is not enough, with as many GPUs as it takes.
+    """
     usable = usable_bytes(workload, topology)
-    stuck = [
+    stuck = {
         table.name
         for table in workload.tables
         if not _may_split(workload, table) and least_table_bytes(workload, topology, table) > usable
-    ]
-    if not stuck or topology.world_size == 1:
+    }
+    if not stuck:
         return
+    names = [table.name for table in workload.tables if table.name in stuck]
+    rows = (ShardingType.ROW_WISE,)
+    tables = (replace(t, sharding_types=rows) if t.name in stuck else t for t in workload.tables)
+    split = replace(workload, pipeline=Pipeline.SPARSE_DIST, tables=tuple(tables))
     if workload.pipeline is Pipeline.DLRM:
-        yield "pipeline: sparse_dist", f"may split {_listed(stuck)}, too large for one GPU"
+        change, why = "pipeline: sparse_dist", f"may split {_listed(names)}"
     else:
-        yield "sharding_types: [row_wise]", f"for {_listed(stuck)}, too large for one GPU"
+        change, why = "sharding_types: [row_wise]", f"for {_listed(names)}"
+        split = replace(split, pipeline=workload.pipeline)
+    if topology.world_size > 1 and _spare_bytes(split, topology) >= 0:
+        yield change, f"{why}, too large for one GPU"
+        return
+    for gpus, spare in _gpus_remedy(split, topology):
+        yield f"{change}, {gpus}", f"{why}, too large for one GPU; {spare}"
 
 
 def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:

@@ -159,6 +159,19 @@ def test_a_table_that_must_stay_whole_and_is_too_large() -> None:
     )
 
 
+def test_splitting_is_offered_with_the_gpus_it_takes() -> None:
+    # 2 TB of weights: rows alone do not make room on 4 GPUs of 80 GiB
+    giant = EmbeddingTable(
+        name="giant",
+        num_embeddings=4_000_000_000,
+        embedding_dim=128,
+        sharding_types=(ShardingType.TABLE_WISE,),
+    )
+    labels = [label for label, _ in infeasible(Workload(tables=(giant,)), topology(4)).remedies]
+    assert labels[0].startswith("sharding_types: [row_wise], --gpus 32")
+    assert "sharding_types: [row_wise]" not in labels
+
+
 def test_host_memory_can_run_out_too() -> None:
     huge = EmbeddingTable(
         name="huge",
