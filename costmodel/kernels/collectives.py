@@ -8,6 +8,7 @@ largest rank's size: the collective ends when its slowest member does.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +25,8 @@ from costmodel.units import GB, Bytes, BytesPerSecond, Seconds
 
 _FLOOR_MARGIN = 1.5
 """Up to this multiple of a curve's floor, ``collective_estimate`` names latency as the bound."""
+_NO_BYTES = 1e-9
+"""Less than any message, and still with a logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +160,16 @@ def sigmoid_time(
     return np.where(log_size <= curve.latency_log2_bytes, curve.latency, time)
 
 
+def curve_seconds(size: Any, log_bytes: Any, log_seconds: Any) -> Any:  # noqa: ANN401 - see below
+    """Seconds of a collective by its curve's knots in log space; see ``curve_time``.
+
+    Serves arrays of sizes and, compiled, single ones (``execution.native``).
+    """
+    log_size = np.log(np.maximum(size, _NO_BYTES))
+    beyond = np.maximum(log_size - log_bytes[-1], 0.0)
+    return np.exp(np.interp(log_size, log_bytes, log_seconds) + beyond)
+
+
 def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
     """Time of a collective on the number of ranks it was measured on.
 
@@ -164,10 +177,7 @@ def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float
     (latency); above the last one its bandwidth, t = t_last S / S_last.
     """
     size = np.asarray(num_bytes, dtype=np.float64)
-    first, last = curve.knots[0][0], curve.knots[-1][0]
-    inside = np.log(np.clip(size, first, last))
-    time = np.exp(np.interp(inside, curve.log_bytes, curve.log_seconds))
-    return time * np.maximum(size / last, 1.0)
+    return np.asarray(curve_seconds(size, curve.log_bytes, curve.log_seconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ bags; FBGEMM ``split_embeddings`` kernels for what is read and written; ``embedd
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,28 +160,68 @@ def _distinct_rows(shard: LookupShard, l2_bytes: float) -> tuple[float, float, f
     )
 
 
+class LookupRates(NamedTuple):
+    """What the kernels' times need of the hardware, as plain numbers."""
+
+    latency: Seconds
+    lookup_bandwidth: float
+    """HBM bytes per second of gathers of rows."""
+    update_bandwidth: float
+    """HBM bytes per second of read-modify-writes of rows."""
+    l2_bandwidth: float
+    sort_rate: float
+    uvm_bandwidth: float
+
+
+def lookup_rates(hardware: HardwareProfile) -> LookupRates:
+    """Return the rates of a machine."""
+    gpu = hardware.gpu
+    return LookupRates(
+        latency=gpu.kernel_latency,
+        lookup_bandwidth=gpu.memory_bandwidth * gpu.lookup_efficiency,
+        update_bandwidth=gpu.memory_bandwidth * gpu.update_efficiency,
+        l2_bandwidth=gpu.l2_bandwidth,
+        sort_rate=gpu.sort_rate,
+        uvm_bandwidth=hardware.host.uvm_bandwidth,
+    )
+
+
+def forward_seconds(traffic: Any, rates: LookupRates) -> Any:  # noqa: ANN401 - see below
+    """Seconds of the forward kernel, 0 without lookups.
+
+    Written so that it serves arrays and, compiled, single ranks (``execution.native``): ``traffic``
+    is indexed by ``Traffic`` and gives arrays or numbers of one shape.
+    """
+    hbm = traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth
+    on_chip = traffic[Traffic.FORWARD_L2] / rates.l2_bandwidth
+    busy = np.maximum(np.maximum(hbm, on_chip), traffic[Traffic.CHAIN])
+    host = traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth
+    return (traffic[Traffic.LOOKUPS] > 0) * (rates.latency + busy + host)
+
+
+def backward_seconds(traffic: Any, rates: LookupRates) -> Any:  # noqa: ANN401 - as forward_seconds
+    """Seconds of the fused backward, 0 without lookups; see ``forward_seconds``."""
+    hbm = traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth
+    on_chip = traffic[Traffic.BACKWARD_L2] / rates.l2_bandwidth
+    sort = traffic[Traffic.LOOKUPS] / rates.sort_rate
+    host = traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth
+    busy = BACKWARD_KERNELS * rates.latency + sort + np.maximum(hbm, on_chip) + host
+    return (traffic[Traffic.LOOKUPS] > 0) * busy
+
+
 def forward_time(traffic: NDArray[np.float64], hardware: HardwareProfile) -> NDArray[np.float64]:
     """Seconds of the forward kernel for summed traffic of shape (..., NUM_TRAFFIC).
 
     Zero where there is nothing to look up.
     """
-    gpu = hardware.gpu
-    hbm = traffic[..., Traffic.FORWARD_HBM] / (gpu.memory_bandwidth * gpu.lookup_efficiency)
-    on_chip = traffic[..., Traffic.FORWARD_L2] / gpu.l2_bandwidth
-    busy = np.maximum(np.maximum(hbm, on_chip), traffic[..., Traffic.CHAIN])
-    host = traffic[..., Traffic.FORWARD_UVM] / hardware.host.uvm_bandwidth
-    return np.where(traffic[..., Traffic.LOOKUPS] > 0, gpu.kernel_latency + busy + host, 0.0)
+    columns = np.moveaxis(traffic, -1, 0)
+    return np.asarray(forward_seconds(columns, lookup_rates(hardware)))
 
 
 def backward_time(traffic: NDArray[np.float64], hardware: HardwareProfile) -> NDArray[np.float64]:
     """Seconds of the fused backward for summed traffic of shape (..., NUM_TRAFFIC)."""
-    gpu = hardware.gpu
-    hbm = traffic[..., Traffic.BACKWARD_HBM] / (gpu.memory_bandwidth * gpu.update_efficiency)
-    on_chip = traffic[..., Traffic.BACKWARD_L2] / gpu.l2_bandwidth
-    sort = traffic[..., Traffic.LOOKUPS] / gpu.sort_rate
-    host = traffic[..., Traffic.BACKWARD_UVM] / hardware.host.uvm_bandwidth
-    busy = BACKWARD_KERNELS * gpu.kernel_latency + sort + np.maximum(hbm, on_chip) + host
-    return np.where(traffic[..., Traffic.LOOKUPS] > 0, busy, 0.0)
+    columns = np.moveaxis(traffic, -1, 0)
+    return np.asarray(backward_seconds(columns, lookup_rates(hardware)))
 
 
 def combine(
