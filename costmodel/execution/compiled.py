@@ -175,7 +175,15 @@ class CompiledStep:
 
     def step_times(self, loads: BatchLoads, num_steps: int) -> Array:
         """Return the duration of the last of some consecutive steps, for every plan."""
-        durations, present = self._durations(loads)
+        return self.timed(*self._durations(loads), num_steps)
+
+    def timed(
+        self,
+        durations: Mapping[int, Array],
+        present: Mapping[tuple[GroupKey, ...], Array | None],
+        num_steps: int,
+    ) -> Array:
+        """Return the duration of the last step from those of all kept operations."""
         zero = np.zeros((1, 1))
         before: dict[Source, Array] = {}
         ends = [zero]

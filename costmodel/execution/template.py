@@ -71,6 +71,8 @@ class WorkKind(StrEnum):
     EXCHANGE = "exchange"
     ISSUE = "issue"
     """Host time, where the next operation has any duration."""
+    GIVEN = "given"
+    """It does not: whoever times the step gives the duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,7 @@ class TemplateBuilder(ProgramBuilder):
             ops=tuple(ops),
             resources=tuple(self._resources),
             topology=self._topology,
-            launch_delay=self.hardware.host.launch_latency,
+            launch_delay=self.launch_delay,
         )
 
     @contextmanager
@@ -165,6 +167,7 @@ class TemplateBuilder(ProgramBuilder):
 
     def last(self, resource: str) -> tuple[int, ...]:
         """Return the event of all work on a resource so far, whatever of it a plan has."""
+        resource = self.place(resource)
         if resource not in self._resources:
             return ()
         return (stream_event(self._resources.index(resource)),)
@@ -197,8 +200,12 @@ class TemplateBuilder(ProgramBuilder):
         amount = num_bytes if isinstance(num_bytes, Linear) else Linear({}, float(num_bytes))
         return Work(kind=WorkKind.EXCHANGE, amount=amount, form=form)
 
+    def _longest(self, seconds: Amount) -> Amount:
+        """Return the same formula: without a group, an exchange counts all ranks' bytes."""
+        return seconds
+
     def _issue(self, name: str, num_ops: float, num_launches: float, seconds: Amount) -> int:
-        cost = num_ops * self._op_time + num_launches * self.hardware.host.launch_time
+        cost = num_ops * self._op_time + num_launches * self._launch_time
         sometimes = isinstance(seconds, Work) and seconds.kind is not WorkKind.CONSTANT
         if not sometimes and not isinstance(seconds, Work):
             cost = cost if seconds > 0 else 0.0
@@ -222,6 +229,7 @@ class TemplateBuilder(ProgramBuilder):
         source: str = "",
     ) -> int:
         del kind, stage, num_bytes, bound_by, source
+        resource, after = self.place(resource), self._in_turn(resource, after)
         index = len(self._written)
         if after_previous:
             self._waits_for_marks[index] = after_previous
