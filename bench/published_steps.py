@@ -224,8 +224,8 @@ def unfused_update(builder: ProgramBuilder, sparse: SparsePart) -> int:
     return builder.kernel("add sparse gradient", Stage.LOOKUP_BACKWARD, rows)
 
 
-def predict(row: dict[str, str]) -> tuple[float, dict[str, float]]:
-    """Return predicted seconds of a published row, and the critical path by stage."""
+def program_of(row: dict[str, str]) -> tuple[Program, Topology]:
+    """Return the step of a published row, and the machine it ran on."""
     num_gpus, name = int(row["num_gpus"]), profile_name(row["gpu"])
     topology = Topology(hardware=load_profile(name), world_size=num_gpus, local_world_size=num_gpus)
     precision = PRECISION[row["precision"]]
@@ -233,11 +233,14 @@ def predict(row: dict[str, str]) -> tuple[float, dict[str, float]]:
         precision = DataType.FP32
     if "SOK" in row["framework"]:
         work = sok_workload(precision, num_gpus)
-        step = program(work, topology, row_wise_plan(work, num_gpus))
-    else:
-        sizes = FL15 if num_gpus == 1 else FL3
-        step = nvidia_program(workload(sizes, precision, num_gpus), topology)
-    timeline = simulate(expand(step, NUM_STEPS))
+        return program(work, topology, row_wise_plan(work, num_gpus)), topology
+    sizes = FL15 if num_gpus == 1 else FL3
+    return nvidia_program(workload(sizes, precision, num_gpus), topology), topology
+
+
+def predict(row: dict[str, str]) -> tuple[float, dict[str, float]]:
+    """Return predicted seconds of a published row, and the critical path by stage."""
+    timeline = simulate(expand(program_of(row)[0], NUM_STEPS))
     return timeline.step_time, {str(k): v for k, v in timeline.breakdown().items()}
 
 
