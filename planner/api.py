@@ -1,6 +1,6 @@
 """What the commands do, as functions: plan, compare, simulate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -9,18 +9,16 @@ from costmodel.errors import InputError, Problem
 from costmodel.hardware import HardwareProfile, Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Workload
+from planner.baseline import STAND_IN, baseline_beside
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload
 from planner.plugins import AUTO
-from planner.report.model import Baseline, Report, SearchReport, make_report
-from planner.search import Attempt, Search, run_sharder, run_sharders, sharders_for
+from planner.report.model import Report, SearchReport, make_report
+from planner.search import Attempt, Search, run_sharders, sharders_for
 
 if TYPE_CHECKING:
     from costmodel.execution.timeline import Timeline
 
-BASELINE = "size_lookup_greedy"
-"""What plans are compared with: the last of the greedy sharders of Lin et al., Table III, which
-balances lookups times size."""
 DEFAULT_HARDWARE = "h100-sxm"
 
 WorkloadLike: TypeAlias = Workload | str | Path
@@ -104,6 +102,7 @@ def plan(
     nodes: int | None = None,
     hardware: HardwareLike = DEFAULT_HARDWARE,
     sharder: str = AUTO,
+    baseline: str = STAND_IN,
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Planned:
@@ -119,6 +118,9 @@ def plan(
         A profile, its name, or its path.
     sharder
         Name of a sharder, or ``auto``: all built-in ones, the shortest simulated step wins.
+    baseline
+        What the report compares with: a sharder, or ``none``. ``torchrec``, TorchRec's own planner,
+        runs in a process of its own beside the search, and is waited for until the time limit.
     search, options
         How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
 
@@ -130,11 +132,12 @@ def plan(
     """
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
-    attempts = run_sharders(sharders_for(sharder), task.problem, search)
-    best = min(attempts, key=lambda attempt: attempt.step_time)
-    report = task.bounded(task.report(best, attempts, requested=sharder, seed=search.seed))
-    baseline = _baseline(task, attempts, search)
-    return task.planned(best, replace(report, baseline=baseline))
+    names = sharders_for(sharder)
+    with baseline_beside(baseline, task.problem, search, names) as judge:
+        attempts = run_sharders(names, task.problem, search)
+        best = min(attempts, key=lambda attempt: attempt.step_time)
+        report = task.bounded(task.report(best, attempts, requested=sharder, seed=search.seed))
+        return task.planned(best, replace(report, baseline=judge(attempts)))
 
 
 def compare(
@@ -273,15 +276,6 @@ def _found(attempt: Attempt) -> ShardingPlan:
     if attempt.plan is None:
         raise ValueError(f"sharder `{attempt.sharder}` found no plan")
     return attempt.plan
-
-
-def _baseline(task: _Task, attempts: Sequence[Attempt], search: Search) -> Baseline | None:
-    """Return the baseline's step time, run now unless it was among the attempts."""
-    known: Mapping[str, Attempt] = {attempt.sharder: attempt for attempt in attempts}
-    attempt = known.get(BASELINE) or run_sharder(BASELINE, task.problem, search, float("inf"))
-    if attempt.plan is None:
-        return None
-    return Baseline(sharder=BASELINE, step_time=attempt.step_time)
 
 
 def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":

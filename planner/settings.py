@@ -29,6 +29,8 @@ class Settings:
 
     hardware: str = "h100-sxm"
     sharder: str = "auto"
+    baseline: str | None = None
+    """None: TorchRec's planner where it is installed, else a stand-in."""
     seed: int = 0
     time_limit: "Seconds" = 10.0
     origins: Mapping[str, str]
@@ -59,6 +61,7 @@ def _parse_seed(text: str) -> int:
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "hardware": str,
     "sharder": str,
+    "baseline": str,
     "seed": _parse_seed,
     "time_limit": parse_time,
 }

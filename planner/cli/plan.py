@@ -22,6 +22,12 @@ DEFAULT_FILE = "plan.json"
 @search_options
 @click.option("--sharder", metavar="NAME", help="`auto` (all built-in ones) or one of them.")
 @click.option(
+    "--baseline",
+    metavar="NAME",
+    help="What the report compares with: `torchrec` (TorchRec's own planner, the default where it "
+    "is installed), `torchrec_greedy` (a re-implementation of it), another sharder, or `none`.",
+)
+@click.option(
     "-o",
     "--output",
     "target",
@@ -55,6 +61,7 @@ def command(
     from dataclasses import replace
 
     from planner.api import plan
+    from planner.baseline import default_baseline
     from planner.io.files import check_writable
     from planner.search import Search
     from planner.settings import DEFAULT, resolve
@@ -73,6 +80,7 @@ def command(
             nodes=profile_and_nodes(settings, gpus, nodes),
             hardware=settings.hardware,
             sharder=settings.sharder,
+            baseline=settings.baseline or default_baseline(),
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,

@@ -59,6 +59,7 @@ def _baseline_data(report: Report) -> Mapping[str, Any] | None:
         "sharder": baseline.sharder,
         "step_time_s": baseline.step_time,
         "speedup": baseline.step_time / report.step_time,
+        "reason": baseline.reason,
     }
 
 

@@ -66,6 +66,8 @@ class Baseline:
 
     sharder: str
     step_time: Seconds
+    reason: str | None = None
+    """Why it is not what was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,10 @@ STAGE_NAMES: Mapping[Stage, str] = {
     Stage.OPTIMIZER: "optimizer",
     Stage.HOST: "host",
 }
+_BASELINES = {
+    "torchrec": "TorchRec's own planner",
+    "torchrec_greedy": "torchrec_greedy, a stand-in for TorchRec's planner",
+}
 
 
 def report_text(report: Report, width: int) -> Iterator[Text]:
@@ -115,7 +119,10 @@ def _against_baseline(report: Report) -> str:
         verdict = f"this plan is {ratio:.2f}× faster"
     else:
         verdict = f"this plan is {1 / ratio:.2f}× slower"
-    return f"{baseline.sharder}, a greedy of Lin et al.; {verdict}"
+    name = _BASELINES.get(baseline.sharder, baseline.sharder)
+    if baseline.reason is not None:
+        name = f"{baseline.sharder} ({baseline.reason})"
+    return f"{name}; {verdict}"
 
 
 def percent_fine(share: float) -> str:

@@ -35,6 +35,8 @@ class Run:
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HARDWARE", "SHARDER", "SEED", "TIME_LIMIT"):
         monkeypatch.delenv(f"PLANNER_{name}", raising=False)
+    # TorchRec's planner, the default where it is installed, imports torch in a process of its own
+    monkeypatch.setenv("PLANNER_BASELINE", "torchrec_greedy")
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)

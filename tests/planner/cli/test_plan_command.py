@@ -83,6 +83,13 @@ def test_settings_come_from_flags_before_environment(
     assert run(*arguments).data["hardware"] == "h200-sxm"
 
 
+def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
+    arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "naive")
+    assert "torchrec_greedy, a stand-in for TorchRec's planner; this plan" in run(*arguments).out
+    assert "size_greedy; this plan" in run(*arguments, "--baseline", "size_greedy").out
+    assert "baseline" not in run(*arguments, "--baseline", "none").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -94,6 +101,7 @@ def test_settings_come_from_flags_before_environment(
         (("plan", "table.yaml", "--gpus", "2"), 3, "did you mean `tables.yaml`?"),
         (("plan", "tables.yaml", "--gpus", "2", "--hardware", "h10"), 3, "hardware profile `h10`"),
         (("plan", "tables.yaml", "--gpus", "2", "--sharder", "size"), 3, "unknown sharder `size`"),
+        (("plan", "tables.yaml", "--gpus", "2", "--baseline", "beem"), 3, "did you mean `beam`?"),
         (("plan", "tables.yaml", "--gpus", "2", "-o", "no/p.json"), 3, "no such directory"),
         (("plan", "bad.yaml", "--gpus", "2"), 3, "bad.yaml:1:1"),
         (("plan", "big.yaml", "--gpus", "1"), 4, "no plan fits"),

@@ -74,7 +74,7 @@ def made(num_tables: int = 1) -> Report:
             evaluated=7,
             time=0.1,
         ),
-        baseline=Baseline(sharder="size_lookup_greedy", step_time=1.3 * MS),
+        baseline=Baseline(sharder="torchrec_greedy", step_time=1.3 * MS),
     )
 
 
@@ -82,7 +82,7 @@ REPORT = """\
 3 tables, 90.0 GiB of weights · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
 
   step time  1.00 ms  32.8 M samples/s
-  baseline   1.30 ms  size_lookup_greedy, a greedy of Lin et al.; this plan is 1.30× faster
+  baseline   1.30 ms  torchrec_greedy, a stand-in for TorchRec's planner; this plan is 1.30× faster
 
   Where the step goes (critical path)
     dense forward   0.50 ms  50%  ████████████████████
@@ -102,6 +102,24 @@ REPORT = """\
 
 def test_the_whole_report() -> None:
     assert written(report_text(made(), 100)) == REPORT
+
+
+@pytest.mark.parametrize(
+    ("baseline", "text"),
+    [
+        (
+            Baseline(sharder="torchrec", step_time=2 * MS),
+            "TorchRec's own planner; this plan is 2.00×",
+        ),
+        (Baseline(sharder="beam", step_time=MS), "beam; this plan is as fast"),
+        (
+            Baseline(sharder="torchrec_greedy", step_time=0.5 * MS, reason="the real one failed"),
+            "torchrec_greedy (the real one failed); this plan is 2.00× slower",
+        ),
+    ],
+)
+def test_a_baseline_is_called_what_it_is(baseline: Baseline, text: str) -> None:
+    assert text in written(report_text(replace(made(), baseline=baseline), 100))
 
 
 def test_bound_is_printed_only_where_there_is_one() -> None:

@@ -1,0 +1,188 @@
+"""What a plan is compared with: TorchRec's own planner, in a process of its own, or a stand-in.
+
+Importing torch takes seconds. A process started when the search starts imports it, and plans,
+while the search runs; it is heard if it is done within the search's time limit.
+"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from tempfile import TemporaryFile
+from typing import IO, TypeAlias
+
+from costmodel.errors import PlannerError
+from costmodel.units import Seconds
+from planner.plugins import TORCHREC, load_sharder
+from planner.report.model import Baseline
+from planner.search import Attempt, Search, run_sharder
+from sharders.problem import Progress, ShardingProblem
+
+STAND_IN = "torchrec_greedy"
+"""Our re-implementation of TorchRec's planner: what is compared with where the real one is not."""
+NONE = "none"
+_STAND_IN_SHARE = 0.1
+"""Of the search's time limit: how long a baseline in this process may take."""
+_PROPOSAL_SHARE = 0.8
+"""Of the time limit: when TorchRec's planner stops proposing; the last proposal takes a while."""
+_POLL: Seconds = 0.05
+
+Judge: TypeAlias = Callable[[Sequence[Attempt]], Baseline | None]
+"""Returns the baseline, given what the search found."""
+_Process: TypeAlias = subprocess.Popen[bytes]
+
+
+def default_baseline() -> str:
+    """Return TorchRec's planner where it is installed, else the stand-in."""
+    from planner.integrations.torchrec import torchrec_installed
+
+    return TORCHREC if torchrec_installed() else STAND_IN
+
+
+@contextmanager
+def baseline_beside(
+    name: str, problem: ShardingProblem, search: Search, searched: Collection[str] = ()
+) -> Iterator[Judge]:
+    """Start the baseline; inside, search; the judge waits for it at most until the time limit.
+
+    Parameters
+    ----------
+    name
+        A sharder, or ``none``. ``torchrec`` runs in a process of its own while the search runs, and
+        the stand-in takes its place where it has no plan in time; others run after the search.
+    problem, search
+        What is planned, and how.
+    searched
+        Sharders that the search runs; their plans are not made twice.
+
+    Raises
+    ------
+    UnknownNameError, MissingDependencyError
+        There is no such sharder, or its package is missing.
+
+    """
+    if name == NONE:
+        yield lambda _: None
+    elif name in searched:
+        yield lambda attempts: _baseline(next(each for each in attempts if each.sharder == name))
+    elif name == TORCHREC:
+        from planner.integrations.torchrec import require_torchrec
+
+        require_torchrec("the baseline `torchrec`")
+        end = time.monotonic() + search.time_limit
+        with _process(problem, search.time_limit) as process:
+            yield lambda attempts: _torchrec(process, end, problem, search, attempts)
+    else:
+        load_sharder(name)
+        yield lambda _: _run_here(name, problem, search)
+
+
+def _torchrec(
+    process: _Process | None,
+    end: Seconds,
+    problem: ShardingProblem,
+    search: Search,
+    attempts: Sequence[Attempt],
+) -> Baseline | None:
+    told: Seconds | str = "could not be started"
+    if process is not None:
+        told = _answer(process, end, search, attempts)
+    if isinstance(told, float):
+        return Baseline(sharder=TORCHREC, step_time=told)
+    stand_in = _run_here(STAND_IN, problem, search)
+    return stand_in and replace(stand_in, reason=f"TorchRec's own planner {told}")
+
+
+@contextmanager
+def _process(problem: ShardingProblem, time_limit: Seconds) -> Iterator[_Process | None]:
+    """Start TorchRec's planner; it gets no Ctrl-C, and ends when the block does."""
+    with TemporaryFile() as question:
+        pickle.dump((problem.workload, problem.topology, time_limit), question)
+        question.seek(0)
+        process = _started(question)
+    try:
+        yield process
+    finally:
+        if process is not None:
+            process.kill()
+            with process:  # waits for it, and closes its output
+                pass
+
+
+def _started(question: IO[bytes]) -> _Process | None:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "planner.baseline"],
+            stdin=question,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return None
+
+
+def _answer(
+    process: _Process, end: Seconds, search: Search, attempts: Sequence[Attempt]
+) -> Seconds | str:
+    """Return the step time of TorchRec's plan, or why there is none."""
+    progress = Progress(
+        evaluated=sum(attempt.evaluated for attempt in attempts),
+        best=min(attempt.step_time for attempt in attempts),
+    )
+    while process.poll() is None:
+        if search.interrupted():
+            return "was interrupted"
+        if time.monotonic() > end:
+            return f"was not done in {search.time_limit:g} s"
+        search.watch("waiting for TorchRec's planner", progress)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL)
+    if process.returncode or process.stdout is None:
+        return "failed"
+    told: Seconds | str = json.loads(process.stdout.read().splitlines()[-1])
+    return told
+
+
+def _run_here(name: str, problem: ShardingProblem, search: Search) -> Baseline | None:
+    deadline = search.clock() + _STAND_IN_SHARE * search.time_limit
+    return _baseline(run_sharder(name, problem, replace(search, watch=Search().watch), deadline))
+
+
+def _baseline(attempt: Attempt) -> Baseline | None:
+    if attempt.plan is None:
+        return None
+    return Baseline(sharder=attempt.sharder, step_time=attempt.step_time)
+
+
+def _step_time_or_reason(
+    problem: ShardingProblem, time_limit: Seconds, start: Seconds
+) -> Seconds | str:
+    try:
+        attempt = run_sharder(TORCHREC, problem, Search(), start + _PROPOSAL_SHARE * time_limit)
+    except PlannerError as error:
+        return f"failed: {error}"
+    return "found no plan that fits" if attempt.plan is None else attempt.step_time
+
+
+def main() -> None:
+    """Let TorchRec plan what standard input has, at a lower priority than the search."""
+    from costmodel.objective import Objective
+
+    start = time.monotonic()
+    if hasattr(os, "nice"):
+        os.nice(10)
+    workload, topology, time_limit = pickle.load(sys.stdin.buffer)  # noqa: S301 - our parent's
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=Objective(workload, topology)
+    )
+    sys.stdout.write(json.dumps(_step_time_or_reason(problem, time_limit, start)))
+
+
+if __name__ == "__main__":
+    main()
