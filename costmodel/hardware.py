@@ -19,6 +19,14 @@ class Source(StrEnum):
     DATASHEET = "datasheet"
 
 
+class Device(StrEnum):
+    """What runs the kernels, by TorchRec's ``compute_device``."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+    """One core per rank: kernels run on the thread that calls them, collectives beside it."""
+
+
 class CollectiveOp(StrEnum):
     """The collectives a training step uses."""
 
@@ -170,6 +178,8 @@ class HardwareProfile:
     """Where every other number comes from, by dotted field name (``gpu.l2_bytes``)."""
     errors: Mapping[str, float]
     """Relative error on held-out measurements by kernel family."""
+    device: Device = Device.CUDA
+    """On ``cpu``, ``gpu`` describes one core and the memory it reaches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ copied once per candidate and each copy is changed where its move says, so thous
 second are timed exactly, by the objective itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -178,9 +178,10 @@ class SearchState:
     def prefix_times(self, moves: Sequence[Move]) -> tuple[Array, Array]:
         """Return step time and guide after the first, the first two, ... of some moves."""
         loads = self.loads.repeated(len(moves))
-        for number in range(len(moves)):
-            for move in moves[: number + 1]:
-                self._change(loads.at(number), move)
+        together: dict[int, Choice] = {}
+        for number, move in enumerate(moves):
+            together.update(move)
+            self._change(loads.at(number), together)
         return self._timed(loads)
 
     def apply(self, moves: Iterable[Move]) -> None:
@@ -250,10 +251,10 @@ class SearchState:
         return BatchLoads(rank=rank, plan=whole, traffic=traffic)
 
     def _change(self, loads: Loads, move: Move) -> None:
+        for index in move:
+            self._apply(loads, index, self.choices[index], sign=-1.0)
+            self._lower_chain(loads, index, leaving=move)
         for index, choice in move.items():
-            before = self.choices[index]
-            self._apply(loads, index, before, sign=-1.0)
-            self._lower_chain(loads, index, before)
             self._apply(loads, index, choice, sign=1.0)
 
     def _apply(self, loads: Loads, index: int, choice: Choice, *, sign: float) -> None:
@@ -269,13 +270,13 @@ class SearchState:
             group[:, group[0] < 0.5] = 0.0  # features are counted exactly, the rest leaves rounding
         loads.whole[effect.group] += sign * effect.whole
 
-    def _lower_chain(self, loads: Loads, index: int, choice: Choice) -> None:
-        """Take the longest bag of the tables that stay, where the one that leaves was it."""
-        effect = self._effect(index, choice)
+    def _lower_chain(self, loads: Loads, index: int, leaving: Collection[int]) -> None:
+        """Take the longest bag of the tables that stay, where one that leaves was it."""
+        effect = self._effect(index, self.choices[index])
         chains = loads.traffic[effect.kernel][:, Traffic.CHAIN]
         for rank in effect.ranks[effect.chains >= chains[effect.ranks]].tolist():
             held = self._chains.get((effect.kernel, rank), {})
-            others = [chain for other, chain in held.items() if other != index]
+            others = [chain for other, chain in held.items() if other not in leaving]
             chains[rank] = max(others, default=0.0)
 
     def _chain(self, index: int, choice: Choice, *, add: bool) -> None:

@@ -3,6 +3,7 @@
 from costmodel.hardware import (
     CollectiveCurve,
     CollectiveOp,
+    Device,
     GemmEfficiency,
     Gpu,
     HardwareProfile,
@@ -48,6 +49,7 @@ def machine(
     link: float = 100 * GB,
     inter_node: float = 10 * GB,
     curves: tuple[CollectiveCurve, ...] = (),
+    device: Device = Device.CUDA,
 ) -> HardwareProfile:
     return HardwareProfile(
         name="test",
@@ -68,6 +70,7 @@ def machine(
         inter_node=Link(latency=20 * US, bandwidth=inter_node),
         sources={},
         errors={},
+        device=device,
     )
 
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from machines import machine
 
 from costmodel.distribution import Zipf
-from costmodel.hardware import Topology
+from costmodel.hardware import Device, Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import (
     DataType,
@@ -59,7 +59,8 @@ def workloads(
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     nodes, local = draw(st.sampled_from([(1, 1), (1, 2), (1, 4), (2, 2), (2, 1)]))
-    return Topology(hardware=machine(), world_size=nodes * local, local_world_size=local)
+    hardware = machine(device=draw(st.sampled_from(Device)))
+    return Topology(hardware=hardware, world_size=nodes * local, local_world_size=local)
 
 
 @st.composite

@@ -54,8 +54,9 @@ class InputDist:
             per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
             per_sample += table.pooling_factor * per_id + LENGTH_BYTES * table.num_features
         num_bytes = workload.local_batch_size * per_sample
+        stays = self.builder.synchronous  # a CPU has the batch where it computes
         return self.builder.kernel(
-            "copy batch", Stage.MEMORY_COPY, num_bytes / host.pcie_bandwidth,
+            "copy batch", Stage.MEMORY_COPY, 0.0 if stays else num_bytes / host.pcie_bandwidth,
             stream=stream, num_ops=COPY_BATCH.num_ops, num_launches=COPY_BATCH.num_launches,
             num_bytes=num_bytes, bound_by="PCIe bandwidth",
         )  # fmt: skip

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.execution.groups import GroupKey
 from costmodel.execution.issue import COLLECTIVE
-from costmodel.hardware import CollectiveOp, HardwareProfile
+from costmodel.hardware import CollectiveOp, Device, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
 from costmodel.kernels.embedding import backward_bound, backward_time, forward_bound, forward_time
 from costmodel.units import Seconds
@@ -26,6 +26,10 @@ from costmodel.units import Seconds
 Amount: TypeAlias = Any
 """Seconds or bytes of every rank, shape (world_size,), or one number for all. Builders decide
 what stands for them: ``ProgramBuilder`` arrays, ``costmodel.execution.template`` formulas."""
+
+
+HOST_THREADS = ("main", "autograd")
+_LAST_KERNEL = "last kernel of a CPU"
 
 
 class ProcessGroup(StrEnum):
@@ -80,6 +84,11 @@ class ProgramBuilder:
 
     ``thread`` is the host thread that issues what follows: ``main``, or ``autograd`` during
     backward.
+
+    On a CPU the step is synchronous. There is one stream, ``compute``, the rank's core: a kernel
+    starts when it is issued, and the thread goes on when it is done. A collective runs on threads
+    of its own from when it is issued on all ranks; as they use the same core, the thread's work
+    that follows is held up for as long as the collective takes alone (``collective``).
     """
 
     def __init__(
@@ -89,6 +98,7 @@ class ProgramBuilder:
         self.world_size = world_size
         self.local_world_size = local_world_size
         self.thread = "main"
+        self.synchronous = hardware.device is Device.CPU
         self._ops: list[Op] = []
         self._last: dict[str, int] = {}
         self._marks: dict[str, tuple[int, ...]] = {}
@@ -111,6 +121,7 @@ class ProgramBuilder:
     def build(self) -> Program:
         """Return the program written so far; marks nobody set are not waited for."""
         ops = list(self._ops)
+        self._end()
         for index, names in self._waits_for_marks.items():
             marked = tuple(op for name in names for op in self.marked(name))
             ops[index] = replace(ops[index], after_previous=marked)
@@ -118,11 +129,27 @@ class ProgramBuilder:
             ops=tuple(ops),
             world_size=self.world_size,
             local_world_size=self.local_world_size,
-            launch_delay=self.hardware.host.launch_latency,
+            launch_delay=self.launch_delay,
         )
+
+    def _end(self) -> None:
+        """Mark what the next step's first host operation waits for on a CPU."""
+        if "compute" in self._last:
+            self.mark(_LAST_KERNEL, self._last["compute"])
+
+    def place(self, resource: str) -> str:
+        """Return where work given to a resource runs: a CPU has no streams but its core."""
+        own = (*HOST_THREADS, *ProcessGroup)
+        return "compute" if self.synchronous and resource not in own else resource
+
+    @property
+    def launch_delay(self) -> Seconds:
+        """From the end of a launching host operation to the start of its kernel."""
+        return 0.0 if self.synchronous else self.hardware.host.launch_latency
 
     def last(self, resource: str) -> tuple[int, ...]:
         """Return the last operation on a resource, as an event to wait for."""
+        resource = self.place(resource)
         return (self._last[resource],) if resource in self._last else ()
 
     def host(self, name: str, *, num_ops: float = 1.0, after: tuple[int, ...] = ()) -> int:
@@ -186,13 +213,24 @@ class ProgramBuilder:
         bound_by: str = "link bandwidth",
         source: str = "fitted",
     ) -> int:
-        """Add a collective on its group's stream; callers pass the events it waits for."""
+        """Add a collective on its group's stream; callers pass the events it waits for.
+
+        On a CPU the core, too, is busy with it: sending and receiving are copies that gloo's
+        threads make. So a rank that has other work pays for the collective there, one that has
+        none waits for it, and one that has to wait for its peers works meanwhile.
+        """
         issue = self._issue(name, COLLECTIVE.num_ops, COLLECTIVE.num_launches, 1.0)
-        return self._add(
+        sent = self._add(
             name, NodeKind.COLLECTIVE, stage, group.value, seconds,
             after=after, launched_by=issue, group=group,
             num_bytes=num_bytes, bound_by=bound_by, source=source,
         )  # fmt: skip
+        if self.synchronous:
+            self._add(
+                f"copies of {name}", NodeKind.KERNEL, stage, "compute", self._longest(seconds),
+                after=(issue,), bound_by=bound_by, source=source,
+            )  # fmt: skip
+        return sent
 
     def stream_time(self, num_bytes: Amount) -> Amount:
         """Return seconds of a memory-bound kernel; none where there are no bytes."""
@@ -247,11 +285,29 @@ class ProgramBuilder:
         host = self.hardware.host
         return host.backward_op_time if self.thread == "autograd" else host.op_time
 
+    @property
+    def _launch_time(self) -> Seconds:
+        return 0.0 if self.synchronous else self.hardware.host.launch_time
+
+    def _longest(self, seconds: Amount) -> Amount:
+        """Return what a collective takes on the ranks where it takes longest."""
+        return np.max(seconds)
+
+    def _in_turn(
+        self, resource: str, after: tuple[int, ...], after_previous: tuple[str, ...]
+    ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Let a thread of a CPU wait for the kernel called last, in this step or before."""
+        if not (self.synchronous and resource in HOST_THREADS):
+            return after, after_previous
+        if "compute" not in self._last:
+            return after, (*after_previous, _LAST_KERNEL)
+        return (*after, *self.last("compute")), after_previous
+
     def _issue(
         self, name: str, num_ops: float, num_launches: float, seconds: float | NDArray[np.float64]
     ) -> int:
         """Host time of the launches; a rank whose kernel is empty launches nothing."""
-        cost = num_ops * self._op_time + num_launches * self.hardware.host.launch_time
+        cost = num_ops * self._op_time + num_launches * self._launch_time
         busy = np.where(np.asarray(seconds) > 0, cost, 0.0)
         return self._add(f"launch {name}", NodeKind.HOST, Stage.HOST, self.thread, busy)
 
@@ -272,6 +328,8 @@ class ProgramBuilder:
         source: str = "",
     ) -> int:
         shape = (self.world_size,)
+        resource = self.place(resource)
+        after, after_previous = self._in_turn(resource, after, after_previous)
         op = Op(
             name=name, kind=kind, stage=stage, resource=resource,
             seconds=np.broadcast_to(np.asarray(seconds, dtype=np.float64), shape),

@@ -148,6 +148,7 @@ class TemplateBuilder(ProgramBuilder):
     def template(self) -> Template:
         """Return the template written so far."""
         ops = list(self._written)
+        self._end()
         for index, names in self._waits_for_marks.items():
             marked = tuple(op for name in names for op in self.marked(name))
             ops[index] = replace(ops[index], after_previous=marked)
@@ -229,8 +230,9 @@ class TemplateBuilder(ProgramBuilder):
         source: str = "",
     ) -> int:
         del kind, stage, num_bytes, bound_by, source
-        resource, after = self.place(resource), self._in_turn(resource, after)
-        index = len(self._written)
+        resource = self.place(resource)
+        after, after_previous = self._in_turn(resource, after, after_previous)
+        index = self._last[resource] = len(self._written)
         if after_previous:
             self._waits_for_marks[index] = after_previous
         if resource not in self._resources:

@@ -10,6 +10,7 @@ from costmodel.errors import suggestion
 from costmodel.hardware import (
     CollectiveCurve,
     CollectiveOp,
+    Device,
     GemmEfficiency,
     Gpu,
     HardwareProfile,
@@ -40,7 +41,7 @@ class ProfileReader:
 
     def profile(self, document: object) -> HardwareProfile | None:
         """Return the profile, or None if there are problems."""
-        top = self._mapping(document, (), required=(*_TOP, *_FITTED), optional=("errors",))
+        top = self._mapping(document, (), required=(*_TOP, *_FITTED), optional=("device", "errors",))
         if top is None:
             return None
         values = {
@@ -52,6 +53,7 @@ class ProfileReader:
             "inter_node": self._section(Link, top["inter_node"], ("inter_node",)),
             "curves": self._curves(top["collectives"]),
             "sources": self._sources,
+            "device": self._choice(Device, top.get("device", Device.CUDA), ("device",)),
         }
         errors = self._values(top.get("errors", {}), ("errors",), None)
         if self.problems:

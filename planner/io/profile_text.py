@@ -5,7 +5,7 @@ from dataclasses import fields
 from json import dumps
 from textwrap import fill
 
-from costmodel.hardware import CollectiveCurve, GemmEfficiency, HardwareProfile
+from costmodel.hardware import CollectiveCurve, Device, GemmEfficiency, HardwareProfile
 from costmodel.units import US
 from planner.io.profile_units import quantity_text
 
@@ -20,6 +20,7 @@ def profile_text(profile: HardwareProfile) -> str:
     embedding = {name: getattr(profile.gpu, name) for name in EMBEDDING_FIELDS}
     return "\n".join([
         f"name: {dumps(profile.name)}",
+        *([] if profile.device is Device.CUDA else [f"device: {profile.device}"]),
         _entry("gpus_per_node", profile.gpus_per_node, "gpus_per_node", profile.sources).lstrip(),
         "gpu:",
         f"  name: {dumps(profile.gpu.name)}",

@@ -41,11 +41,11 @@ def test_the_last_step_is_the_steady_state(case: Case) -> None:
 @SETTINGS
 def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
     workload, ranks, plan = case
-    step = Objective(workload, ranks).step_time(plan)
+    step, device = Objective(workload, ranks).step_time(plan), ranks.hardware.device
     for slower in (
-        machine(bandwidth=500 * GB),
-        machine(link=20 * GB),
-        machine(inter_node=2 * GB),
+        machine(bandwidth=500 * GB, device=device),
+        machine(link=20 * GB, device=device),
+        machine(inter_node=2 * GB, device=device),
     ):
         worse = replace(ranks, hardware=slower)
         assert Objective(workload, worse).step_time(plan) >= step * (1 - 1e-12)
