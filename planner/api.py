@@ -1,6 +1,6 @@
 """What the commands do, as functions: plan, compare, simulate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +18,7 @@ from planner.search import Attempt, Search, run_sharders, sharders_for
 
 if TYPE_CHECKING:
     from costmodel.execution.timeline import Timeline
+    from planner.io.plans import PlanFile
 
 DEFAULT_HARDWARE = "h100-sxm"
 
@@ -35,6 +36,8 @@ class Planned:
     report: Report
     hardware_name: str
     """The profile's name, or the path it was read from."""
+    torchrec: Mapping[str, Any] | None = None
+    """Where in a TorchRec model the tables live, if known, for ``planner torchrec export``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``plan.json``: the report, and the workload it is about."""
@@ -49,6 +52,7 @@ class Planned:
             sharder=search.sharder if search else None,
             seed=search.seed if search else None,
             step_time=self.report.step_time,
+            torchrec=self.torchrec,
         )
         written = dump_plan_file(file)
         workload = written.pop("workload")
@@ -171,11 +175,16 @@ def compare(
 
 def load_plan(path: str | Path) -> Planned:
     """Read a plan file and predict its step again, with the models of today."""
-    from costmodel.memory import check_memory
-    from costmodel.validity import check_plan
     from planner.io.plans import load_plan_file
 
-    file = load_plan_file(path)
+    return judge(load_plan_file(path))
+
+
+def judge(file: "PlanFile") -> Planned:
+    """Check a plan that comes from elsewhere, and predict its step."""
+    from costmodel.memory import check_memory
+    from costmodel.validity import check_plan
+
     profile = load_profile(file.hardware)
     topology = Topology(
         hardware=profile,
@@ -202,6 +211,7 @@ def load_plan(path: str | Path) -> Planned:
         plan=file.plan,
         report=report,
         hardware_name=file.hardware,
+        torchrec=file.torchrec,
     )
 
 

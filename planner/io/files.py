@@ -25,14 +25,7 @@ def read_text(path: str | Path) -> str:
         There is no such file, it cannot be read, or it is not text.
 
     """
-    try:
-        data = _read_bytes(path)
-    except FileNotFoundError:
-        raise _error(path, "no such file", _neighbour(Path(path))) from None
-    except IsADirectoryError:
-        raise _error(path, "this is a directory, not a file") from None
-    except OSError as error:
-        raise _error(path, f"cannot be read: {_reason(error)}") from None
+    data = read_bytes(path)
     if b"\0" in data[:4096]:
         raise _error(path, "this is a binary file, not text")
     try:
@@ -40,6 +33,27 @@ def read_text(path: str | Path) -> str:
     except UnicodeDecodeError as error:
         where = f"byte {error.start} is not UTF-8"
         raise _error(path, f"this is not a text file ({where})", "save it as UTF-8") from None
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Return a file's content, or standard input's for ``-``.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or it cannot be read.
+
+    """
+    try:
+        if str(path) == STANDARD_STREAM:
+            return sys.stdin.buffer.read()
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise _error(path, "no such file", _neighbour(Path(path))) from None
+    except IsADirectoryError:
+        raise _error(path, "this is a directory, not a file") from None
+    except OSError as error:
+        raise _error(path, f"cannot be read: {_reason(error)}") from None
 
 
 def check_writable(path: str | Path) -> None:
@@ -70,24 +84,32 @@ def write_text(path: str | Path, text: str) -> None:
     """
     if str(path) == STANDARD_STREAM:
         sys.stdout.write(text)
+    else:
+        write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file that is not text, as ``write_text`` does."""
+    if str(path) == STANDARD_STREAM:
+        sys.stdout.buffer.write(data)
         return
     check_writable(path)
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(data)
         else:
-            _replace(target, text)
+            _replace(target, data)
     except OSError as error:
         raise _error(path, f"cannot be written: {_reason(error)}") from None
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         temporary.chmod(_mode(target))
         temporary.replace(target)
     except BaseException:
@@ -102,12 +124,6 @@ def _mode(target: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
-
-
-def _read_bytes(path: str | Path) -> bytes:
-    if str(path) == STANDARD_STREAM:
-        return sys.stdin.buffer.read()
-    return Path(path).read_bytes()
 
 
 def _neighbour(path: Path) -> str | None:

@@ -36,6 +36,34 @@ class TableEntry(_Open):
     shards: Annotated[list[ShardEntry], Field(min_length=1)]
 
 
+class CacheEntry(_Open):
+    """A table's ``CacheParams``, but for its load factor."""
+
+    algorithm: str | None = None
+    reserved_memory: float | None = None
+    precision: str | None = None
+    prefetch_pipeline: bool | None = None
+
+
+class PlaceEntry(_Open):
+    """Where in a TorchRec model a table lives, and what else its ``ParameterSharding`` says."""
+
+    module: str
+    table: str
+    enforce_hbm: bool | None = None
+    stochastic_rounding: bool | None = None
+    bounds_check_mode: str | None = None
+    output_dtype: str | None = None
+    cache: CacheEntry | None = None
+
+
+class TorchRecEntry(_Open):
+    """What only a TorchRec plan needs."""
+
+    device: str
+    tables: dict[str, PlaceEntry]
+
+
 class PlanDocument(_Open):
     """A plan and where it comes from, without the embedded workload."""
 
@@ -45,4 +73,5 @@ class PlanDocument(_Open):
     sharder: str | None = None
     seed: int | None = None
     step_time_s: Finite | None = None
+    torchrec: TorchRecEntry | None = None
     tables: list[TableEntry]

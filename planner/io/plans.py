@@ -33,6 +33,8 @@ class PlanFile:
     seed: int | None = None
     step_time: Seconds | None = None
     """As predicted when the plan was made."""
+    torchrec: Mapping[str, Any] | None = None
+    """Where in a TorchRec model the tables live, if known (``plan_schema.TorchRecEntry``)."""
 
 
 def load_plan_file(path: str | Path) -> PlanFile:
@@ -69,6 +71,7 @@ def dump_plan_file(plan_file: PlanFile) -> dict[str, Any]:
         "world_size": plan_file.plan.world_size,
         "local_world_size": plan_file.plan.local_world_size,
         "tables": [table_data(table) for table in plan_file.plan.tables],
+        **({} if plan_file.torchrec is None else {"torchrec": plan_file.torchrec}),
         "workload": workload_data(plan_file.workload),
     }
 
@@ -148,6 +151,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         world_size=values["world_size"],
         local_world_size=values["local_world_size"],
     )
+    torchrec = values.get("torchrec")
     return PlanFile(
         plan=plan,
         workload=workload,
@@ -155,6 +159,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         sharder=values.get("sharder"),
         seed=values.get("seed"),
         step_time=values.get("step_time_s"),
+        torchrec=torchrec and torchrec.model_dump(exclude_none=True),
     )
 
 
