@@ -107,9 +107,9 @@ def hbm_bytes(row: Row, hardware: HardwareProfile) -> float:
     return total
 
 
-def predict(row: Row) -> dict[str, Any]:
-    """Return a row beside its prediction."""
-    hardware = load_profile(PROFILES[row["gpu"]])
+def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]:
+    """Return a row beside its prediction, with the shipped profile unless another is given."""
+    hardware = hardware or load_profile(PROFILES[row["gpu"]])
     forward, backward = embedding_estimate(
         tables(row),
         num_samples=int(float(row["B"])),

@@ -13,6 +13,7 @@ from statistics import median
 from bench.fitting.checks import across_nodes, across_ranks
 from bench.fitting.collectives import Fit, Measurements, fit_all
 from bench.fitting.curves import FORMS
+from bench.fitting.families import families
 from bench.fitting.gemm import (
     MEASURED,
     PEAKS,
@@ -24,7 +25,7 @@ from bench.fitting.gemm import (
     products,
 )
 from bench.fitting.sources import DATA, REPOSITORY
-from costmodel.hardware import GemmEfficiency, Gpu
+from costmodel.hardware import GemmEfficiency, Gpu, HardwareProfile
 from costmodel.units import TFLOP
 from costmodel.workload import DataType
 from planner.io.profile_text import fitted_text
@@ -51,10 +52,11 @@ def main() -> None:
     gpus = {name: _gpu(head) for name, head in heads.items()}
     fits = _gemm_fits(gpus)
     gemm = {name: _gemm_of(name, fits) for name in gpus}
+    known = families(_without_families(heads, curves))
     for name, head in heads.items():
         constants = {str(data_type): entry for data_type, (entry, _) in gemm[name].items()}
         sources = {f"gpu.gemm.{data_type}": text for data_type, (_, text) in gemm[name].items()}
-        text = fitted_text(constants, [fit.curve for fit in curves[name]], sources)
+        text = fitted_text(constants, [fit.curve for fit in curves[name]], sources, known[name])
         (PROFILES / f"{name}.yaml").write_text(head + MARKER + text, encoding="utf-8")
     profiles = {name: load_profile(PROFILES / f"{name}.yaml") for name in heads}
     laws = {
@@ -80,6 +82,18 @@ def _head(name: str) -> str:
 
 def _gpu(head: str) -> Gpu:
     return parse_profile(head + "gemm: {}\ncollectives: []\n", "the head of a profile").gpu
+
+
+def _without_families(
+    heads: Mapping[str, str], curves: Mapping[str, list[Fit]]
+) -> dict[str, HardwareProfile]:
+    """Return the profiles as far as they are known before the families are judged."""
+    return {
+        name: parse_profile(
+            head + fitted_text({}, [fit.curve for fit in curves[name]], {}, {}), f"{name}, its head"
+        )
+        for name, head in heads.items()
+    }
 
 
 def _gemm_fits(gpus: Mapping[str, Gpu]) -> dict[tuple[str, DataType], GemmFit]:
@@ -165,15 +179,15 @@ def _collectives_result(curves: Mapping[str, list[Fit]]) -> dict[str, object]:
     return {
         "date": DATE,
         "data": "../shared/data/collectives.csv.gz, author_params.json",
-        "error": "median relative error on rows of sizes held out (alternate sizes, two folds)",
+        "error": "relative error on rows of sizes held out (alternate sizes, two folds)",
         "curves": [
             {
                 "profile": name,
                 "op": fit.curve.op,
                 "num_ranks": fit.curve.num_ranks,
-                "points": fit.num_points,
+                "points": fit.curve.num_points,
                 "form": fit.form,
-                "errors": {form: round(error, 4) for form, error in fit.errors.items()},
+                "errors": {form: asdict(errors) for form, errors in fit.errors.items()},
                 "origin": fit.curve.origin,
             }
             for name, fits in curves.items()
@@ -205,21 +219,21 @@ def _write(name: str, result: Mapping[str, object]) -> None:
 def _print_tables(
     curves: Mapping[str, list[Fit]], fits: Mapping[tuple[str, DataType], GemmFit]
 ) -> None:
-    print("Collectives: median relative error on held-out sizes, %, median over 2, 4, 8 ranks")
+    print("Collectives: MAPE on held-out sizes, %, median over 2, 4, 8 ranks")
     print(f"{'profile':14} {'op':15}" + "".join(f"{form:>20}" for form in (*FORMS, "chosen")))
     for name, all_fits in curves.items():
         for op in dict.fromkeys(fit.curve.op for fit in all_fits):
             known = [fit for fit in all_fits if fit.curve.op is op and fit.errors]
             if not known:
                 continue
-            values = [median(fit.errors[form] for fit in known) for form in FORMS]
-            values.append(median(fit.errors[fit.form] for fit in known))
+            values = [median(fit.errors[form].mape for fit in known) for form in FORMS]
+            values.append(median(fit.errors[fit.form].mape for fit in known))
             print(f"{name:14} {op:15}" + "".join(f"{100 * value:20.1f}" for value in values))
     print("\nMatrix products: relative error on held-out shapes, %")
     for (name, data_type), fit in fits.items():
         print(
             f"{name:14} {data_type:5} {fit.num_points:5} points   "
-            f"median {100 * fit.median_error:5.1f}   mean {100 * fit.mean_error:5.1f}"
+            f"median {100 * fit.errors.median:5.1f}   mean {100 * fit.errors.mape:5.1f}"
         )
 
 

@@ -19,6 +19,19 @@ class Source(StrEnum):
     DATASHEET = "datasheet"
 
 
+_BEYOND = ", extrapolated"
+
+
+def origin_text(source: Source, *, extrapolated: bool) -> str:
+    """Return a source as programs and timelines carry it."""
+    return f"{source}{_BEYOND}" if extrapolated else str(source)
+
+
+def is_extrapolated(origin: str) -> bool:
+    """Tell whether an ``origin_text`` says so."""
+    return origin.endswith(_BEYOND)
+
+
 class Device(StrEnum):
     """What runs the kernels, by TorchRec's ``compute_device``."""
 
@@ -45,6 +58,35 @@ class Estimate:
     source: Source
     extrapolated: bool = False
     """Whether the question lies outside the range that was measured."""
+
+    @property
+    def origin(self) -> str:
+        """The source, and whether it was taken beyond what was measured."""
+        return origin_text(self.source, extrapolated=self.extrapolated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the model of one family of kernels rests on, and how far off it has been."""
+
+    source: Source
+    origin: str
+    """Repository, machine, how the error was taken."""
+    num_points: int = 0
+    """Measurements it was fitted to or checked on; 0 where nothing of the kind was measured."""
+    error: float | None = None
+    """Median absolute relative error on held-out measurements; None where there are none."""
+    error_p90: float | None = None
+    """90th percentile of the same."""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Lowest and highest value measured, by quantity, such as ``num_bytes`` or ``lookups``."""
+
+    def covers(self, **quantities: float) -> bool:
+        """Tell whether all of these lie within what was measured; never where nothing was."""
+        if not self.num_points:
+            return False
+        known = ((self.ranges[name], value) for name, value in quantities.items())
+        return all(low <= value <= high for (low, high), value in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +125,12 @@ class GemmEfficiency:
     error: float | None = None
     """Median absolute relative error on held-out shapes; None where the constants are those of
     the nearest GPU or type that was measured."""
+    error_p90: float | None = None
+    """90th percentile of the same."""
+    num_points: int = 0
+    """Products measured."""
+    shapes: tuple[tuple[float, float], ...] = ()
+    """Lowest and highest m, n and k measured; empty where nothing was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +154,14 @@ class Gpu:
     """Keys per second that the fused backward's radix sort and its run-length passes handle."""
     gemm: Mapping[str, GemmEfficiency]
     """By ``DataType`` value."""
+    overlap: float = 1.0
+    """Share of a lookup's shorter memory time, L2 or beyond, that is hidden behind the longer."""
+    lookup_time: Seconds = 0.0
+    """Time of an id in a forward lookup beyond its bytes; 0 where threads hide it."""
+    row_read_time: Seconds = 0.0
+    """Time of a distinct row in a forward lookup beyond its bytes: latency that is not hidden."""
+    row_update_time: Seconds = 0.0
+    """As ``row_read_time``, in the fused backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +204,12 @@ class CollectiveCurve:
     """Repository, machine, number of points."""
     error: float | None = None
     """Median absolute relative error on held-out points."""
+    error_p90: float | None = None
+    """90th percentile of the same."""
+    num_points: int = 0
+    """Measurements it was fitted to; 0 where it was derived from other curves."""
+    last_measured: Bytes | None = None
+    """Largest size measured, where knots beyond it continue the curve; None: the last knot's."""
     log_bytes: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     """Natural logarithms of the knots, computed once: search asks millions of times."""
     log_seconds: NDArray[np.float64] = field(init=False, repr=False, compare=False)
@@ -160,6 +222,11 @@ class CollectiveCurve:
             raise ValueError(f"knots of the {self.op} curve of {self.num_ranks} ranks must grow")
         object.__setattr__(self, "log_bytes", np.log(size))
         object.__setattr__(self, "log_seconds", np.log(time))
+
+    def covers(self, num_bytes: Bytes) -> bool:
+        """Tell whether a size lies within what was measured."""
+        last = self.knots[-1][0] if self.last_measured is None else self.last_measured
+        return self.knots[0][0] <= num_bytes <= last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +247,9 @@ class HardwareProfile:
     """Relative error on held-out measurements by kernel family."""
     device: Device = Device.CUDA
     """On ``cpu``, ``gpu`` describes one core and the memory it reaches."""
+    families: Mapping[str, Family] = field(default_factory=dict)
+    """Of the kernels that are neither collectives nor matrix products, which say it themselves;
+    ``costmodel.families`` has them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

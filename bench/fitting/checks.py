@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench.fitting.collectives import Measurements
-from bench.fitting.curves import rounded
+from bench.fitting.curves import Array, rounded
 from bench.fitting.sources import rows
 from costmodel.hardware import CollectiveOp, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_time
@@ -41,6 +41,21 @@ def across_nodes(profile: HardwareProfile) -> dict[str, float]:
 
     Only the bandwidth of 2 x 8 all_to_all went into the profile.
     """
+    return {
+        f"{op} on {nodes} nodes x {local}, {len(errors)} points": rounded(float(np.median(errors)))
+        for (op, nodes, local), errors in sorted(_node_errors(profile).items())
+    }
+
+
+def node_errors(profile: HardwareProfile) -> Array:
+    """Signed errors of all rows of `across_nodes` but those of 2 x 8, which were fitted."""
+    groups = _node_errors(profile).items()
+    return np.concatenate([
+        errors for (_, nodes, local), errors in groups if (nodes, local) != (2, 8)
+    ])
+
+
+def _node_errors(profile: HardwareProfile) -> dict[tuple[CollectiveOp, int, int], list[float]]:
     groups: dict[tuple[CollectiveOp, int, int], list[float]] = {}
     ops = {op.value: op for op in CollectiveOp}
     for row in rows("collectives.csv.gz"):
@@ -53,10 +68,7 @@ def across_nodes(profile: HardwareProfile) -> dict[str, float]:
         predicted = float(collective_time(op, float(row["nccl_size_bytes"]), group, profile))
         ratio = predicted / (float(row["latency_us"]) * US) - 1
         groups.setdefault((op, nodes, num_ranks // nodes), []).append(ratio)
-    return {
-        f"{op} on {nodes} nodes x {local}, {len(ratios)} points": rounded(float(np.median(ratios)))
-        for (op, nodes, local), ratios in sorted(groups.items())
-    }
+    return groups
 
 
 def _without(profile: HardwareProfile, num_ranks: int) -> HardwareProfile:

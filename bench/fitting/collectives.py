@@ -1,11 +1,21 @@
 """Collective curves of every profile, from nccl-tests and PARAM measurements."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.fitting.curves import FORMS, Array, Form, Samples, holdout_errors, knots, rounded
+from bench.fitting.curves import (
+    Accuracy,
+    Array,
+    Form,
+    Samples,
+    accuracy,
+    fitted_form,
+    holdout_errors,
+    knots,
+    knots_beyond,
+)
 from bench.fitting.sources import author_parameters, rows
 from costmodel.hardware import CollectiveCurve, CollectiveOp, Source
 from costmodel.kernels.collectives import (
@@ -22,7 +32,7 @@ NVSWITCH = {
 }
 """GPU types, as the data has them, of the profiles measured at 2, 4 and 8 ranks."""
 FORM_CANDIDATES = ("paper_sigmoid", "two_lines", "three_lines", "log_pchip", "lines_and_residual")
-"""Forms that may win; alpha-beta is there to be compared with."""
+"""Forms that may win; alpha-beta and the authors' breakpoints are there to be compared with."""
 V100_ALL_TO_ALL_FLOOR = 8 * US
 """Small all_to_alls of the 8 x V100 TorchRec trace, the shortest of the ranks' kernels: 7-10 us."""
 V100_COPY_BANDWIDTH = 816.953 * GB
@@ -31,12 +41,11 @@ V100_COPY_BANDWIDTH = 816.953 * GB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A curve, and what every form's hold-out error was."""
+    """A curve, and what every form's hold-out errors were."""
 
     curve: CollectiveCurve
     form: str
-    num_points: int
-    errors: Mapping[str, float]
+    errors: Mapping[str, Accuracy]
 
 
 class Measurements:
@@ -209,21 +218,28 @@ def author_sigmoid(op: CollectiveOp, num_ranks: int) -> SigmoidCurve:
     )
 
 
+def chosen(errors: Mapping[str, Accuracy]) -> str:
+    """Name the form with the smallest mean error on held-out points."""
+    return min(FORM_CANDIDATES, key=lambda form: errors[form].mape)
+
+
 def _fit(samples: Samples, origin: str, op: CollectiveOp, num_ranks: int) -> Fit:
-    errors = holdout_errors(samples)
-    winner = min(FORM_CANDIDATES, key=errors.__getitem__)
+    errors = {name: accuracy(each) for name, each in holdout_errors(samples).items()}
+    winner = chosen(errors)
     points = samples.medians()
-    form = FORMS[winner](points.sizes, points.times)
-    first = max(float(points.sizes[0]), 512.0)
+    inside, outside = knots_beyond(fitted_form(winner, samples), points)
     curve = CollectiveCurve(
         op=op,
         num_ranks=num_ranks,
-        knots=knots(form, first, float(points.sizes[-1])),
+        knots=(*inside, *outside),
         source=Source.FITTED,
         origin=f"{origin}; {len(samples.sizes)} points, {winner}",
-        error=rounded(errors[winner]),
+        error=errors[winner].median,
+        error_p90=errors[winner].p90,
+        num_points=len(samples.sizes),
+        last_measured=inside[-1][0],
     )
-    return Fit(curve=curve, form=winner, num_points=len(samples.sizes), errors=errors)
+    return Fit(curve=curve, form=winner, errors=errors)
 
 
 def _derived(
@@ -236,20 +252,11 @@ def _derived(
         source=Source.FITTED,
         origin=origin,
     )
-    return Fit(curve=curve, form="derived", num_points=0, errors={})
+    return Fit(curve=curve, form="derived", errors={})
 
 
 def _renamed(fit: Fit, prefix: str) -> Fit:
-    old = fit.curve
-    curve = CollectiveCurve(
-        op=old.op,
-        num_ranks=old.num_ranks,
-        knots=old.knots,
-        source=old.source,
-        origin=prefix + old.origin,
-        error=old.error,
-    )
-    return Fit(curve=curve, form=fit.form, num_points=fit.num_points, errors=fit.errors)
+    return replace(fit, curve=replace(fit.curve, origin=prefix + fit.curve.origin))
 
 
 def _v100_floor(curves: list[CollectiveCurve], op: CollectiveOp, num_ranks: int) -> float:

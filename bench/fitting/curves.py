@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,15 @@ Form: TypeAlias = Callable[[Array], Array]
 """Seconds of sizes in bytes."""
 
 KNOTS_PER_OCTAVE = 2
+BEYOND = (4.0, 16.0)
+"""Knots above the measured sizes, by their ratio to the largest: the straight line."""
 SIGNIFICANT_DIGITS = 4
+SPREAD_FLOOR = 0.02
+"""Smallest relative spread that a point is credited with, and that of a point measured once:
+nccl-tests on the same NVSwitch hardware repeat within 1-3% (README of the data)."""
+OUTLIER = 0.1
+"""Residual, in log time over a point's own spread relative to ``SPREAD_FLOOR``, from which on the
+robust loss grows linearly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,61 +39,127 @@ class Samples:
             sizes=sizes, times=np.array([np.median(self.times[self.sizes == s]) for s in sizes])
         )
 
+    def spreads(self) -> Array:
+        """Half the relative range of the times of every distinct size, in order of size."""
+        times = [np.log(self.times[self.sizes == size]) for size in np.unique(self.sizes)]
+        return np.array([np.ptp(each) / 2 for each in times])
 
-def alpha_beta(sizes: Array, times: Array) -> Form:
+    def weights(self) -> Array:
+        """Weight of every distinct size's median: 1 where repeats agree, less where not."""
+        return SPREAD_FLOOR / np.maximum(self.spreads(), SPREAD_FLOOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Relative errors on held-out points, summed up four ways."""
+
+    median: float
+    """Of the absolute errors."""
+    mape: float
+    """Mean absolute percentage error, as a share."""
+    gmae: float
+    """Geometric mean of the absolute errors, the paper's measure."""
+    p90: float
+    """90th percentile of the absolute errors."""
+
+
+def accuracy(errors: Array) -> Accuracy:
+    """Sum up signed relative errors.
+
+    The paper's code adds a tiny number before it takes logarithms; here 1e-4, a hundredth of a
+    percent, below which no measurement repeats.
+    """
+    size = np.abs(errors)
+    return Accuracy(
+        median=rounded(float(np.median(size))),
+        mape=rounded(float(np.mean(size))),
+        gmae=rounded(float(np.exp(np.mean(np.log(size + 1e-4))))),
+        p90=rounded(float(np.quantile(size, 0.9))),
+    )
+
+
+def alpha_beta(sizes: Array, times: Array, weights: Array) -> Form:
     """Fit a latency and a bandwidth, t = a + m / b, in log error."""
     goal = np.log(times)
-    start = np.log([times[0], (times / sizes)[-1]])
 
     def miss(parameters: Array) -> Array:
         latency, slope = np.exp(parameters)
-        error: Array = np.log(latency + slope * sizes) - goal
+        error: Array = weights * (np.log(latency + slope * sizes) - goal)
         return error
 
-    latency, slope = np.exp(least_squares(miss, start).x)
+    latency, slope = np.exp(_least(miss, np.log([times[0], (times / sizes)[-1]])))
     return lambda m: latency + slope * m
 
 
-def two_lines(sizes: Array, times: Array) -> Form:
+def two_lines(sizes: Array, times: Array, weights: Array) -> Form:
     """Fit the slower of two straight lines in log-log space."""
-    return _lines(sizes, times, 2)
+    return _lines(sizes, times, weights, 2)
 
 
-def three_lines(sizes: Array, times: Array) -> Form:
+def three_lines(sizes: Array, times: Array, weights: Array) -> Form:
     """Fit the slowest of three straight lines in log-log space."""
-    return _lines(sizes, times, 3)
+    return _lines(sizes, times, weights, 3)
 
 
-def paper_sigmoid(sizes: Array, times: Array) -> Form:
+def paper_sigmoid(sizes: Array, times: Array, weights: Array) -> Form:
     """Fit the paper's form, its two breakpoints searched among the points (see cost-models.md)."""
-    best: tuple[float, Form] = (np.inf, alpha_beta(sizes, times))
+    best: tuple[float, Form] = (np.inf, alpha_beta(sizes, times, weights))
     small = [i for i in range(1, len(sizes)) if times[i] < 2 * times[0]][-5:]
     for low in small or [1]:
         for high in range(max(low + 5, len(sizes) - 4), len(sizes)):
-            form = _sigmoid_between(sizes, times, low, high)
+            form = _sigmoid_between(sizes, times, weights, (low, high))
             if form is not None:
                 best = min(best, (_mean_error(form(sizes), times), form), key=lambda pair: pair[0])
     return best[1]
 
 
-def log_pchip(sizes: Array, times: Array) -> Form:
+def paper_rules(sizes: Array, times: Array, weights: Array) -> Form:
+    """Fit the paper's form with the breakpoints that its authors' code chooses.
+
+    m1 is the point before the first one, from the sixth on, where the time's second difference in
+    log space exceeds 10% (else the fifth); t_s is the time of the point before m1. m2 is the last
+    point below 95% of the highest bandwidth. The sigmoid is fitted to all points.
+
+    References
+    ----------
+    owensgroup/ml_perf_model@0e95a229, analysis/memory_bw_utils.py, ``get_turning_points``; without
+    the latency that it adds above m2 (see cost-models.md).
+
+    """
+    rate = sizes / times
+    bend = np.abs(times[:-2] * times[2:] / times[1:-1] ** 2 - 1)
+    jumps = [i for i in range(5, len(sizes) - 1) if bend[i - 1] > 0.1]
+    unsaturated = [i for i in range(1, len(sizes) - 1) if rate[i] < 0.95 * rate.max()]
+    low = min(jumps[0] - 1 if jumps else 4, len(sizes) - 1)
+    high = unsaturated[-1] if unsaturated else len(sizes) - 1
+    x, y = np.log2(sizes), np.log10(rate)
+    start = (float(np.ptp(y)), float(np.median(x)), 1.0, float(y.min()))
+    fitted = _fitted_sigmoid(x, y, start, weights)
+    if fitted is None:
+        return alpha_beta(sizes, times, weights)
+    return _sigmoid_form(
+        fitted, (sizes[low], sizes[high]), float(times[max(low - 1, 0)]), float(rate.max())
+    )
+
+
+def log_pchip(sizes: Array, times: Array, weights: Array) -> Form:
     """Monotone cubic through the points in log-log space, made increasing first."""
-    growing = isotonic_regression(np.log(times)).x
+    growing = isotonic_regression(np.log(times), weights=weights).x
     cubic = PchipInterpolator(np.log(sizes), growing)
-    low, high = sizes[0], sizes[-1]
-    return lambda m: np.exp(cubic(np.log(np.clip(m, low, high)))) * np.maximum(m / high, 1.0)
+    return _beyond(lambda m: np.exp(cubic(np.log(m))), sizes, times)
 
 
-def lines_and_residual(sizes: Array, times: Array) -> Form:
+def lines_and_residual(sizes: Array, times: Array, weights: Array) -> Form:
     """Three lines, times a PCHIP through what they miss."""
-    lines = three_lines(sizes, times)
+    lines = three_lines(sizes, times, weights)
     rest = PchipInterpolator(np.log(sizes), np.log(times / lines(sizes)))
     low, high = sizes[0], sizes[-1]
     return lambda m: lines(m) * np.exp(rest(np.log(np.clip(m, low, high))))
 
 
-FORMS: Mapping[str, Callable[[Array, Array], Form]] = {
+FORMS: Mapping[str, Callable[[Array, Array, Array], Form]] = {
     "alpha_beta": alpha_beta,
+    "paper_rules": paper_rules,
     "paper_sigmoid": paper_sigmoid,
     "two_lines": two_lines,
     "three_lines": three_lines,
@@ -94,29 +168,56 @@ FORMS: Mapping[str, Callable[[Array, Array], Form]] = {
 }
 
 
-def holdout_errors(samples: Samples) -> dict[str, float]:
-    """Median relative error of every form on every row of the sizes it was not given.
+def fitted_form(name: str, samples: Samples) -> Form:
+    """Fit a form to the medians of some samples."""
+    points = samples.medians()
+    return FORMS[name](points.sizes, points.times, samples.weights())
+
+
+def holdout_errors(samples: Samples) -> dict[str, Array]:
+    """Relative errors of every form on every row of the sizes it was not given.
 
     Alternate sizes are held out, the odd and then the even ones; the two ends are always given.
     """
-    points = samples.medians()
+    points, weights = samples.medians(), samples.weights()
     inner = np.arange(1, len(points.sizes) - 1)
     errors: dict[str, list[Array]] = {name: [] for name in FORMS}
     for fold in (0, 1):
         given = np.setdiff1d(np.arange(len(points.sizes)), inner[fold::2])
         rows = np.isin(samples.sizes, points.sizes[inner[fold::2]])
         for name, fit in FORMS.items():
-            form = fit(points.sizes[given], points.times[given])
-            errors[name].append(np.abs(form(samples.sizes[rows]) / samples.times[rows] - 1))
-    return {name: float(np.median(np.concatenate(parts))) for name, parts in errors.items()}
+            form = fit(points.sizes[given], points.times[given], weights[given])
+            errors[name].append(form(samples.sizes[rows]) / samples.times[rows] - 1)
+    return {name: np.concatenate(parts) for name, parts in errors.items()}
+
+
+def extrapolation_errors(samples: Samples, largest: float) -> dict[str, Array]:
+    """Relative errors of every form above the largest size it was given."""
+    points, weights = samples.medians(), samples.weights()
+    given, rows = points.sizes <= largest, samples.sizes > largest
+    return {
+        name: fit(points.sizes[given], points.times[given], weights[given])(samples.sizes[rows])
+        / samples.times[rows]
+        - 1
+        for name, fit in FORMS.items()
+    }
 
 
 def knots(form: Form, first: float, last: float) -> tuple[tuple[float, float], ...]:
     """Two points per octave of a form, times rounded and made to grow."""
     num_knots = round(np.log2(last / first) * KNOTS_PER_OCTAVE) + 1
-    sizes = np.round(np.geomspace(first, last, num_knots))
-    times = np.maximum.accumulate(form(sizes))
-    return tuple((float(s), rounded(float(t))) for s, t in zip(sizes, times, strict=True))
+    return _knots(form, np.round(np.geomspace(first, last, num_knots)))
+
+
+def knots_beyond(
+    form: Form, points: Samples
+) -> tuple[tuple[tuple[float, float], ...], tuple[tuple[float, float], ...]]:
+    """Knots of a form over the sizes it was fitted to, and of the line that continues it."""
+    first, last = max(float(points.sizes[0]), 512.0), float(points.sizes[-1])
+    inside = knots(form, first, last)
+    straight = _beyond(form, points.sizes, points.times)
+    outside = _knots(straight, last * np.array(BEYOND))
+    return inside, tuple((size, max(time, inside[-1][1])) for size, time in outside)
 
 
 def rounded(value: float) -> float:
@@ -124,7 +225,38 @@ def rounded(value: float) -> float:
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
-def _lines(sizes: Array, times: Array, num_lines: int) -> Form:
+def _knots(form: Form, sizes: Array) -> tuple[tuple[float, float], ...]:
+    times = np.maximum.accumulate(form(sizes))
+    return tuple((float(s), rounded(float(t))) for s, t in zip(sizes, times, strict=True))
+
+
+def _beyond(inside: Form, sizes: Array, times: Array) -> Form:
+    """Extend a form: its first time below the points, a straight line above them.
+
+    The line t = a + m / b is that of the last points (`_last_line`), moved to meet the form.
+    """
+    low, high = sizes[0], sizes[-1]
+    slope = _last_line(sizes, times)
+    return lambda m: inside(np.clip(m, low, high)) + slope * np.maximum(m - high, 0.0)
+
+
+def _last_line(sizes: Array, times: Array) -> float:
+    """Seconds per byte at the last points: between a half and all of the last point's own."""
+    near = max(2, int(np.sum(sizes >= sizes[-1] / 8)))
+    x, y = sizes[-near:], times[-near:]
+    slope = float(np.polyfit(x, y, 1, w=1 / y)[0])
+    whole = float(times[-1] / sizes[-1])
+    return min(max(slope, whole / 2), whole)
+
+
+def _least(miss: Callable[[Array], Array], start: Array, **more: Any) -> Array:  # noqa: ANN401
+    """Minimise residuals by robust least squares: beyond ``OUTLIER`` they count linearly."""
+    fit = least_squares(miss, start, loss="soft_l1", f_scale=OUTLIER, **more)
+    found: Array = fit.x
+    return found
+
+
+def _lines(sizes: Array, times: Array, weights: Array, num_lines: int) -> Form:
     """Fit log t = max over i of a_i + g_i log m, with 0 <= g_i <= 1, from a few starts.
 
     One line with g = 0 is latency, one with g = 1 bandwidth; t never falls as m grows.
@@ -138,7 +270,7 @@ def _lines(sizes: Array, times: Array, num_lines: int) -> Form:
         return result
 
     def miss(parameters: Array) -> Array:
-        return log_time(parameters, x) - goal
+        return weights * (log_time(parameters, x) - goal)
 
     slopes = np.linspace(0.0, 1.0, num_lines)
     bounds = ([-np.inf] * num_lines + [0.0] * num_lines, [np.inf] * num_lines + [1.0] * num_lines)
@@ -147,29 +279,46 @@ def _lines(sizes: Array, times: Array, num_lines: int) -> Form:
         where = np.quantile(np.arange(len(x)), np.linspace(0, 1, num_lines) ** (1 / (2 * middle)))
         near = np.round(where).astype(int)
         start = np.concatenate([goal[near] - slopes * x[near], np.clip(slopes, 1e-6, 1 - 1e-6)])
-        fits.append(least_squares(miss, start, bounds=bounds))
-    best = min(fits, key=lambda fit: fit.cost).x
+        fits.append(_least(miss, start, bounds=bounds))
+    best = min(fits, key=lambda found: float(np.sum(np.abs(miss(found)))))
     return lambda m: np.exp(log_time(best, np.log(m)))
 
 
-def _sigmoid_between(sizes: Array, times: Array, low: int, high: int) -> Form | None:
+def _sigmoid(x: Array, height: float, middle: float, steepness: float, offset: float) -> Array:
+    return height / (1 + np.exp(-steepness * (x - middle))) + offset
+
+
+def _sigmoid_between(
+    sizes: Array, times: Array, weights: Array, between: tuple[int, int]
+) -> Form | None:
     """Fit one pair of breakpoints; None if the sigmoid does not converge."""
+    low, high = between
     latency, bandwidth = float(np.mean(times[: low + 1])), float(np.median((sizes / times)[high:]))
     x, y = np.log2(sizes[low : high + 1]), np.log10((sizes / times)[low : high + 1])
-
-    def sigmoid(x: Array, height: float, middle: float, steepness: float, offset: float) -> Array:
-        return height / (1 + np.exp(-steepness * (x - middle))) + offset
-
     start = (np.ptp(y) * 1.5, float(np.median(x)), 0.3, float(y.min()) - 0.3)
+    fitted = _fitted_sigmoid(x, y, start, weights[low : high + 1])
+    if fitted is None:
+        return None
+    return _sigmoid_form(fitted, (sizes[low], sizes[high]), latency, bandwidth)
+
+
+def _fitted_sigmoid(
+    x: Array, y: Array, start: tuple[float, ...], weights: Array
+) -> tuple[float, ...] | None:
     try:
-        fitted, _ = curve_fit(sigmoid, x, y, p0=start, maxfev=400)
+        fitted, _ = curve_fit(_sigmoid, x, y, p0=start, sigma=1 / weights, maxfev=400)
     except RuntimeError:
         return None
+    return tuple(fitted)
 
+
+def _sigmoid_form(
+    sigmoid: tuple[float, ...], between: tuple[float, float], latency: float, bandwidth: float
+) -> Form:
     def form(m: Array) -> Array:
-        middle = m / 10 ** sigmoid(np.log2(m), *fitted)
-        time = np.where(m >= sizes[high], m / bandwidth, middle)
-        return np.where(m <= sizes[low], latency, time)
+        middle = m / 10 ** _sigmoid(np.log2(m), *sigmoid)
+        time = np.where(m >= between[1], m / bandwidth, middle)
+        return np.where(m <= between[0], latency, time)
 
     return form
 

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 
-from bench.fitting.curves import Array, rounded
+from bench.fitting.curves import Accuracy, Array, accuracy, rounded
 from bench.fitting.sources import rows
 from costmodel.hardware import GemmEfficiency, Gpu
 from costmodel.kernels.gemm import gemm_time
@@ -75,8 +75,7 @@ class GemmFit:
     constants: GemmEfficiency
     source: str
     num_points: int
-    median_error: float
-    mean_error: float
+    errors: Accuracy
 
 
 def products(gpu: str, data_type: str) -> Products:
@@ -121,26 +120,29 @@ def fit_products(
     rng = np.random.default_rng(SEED)
     starts = [start] + [start + 0.8 * rng.normal(size=start.size) for _ in range(NUM_STARTS - 1)]
     best = min((_descend(loss, first) for first in starts), key=loss)
-    errors = np.abs(time(best, measured.shapes[held_out]) / measured.times[held_out] - 1)
-    constants = replace(_decode(best, peak), error=rounded(float(np.median(errors))))
+    errors = time(best, measured.shapes[held_out]) / measured.times[held_out] - 1
+    found = accuracy(errors)
+    lowest, highest = measured.shapes.min(axis=0), measured.shapes.max(axis=0)
+    constants = replace(
+        _decode(best, peak),
+        error=found.median,
+        error_p90=found.p90,
+        num_points=len(measured.times),
+        shapes=tuple((float(a), float(b)) for a, b in zip(lowest, highest, strict=True)),
+    )
     return GemmFit(
         constants=constants,
         source=f"fitted: {measured.origin}, {len(measured.times)} points; peak of the datasheet",
         num_points=len(measured.times),
-        median_error=rounded(float(np.median(errors))),
-        mean_error=rounded(float(np.mean(errors))),
+        errors=found,
     )
 
 
 def error_on(measured: Products, data_type: DataType, gpu: Gpu) -> dict[str, float]:
     """Errors of finished constants on measurements they were not fitted to."""
     m, n, k = measured.shapes.T
-    errors = np.abs(gemm_time(m, n, k, data_type, gpu) / measured.times - 1)
-    return {
-        "points": len(errors),
-        "median_error": rounded(float(np.median(errors))),
-        "mean_error": rounded(float(np.mean(errors))),
-    }
+    errors = gemm_time(m, n, k, data_type, gpu) / measured.times - 1
+    return {"points": len(errors), **asdict(accuracy(errors))}
 
 
 def carried_over(
@@ -154,6 +156,9 @@ def carried_over(
         memory_efficiency=memory.memory_efficiency,
         latency=memory.latency,
         error=None,
+        error_p90=None,
+        num_points=0,
+        shapes=(),
     )
 
 

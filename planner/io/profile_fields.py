@@ -11,6 +11,7 @@ from costmodel.hardware import (
     CollectiveCurve,
     CollectiveOp,
     Device,
+    Family,
     GemmEfficiency,
     Gpu,
     HardwareProfile,
@@ -29,7 +30,11 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 _TOP = ("name", "gpus_per_node", "gpu", "embedding", "host", "intra_node", "inter_node")
 _FITTED = ("gemm", "collectives")
 _CURVE = ("op", "num_ranks", "bytes", "us", "source", "origin")
-_CURVE_OPTIONAL = ("num_nodes", "error")
+_CURVE_OPTIONAL = ("num_nodes", "error", "error_p90", "num_points", "last_measured")
+_GEMM_OPTIONAL = ("error", "error_p90", "num_points")
+_FAMILY = ("source", "origin")
+_FAMILY_OPTIONAL = ("num_points", "error", "error_p90", "ranges")
+_WHOLE = frozenset({"num_sms", "gpus_per_node", "num_points"})
 
 
 class ProfileReader:
@@ -41,7 +46,9 @@ class ProfileReader:
 
     def profile(self, document: object) -> HardwareProfile | None:
         """Return the profile, or None if there are problems."""
-        top = self._mapping(document, (), required=(*_TOP, *_FITTED), optional=("device", "errors",))
+        top = self._mapping(
+            document, (), required=(*_TOP, *_FITTED), optional=("device", "errors", "families")
+        )
         if top is None:
             return None
         values = {
@@ -54,6 +61,7 @@ class ProfileReader:
             "curves": self._curves(top["collectives"]),
             "sources": self._sources,
             "device": self._choice(Device, top.get("device", Device.CUDA), ("device",)),
+            "families": self._families(top.get("families", {})),
         }
         errors = self._values(top.get("errors", {}), ("errors",), None)
         if self.problems:
@@ -63,11 +71,12 @@ class ProfileReader:
     def _gpu(self, top: Mapping[str, Any]) -> Gpu | None:
         """Build the GPU from three sections: ``gpu``, ``embedding`` and ``gemm``."""
         names = {item.name for item in fields(Gpu)} - {"name", "gemm"}
+        defaults = {item.name for item in fields(Gpu) if item.default is not MISSING}
         gpu = top["gpu"] if isinstance(top["gpu"], dict) else {}
         values: dict[str, Any] = self._values(top["embedding"], ("embedding",), names)
         rest = {key: value for key, value in gpu.items() if key != "name"}
         values |= self._values(rest, ("gpu",), names)
-        for missing in sorted(names - values.keys()):
+        for missing in sorted(names - values.keys() - defaults):
             if not any(path[-1:] == (missing,) for path, _ in self.problems):
                 self._problem(("gpu",), f"missing field `{missing}`")
         values["name"] = self._text(gpu.get("name"), ("gpu", "name"))
@@ -85,12 +94,14 @@ class ProfileReader:
 
     def _gemm_entry(self, entry: object, path: KeyPath) -> GemmEfficiency | None:
         required = tuple(item.name for item in fields(GemmEfficiency) if item.default is MISSING)
-        known = self._mapping(entry, path, required=(*required, "source"), optional=("error",))
+        optional = (*_GEMM_OPTIONAL, "shapes")
+        known = self._mapping(entry, path, required=(*required, "source"), optional=optional)
         if known is None:
             return None
         self._sources[".".join(map(str, ("gpu", *path)))] = self._text(known["source"], path)
         tiles = known["tile_efficiency"]
-        plain = {key: known[key] for key in known if key not in {"source", "tile_efficiency"}}
+        lists = {"source", "tile_efficiency", "shapes"}
+        plain = {key: known[key] for key in known if key not in lists}
         values: dict[str, Any] = {
             key: self._number(value, (*path, key)) for key, value in plain.items()
         }
@@ -100,6 +111,10 @@ class ProfileReader:
         values["tile_efficiency"] = tuple(
             self._number(tile, (*path, "tile_efficiency", i)) for i, tile in enumerate(tiles)
         )
+        if "shapes" in known:
+            pairs = known["shapes"]
+            ranges = dict(zip("mnk", pairs, strict=False)) if isinstance(pairs, list) else pairs
+            values["shapes"] = tuple(self._ranges(ranges, (*path, "shapes")).values())
         return self._build(GemmEfficiency, values, path)
 
     def _curves(self, section: object) -> tuple[CollectiveCurve, ...]:
@@ -128,9 +143,37 @@ class ProfileReader:
             "knots": tuple((float(b), t * US) for b, t in zip(sizes, times, strict=True)),
             "source": source,
             "origin": self._text(known["origin"], (*path, "origin")),
-            "error": known.get("error"),
+            **{name: known[name] for name in _CURVE_OPTIONAL[1:] if name in known},
         }
         return self._build(CollectiveCurve, values, path)
+
+    def _families(self, section: object) -> dict[str, Family]:
+        entries = self._mapping(section, ("families",), anything=True) or {}
+        read = {name: self._family(entry, ("families", name)) for name, entry in entries.items()}
+        return {name: family for name, family in read.items() if family is not None}
+
+    def _family(self, entry: object, path: KeyPath) -> Family | None:
+        known = self._mapping(entry, path, required=_FAMILY, optional=_FAMILY_OPTIONAL)
+        if known is None:
+            return None
+        numbers = _FAMILY_OPTIONAL[:-1]
+        values = {
+            "source": self._choice(Source, known["source"], (*path, "source")),
+            "origin": self._text(known["origin"], (*path, "origin")),
+            **{name: self._number(known[name], (*path, name)) for name in numbers if name in known},
+            "ranges": self._ranges(known.get("ranges", {}), (*path, "ranges")),
+        }
+        return self._build(Family, values, path)
+
+    def _ranges(self, section: object, path: KeyPath) -> dict[str, tuple[float, float]]:
+        """Return pairs of numbers, lowest first."""
+        ranges = {}
+        for name, pair in (self._mapping(section, path, anything=True) or {}).items():
+            if _numbers(pair) and len(pair) == 2 and pair[0] <= pair[1]:
+                ranges[str(name)] = (float(pair[0]), float(pair[1]))
+            else:
+                self._problem((*path, name), f"`{name}` needs the lowest and the highest value")
+        return ranges
 
     def _section(self, cls: type[_T], section: object, path: KeyPath) -> _T | None:
         """Build a dataclass from ``field: {value, source}`` entries."""
@@ -169,7 +212,7 @@ class ProfileReader:
         except ValueError as error:
             self._problem(path, str(error))
             return 0.0
-        return int(number) if name in {"num_sms", "gpus_per_node"} else number
+        return int(number) if name in _WHOLE else number
 
     def _text(self, value: object, path: KeyPath) -> str:
         if not isinstance(value, str) or not value.strip():
@@ -192,13 +235,17 @@ class ProfileReader:
         *,
         required: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
+        anything: bool = False,
     ) -> dict[str, Any] | None:
-        """Return the mapping if its required fields are there, and report unknown ones."""
+        """Return the mapping if its required fields are there, and report unknown ones.
+
+        ``anything``: all fields are known.
+        """
         where = f"`{path[-1]}`" if path else "a profile"
         if not isinstance(value, dict):
             self._problem(path, f"{where} must be a mapping, got `{value}`")
             return None
-        allowed = (*required, *optional)
+        allowed = tuple(value) if anything else (*required, *optional)
         for key in value:
             if key not in allowed:
                 hint = suggestion(str(key), allowed)
@@ -227,12 +274,13 @@ class ProfileReader:
 def _errors(values: Mapping[str, Any], stated: Mapping[str, float]) -> dict[str, float]:
     """Hold-out error by kernel family: those of the fits, medians, and those stated."""
     errors = {}
-    families = {"collectives": values["curves"], "gemm": values["gpu"].gemm.values()}
-    for family, fits in families.items():
+    fitted = {"collectives": values["curves"], "gemm": values["gpu"].gemm.values()}
+    for family, fits in fitted.items():
         known = [fit.error for fit in fits if fit.error is not None]
         if known:
             errors[family] = median(known)
-    return {**errors, **stated}
+    others = {name: family.error for name, family in values["families"].items()}
+    return {**errors, **{name: e for name, e in others.items() if e is not None}, **stated}
 
 
 def _numbers(values: object) -> bool:

@@ -5,19 +5,24 @@ from dataclasses import fields
 from json import dumps
 from textwrap import fill
 
-from costmodel.hardware import CollectiveCurve, Device, GemmEfficiency, HardwareProfile
+from costmodel.hardware import CollectiveCurve, Device, Family, GemmEfficiency, Gpu, HardwareProfile
 from costmodel.units import US
 from planner.io.profile_units import quantity_text
 
 EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 """Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
+_CORE_FIELDS = ("overlap", "lookup_time", "row_read_time", "row_update_time")
+"""More such fields, which the profile of a GPU leaves at their defaults."""
 _WIDTH = 99
 
 
 def profile_text(profile: HardwareProfile) -> str:
     """Write every field with its source, so that `load_profile` gives the same profile back."""
-    gpu = _section(profile.gpu, "gpu", profile.sources, skip={*EMBEDDING_FIELDS, "name", "gemm"})
-    embedding = {name: getattr(profile.gpu, name) for name in EMBEDDING_FIELDS}
+    skip = {*EMBEDDING_FIELDS, *_CORE_FIELDS, "name", "gemm"}
+    gpu = _section(profile.gpu, "gpu", profile.sources, skip=skip)
+    defaults = {item.name: item.default for item in fields(Gpu)}
+    own = [name for name in _CORE_FIELDS if getattr(profile.gpu, name) != defaults[name]]
+    embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
     return "\n".join([
         f"name: {dumps(profile.name)}",
         *([] if profile.device is Device.CUDA else [f"device: {profile.device}"]),
@@ -34,7 +39,7 @@ def profile_text(profile: HardwareProfile) -> str:
         "inter_node:",
         *_section(profile.inter_node, "inter_node", profile.sources),
         *_errors(profile),
-        fitted_text(profile.gpu.gemm, profile.curves, profile.sources),
+        fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families),
     ])
 
 
@@ -42,21 +47,51 @@ def fitted_text(
     gemm: Mapping[str, GemmEfficiency],
     curves: Sequence[CollectiveCurve],
     sources: Mapping[str, str],
+    families: Mapping[str, Family],
 ) -> str:
-    """Write the ``gemm`` and ``collectives`` sections, the ones that fits rewrite."""
-    lines = ["gemm:" if gemm else "gemm: {}"]
+    """Write ``families``, ``gemm`` and ``collectives``, the sections that fits rewrite."""
+    lines = ["families:"] if families else []
+    for name, family in families.items():
+        lines += _family(name, family)
+    lines.append("gemm:" if gemm else "gemm: {}")
     for data_type, constants in gemm.items():
         lines += [f"  {data_type}:", f"    source: {dumps(sources[f'gpu.gemm.{data_type}'])}"]
         lines += [
             f"    {item.name}: {_plain(getattr(constants, item.name), item.name)}"
             for item in fields(GemmEfficiency)
-            if getattr(constants, item.name) is not None
+            if item.name != "shapes" and getattr(constants, item.name) != item.default
         ]
+        if constants.shapes:
+            lines.append(f"    shapes: [{', '.join(map(_pair, constants.shapes))}]")
     lines.append("collectives:" if curves else "collectives: []")
     anchors: dict[tuple[float, ...], str] = {}
     for curve in curves:
         lines += _curve(curve, anchors)
     return "\n".join(lines) + "\n"
+
+
+def _family(name: str, family: Family) -> list[str]:
+    ranges = (f"{quantity}: {_pair(pair)}" for quantity, pair in family.ranges.items())
+    return [
+        f"  {name}:",
+        f"    source: {family.source}",
+        f"    origin: {dumps(family.origin)}",
+        *_accuracy(family),
+        *([f"    ranges: {{{', '.join(ranges)}}}"] if family.ranges else []),
+    ]
+
+
+def _accuracy(fit: Family | CollectiveCurve) -> list[str]:
+    """Write number of points and errors, where there are any."""
+    errors = {"error": fit.error, "error_p90": fit.error_p90}
+    return [
+        *([f"    num_points: {fit.num_points}"] if fit.num_points else []),
+        *(f"    {name}: {error:.4g}" for name, error in errors.items() if error is not None),
+    ]
+
+
+def _pair(pair: Sequence[float]) -> str:
+    return f"[{pair[0]:.12g}, {pair[1]:.12g}]"
 
 
 def _curve(curve: CollectiveCurve, anchors: dict[tuple[float, ...], str]) -> list[str]:
@@ -73,7 +108,8 @@ def _curve(curve: CollectiveCurve, anchors: dict[tuple[float, ...], str]) -> lis
         *([f"    num_nodes: {curve.num_nodes}"] if curve.num_nodes > 1 else []),
         f"    source: {curve.source}",
         f"    origin: {dumps(curve.origin)}",
-        *([f"    error: {curve.error:.4g}"] if curve.error is not None else []),
+        *_accuracy(curve),
+        *([f"    last_measured: {curve.last_measured:.12g}"] if curve.last_measured else []),
         *size_lines,
         *_flow("    us: ", (f"{time / US:.12g}" for _, time in curve.knots)),
     ]

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from time import process_time
 
@@ -45,8 +45,9 @@ def test_a_profile_is_whole(name: str) -> None:
 def test_every_number_has_a_source(name: str) -> None:
     profile = load_profile(name)
     for section in ("gpu", "host", "intra_node", "inter_node"):
-        fields = set(type(getattr(profile, section)).__dataclass_fields__) - {"name", "gemm"}
-        assert {f"{section}.{field}" for field in fields} <= profile.sources.keys()
+        known = fields(getattr(profile, section))
+        named = {item.name for item in known if item.default is MISSING} - {"name", "gemm"}
+        assert {f"{section}.{field}" for field in named} <= profile.sources.keys()
     assert all(curve.origin for curve in profile.curves)
 
 
@@ -180,6 +181,47 @@ def test_wrong_units(text: object) -> None:
 def test_quantities_are_written_short() -> None:
     assert quantity_text(50 * MIB, "l2_bytes") == "50 MiB"
     assert quantity_text(25e9, "bandwidth") == "25 GB/s"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_families_say_what_they_rest_on(name: str) -> None:
+    profile = load_profile(name)
+    assert set(profile.families) >= {"embedding_forward", "embedding_backward", "inter_node"}
+    fitted = [*profile.curves, *profile.gpu.gemm.values()]
+    assert all((fit.error is None) == (fit.num_points == 0) for fit in fitted)
+    assert all(len(fit.shapes) == (3 if fit.num_points else 0) for fit in profile.gpu.gemm.values())
+
+
+def test_curves_end_where_measurements_do() -> None:
+    curve = load_profile("a100-sxm-80gb").curves[0]
+    last = curve.knots[-1][0]
+    assert curve.covers(512)
+    assert curve.covers(curve.last_measured or 0)
+    assert not curve.covers(256)
+    assert not curve.covers(last)
+
+
+def test_families_are_read_with_their_ranges() -> None:
+    family = load_profile("v100-nvlink").families["embedding_forward"]
+    assert family.covers(lookups=100_000, embedding_dim=64)
+    assert not family.covers(lookups=100_000, embedding_dim=512)
+    assert not load_profile("a100-sxm-80gb").families["embedding_forward"].covers(lookups=1e5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{a: {source: fitted}}", "missing field `origin`"),
+        ("{a: {source: fitted, origin: here, ranges: {x: [2, 1]}}}", "lowest and the highest"),
+        ("{a: {source: fitted, origin: here, nun_points: 3}}", "did you mean `num_points`?"),
+        ("[1]", "`families` must be a mapping"),
+    ],
+)
+def test_broken_families_are_reported(text: str, message: str) -> None:
+    whole = text_of("h100-sxm")
+    begin, end = whole.index("families:"), whole.index("gemm:\n")
+    problems = broken(whole[:begin] + f"families: {text}\n" + whole[end:])
+    assert any(message in problem for problem, _ in problems)
 
 
 def test_errors_that_were_stated_are_kept() -> None:
