@@ -48,13 +48,35 @@ class ReuseHistogram:
     row_shares: tuple[float, ...]
     """Share of the distinct rows in every bin; normalised to sum to 1."""
     num_lookups: float
-    """Lookups of the table in the batch that was counted."""
+    """Lookups of the table in the batch that was counted; a whole log is a (large) batch, too."""
+    mean_hits: tuple[float, ...] = ()
+    """Mean hits of the rows of every bin; empty: hits as common as 1/k, see ``bin_means``."""
+    range_lookups: tuple[float, ...] = ()
+    """Share of the lookups on each of some equally long ranges of rows, the smallest ids first;
+    empty: ids are taken as hashed."""
+    range_rows: tuple[float, ...] = ()
+    """Share of the distinct rows in each of these ranges."""
 
     def __post_init__(self) -> None:
-        if not self.row_shares or min(self.row_shares) < 0 or sum(self.row_shares) <= 0:
+        if not _are_shares(self.row_shares):
             raise ValueError("reuse_histogram needs shares of at least 0, not all 0")
         if not self.num_lookups >= 1:
             raise ValueError(f"num_lookups must be at least 1, got {self.num_lookups}")
+        if self.mean_hits and len(self.mean_hits) != len(self.row_shares):
+            raise ValueError(
+                f"mean_hits needs one number for each of the {len(self.row_shares)} bins, "
+                f"got {len(self.mean_hits)}"
+            )
+        for bin_, hits in enumerate(self.mean_hits):
+            low, high = _bin_edges(bin_)
+            if not low <= hits <= high:
+                raise ValueError(f"mean_hits of the bin {low:g}-{high:g} must be in it, got {hits}")
+        if len(self.range_lookups) != len(self.range_rows):
+            raise ValueError("range_lookups and range_rows need the same number of ranges")
+        if self.range_lookups and not (
+            _are_shares(self.range_lookups) and _are_shares(self.range_rows)
+        ):
+            raise ValueError("range_lookups and range_rows need shares of at least 0, not all 0")
 
     @property
     def mean_reuse(self) -> float:
@@ -67,11 +89,23 @@ class ReuseHistogram:
 
         That is, k hits are as common as 1/k inside a bin h+1 .. 2h; the sum is taken as a midpoint
         integral. The open dataset (tables_2021.csv: lookups over rows of a bin) has 3.4, 6.2, 11.7
-        and 22.3 in the bins 3-4 to 17-32; this gives 3.4, 6.3, 12.0 and 23.6.
+        and 22.3 in the bins 3-4 to 17-32; this gives 3.4, 6.3, 12.0 and 23.6. ``mean_hits``,
+        where counted, says it exactly.
         """
+        if self.mean_hits:
+            return self.mean_hits
         halves = (2.0 ** (b - 1) for b in range(2, len(self.row_shares)))
         upper = tuple(h / log((2 * h + 0.5) / (h + 0.5)) for h in halves)
         return ((1.0, 2.0, *upper))[: len(self.row_shares)]
+
+
+def _bin_edges(bin_: int) -> tuple[float, float]:
+    """Return the fewest and the most hits of a row in a bin."""
+    return (1.0, 1.0) if bin_ == 0 else (2.0 ** (bin_ - 1) + 1.0, 2.0**bin_)
+
+
+def _are_shares(shares: tuple[float, ...]) -> bool:
+    return bool(shares) and min(shares) >= 0 and 0 < sum(shares) < float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +180,10 @@ def unique_curve(
         whole = unique_curve(inputs, num_embeddings)
         return UniqueCurve(lookups=whole.lookups, unique=whole.unique * (rows / num_embeddings))
     lookups = np.exp2(np.arange(0, 44.25, 0.25))
-    law = _resolved(inputs, num_embeddings)
+    law = resolved(inputs, num_embeddings)
     if isinstance(law, ReuseHistogram):
-        unique = _histogram_unique(law, lookups, num_embeddings)
+        part = counted_rows(law, num_embeddings, first_row, rows)
+        unique = _counted_unique(part, lookups / law.num_lookups, rows)
     else:
         unique = _zipf_unique(law.exponent, num_embeddings, first_row, rows, lookups)
     return UniqueCurve(lookups=lookups, unique=np.maximum.accumulate(unique))
@@ -156,6 +191,8 @@ def unique_curve(
 
 def is_hashed(inputs: InputDistribution) -> bool:
     """Return whether every range of rows gets its share of hot ones."""
+    if isinstance(inputs, ReuseHistogram):
+        return not inputs.range_lookups
     return not (isinstance(inputs, Zipf) and inputs.hot_rows_first)
 
 
@@ -164,13 +201,26 @@ def lookup_share(
     inputs: InputDistribution, num_embeddings: int, first_row: int, num_rows: int
 ) -> float:
     """Return the share of a table's lookups that fall on a range of its rows."""
-    if is_hashed(inputs) or not isinstance(inputs, Zipf):
+    if is_hashed(inputs) or isinstance(inputs, UniqueFraction):
         return num_rows / num_embeddings
-    _, mass = _zipf_classes(inputs.exponent, num_embeddings, first_row, num_rows)
+    if isinstance(inputs, ReuseHistogram):
+        return _range_share(inputs.range_lookups, num_embeddings, first_row, num_rows)
+    _, mass = zipf_classes(inputs.exponent, num_embeddings, first_row, num_rows)
     return float(mass.sum())
 
 
-def _resolved(inputs: InputDistribution, num_embeddings: int) -> Zipf | ReuseHistogram:
+def _range_share(
+    shares: tuple[float, ...], num_embeddings: int, first_row: int, num_rows: int
+) -> float:
+    """Return what a range of rows has of a quantity spread evenly inside equal ranges."""
+    until = np.concatenate(([0.0], np.cumsum(shares)))
+    at = np.array([first_row, first_row + num_rows]) * (len(shares) / num_embeddings)
+    low, high = np.interp(at, np.arange(len(until)), until)
+    return float((high - low) / until[-1])
+
+
+def resolved(inputs: InputDistribution, num_embeddings: int) -> Zipf | ReuseHistogram:
+    """Return the law that a unique fraction stands for; others as they are."""
     return _fitted_zipf(inputs, num_embeddings) if isinstance(inputs, UniqueFraction) else inputs
 
 
@@ -195,14 +245,14 @@ def _zipf_unique(
     lookups: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Sum over row classes of (rows in the class) x (1 - (1 - p) ** n)."""
-    rows, mass = _zipf_classes(exponent, num_embeddings, first_row, num_rows)
+    rows, mass = zipf_classes(exponent, num_embeddings, first_row, num_rows)
     probability = np.minimum(mass / rows, 1 - 1e-12)
     missed = np.exp(np.outer(lookups, np.log1p(-probability)))
     unique: NDArray[np.float64] = (1.0 - missed) @ rows
     return unique
 
 
-def _zipf_classes(
+def zipf_classes(
     exponent: float, num_embeddings: int, first_row: int, num_rows: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return rows and probability mass of classes of rows of similar popularity.
@@ -237,22 +287,81 @@ def _power_integral(x: NDArray[np.float64], exponent: float) -> NDArray[np.float
     return power
 
 
-def _histogram_unique(
-    law: ReuseHistogram, lookups: NDArray[np.float64], num_embeddings: int
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountedRows:
+    """Rows of a counted batch by their hits in it."""
+
+    rows: NDArray[np.float64]
+    """Distinct rows of every class."""
+    hits: NDArray[np.float64]
+    """Hits of each row of a class, at least 1."""
+
+
+def counted_rows(
+    law: ReuseHistogram, num_embeddings: int, first_row: int, num_rows: int
+) -> CountedRows:
+    """Return the hits of the distinct rows in a range of rows, as the counted batch had them.
+
+    A range with q of the lookups and r of the distinct rows has other hits per row than the whole
+    table; its rows' hits beyond the first are scaled to that mean, c' = 1 + (c - 1) x.
+    """
+    shares, hits = _spread_hits(law)
+    mean = law.mean_reuse
+    distinct = law.num_lookups / mean
+    if is_hashed(law):
+        return CountedRows(rows=distinct * (num_rows / num_embeddings) * shares, hits=hits)
+    lookups = _range_share(law.range_lookups, num_embeddings, first_row, num_rows)
+    share = _range_share(law.range_rows, num_embeddings, first_row, num_rows)
+    own_mean = max(1.0, mean * lookups / share) if share > 0 else 1.0
+    scale = (own_mean - 1.0) / (mean - 1.0) if mean > 1 else 0.0
+    return CountedRows(rows=distinct * share * shares, hits=1.0 + (hits - 1.0) * scale)
+
+
+def _spread_hits(law: ReuseHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return shares and hits of classes: every bin as up to eight counts, k as common as k ** -a.
+
+    The exponent a is the one that gives the bin its mean hits; about 1 if they were not counted.
+    """
+    total = sum(law.row_shares)
+    shares, hits = [], []
+    for bin_, (share, mean) in enumerate(zip(law.row_shares, law.bin_means(), strict=True)):
+        low, high = _bin_edges(bin_)
+        counts = np.unique(np.round(np.linspace(low, high, 8)))
+        steepest, flattest = 400.0, -400.0
+        for _ in range(40 if low < high else 0):
+            exponent = (steepest + flattest) / 2
+            weights = np.exp(-exponent * np.log(counts / mean))
+            above = float(weights @ counts) > mean * float(weights.sum())
+            steepest, flattest = (steepest, exponent) if above else (exponent, flattest)
+        weights = np.exp(-(steepest + flattest) / 2 * np.log(counts / mean))
+        shares.append(weights / weights.sum() * (share / total))
+        hits.append(counts)
+    return np.concatenate(shares), np.concatenate(hits)
+
+
+def _counted_unique(
+    counted: CountedRows, batches: NDArray[np.float64], num_rows: int
 ) -> NDArray[np.float64]:
-    """U(n) of a counted batch: thinned below its size, a power law above it.
+    """U of a counted batch: thinned below its size, extrapolated above it.
 
     A row hit c times is still seen in a share f of the batch with probability 1 - (1 - f) ** c.
-    Beyond the batch U grows with the exponent it ends with, the share of rows hit once.
+    Above, the number of rows hit once, N1, says how fast new ones appear (Good 1953). From there U
+    grows by a power law of exponent N1 / U, but no faster than if all rows not seen were equally
+    likely, which is the most that a pool of Z of them can give: U + Z (1 - exp(-N1 (f - 1) / Z)).
     """
-    shares = np.asarray(law.row_shares) / sum(law.row_shares)
-    counts = np.asarray(law.bin_means())
-    distinct = law.num_lookups / law.mean_reuse
-    part = np.minimum(lookups / law.num_lookups, 1.0)
-    inside = distinct * ((1.0 - (1.0 - part[:, None]) ** counts) @ shares)
-    beyond = np.maximum(lookups / law.num_lookups, 1.0) ** shares[0]
-    unique: NDArray[np.float64] = np.minimum(inside * beyond, float(num_embeddings))
-    return unique
+    distinct = min(float(counted.rows.sum()), float(num_rows))
+    if distinct <= 0:
+        return np.zeros_like(batches)
+    # 1.2 hits, of a scaled range, are four rows of one hit beside one of two
+    once = float(counted.rows @ np.maximum(2.0 - counted.hits, 0.0))
+    part = np.minimum(batches, 1.0)
+    inside = (1.0 - (1.0 - part[:, None]) ** counted.hits) @ counted.rows
+    more = np.maximum(batches, 1.0)
+    beyond = distinct * more ** min(1.0, once / distinct)
+    pool = max(num_rows - distinct, 1e-9)
+    even = distinct + pool * -np.expm1(-once * (more - 1.0) / pool)
+    unique: NDArray[np.float64] = np.where(batches < 1.0, inside, np.minimum(beyond, even))
+    return np.minimum(unique, float(num_rows))
 
 
 def histogram_of(counts: Iterable[int]) -> tuple[float, ...]:
@@ -263,3 +372,13 @@ def histogram_of(counts: Iterable[int]) -> tuple[float, ...]:
             bins[(count - 1).bit_length()] = bins.get((count - 1).bit_length(), 0) + 1
     total = sum(bins.values())
     return tuple(bins.get(b, 0) / total for b in range(max(bins) + 1)) if total else (1.0,)
+
+
+def mean_hits_of(counts: Iterable[int]) -> tuple[float, ...]:
+    """Return the mean hits of every bin of ``histogram_of``; a bin without rows says its least."""
+    hits: dict[int, list[int]] = {}
+    for count in counts:
+        if count > 0:
+            hits.setdefault((count - 1).bit_length(), []).append(count)
+    bins = range(max(hits, default=0) + 1)
+    return tuple(sum(hits[b]) / len(hits[b]) if b in hits else _bin_edges(b)[0] for b in bins)

@@ -32,6 +32,10 @@ _SYNONYMS = {
 _NEEDED = ("name", "num_embeddings", "embedding_dim")
 _ALWAYS = ("num_dense_features", "bottom_mlp", "interaction", "top_mlp", "precision", "optimizer")
 """Fields of the dense model that are written even when they are the defaults."""
+_COUNTED = ("num_lookups", "mean_hits", "range_lookups")
+"""Fields of `inputs` that go with a law, as messages name them."""
+_OPTIONAL = ("mean_hits", "range_lookups", "range_rows")
+"""What may be known of a counted batch beside its reuse histogram."""
 
 _ANY_TABLE = EmbeddingTable(name="table", num_embeddings=1, embedding_dim=4)
 _ANY_WORKLOAD = Workload(tables=(_ANY_TABLE,))
@@ -191,11 +195,15 @@ class _Builder:
             if inputs.unique_fraction is not None:
                 return UniqueFraction(fraction=inputs.unique_fraction, num_lookups=counted)
             return ReuseHistogram(
-                row_shares=tuple(inputs.reuse_histogram or ()), num_lookups=counted
+                row_shares=tuple(inputs.reuse_histogram or ()),
+                num_lookups=counted,
+                mean_hits=tuple(inputs.mean_hits or ()),
+                range_lookups=tuple(inputs.range_lookups or ()),
+                range_rows=tuple(inputs.range_rows or ()),
             )
         except ValueError as error:
-            at = "num_lookups" if "num_lookups" in str(error) else laws[0]
-            self.validator.note(str(error), (*path, at))
+            given = (name for name in _COUNTED if name in str(error))
+            self.validator.note(str(error), (*path, next(given, laws[0])))
             return None
 
     def _domain(
@@ -310,9 +318,14 @@ def workload_data(workload: Workload) -> dict[str, Any]:
 
 def dump_workload(workload: Workload) -> str:
     """Return the workload as YAML, one table per line."""
-    data = workload_data(workload)
-    tables = data.pop("tables")
-    lines = [f"{key}: {_flow(value)}" for key, value in data.items()]
+    return dump_workload_data(workload_data(workload))
+
+
+def dump_workload_data(data: Mapping[str, Any]) -> str:
+    """Return plain data in the form of a workload file as YAML, one table per line."""
+    rest = dict(data)
+    tables = rest.pop("tables")
+    lines = [f"{key}: {_flow(value)}" for key, value in rest.items()]
     lines += ["tables:", *(f"  - {_flow(table)}" for table in tables)]
     return "\n".join(lines) + "\n"
 
@@ -323,19 +336,25 @@ def _table_data(table: EmbeddingTable) -> dict[str, Any]:
         value = getattr(table, field.name)
         if field.name == "inputs":
             if value != Zipf():
-                data["inputs"] = _inputs_data(value)
+                data["inputs"] = inputs_data(value)
         elif value != field.default:
             data[field.name] = _plain(value)
     return data
 
 
-def _inputs_data(inputs: InputDistribution) -> dict[str, Any]:
+def inputs_data(inputs: InputDistribution) -> dict[str, Any]:
+    """Return an input distribution as the `inputs` of a table in a workload file."""
     if isinstance(inputs, Zipf):
         hot = {"hot_rows_first": True} if inputs.hot_rows_first else {}
         return {"zipf": inputs.exponent, **hot}
     if isinstance(inputs, UniqueFraction):
         return {"unique_fraction": inputs.fraction, "num_lookups": inputs.num_lookups}
-    return {"reuse_histogram": list(inputs.row_shares), "num_lookups": inputs.num_lookups}
+    optional = {name: list(getattr(inputs, name)) for name in _OPTIONAL if getattr(inputs, name)}
+    return {
+        "reuse_histogram": list(inputs.row_shares),
+        "num_lookups": inputs.num_lookups,
+        **optional,
+    }
 
 
 def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -58,6 +58,13 @@ class Inputs(_Strict):
     """With zipf: whether popular rows have small ids; otherwise ids are taken as hashed."""
     reuse_histogram: list[float] | None = None
     """Share of the distinct rows that are hit 1, 2, 3-4, 5-8, 9-16, ... times in one batch."""
+    mean_hits: list[float] | None = None
+    """With reuse_histogram: mean hits of the rows of every bin; by default as in a power law."""
+    range_lookups: list[float] | None = None
+    """With reuse_histogram: share of the lookups on each of some equally long ranges of rows, the
+    smallest ids first; by default ids are taken as hashed."""
+    range_rows: list[float] | None = None
+    """With range_lookups: share of the distinct rows in each of these ranges."""
     unique_fraction: float | None = None
     """Distinct rows over lookups in one batch."""
     num_lookups: float | None = None

@@ -15,6 +15,7 @@ from costmodel.distribution import (
     Zipf,
     histogram_of,
     lookup_share,
+    mean_hits_of,
     unique_curve,
 )
 
@@ -76,6 +77,58 @@ def test_a_counted_batch_gives_its_own_distinct_rows() -> None:
     assert curve.unique_rows(25_000) == pytest.approx(half, rel=0.05)
 
 
+def test_mean_hits_make_a_counted_batch_exact() -> None:
+    _, counts = np.unique(draw(1.5, 20_000, 50_000), return_counts=True)
+    shares, hits = histogram_of(counts.tolist()), mean_hits_of(counts.tolist())
+    law = ReuseHistogram(row_shares=shares, mean_hits=hits, num_lookups=50_000)
+    assert law.mean_reuse == pytest.approx(50_000 / len(counts))
+    assert unique_curve(law, 20_000).unique_rows(50_000) == pytest.approx(len(counts), rel=1e-3)
+
+
+def test_mean_hits_by_hand() -> None:
+    # bins 1, 2, 3-4, 5-8; nothing is hit twice, so that bin says its own 2
+    assert mean_hits_of([1, 1, 3, 4, 4, 8]) == pytest.approx((1.0, 2.0, 11 / 3, 8.0))
+
+
+def ranges(drawn: NDArray[np.int64], rows: int, number: int) -> ReuseHistogram:
+    hit, counts = np.unique(drawn, return_counts=True)
+    return ReuseHistogram(
+        row_shares=histogram_of(counts.tolist()),
+        mean_hits=mean_hits_of(counts.tolist()),
+        num_lookups=len(drawn),
+        range_lookups=tuple(np.bincount(drawn * number // rows) / len(drawn)),
+        range_rows=tuple(np.bincount(hit * number // rows) / len(hit)),
+    )
+
+
+def test_counted_ranges_of_rows() -> None:
+    drawn = draw(1.05, 16_000, 50_000)
+    law = ranges(drawn, 16_000, 16)
+    for first in range(0, 16_000, 4000):
+        mine = drawn[drawn // 4000 == first // 4000]
+        assert lookup_share(law, 16_000, first, 4000) == pytest.approx(len(mine) / 50_000)
+        curve = unique_curve(law, 16_000, first, 4000)
+        assert curve.unique_rows(50_000) == pytest.approx(len(np.unique(mine)), rel=5e-3)
+        tenth = drawn[:5000][drawn[:5000] // 4000 == first // 4000]
+        assert curve.unique_rows(5000) == pytest.approx(len(np.unique(tenth)), rel=0.2)
+
+
+def test_counted_ranges_are_not_hashed() -> None:
+    law = ReuseHistogram(
+        row_shares=(1.0,), num_lookups=10, range_lookups=(3.0, 1.0), range_rows=(1.0, 1.0)
+    )
+    # evenly inside a range: 3/4 of the first half of the rows, and half a range of the second
+    assert lookup_share(law, 100, 0, 75) == pytest.approx(0.875)
+
+
+def test_beyond_a_counted_batch_rows_run_out_as_they_do() -> None:
+    drawn = draw(0.0, 1000, 2000)
+    _, counts = np.unique(drawn[:500], return_counts=True)
+    law = ReuseHistogram(row_shares=histogram_of(counts.tolist()), num_lookups=500)
+    expected = unique_curve(law, 1000).unique_rows(2000)
+    assert expected == pytest.approx(len(np.unique(drawn)), rel=0.04)
+
+
 def test_a_unique_fraction_becomes_the_law_that_yields_it() -> None:
     measured = UniqueFraction(fraction=0.3, num_lookups=10_000)
     unique = unique_curve(measured, 1_000_000).unique_rows(10_000)
@@ -134,6 +187,12 @@ def test_what_holds_for_any_law(
         lambda: ReuseHistogram(row_shares=(), num_lookups=1),
         lambda: ReuseHistogram(row_shares=(0.0,), num_lookups=1),
         lambda: ReuseHistogram(row_shares=(1.0,), num_lookups=0),
+        lambda: ReuseHistogram(row_shares=(1.0,), num_lookups=1, mean_hits=(1.0, 2.0)),
+        lambda: ReuseHistogram(row_shares=(0.0, 0.0, 1.0), num_lookups=9, mean_hits=(1, 2, 5)),
+        lambda: ReuseHistogram(row_shares=(1.0,), num_lookups=1, range_lookups=(1.0,)),
+        lambda: ReuseHistogram(
+            row_shares=(1.0,), num_lookups=1, range_lookups=(0.0,), range_rows=(0.0,)
+        ),
         lambda: UniqueFraction(fraction=0, num_lookups=1),
         lambda: UniqueFraction(fraction=2, num_lookups=1),
     ],

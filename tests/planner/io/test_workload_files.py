@@ -74,6 +74,17 @@ tables:
         ("{unique_fraction: 0.3}", UniqueFraction(fraction=0.3, num_lookups=16.0)),
         ("{unique_fraction: 0.3, num_lookups: 99}", UniqueFraction(fraction=0.3, num_lookups=99)),
         ("{reuse_histogram: [3, 1]}", ReuseHistogram(row_shares=(3.0, 1.0), num_lookups=16.0)),
+        (
+            "{reuse_histogram: [3, 0, 1], mean_hits: [1, 2, 3.5], num_lookups: 9, "
+            "range_lookups: [2, 1], range_rows: [1, 1]}",
+            ReuseHistogram(
+                row_shares=(3.0, 0.0, 1.0),
+                num_lookups=9,
+                mean_hits=(1.0, 2.0, 3.5),
+                range_lookups=(2.0, 1.0),
+                range_rows=(1.0, 1.0),
+            ),
+        ),
     ],
 )
 def test_inputs(inputs: str, expected: InputDistribution) -> None:
@@ -239,6 +250,14 @@ laws = st.one_of(
         ReuseHistogram,
         row_shares=st.lists(shares, min_size=1, max_size=17).map(lambda x: (1.0, *x)),
         num_lookups=st.floats(1, 1e12),
+    ),
+    st.builds(
+        ReuseHistogram,
+        row_shares=st.tuples(shares, shares, st.just(1.0)),
+        num_lookups=st.floats(1, 1e12),
+        mean_hits=st.tuples(st.just(1.0), st.just(2.0), st.floats(3, 4)),
+        range_lookups=st.tuples(st.just(1.0), shares),
+        range_rows=st.tuples(st.just(1.0), shares),
     ),
 )
 texts = st.text(min_size=1, max_size=12)
