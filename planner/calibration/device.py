@@ -1,0 +1,256 @@
+"""The device under measurement: how to time on it, empty its cache, and wait for it.
+
+On CUDA a kernel's time is between two events on its stream, with enough work queued before them
+that the host is ahead. On CPU, where kernels run on the calling thread, it is the *processor time
+of the process* as long as a rank has one thread: a process that shares its core is stopped, and
+its processor time stops with it, so others' load hardly shows (what they do to caches and to the
+memory bus does). With several threads per rank it is the wall clock's. Both are kept.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import torch
+
+from costmodel.units import MIB, Bytes, Seconds
+
+_AHEAD: Seconds = 2e-3
+"""Device work queued before a timed region on CUDA: the host needs 0.1 to 0.5 ms to issue the
+longest region (a lookup and its autograd), and must be done by then."""
+_LONGEST_SPREAD_OF = 3
+"""Fewer repeats than this have no quartiles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Repeated timings of one thing."""
+
+    seconds: Seconds
+    """Median of the device's clock."""
+    wall: Seconds
+    """Median of the wall clock."""
+    spread: float
+    """Interquartile range over the median."""
+    repeats: int
+
+
+class Stopwatch(Protocol):
+    """Times what happens in its ``with`` block; read it after the device is done."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None: ...
+
+    def seconds(self) -> Seconds:
+        """Return the device's time."""
+        ...
+
+    def wall(self) -> Seconds:
+        """Return the host's wall time."""
+        ...
+
+
+class Device(Protocol):
+    """What measuring needs of a device."""
+
+    name: str
+    """Also torch's name of it: ``cpu``, ``cuda:0``."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether kernels run on the calling thread."""
+        ...
+
+    def stopwatch(self) -> Stopwatch:
+        """Return a new stopwatch."""
+        ...
+
+    def flush(self) -> None:
+        """Fill the cache with something else (and, on CUDA, let the host get ahead)."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device is done."""
+        ...
+
+
+@dataclass(slots=True)
+class CpuStopwatch:
+    """Processor time of the process, and wall time."""
+
+    by_wall: bool
+    _cpu: float = field(default=0.0, init=False)
+    _wall: float = field(default=0.0, init=False)
+
+    def __enter__(self) -> Self:
+        self._wall = time.perf_counter()
+        self._cpu = time.process_time()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._cpu = time.process_time() - self._cpu
+        self._wall = time.perf_counter() - self._wall
+
+    def seconds(self) -> Seconds:
+        """Return processor time, or wall time where several threads share the work."""
+        return self._wall if self.by_wall else self._cpu
+
+    def wall(self) -> Seconds:
+        """Return wall time."""
+        return self._wall
+
+
+class CpuDevice:
+    """One rank's share of a CPU."""
+
+    def __init__(self, cache_bytes: Bytes) -> None:
+        self.name = "cpu"
+        self._by_wall = torch.get_num_threads() > 1
+        self._filler = _filler("cpu", cache_bytes)
+
+    @property
+    def synchronous(self) -> bool:
+        """Kernels run on the calling thread."""
+        return True
+
+    def stopwatch(self) -> CpuStopwatch:
+        """Return a new stopwatch."""
+        return CpuStopwatch(by_wall=self._by_wall)
+
+    def flush(self) -> None:
+        """Read a buffer twice as large as the cache."""
+        self._filler.sum()
+
+    def synchronize(self) -> None:
+        """Return: everything has been done."""
+
+
+class CudaStopwatch:
+    """Time between two events on the current stream."""
+
+    def __init__(self) -> None:
+        self._start: Any = torch.cuda.Event(enable_timing=True)
+        self._end: Any = torch.cuda.Event(enable_timing=True)
+        self._wall = 0.0
+
+    def __enter__(self) -> Self:
+        self._wall = time.perf_counter()
+        self._start.record()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._end.record()
+        self._wall = time.perf_counter() - self._wall
+
+    def seconds(self) -> Seconds:
+        """Return the time between the events; waits for the second."""
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end)) * 1e-3
+
+    def wall(self) -> Seconds:
+        """Return the host's time to issue the block."""
+        return self._wall
+
+
+class CudaDevice:
+    """One GPU."""
+
+    def __init__(self, index: int, cache_bytes: Bytes) -> None:
+        torch.cuda.set_device(index)
+        self.name = f"cuda:{index}"
+        self._filler = _filler(self.name, cache_bytes)
+        self._passes = 1
+        self._passes = self._passes_ahead()
+
+    @property
+    def synchronous(self) -> bool:
+        """Kernels run on streams."""
+        return False
+
+    def stopwatch(self) -> CudaStopwatch:
+        """Return a new stopwatch."""
+        return CudaStopwatch()
+
+    def flush(self) -> None:
+        """Read a buffer twice as large as the L2, often enough for the host to get ahead."""
+        for _ in range(self._passes):
+            self._filler.sum()
+
+    def synchronize(self) -> None:
+        """Wait for all streams."""
+        torch.cuda.synchronize()
+
+    def _passes_ahead(self) -> int:
+        """Return how often the buffer must be read to keep the device busy for `_AHEAD`."""
+        self.flush()
+        with self.stopwatch() as watch:
+            for _ in range(10):
+                self.flush()
+        return max(1, round(_AHEAD / (watch.seconds() / 10)))
+
+
+def open_device(kind: str, local_rank: int, cache_bytes: Bytes) -> Device:
+    """Return the device of a rank: ``cpu``, or the GPU of its local rank."""
+    if kind == "cpu":
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
+        return CpuDevice(cache_bytes)
+    return CudaDevice(local_rank, cache_bytes)
+
+
+def repeated(
+    once: Callable[[], dict[str, Stopwatch]],
+    device: Device,
+    *,
+    budget: Seconds,
+    fewest: int = 5,
+    most: int = 25,
+) -> dict[str, Timing]:
+    """Run something until its time is used up, after one run to warm up; medians by name."""
+    once()
+    device.synchronize()
+    watches: dict[str, list[Stopwatch]] = {}
+    begin = time.perf_counter()
+    for number in range(most):
+        if number >= fewest and time.perf_counter() - begin > budget:
+            break
+        for name, watch in once().items():
+            watches.setdefault(name, []).append(watch)
+        device.synchronize()
+    return {
+        name: summary([watch.seconds() for watch in some], [watch.wall() for watch in some])
+        for name, some in watches.items()
+    }
+
+
+def summary(seconds: list[Seconds], wall: list[Seconds]) -> Timing:
+    """Return median and spread of repeated timings."""
+    middle, spread = median(seconds), 0.0
+    if len(seconds) >= _LONGEST_SPREAD_OF and middle > 0:
+        low, _, high = quantiles(seconds, n=4)
+        spread = (high - low) / middle
+    return Timing(seconds=middle, wall=median(wall), spread=spread, repeats=len(seconds))
+
+
+def _filler(name: str, cache_bytes: Bytes) -> Any:  # noqa: ANN401 - torch is untyped
+    return torch.ones(int(2 * max(cache_bytes, MIB)) // 4, device=name)

@@ -1,0 +1,143 @@
+"""Which lookups are measured: a space-filling design over tables, batches and their ids."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from costmodel.plan import ComputeKernel
+from costmodel.units import Bytes
+from costmodel.workload import DataType, Optimizer
+from planner.calibration.points import EmbeddingPoint, TableSet
+
+_SEED = 0
+_TABLE_COUNTS = (1, 1, 2, 3, 4, 6, 8, 16)
+_SAME_DIM_SHARE = 0.6
+"""Of the sets with several tables; the others mix dimensions."""
+_FEWEST_ROWS = 100
+_DENSE_SHARE = 0.1
+"""Of the sets that are replicated tables (data_parallel), which must be small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingLimits:
+    """What a device can hold and do in the time there is."""
+
+    table_bytes: Bytes
+    """Weights and state of a set of tables."""
+    gathered_bytes: Bytes
+    """Rows read by one batch, and also its output."""
+    num_ids: float
+    """Ids of one batch."""
+    rows: tuple[float, float]
+    dims: tuple[int, int]
+    samples: tuple[int, int]
+    pooling: tuple[float, float] = (0.1, 200.0)
+    most_zipf: float = 1.2
+    data_types: tuple[DataType, ...]
+    optimizers: tuple[Optimizer, ...]
+
+
+def embedding_grid(
+    num_sets: int, batches_per_set: int, limits: EmbeddingLimits
+) -> tuple[EmbeddingPoint, ...]:
+    """Return points that fill the ranges evenly, tables by tables: a set is in memory once.
+
+    Sobol sequences over the logarithms of rows, columns, ids per sample and samples, over the
+    Zipf exponent, and over the choices; where a point is beyond a limit, the rows, then the
+    samples, then the ids per sample shrink. Deterministic: a run that is resumed asks for the
+    same points.
+    """
+    from scipy.stats import qmc
+
+    sets = qmc.Sobol(7, seed=_SEED).random(num_sets)
+    batches = qmc.Sobol(3, seed=_SEED + 1).random(num_sets * batches_per_set)
+    rng = np.random.default_rng(_SEED)
+    points: list[EmbeddingPoint] = []
+    for number, place in enumerate(sets):
+        tables = _table_set(place, limits, rng)
+        part = slice(number * batches_per_set, (number + 1) * batches_per_set)
+        points += _points(tables, batches[part], limits, rng)
+    return tuple(dict.fromkeys(points))
+
+
+def _table_set(
+    place: np.ndarray[tuple[int], np.dtype[np.float64]],
+    limits: EmbeddingLimits,
+    rng: np.random.Generator,
+) -> TableSet:
+    """Return the tables at a place of the design."""
+    count = _TABLE_COUNTS[int(place[0] * len(_TABLE_COUNTS))]
+    dense = place[5] < _DENSE_SHARE
+    rows = _between(place[1], limits.rows) * 10.0 ** (float(count > 1) * rng.uniform(-1, 1, count))
+    dims = np.full(count, _dim(place[2], limits))
+    if place[6] >= _SAME_DIM_SHARE:
+        dims = np.array([_dim(share, limits) for share in rng.random(count)])
+    tables = TableSet(
+        num_embeddings=_whole(np.clip(rows, _FEWEST_ROWS, limits.rows[1])),
+        embedding_dims=_whole(dims),
+        data_type=limits.data_types[0]
+        if dense
+        else limits.data_types[int(place[3] * len(limits.data_types))],
+        optimizer=Optimizer.SGD
+        if dense
+        else limits.optimizers[int(place[4] * len(limits.optimizers))],
+        compute_kernel=ComputeKernel.DENSE if dense else ComputeKernel.FUSED,
+    )
+    return _fitting(tables, limits.table_bytes / (50.0 if dense else 1.0))
+
+
+def _fitting(tables: TableSet, most: Bytes) -> TableSet:
+    """Take rows off until the set fits in memory."""
+    excess = tables.num_bytes / most
+    if excess <= 1:
+        return tables
+    rows = np.maximum(np.array(tables.num_embeddings) / excess, _FEWEST_ROWS)
+    return replace(tables, num_embeddings=_whole(rows))
+
+
+def _points(
+    tables: TableSet,
+    places: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    limits: EmbeddingLimits,
+    rng: np.random.Generator,
+) -> Iterator[EmbeddingPoint]:
+    """Yield batches for a set of tables."""
+    count = len(tables.num_embeddings)
+    several = float(count > 1)
+    row_bytes = np.array(tables.embedding_dims) * 4.0
+    for place in places:
+        samples = _between(place[0], limits.samples)
+        pooling = _between(place[1], limits.pooling) * 2.0 ** (several * rng.uniform(-2, 2, count))
+        zipf = place[2] * limits.most_zipf + several * rng.uniform(-0.3, 0.3, count)
+        lookups = samples * pooling
+        excess = max(
+            float(lookups.sum()) / limits.num_ids,
+            float(lookups @ row_bytes) / limits.gathered_bytes,
+        )
+        fewer = max(1.0, min(excess, samples / limits.samples[0]))
+        fewer = max(fewer, samples * float(row_bytes.sum()) / limits.gathered_bytes)
+        samples, pooling = samples / fewer, pooling / max(1.0, excess / fewer)
+        yield EmbeddingPoint(
+            tables=tables,
+            num_samples=max(1, round(samples)),
+            pooling_factors=tuple(float(f"{p:.3g}") for p in np.maximum(pooling, 0.05)),
+            zipf=tuple(round(float(z), 3) for z in np.clip(zipf, 0.0, limits.most_zipf)),
+        )
+
+
+def _between(share: float, ends: tuple[float, float]) -> float:
+    low, high = ends
+    return float(low * (high / low) ** share)
+
+
+def _dim(share: float, limits: EmbeddingLimits) -> int:
+    """Return a multiple of four: seven of ten a power of two."""
+    exact = _between(share, limits.dims)
+    power = 2.0 ** round(float(np.log2(exact)))
+    rounded = power if (share * 97.0) % 1.0 < 0.7 else 4.0 * round(exact / 4.0)
+    return int(np.clip(rounded, *limits.dims))
+
+
+def _whole(values: object) -> tuple[int, ...]:
+    return tuple(round(float(value)) for value in np.asarray(values).tolist())

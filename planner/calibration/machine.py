@@ -1,0 +1,107 @@
+"""What the measurements were taken on, and whether something else is running there."""
+
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from costmodel.units import MIB, Bytes
+
+_PACKAGES = ("torch", "fbgemm-gpu", "fbgemm-gpu-cpu", "torchrec", "shardwise")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_ASSUMED_CACHE: Bytes = 32 * MIB
+"""Last-level cache where the system does not tell: that of one core complex of AMD EPYC."""
+
+
+def machine_facts(kind: str, num_ranks: int, num_nodes: int) -> dict[str, Any]:
+    """Return machine, date and versions, as the measurements file has them."""
+    facts: dict[str, Any] = {
+        "device": kind,
+        "name": device_name(kind),
+        "host_cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "num_ranks": num_ranks,
+        "num_nodes": num_nodes,
+        "threads_per_rank": torch.get_num_threads(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "versions": _versions(),
+    }
+    if kind == "cuda":
+        facts["cuda"] = torch.version.cuda
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return facts
+
+
+def same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether measurements may be mixed: all is the same but the date."""
+    return {**one, "date": None} == {**other, "date": None}
+
+
+def device_name(kind: str) -> str:
+    """Return the name of the GPU, or of the processor."""
+    return str(torch.cuda.get_device_name()) if kind == "cuda" else cpu_name()
+
+
+def cpu_name() -> str:
+    """Return the processor's model name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def cache_bytes(kind: str, local_ranks: int) -> Bytes:
+    """Return a rank's cache: a GPU's L2, or a rank's share of a CPU's last-level cache."""
+    if kind == "cuda":
+        return float(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+    sizes = [_size(path.read_text("utf-8")) for path in _CACHES.glob("index*/size")]
+    return max(sizes, default=_ASSUMED_CACHE) / local_ranks
+
+
+def memory_bytes(kind: str, local_ranks: int) -> Bytes:
+    """Return a rank's memory: the GPU's, or a rank's share of the host's."""
+    if kind == "cuda":
+        return float(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    return host_memory_bytes() / local_ranks
+
+
+def host_memory_bytes() -> Bytes:
+    """Return the host's memory."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def free_bytes(kind: str, local_ranks: int) -> Bytes:
+    """Return the memory a rank may use now."""
+    if kind == "cuda":
+        return float(torch.cuda.mem_get_info()[0])
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")) / local_ranks
+
+
+def busy_cores() -> float | None:
+    """Return how many processes ran or waited to run in the last minute; None where not told."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _size(text: str) -> Bytes:
+    number = text.strip()
+    scale = {"K": 1024.0, "M": MIB}.get(number[-1:], 1.0)
+    return float(number.rstrip("KM")) * scale
