@@ -364,21 +364,31 @@ def _counted_unique(
     return np.minimum(unique, float(num_rows))
 
 
-def histogram_of(counts: Iterable[int]) -> tuple[float, ...]:
+Hits: TypeAlias = Iterable[int] | NDArray[np.int64]
+"""Hits of every row in a batch."""
+
+
+def histogram_of(counts: Hits) -> tuple[float, ...]:
     """Return the row shares of a ``ReuseHistogram`` from the hits of every distinct row."""
-    bins: dict[int, int] = {}
-    for count in counts:
-        if count > 0:
-            bins[(count - 1).bit_length()] = bins.get((count - 1).bit_length(), 0) + 1
-    total = sum(bins.values())
-    return tuple(bins.get(b, 0) / total for b in range(max(bins) + 1)) if total else (1.0,)
+    hits, bins = _hits_and_bins(counts)
+    return tuple((np.bincount(bins) / len(hits)).tolist()) if len(hits) else (1.0,)
 
 
-def mean_hits_of(counts: Iterable[int]) -> tuple[float, ...]:
+def mean_hits_of(counts: Hits) -> tuple[float, ...]:
     """Return the mean hits of every bin of ``histogram_of``; a bin without rows says its least."""
-    hits: dict[int, list[int]] = {}
-    for count in counts:
-        if count > 0:
-            hits.setdefault((count - 1).bit_length(), []).append(count)
-    bins = range(max(hits, default=0) + 1)
-    return tuple(sum(hits[b]) / len(hits[b]) if b in hits else _bin_edges(b)[0] for b in bins)
+    hits, bins = _hits_and_bins(counts)
+    if not len(hits):
+        return (1.0,)
+    rows, sums = np.bincount(bins), np.bincount(bins, weights=hits)
+    means = zip(rows.tolist(), sums.tolist(), strict=True)
+    return tuple(
+        total / number if number else _bin_edges(bin_)[0]
+        for bin_, (number, total) in enumerate(means)
+    )
+
+
+def _hits_and_bins(counts: Hits) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    hits = counts if isinstance(counts, np.ndarray) else np.array(list(counts), dtype=np.int64)
+    hits = hits[hits > 0]
+    bins: NDArray[np.int32] = np.frexp(hits - 1.0)[1]  # the bit length of hits - 1
+    return hits, bins

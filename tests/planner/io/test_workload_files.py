@@ -75,8 +75,8 @@ tables:
         ("{unique_fraction: 0.3, num_lookups: 99}", UniqueFraction(fraction=0.3, num_lookups=99)),
         ("{reuse_histogram: [3, 1]}", ReuseHistogram(row_shares=(3.0, 1.0), num_lookups=16.0)),
         (
-            "{reuse_histogram: [3, 0, 1], mean_hits: [1, 2, 3.5], num_lookups: 9, "
-            "range_lookups: [2, 1], range_rows: [1, 1]}",
+            """{reuse_histogram: [3, 0, 1], mean_hits: [1, 2, 3.5], num_lookups: 9,
+            range_lookups: [2, 1], range_rows: [1, 1]}""",
             ReuseHistogram(
                 row_shares=(3.0, 0.0, 1.0),
                 num_lookups=9,
