@@ -11,23 +11,22 @@ from dataclasses import asdict, replace
 from statistics import median
 
 from bench.fitting.checks import across_nodes, across_ranks
-from bench.fitting.collectives import Fit, Measurements, fit_all
-from bench.fitting.curves import FORMS
+from bench.fitting.collectives import Measurements, fit_all
 from bench.fitting.families import families
 from bench.fitting.gemm import (
     MEASURED,
     PEAKS,
     TF32_MEASURED,
-    GemmFit,
     carried_over,
-    error_on,
-    fit_products,
     products,
 )
 from bench.fitting.sources import DATA, REPOSITORY
 from costmodel.hardware import GemmEfficiency, Gpu, HardwareProfile
 from costmodel.units import TFLOP
 from costmodel.workload import DataType
+from planner.calibration.curves import FORMS
+from planner.calibration.fit_collectives import Fit
+from planner.calibration.fit_gemm import GemmFit, error_on, fit_products
 from planner.io.profile_text import fitted_text
 from planner.io.profiles import load_profile, parse_profile
 

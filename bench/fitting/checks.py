@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from bench.fitting.collectives import Measurements
-from bench.fitting.curves import Array, rounded
 from bench.fitting.sources import rows
 from costmodel.hardware import CollectiveOp, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.units import US
+from planner.calibration.curves import Array, rounded
 
 ACROSS_RANKS = {
     "a100-sxm-80gb": ("A100-SXM4-80GB",),

@@ -1,21 +1,9 @@
 """Collective curves of every profile, from nccl-tests and PARAM measurements."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from bench.fitting.curves import (
-    Accuracy,
-    Array,
-    Form,
-    Samples,
-    accuracy,
-    fitted_form,
-    holdout_errors,
-    knots,
-    knots_beyond,
-)
 from bench.fitting.sources import author_parameters, rows
 from costmodel.hardware import CollectiveCurve, CollectiveOp, Source
 from costmodel.kernels.collectives import (
@@ -24,6 +12,13 @@ from costmodel.kernels.collectives import (
     sigmoid_time,
 )
 from costmodel.units import GB, US
+from planner.calibration.curves import (
+    Array,
+    Form,
+    Samples,
+    knots,
+)
+from planner.calibration.fit_collectives import Fit, fit_samples
 
 NVSWITCH = {
     "a100-sxm-80gb": ("A100-SXM4-80GB",),
@@ -31,21 +26,10 @@ NVSWITCH = {
     "h200-sxm": ("H200-SXM5-141GB",),
 }
 """GPU types, as the data has them, of the profiles measured at 2, 4 and 8 ranks."""
-FORM_CANDIDATES = ("paper_sigmoid", "two_lines", "three_lines", "log_pchip", "lines_and_residual")
-"""Forms that may win; alpha-beta and the authors' breakpoints are there to be compared with."""
 V100_ALL_TO_ALL_FLOOR = 8 * US
 """Small all_to_alls of the 8 x V100 TorchRec trace, the shortest of the ranks' kernels: 7-10 us."""
 V100_COPY_BANDWIDTH = 816.953 * GB
 """author_params.json, HW_PARAMS: peak_DRAM_GBps of the V100."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """A curve, and what every form's hold-out errors were."""
-
-    curve: CollectiveCurve
-    form: str
-    errors: Mapping[str, Accuracy]
 
 
 class Measurements:
@@ -105,7 +89,7 @@ def fit_curve(
 ) -> Fit:
     """Fit one curve to its measurements."""
     samples, origin = measured.samples(gpus, op, num_ranks)
-    return _fit(samples, origin, op, num_ranks)
+    return fit_samples(samples, origin, op, num_ranks)
 
 
 def v100_fits(measured: Measurements, floors: list[CollectiveCurve]) -> list[Fit]:
@@ -134,7 +118,7 @@ def v100_fits(measured: Measurements, floors: list[CollectiveCurve]) -> list[Fit
         if op is CollectiveOp.REDUCE_SCATTER:
             origin += ", and the copy of its input"
         corrected = Samples(sizes=samples.sizes, times=np.maximum(times, floor))
-        fits.append(_fit(corrected, origin, op, 4))
+        fits.append(fit_samples(corrected, origin, op, 4))
     return fits
 
 
@@ -216,30 +200,6 @@ def author_sigmoid(op: CollectiveOp, num_ranks: int) -> SigmoidCurve:
         steepness=steepness,
         offset=offset,
     )
-
-
-def chosen(errors: Mapping[str, Accuracy]) -> str:
-    """Name the form with the smallest mean error on held-out points."""
-    return min(FORM_CANDIDATES, key=lambda form: errors[form].mape)
-
-
-def _fit(samples: Samples, origin: str, op: CollectiveOp, num_ranks: int) -> Fit:
-    errors = {name: accuracy(each) for name, each in holdout_errors(samples).items()}
-    winner = chosen(errors)
-    points = samples.medians()
-    inside, outside = knots_beyond(fitted_form(winner, samples), points)
-    curve = CollectiveCurve(
-        op=op,
-        num_ranks=num_ranks,
-        knots=(*inside, *outside),
-        source=Source.FITTED,
-        origin=f"{origin}; {len(samples.sizes)} points, {winner}",
-        error=errors[winner].median,
-        error_p90=errors[winner].p90,
-        num_points=len(samples.sizes),
-        last_measured=inside[-1][0],
-    )
-    return Fit(curve=curve, form=winner, errors=errors)
 
 
 def _derived(

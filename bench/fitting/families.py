@@ -8,9 +8,9 @@ import numpy as np
 from bench.embedding_anchors import PROFILES as ANCHORED
 from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.checks import node_errors
-from bench.fitting.curves import Array, accuracy
 from costmodel.hardware import Family, HardwareProfile, Source
 from costmodel.plan import ComputeKernel
+from planner.calibration.curves import Array, accuracy
 
 PHASES = {"embedding_forward": "forward", "embedding_backward": "backward"}
 ADDS_EVERY_ID = "500000"

@@ -5,7 +5,11 @@ import pytest
 
 pytest.importorskip("scipy", reason="fits need scipy, the `fit` extra")
 
-from bench.fitting.curves import (
+from bench.fitting.gemm import carried_over, products
+from bench.fitting.sources import DATA
+from costmodel.hardware import GemmEfficiency
+from costmodel.units import TFLOP
+from planner.calibration.curves import (
     FORMS,
     Samples,
     accuracy,
@@ -14,10 +18,6 @@ from bench.fitting.curves import (
     knots,
     knots_beyond,
 )
-from bench.fitting.gemm import carried_over, products
-from bench.fitting.sources import DATA
-from costmodel.hardware import GemmEfficiency
-from costmodel.units import TFLOP
 
 SIZES = 2.0 ** np.arange(9, 30)
 LATENCY, BANDWIDTH = 10e-6, 200e9
