@@ -284,7 +284,7 @@ class DensePart:
     def _gemm(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
         estimate = gemm_estimate(*shape, self.workload.dense.precision, self.builder.hardware.gpu)
         self.builder.kernel(
-            name, stage, estimate.seconds, bound_by=estimate.bound_by, source=estimate.source
+            name, stage, estimate.seconds, bound_by=estimate.bound_by, source=estimate.origin
         )
 
     def _batched(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:

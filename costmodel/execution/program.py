@@ -18,9 +18,16 @@ from numpy.typing import NDArray
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.execution.groups import GroupKey
 from costmodel.execution.issue import COLLECTIVE
-from costmodel.hardware import CollectiveOp, Device, HardwareProfile
+from costmodel.families import is_lookup_covered
+from costmodel.hardware import CollectiveOp, Device, HardwareProfile, Source, origin_text
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
-from costmodel.kernels.embedding import backward_bound, backward_time, forward_bound, forward_time
+from costmodel.kernels.embedding import (
+    Traffic,
+    backward_bound,
+    backward_time,
+    forward_bound,
+    forward_time,
+)
 from costmodel.units import Seconds
 
 Amount: TypeAlias = Any
@@ -247,6 +254,12 @@ class ProgramBuilder:
         slowest = traffic[self.lookup_time(traffic, backward=backward).argmax()]
         return (backward_bound if backward else forward_bound)(slowest, self.hardware)
 
+    def lookup_source(self, traffic: Amount, *, backward: bool = False) -> str:
+        """Say where a lookup's time comes from, on the rank that looks up most."""
+        lookups = float(traffic[:, Traffic.LOOKUPS].max())
+        covered = is_lookup_covered(self.hardware, backward=backward, lookups=lookups)
+        return origin_text(Source.ROOFLINE, extrapolated=not covered)
+
     def exchange_time(self, op: CollectiveOp, num_bytes: Amount, group: ProcessGroup) -> Amount:
         """Return seconds of a collective: uneven messages count as the largest of its group.
 
@@ -267,7 +280,7 @@ class ProgramBuilder:
         """Name what bounds a collective, and where its time comes from."""
         size = float(np.max(num_bytes))
         estimate = collective_estimate(op, size, self.ranks(group), self.hardware)
-        return estimate.bound_by, str(estimate.source)
+        return estimate.bound_by, estimate.origin
 
     def ranks(self, group: ProcessGroup) -> RankGroup:
         """Return the shape of a process group."""

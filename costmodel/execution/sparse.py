@@ -99,6 +99,7 @@ class SparsePart:
             num_ops=LOOKUP.num_ops, num_launches=LOOKUP.num_launches,
             num_bytes=traffic[:, Traffic.FORWARD_HBM],
             bound_by=self.builder.lookup_bound(traffic),
+            source=self.builder.lookup_source(traffic),
         )  # fmt: skip
 
     def _send_outputs(self, group: GroupLoad) -> int:
@@ -241,6 +242,7 @@ class SparsePart:
             num_ops=LOOKUP_BACKWARD.num_ops, num_launches=LOOKUP_BACKWARD.num_launches,
             num_bytes=traffic[:, Traffic.BACKWARD_HBM],
             bound_by=self.builder.lookup_bound(traffic, backward=True),
+            source=self.builder.lookup_source(traffic, backward=True),
         )  # fmt: skip
 
     def _reduce_replicas(self, group: GroupLoad) -> list[int]:

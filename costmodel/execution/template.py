@@ -188,6 +188,11 @@ class TemplateBuilder(ProgramBuilder):
         del traffic, backward
         return ""
 
+    def lookup_source(self, traffic: Amount, *, backward: bool = False) -> str:
+        """Return nothing, as ``lookup_bound``."""
+        del traffic, backward
+        return ""
+
     def exchange_bound(
         self, op: CollectiveOp, num_bytes: Amount, group: ProcessGroup
     ) -> tuple[str, str]:

@@ -265,7 +265,7 @@ def collective_estimate(
         return Estimate(seconds=seconds, bound_by="nothing to send", source=Source.MEASURED)
     measured = _curve(op, group, hardware.curves)
     if measured is not None:
-        source, extrapolated = measured.source, num_bytes > measured.knots[-1][0]
+        source, extrapolated = measured.source, not measured.covers(num_bytes)
     else:
         curves = [curve for curve in hardware.curves if curve.op is op and curve.num_nodes == 1]
         across = group.num_nodes > 1

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.distribution import lookup_share, unique_curve
+from costmodel.families import is_lookup_covered
 from costmodel.hardware import Estimate, HardwareProfile, Source
 from costmodel.plan import ComputeKernel
 from costmodel.units import Seconds
@@ -283,14 +284,20 @@ def embedding_estimate(
         for table in tables
     ]
     total = combine(np.array(rows), np.zeros(len(rows), dtype=np.intp), 1)
+    lookups, columns = float(total[0, Traffic.LOOKUPS]), [table.embedding_dim for table in tables]
+
+    def estimate(seconds: Seconds, bound_by: str, *, backward: bool) -> Estimate:
+        covered = is_lookup_covered(hardware, backward=backward, lookups=lookups, columns=columns)
+        return Estimate(
+            seconds=seconds, bound_by=bound_by, source=Source.ROOFLINE, extrapolated=not covered
+        )
+
+    forward = float(forward_time(total, hardware)[0])
+    backward = float(backward_time(total, hardware)[0])
     return (
-        _estimate(float(forward_time(total, hardware)[0]), forward_bound(total[0], hardware)),
-        _estimate(float(backward_time(total, hardware)[0]), backward_bound(total[0], hardware)),
+        estimate(forward, forward_bound(total[0], hardware), backward=False),
+        estimate(backward, backward_bound(total[0], hardware), backward=True),
     )
-
-
-def _estimate(seconds: Seconds, bound_by: str) -> Estimate:
-    return Estimate(seconds=seconds, bound_by=bound_by, source=Source.ROOFLINE)
 
 
 def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> str:

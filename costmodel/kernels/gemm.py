@@ -82,7 +82,7 @@ def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -
         seconds=float(gemm_time(m, n, k, data_type, gpu)),
         bound_by=max(bounds, key=bounds.__getitem__),
         source=Source.FITTED,
-        extrapolated=constants.error is None,
+        extrapolated=not _is_covered((m, n, k), constants),
     )
 
 
@@ -92,6 +92,18 @@ def gemm_constants(data_type: DataType, gpu: Gpu) -> GemmEfficiency:
         if candidate in gpu.gemm:
             return gpu.gemm[candidate]
     raise ValueError(f"{gpu.name} has no matrix-product constants")
+
+
+def _is_covered(shape: tuple[float, float, float], constants: GemmEfficiency) -> bool:
+    """Tell whether a product's sizes lie among the measured ones; m and n may change places."""
+    m, n, k = shape
+    return any(
+        bool(constants.shapes)
+        and all(
+            low <= size <= high for size, (low, high) in zip(sizes, constants.shapes, strict=True)
+        )
+        for sizes in ((m, n, k), (n, m, k))
+    )
 
 
 def _math_time(shape: _Shape, constants: GemmEfficiency, num_sms: int) -> NDArray[np.float64]:
