@@ -187,7 +187,7 @@ def test_a_curve_measured_across_nodes_wins() -> None:
 
 def test_says_what_bounds_it_and_whether_it_was_measured() -> None:
     node = RankGroup(num_ranks=8, ranks_per_node=8)
-    small = collective_estimate(A2A, 1 * KIB, node, MEASURED)
+    small = collective_estimate(A2A, 64 * KIB, node, MEASURED)
     assert (small.bound_by, small.source, small.extrapolated) == (
         "link latency",
         Source.FITTED,
@@ -195,11 +195,19 @@ def test_says_what_bounds_it_and_whether_it_was_measured() -> None:
     )
     assert collective_estimate(A2A, 32 * MIB, node, MEASURED).bound_by == "link bandwidth"
     assert collective_estimate(A2A, 1 * GB, node, MEASURED).extrapolated
+    assert collective_estimate(A2A, 1 * KIB, node, MEASURED).origin == "fitted, extrapolated"
     assert collective_estimate(
         A2A, MIB, RankGroup(num_ranks=6, ranks_per_node=6), MEASURED
     ).extrapolated
     nodes = RankGroup(num_ranks=16, ranks_per_node=8)
     assert collective_estimate(A2A, 1 * GB, nodes, MEASURED).bound_by == "inter-node bandwidth"
+
+
+def test_knots_beyond_what_was_measured_are_an_extrapolation() -> None:
+    node = RankGroup(num_ranks=8, ranks_per_node=8)
+    profile = hardware(curve(A2A, 8, last_measured=1 * MIB))
+    assert not collective_estimate(A2A, 1 * MIB, node, profile).extrapolated
+    assert collective_estimate(A2A, 2 * MIB, node, profile).extrapolated
 
 
 def test_groups_must_fill_their_nodes() -> None:

@@ -75,6 +75,16 @@ def test_large_products_are_bound_by_arithmetic() -> None:
     assert gemm_estimate(8192, 8192, 8192, DataType.BF16, GPU).bound_by == "arithmetic"
 
 
+def test_products_outside_the_measured_shapes_are_extrapolated() -> None:
+    measured = replace(BF16, num_points=9, shapes=((1, 1000), (1, 100), (1, 50)))
+    gpu = replace(GPU, gemm={"bf16": measured})
+    assert not gemm_estimate(1000, 100, 50, DataType.BF16, gpu).extrapolated
+    assert not gemm_estimate(100, 1000, 50, DataType.BF16, gpu).extrapolated  # its transpose
+    assert gemm_estimate(1001, 100, 50, DataType.BF16, gpu).extrapolated
+    assert gemm_estimate(10, 10, 51, DataType.BF16, gpu).extrapolated
+    assert gemm_estimate(10, 10, 10, DataType.BF16, GPU).extrapolated  # nothing measured
+
+
 def test_broadcasts() -> None:
     many = gemm_time([64, 128, 4096], 512, 256, DataType.BF16, GPU)
     one = gemm_time(4096, 512, 256, DataType.BF16, GPU)
