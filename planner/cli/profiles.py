@@ -10,13 +10,22 @@ from planner.cli.output import Output
 if TYPE_CHECKING:
     from costmodel.hardware import HardwareProfile
 
+_HEADING = (
+    "Kernel families: where they come from, and how far off they were where nothing was fitted"
+)
+_WIDTH = 98
+
 
 @click.command("profiles")
 @click.argument("action", required=False, type=click.Choice(["list", "show"]), default="list")
 @click.argument("name", required=False)
 @output_options
 def command(action: str, *, name: str | None, output: Output) -> None:
-    """List the hardware profiles, or `show NAME`: every number with its source."""
+    """List the hardware profiles, or `show NAME`: its kernel families and every number.
+
+    `show` prints for each family of kernels its source, how many measurements it rests on, and its
+    error on those held out, as comments before the profile in YAML.
+    """
     if action == "show":
         if name is None:
             raise click.UsageError("Missing argument 'NAME'.")
@@ -40,11 +49,18 @@ def _list(output: Output) -> None:
 
 def _show(name: str, output: Output) -> None:
     from planner.io.profiles import dump_profile, load_profile
+    from planner.report.profile_text import families_data, families_text
 
     profile = load_profile(name)
     if output.json:
-        output.data({**_summary(profile), "profile": _plain(profile)})
+        output.data({
+            **_summary(profile),
+            "families": families_data(profile),
+            "profile": _plain(profile),
+        })
     else:
+        for line in (_HEADING, *families_text(profile, _WIDTH)):
+            click.echo(f"# {line}".rstrip())
         click.echo(dump_profile(profile), nl=False)
 
 

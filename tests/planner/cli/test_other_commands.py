@@ -25,7 +25,8 @@ def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) ->
     text = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "naive").out
     assert text.splitlines()[0].split() == [
         "Sharder",
-        *("Step", "time", "vs", "best", "Imbalance", "Peak", "memory", "Searched"),
+        *("Step", "time", "vs", "best", "90%", "interval", "Imbalance", "Peak", "memory"),
+        "Searched",
     ]
     assert "naive" in text
 
@@ -120,6 +121,22 @@ def test_profiles_are_listed_and_shown(run: Command) -> None:
     assert run("profiles", "show", "h100-sxm", "--json").data["name"] == "h100-sxm"
     assert run("profiles", "show").code == 2
     assert run("profiles", "show", "x100").code == 3
+
+
+def test_a_shown_profile_lists_its_families_and_loads_again(run: Command, directory: Path) -> None:
+    text = run("profiles", "show", "v100-nvlink").out
+    families = [line[4:].split() for line in text.splitlines() if line.startswith("#   ")]
+    assert families[0][:5] == ["Family", "Source", "Points", "Held-out", "error"]
+    shown = {line[0]: line[1:] for line in families[1:]}
+    assert shown["gemm.fp32"][:3] == ["fitted", "63", "17.7%"]
+    assert shown["gemm.bf16"] == ["fitted", "0", "-", "-", "nothing"]
+    assert {"all_to_all", "embedding_forward", "inter_node"} <= shown.keys()
+    assert max(map(len, text.splitlines()[: len(families)])) <= 100
+    (directory / "mine.yaml").write_text(text, encoding="utf-8")
+    data = run("profiles", "show", "mine.yaml", "--json").data
+    forward = next(row for row in data["families"] if row["name"] == "embedding_forward")
+    assert forward["num_points"] == 14
+    assert forward["ranges"]["embedding_dim"] == [32, 256]
 
 
 def test_schema_doctor_and_completion(run: Command) -> None:
