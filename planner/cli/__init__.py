@@ -25,6 +25,7 @@ _COMMANDS = (
     "replay",
     "calibrate",
     "estimate",
+    "torchrec",
     "profiles",
     "schema",
     "doctor",

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,8 @@ from planner.cli.options import interruptible, output_options, profile_and_nodes
 from planner.cli.output import Output, ProgressLine
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from costmodel.workload import Workload
     from planner.api import Planned
 
@@ -70,7 +72,7 @@ def command(
     if target is not None:
         check_writable(target)
     settings = resolve(flags)
-    source = _source(workload, factory, batch_size)
+    source, besides = _source(workload, factory, batch_size)
     start = time.monotonic()
     progress = ProgressLine(output, settings.time_limit)
     with interruptible() as interrupt, progress:
@@ -89,7 +91,8 @@ def command(
             ),
         )
     assumed = settings.origins["hardware"] == DEFAULT
-    planned = replace(planned, report=replace(planned.report, hardware_assumed=assumed))
+    report = replace(planned.report, hardware_assumed=assumed)
+    planned = replace(planned, report=report, torchrec=besides)
     if target is not None:
         planned.save(target)
     _show(planned, target, output)
@@ -100,19 +103,21 @@ def command(
         click.get_current_context().exit(INTERRUPTED)
 
 
-def _source(path: str | None, factory: str | None, batch_size: int | None) -> "str | Workload":
-    """Return the workload's path, or the workload of a TorchRec model."""
+def _source(
+    path: str | None, factory: str | None, batch_size: int | None
+) -> "tuple[str | Workload, Mapping[str, Any] | None]":
+    """Return the workload's path, or the workload of a TorchRec model and its tables' places."""
     if path is None and factory is None:
         raise click.MissingParameter(param_hint="'FILE'", param_type="argument")
     if factory is None:
         if batch_size is not None:
             raise click.UsageError("--batch-size goes with --from-torchrec; a FILE has its own")
-        return path or ""
+        return path or "", None
     if path is not None:
         raise click.UsageError("give either FILE or --from-torchrec")
-    from planner.integrations.torchrec import workload_from_factory
+    from planner.integrations.torchrec import read_factory
 
-    return workload_from_factory(factory, batch_size)
+    return read_factory(factory, batch_size)
 
 
 def _show(planned: "Planned", target: str | None, output: Output) -> None:

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 from costmodel.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from planner.integrations.torchrec_factory import workload_from_factory
-    from planner.integrations.torchrec_files import load_torchrec_plan, save_plan
+    from planner.integrations.torchrec_factory import read_factory
+    from planner.integrations.torchrec_files import (
+        export_plan,
+        import_plan,
+        load_torchrec_plan,
+        save_plan,
+    )
     from planner.integrations.torchrec_planner import IterationTimePlanner, Solution
     from planner.integrations.torchrec_plans import Home, from_torchrec, to_torchrec
     from planner.integrations.torchrec_rating import IterationTimePerfModel
@@ -24,11 +29,13 @@ _HOMES = {
     "IterationTimePerfModel": "torchrec_rating",
     "IterationTimePlanner": "torchrec_planner",
     "Solution": "torchrec_planner",
+    "export_plan": "torchrec_files",
     "from_torchrec": "torchrec_plans",
+    "import_plan": "torchrec_files",
     "load_torchrec_plan": "torchrec_files",
+    "read_factory": "torchrec_factory",
     "save_plan": "torchrec_files",
     "to_torchrec": "torchrec_plans",
-    "workload_from_factory": "torchrec_factory",
 }
 
 __all__ = [
@@ -36,12 +43,14 @@ __all__ = [
     "IterationTimePerfModel",
     "IterationTimePlanner",
     "Solution",
+    "export_plan",
     "from_torchrec",
+    "import_plan",
     "load_torchrec_plan",
+    "read_factory",
     "require_torchrec",
     "save_plan",
     "to_torchrec",
-    "workload_from_factory",
 ]
 
 _NEEDED = ("torch", "fbgemm_gpu", "torchrec")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from torchrec.distributed.planner.constants import BATCH_SIZE
@@ -14,14 +15,15 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 
 from costmodel.errors import InputError, Problem
 from costmodel.workload import Workload
+from planner.integrations.torchrec_exchange import DEVICE, placed
 from planner.integrations.torchrec_model import ModelReading, read_model
 
 
-def workload_from_factory(spec: str, local_batch_size: int | None = None) -> Workload:
-    """Return the workload of the model that ``module:function`` returns, for CUDA.
+def read_factory(spec: str, local_batch_size: int | None = None) -> tuple[Workload, dict[str, Any]]:
+    """Return the workload of the model that ``module:function`` returns, and its tables' places.
 
-    The module is looked for in the working directory, too. Kernels in host memory are left out,
-    as in a workload file that names none.
+    The module is looked for in the working directory, too. Read for CUDA; kernels in host memory
+    are left out, as in a workload file that names none. The places are as a plan file has them.
 
     Raises
     ------
@@ -33,18 +35,19 @@ def workload_from_factory(spec: str, local_batch_size: int | None = None) -> Wor
     model = _factory(spec)()
     if not isinstance(model, nn.Module):
         raise _refused(spec, f"it returns a {type(model).__name__}, not a torch.nn.Module")
-    reading = ModelReading(compute_device="cuda", local_batch_size=batch)
+    reading = ModelReading(compute_device=DEVICE, local_batch_size=batch)
     try:
         read = read_model(model, get_default_sharders(), reading)
     except TorchRecError as error:
         raise _refused(spec, str(error)) from error
-    return Workload(
+    workload = Workload(
         name=spec,
         tables=tuple(replace(table, compute_kernels=()) for table in read.tables),
         dense=read.dense,
         local_batch_size=batch,
         optimizer=read.optimizer,
     )
+    return workload, {"device": DEVICE, "tables": placed(read.homes, {})}
 
 
 def _factory(spec: str) -> Callable[[], object]:

@@ -57,6 +57,10 @@ class Solution:
     """Predicted."""
     sharder: str
     """Which sharder found it."""
+    torchrec_plan: TorchRecPlan
+    """The plan, as the planner returned it."""
+    hardware: str
+    """Name or path of the hardware profile."""
 
 
 class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec has no types here
@@ -115,6 +119,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
         self._debug = debug
         self._profile = resolve_profile(hardware)
+        self._hardware = hardware.name if isinstance(hardware, HardwareProfile) else str(hardware)
         self._batches = tuple(sample_batches or ())
         self._sharder = sharder
         self._dense = dense
@@ -142,6 +147,12 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             ) from error
         except PlannerError as error:
             raise TorchRecError(str(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
+        made = to_torchrec(
+            plan,
+            model.homes,
+            compute_device=self._topology.compute_device,
+            constraints=self._constraints,
+        )
         self.solution = Solution(
             workload=workload,
             topology=topology,
@@ -149,6 +160,8 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             plan=plan,
             step_time=attempt.step_time,
             sharder=attempt.sharder,
+            torchrec_plan=made,
+            hardware=self._hardware,
         )
         if self._debug:
             _LOGGER.info(
@@ -158,12 +171,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
                 attempt.step_time / MS,
                 attempt.sharder,
             )
-        return to_torchrec(
-            plan,
-            model.homes,
-            compute_device=self._topology.compute_device,
-            constraints=self._constraints,
-        )
+        return made
 
     def collective_plan(
         self,

@@ -83,7 +83,7 @@ def test_without_torchrec_it_says_what_to_install(
     from planner.integrations import torchrec
 
     monkeypatch.setattr(torchrec, "find_spec", lambda _: None)
-    monkeypatch.delitem(torchrec.__dict__, "workload_from_factory", raising=False)
+    monkeypatch.delitem(torchrec.__dict__, "read_factory", raising=False)
     done = run("plan", "--from-torchrec", "a:b", "--gpus", "2")
     assert done.code == 5
     assert "shardwise[torchrec]" in done.err
