@@ -85,7 +85,7 @@ _QUANTITIES: Mapping[str, str] = {
 def _range(name: str, low: float, high: float) -> str:
     """Return one range: sizes with their unit, products by letter, counts by what they count."""
     text = _size if name == "num_bytes" else _count
-    both = text(low) if low == high else f"{text(low)} - {text(high)}"
+    both = text(low) if low == high else f"{text(low)}-{text(high)}"
     unit = _QUANTITIES.get(name)
     return f"{name} {both}" if unit is None else f"{both} {unit}".strip()
 
