@@ -1,0 +1,39 @@
+from dataclasses import replace
+
+import pytest
+from timelines import two_ranks
+
+from costmodel.execution.graph import ExecutionGraph, Stage
+from costmodel.execution.timeline import Timeline
+from costmodel.units import MS, US
+from planner.report.extrapolation import critical_share, extrapolations
+
+
+def timeline(*beyond: str) -> Timeline:
+    """The timeline made by hand, with some of its operations outside what was measured."""
+    whole = two_ranks()
+    nodes = [
+        replace(node, source=f"{node.source}, extrapolated") if node.name in beyond else node
+        for node in whole.graph.nodes
+    ]
+    return replace(whole, graph=ExecutionGraph(nodes=nodes, world_size=2))
+
+
+def test_nothing_is_said_where_all_was_measured() -> None:
+    assert extrapolations(timeline()) == ()
+
+
+def test_the_longest_rank_and_the_critical_path_count() -> None:
+    # lookups of 0.4 and 0.2 ms, the longer one is on the critical path of 1 ms
+    (lookup,) = extrapolations(timeline("lookup"))
+    assert (lookup.stage, lookup.kernels) == (Stage.LOOKUP_FORWARD, ("lookup",))
+    assert lookup.time == pytest.approx(400 * US)
+    assert lookup.critical == pytest.approx(400 * US)
+
+
+def test_the_most_critical_comes_first() -> None:
+    found = extrapolations(timeline("lookup", "output", "mlp"))
+    assert [each.critical for each in found] == pytest.approx([500 * US, 400 * US, 100 * US])
+    assert critical_share(found, 1 * MS) == pytest.approx(1.0)
+    assert critical_share(found[2:], 1 * MS) == pytest.approx(0.1)
+    assert critical_share((), 1 * MS) == 0.0
