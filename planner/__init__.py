@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from costmodel.memory import RankMemory
     from costmodel.objective import Objective
     from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+    from costmodel.uncertainty import StepSamples, sample_steps
     from costmodel.workload import (
         DataType,
         DenseModel,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from planner.io.profiles import load_profile, profile_names
     from planner.io.workload import load_workload
     from planner.plugins import sharder_names
-    from planner.report.model import RankReport, Report
+    from planner.report.model import Confidence, RankReport, Report
     from sharders.problem import (
         Budget,
         Progress,
@@ -91,6 +92,7 @@ _MODULES = {
     "costmodel.memory": ("RankMemory",),
     "costmodel.objective": ("Objective",),
     "costmodel.plan": ("ComputeKernel", "Shard", "ShardingPlan", "ShardingType", "TableSharding"),
+    "costmodel.uncertainty": ("StepSamples", "sample_steps"),
     "costmodel.workload": (
         "DataType",
         "DenseModel",
@@ -113,7 +115,7 @@ _MODULES = {
     "planner.io.profiles": ("load_profile", "profile_names"),
     "planner.io.workload": ("load_workload",),
     "planner.plugins": ("sharder_names",),
-    "planner.report.model": ("RankReport", "Report"),
+    "planner.report.model": ("Confidence", "RankReport", "Report"),
     "sharders.problem": (
         "Budget",
         "Progress",
@@ -132,6 +134,7 @@ __all__ = [
     "CollectiveCurve",
     "CollectiveOp",
     "ComputeKernel",
+    "Confidence",
     "DataType",
     "DenseModel",
     "EmbeddingTable",
@@ -170,6 +173,7 @@ __all__ = [
     "ShardingProblem",
     "ShardingType",
     "Stage",
+    "StepSamples",
     "TableSharding",
     "Timeline",
     "Topology",
@@ -186,6 +190,7 @@ __all__ = [
     "load_workload",
     "plan",
     "profile_names",
+    "sample_steps",
     "sharder_names",
     "simulate",
 ]

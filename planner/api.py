@@ -10,10 +10,11 @@ from costmodel.hardware import HardwareProfile, Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Workload
 from planner.baseline import STAND_IN, baseline_beside
+from planner.confidence import confidences, picked_confidence
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload
 from planner.plugins import AUTO
-from planner.report.model import Report, SearchReport, make_report
+from planner.report.model import Confidence, Report, SearchReport, make_report
 from planner.search import Attempt, Search, run_sharders, sharders_for
 
 if TYPE_CHECKING:
@@ -139,8 +140,10 @@ def plan(
     names = sharders_for(sharder)
     with baseline_beside(baseline, task.problem, search, names) as judge:
         attempts = run_sharders(names, task.problem, search)
-        best = min(attempts, key=lambda attempt: attempt.step_time)
+        ranked = sorted(attempts, key=lambda attempt: attempt.step_time)
+        best = ranked[0]
         report = task.bounded(task.report(best, attempts, requested=sharder, seed=search.seed))
+        report = replace(report, confidence=task.confidence(ranked))
         return task.planned(best, replace(report, baseline=judge(attempts)))
 
 
@@ -163,14 +166,18 @@ def compare(
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
     attempts = run_sharders(tuple(sharders) or sharder_names(), task.problem, search)
-    planned = [
-        task.planned(
-            attempt, task.report(attempt, (attempt,), requested=attempt.sharder, seed=search.seed)
-        )
-        for attempt in attempts
-        if attempt.plan
+    found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
+    reports = [
+        task.report(attempt, (attempt,), requested=attempt.sharder, seed=search.seed)
+        for attempt in found
     ]
-    return tuple(sorted(planned, key=lambda result: result.report.step_time))
+    sure = confidences(
+        task.problem.workload, task.problem.topology, [_found(attempt) for attempt in found]
+    )
+    return tuple(
+        task.planned(attempt, replace(report, confidence=confidence))
+        for attempt, report, confidence in zip(found, reports, sure, strict=True)
+    )
 
 
 def load_plan(path: str | Path) -> Planned:
@@ -194,7 +201,9 @@ def judge(file: "PlanFile") -> Planned:
     check_plan(file.workload, topology, file.plan)
     check_memory(file.workload, topology, file.plan)
     timeline = _simulated(file.workload, topology, file.plan)
+    (confidence,) = confidences(file.workload, topology, (file.plan,))
     report = make_report(file.workload, topology, file.plan, timeline)
+    report = replace(report, confidence=confidence)
     if file.sharder is not None:
         found = SearchReport(
             sharder=file.sharder,
@@ -246,6 +255,11 @@ class _Task:
             bound=max(bounds, default=None),
         )
         return replace(made, search=search)
+
+    def confidence(self, ranked: Sequence[Attempt]) -> Confidence:
+        """Return how sure the first of some attempts is, having been picked from all."""
+        picked, *others = (attempt.plan for attempt in ranked if attempt.plan)
+        return picked_confidence(self.problem.workload, self.problem.topology, picked, others)
 
     def bounded(self, report: Report) -> Report:
         """Add what no plan undercuts to the report of a search."""

@@ -7,6 +7,7 @@ from costmodel.objective import Objective
 from costmodel.plan import TableSharding
 from costmodel.units import Seconds
 from planner.api import Planned, load_plan
+from planner.confidence import probability_faster
 from planner.report.model import Report
 
 
@@ -31,6 +32,8 @@ class PlanDiff:
     changes: tuple[TableChange, ...]
     """Changed tables, those that gain most first; then added and removed ones."""
     num_unchanged: int
+    probability_faster: float
+    """How likely the new plan is faster, given how far off the models have been."""
 
     @property
     def speedup(self) -> float:
@@ -59,6 +62,9 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
         new=new.report,
         changes=(*changes, *added, *removed),
         num_unchanged=len(both) - len(changed),
+        probability_faster=probability_faster(
+            (new.workload, new.topology, new.plan), (old.workload, old.topology, old.plan)
+        ),
     )
 
 

@@ -107,6 +107,7 @@ def _diff_data(diff: "PlanDiff") -> dict[str, Any]:
     return {
         "results": [report_data(diff.old), report_data(diff.new)],
         "speedup": diff.speedup,
+        "probability_new_is_faster": diff.probability_faster,
         "num_unchanged": diff.num_unchanged,
         "changes": [
             {

@@ -28,9 +28,12 @@ def command(plan: str, *, output: Output) -> None:
 
 def _data(explanation: "Explanation") -> dict[str, Any]:
     from planner.io.plans import table_data
+    from planner.report.data import confidence_data
 
     return {
         "step_time_s": explanation.report.step_time,
+        "step_time_interval_s": explanation.report.interval,
+        "uncertainty": confidence_data(explanation.report.confidence),
         "last_rank": explanation.last_rank,
         "critical_path": [
             {

@@ -1,9 +1,19 @@
 """``planner simulate``."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from planner.cli.options import output_options
 from planner.cli.output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from costmodel.execution.timeline import Timeline
+    from planner.api import Planned
 
 
 @click.command("simulate")
@@ -16,7 +26,6 @@ def command(plan: str, *, trace: str | None, output: Output) -> None:
     from planner.io.files import check_writable
     from planner.io.trace import write_trace
     from planner.report.data import report_data
-    from planner.report.timeline_text import timeline_text
 
     if trace == "-":
         raise click.BadParameter("a trace needs a file", param_hint="'--trace'")
@@ -27,7 +36,15 @@ def command(plan: str, *, trace: str | None, output: Output) -> None:
     if output.json:
         output.data({**report_data(planned.report), "trace": trace})
     else:
-        output.lines(lambda width: timeline_text(timeline, width))
+        output.lines(lambda width: _lines(planned, timeline, width))
     if trace is not None:
         write_trace(timeline, trace)
         output.remark(f"Wrote {trace}; open it in https://ui.perfetto.dev")
+
+
+def _lines(planned: "Planned", timeline: "Timeline", width: int) -> "Iterator[Text]":
+    from planner.report.confidence_text import confidence_text
+    from planner.report.timeline_text import timeline_text
+
+    yield from timeline_text(timeline, width)
+    yield from confidence_text(planned.report, width)

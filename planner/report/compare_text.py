@@ -1,11 +1,13 @@
 """Sharders beside each other, and plans beside each other, as text."""
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from rich.text import Text
 
 from costmodel.plan import TableSharding
 from planner.diff import PlanDiff, TableChange
+from planner.report.confidence_text import odds, span
 from planner.report.format import (
     change,
     count,
@@ -20,6 +22,7 @@ from planner.report.model import Report
 from planner.report.text import rank_list
 
 _NO_SEARCH = "-"
+_MOST_RIVALS = 3
 
 
 def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
@@ -35,6 +38,7 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
             right=True,
             priority=1,
         ),
+        *_odds_columns(reports),
         Column(
             header="Imbalance",
             cells=[f"{report.imbalance:.2f}" for report in reports],
@@ -48,10 +52,15 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
             priority=2,
         ),
         Column(
+            header="Search",
+            cells=[f"{s.time:.2f} s" if s else _NO_SEARCH for s in searches],
+            right=True,
+            priority=1,
+        ),
+        Column(
             header="Searched",
             cells=[
-                f"{s.time:.2f} s   {count(s.evaluated, 'plan')}, {s.status}" if s else _NO_SEARCH
-                for s in searches
+                f"{count(s.evaluated, 'plan')}, {s.status}" if s else _NO_SEARCH for s in searches
             ],
             priority=4,
         ),
@@ -59,6 +68,32 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
     lines = table(columns, width=width)
     yield Text(lines[0], style="bold")
     yield from map(Text, lines[1:])
+    yield from map(Text, _rivals(reports, width))
+
+
+def _odds_columns(reports: Sequence[Report]) -> list[Column]:
+    """Return intervals and odds, where all reports have them."""
+    known = [report.confidence for report in reports if report.confidence is not None]
+    if len(known) < len(reports):
+        return []
+    spans = [span(confidence.interval) for confidence in known]
+    columns = [Column(header="90% interval", cells=spans, right=True, priority=2)]
+    if len(known) > 1:
+        chances = [odds(confidence.probability_fastest) for confidence in known]
+        columns.append(Column(header="P(fastest)", cells=chances, right=True, priority=1))
+    return columns
+
+
+def _rivals(reports: Sequence[Report], width: int) -> list[str]:
+    """Say how likely the first plan is faster than those that come next."""
+    names = [report.search.sharder if report.search else _NO_SEARCH for report in reports]
+    chances = [report.confidence.probability_beaten for report in reports if report.confidence]
+    if len(chances) < len(reports) or len(reports) == 1:
+        return []
+    rivals = list(zip(names, chances, strict=True))[1 : 1 + _MOST_RIVALS]
+    beaten = ", ".join(f"{name} with {odds(chance)}" for name, chance in rivals)
+    text = f"Given how far off the models have been, {names[0]} beats {beaten}."
+    return [f"  {line}" for line in wrap(text, width - 2)]
 
 
 def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
@@ -78,8 +113,8 @@ def _verdict(diff: PlanDiff) -> str:
     if abs(diff.speedup - 1) < 5e-3:
         return " (as fast)"
     if diff.speedup > 1:
-        return f" ({diff.speedup:.2f}× faster)"
-    return f" ({1 / diff.speedup:.2f}× slower)"
+        return f" ({diff.speedup:.2f}× faster; P {odds(diff.probability_faster)})"
+    return f" ({1 / diff.speedup:.2f}× slower; P {odds(1 - diff.probability_faster)})"
 
 
 def _diff_columns(diff: PlanDiff) -> list[Column]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from costmodel.memory import RankMemory
 from planner.io.plans import table_data
-from planner.report.model import RankReport, Report, SearchReport
+from planner.report.extrapolation import Extrapolation
+from planner.report.model import Confidence, RankReport, Report, SearchReport
 
 SCHEMA_VERSION = 1
 """Raised when a reader of today could misread tomorrow's output."""
@@ -19,6 +20,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "workload_name": report.workload,
         "step_time_s": report.step_time,
         "step_time_interval_s": report.interval,
+        "uncertainty": confidence_data(report.confidence),
         "samples_per_s": report.samples_per_second,
         **_search_data(report.search),
         "baseline": _baseline_data(report),
@@ -31,9 +33,27 @@ def report_data(report: Report) -> dict[str, Any]:
         "peak_memory_bytes": report.peak_memory_bytes,
         "usable_memory_bytes": report.usable_bytes,
         "imbalance": report.imbalance,
+        "extrapolated": [_extrapolation_data(each) for each in report.extrapolated],
         "breakdown": {stage.value: seconds for stage, seconds in report.breakdown.items()},
         "ranks": [_rank_data(rank) for rank in report.ranks],
         "tables": [table_data(table.sharding) for table in report.tables],
+    }
+
+
+def confidence_data(confidence: Confidence | None) -> Mapping[str, Any] | None:
+    """Return how sure a step time is as plain data."""
+    if confidence is None:
+        return None
+    return {
+        "level": confidence.level,
+        "interval_s": confidence.interval,
+        "expected_step_time_s": confidence.expected,
+        "optimism": confidence.optimism,
+        "num_candidates": confidence.num_candidates,
+        "probability_fastest": confidence.probability_fastest,
+        "probability_beaten_by_first": confidence.probability_beaten,
+        "expected_regret_s": confidence.regret,
+        "variance_shares": dict(confidence.causes),
     }
 
 
@@ -60,6 +80,15 @@ def _baseline_data(report: Report) -> Mapping[str, Any] | None:
         "step_time_s": baseline.step_time,
         "speedup": baseline.step_time / report.step_time,
         "reason": baseline.reason,
+    }
+
+
+def _extrapolation_data(found: Extrapolation) -> Mapping[str, Any]:
+    return {
+        "stage": found.stage.value,
+        "kernels": list(found.kernels),
+        "time_s": found.time,
+        "critical_path_s": found.critical,
     }
 
 

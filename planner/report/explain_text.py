@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from planner.explanation import Choice, Explanation, PathRow, Remedy
+from planner.report.confidence_text import confidence_text
 from planner.report.format import change, duration, durations, printable, rate
 from planner.report.layout import Column, table
 from planner.report.model import Report
@@ -22,6 +23,9 @@ def explanation_text(explanation: Explanation, width: int) -> Iterator[Text]:
         f"{step_time} per step; rank {explanation.last_rank} is the last to finish. Critical path:"
     )
     yield from _path_text(explanation, width)
+    if explanation.report.confidence is not None:
+        yield Text("  How sure this is", style="bold")
+        yield from confidence_text(explanation.report, width)
     yield Text("  Why these choices", style="bold")
     yield from map(Text, table(_choice_columns(explanation), width=width, indent=4, gap=4))
     yield Text("  What would help", style="bold")

@@ -10,6 +10,7 @@ from costmodel.memory import RankMemory, memory_per_rank, usable_bytes
 from costmodel.plan import ShardingPlan, TableSharding
 from costmodel.units import Bytes, Seconds
 from costmodel.workload import Workload
+from planner.report.extrapolation import Extrapolation, extrapolations
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, Stage.ALL_REDUCE)
 
@@ -71,6 +72,29 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How sure a predicted step time is, by the errors its models had on held-out measurements."""
+
+    level: float
+    interval: tuple[Seconds, Seconds]
+    """Holds the step time with that probability."""
+    expected: Seconds
+    """The mean: more than predicted, as ranks wait for the slowest one, whichever that is."""
+    optimism: float = 0.0
+    """By what share a plan picked for its prediction is under-estimated; in the numbers above."""
+    num_candidates: int = 1
+    """Plans that it was picked from, or is compared with, itself included."""
+    probability_fastest: float = 1.0
+    """That it is the fastest of them."""
+    probability_beaten: float = 0.5
+    """That the first of them is faster; a half for the first itself."""
+    regret: Seconds = 0.0
+    """By how much the fastest of them is expected to be faster."""
+    causes: Mapping[str, float]
+    """Share of the variance by what errors are of, largest first; the rest are single kernels'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A plan's predicted step: how long, why, and with how much memory."""
 
@@ -90,10 +114,16 @@ class Report:
     tables: tuple[TableReport, ...]
     hardware_assumed: bool = False
     """Whether nobody chose the hardware, so that the default was taken."""
-    interval: tuple[Seconds, Seconds] | None = None
-    """Where the step time lies with 90% probability, if the profile knows its errors."""
+    confidence: Confidence | None = None
     search: SearchReport | None = None
     baseline: Baseline | None = None
+    extrapolated: tuple[Extrapolation, ...] = ()
+    """What rests on kernels outside what was measured, the most critical first."""
+
+    @property
+    def interval(self) -> tuple[Seconds, Seconds] | None:
+        """Where the step time lies with 90% probability, if that was asked."""
+        return None if self.confidence is None else self.confidence.interval
 
     @property
     def samples_per_second(self) -> float:
@@ -136,6 +166,7 @@ def make_report(
         local_world_size=topology.local_world_size,
         step_time=timeline.step_time,
         breakdown=timeline.breakdown(),
+        extrapolated=extrapolations(timeline),
         ranks=rank_reports(timeline, memory),
         usable_bytes=usable_bytes(workload, topology),
         tables=tuple(

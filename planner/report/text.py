@@ -7,6 +7,8 @@ from rich.text import Text
 
 from costmodel.execution.graph import Stage
 from costmodel.plan import ComputeKernel, ShardingType
+from planner.report.confidence_text import expected_text, span
+from planner.report.extrapolation import Extrapolation, critical_share
 from planner.report.format import (
     bar,
     count,
@@ -20,6 +22,8 @@ from planner.report.format import (
 from planner.report.layout import Column, flow, table
 from planner.report.model import RankReport, Report, TableReport
 
+LEAST_BEYOND = 0.005
+"""Smallest extrapolated share of the critical path that is worth a line."""
 MOST_RANKS = 16
 """Ranks listed one by one; of more, the busiest are."""
 _FEW_RANKS = 8
@@ -82,13 +86,18 @@ def _headline(report: Report, width: int) -> list[str]:
 
 def _answer(report: Report, width: int) -> Iterator[Text]:
     rows = [("step time", duration(report.step_time), _throughput(report))]
-    baseline, search = report.baseline, report.search
+    baseline, search, confidence = report.baseline, report.search, report.confidence
+    if confidence is not None:
+        rows.append(("expected", duration(confidence.expected), expected_text(confidence)))
     if baseline is not None:
         rows.append(("baseline", duration(baseline.step_time), _against_baseline(report)))
     if search is not None and search.bound is not None:
         gap = percent_fine(report.step_time / search.bound - 1)
         text = f"no plan beats this under the model; this one is within {gap}"
         rows.append(("bound", duration(search.bound), text))
+    beyond = critical_share(report.extrapolated, report.step_time)
+    if beyond >= LEAST_BEYOND:
+        rows.append(("beyond", percent(beyond), beyond_text(report.extrapolated)))
     widest = max(len(value) for _, value, _ in rows)
     for index, (label, value, text) in enumerate(rows):
         style = "bold" if index == 0 else ""
@@ -100,11 +109,16 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
         yield from (Text(f"    {line}") for line in wrap(below, max(20, width - 4)))
 
 
+def beyond_text(found: Sequence[Extrapolation]) -> str:
+    """Say which stages on the critical path are outside what was measured."""
+    stages = ", ".join(STAGE_NAMES[each.stage] for each in found if each.critical > 0)
+    return f"of the critical path is outside what was measured: {stages}"
+
+
 def _throughput(report: Report) -> str:
     interval = ""
-    if report.interval is not None:
-        low, high = durations(report.interval)
-        interval = f"({low} - {high}, 90%)    "
+    if report.confidence is not None:
+        interval = f"({span(report.confidence.interval)}, {percent(report.confidence.level)})    "
     return f"{interval}{rate(report.samples_per_second)} samples/s"
 
 

@@ -26,7 +26,7 @@ def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) ->
     assert text.splitlines()[0].split() == [
         "Sharder",
         *("Step", "time", "vs", "best", "90%", "interval", "Imbalance", "Peak", "memory"),
-        "Searched",
+        *("Search", "Searched"),
     ]
     assert "naive" in text
 

@@ -11,9 +11,26 @@ from costmodel.memory import RankMemory
 from costmodel.plan import ComputeKernel, Shard, ShardingType, TableSharding
 from costmodel.units import GIB, MS
 from planner.report.data import report_data
-from planner.report.model import Baseline, Report, SearchReport, TableReport, rank_reports
+from planner.report.model import (
+    Baseline,
+    Confidence,
+    Report,
+    SearchReport,
+    TableReport,
+    rank_reports,
+)
 from planner.report.text import rank_list, report_text
 from planner.report.timeline_text import timeline_text
+
+CONFIDENCE = Confidence(
+    level=0.9,
+    interval=(0.9 * MS, 1.1 * MS),
+    expected=1.02 * MS,
+    optimism=0.015,
+    num_candidates=9,
+    probability_fastest=0.6,
+    causes={"host": 0.5, "structure": 0.3, "gemm": 0.01},
+)
 
 
 def written(lines: object) -> str:
@@ -133,8 +150,9 @@ def test_bound_is_printed_only_where_there_is_one() -> None:
 
 def test_interval_is_printed_only_where_there_is_one() -> None:
     assert "90%)" not in written(report_text(made(), 100))
-    text = written(report_text(replace(made(), interval=(0.9 * MS, 1.1 * MS)), 100))
-    assert "(0.90 ms - 1.10 ms, 90%)" in text
+    text = written(report_text(replace(made(), confidence=CONFIDENCE), 100))
+    assert "(0.90 - 1.10 ms, 90%)" in text
+    assert "mean over the errors of the models, with 1.5% for having picked" in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

@@ -1,0 +1,61 @@
+"""Uncertainty on screen and in --json, on every command that prints a step time."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def planned(run: Command, directory: Path) -> Path:
+    for name, sharder in (("plan.json", "cost_greedy"), ("naive.json", "naive")):
+        flags = ("--gpus", "2", "--sharder", sharder, "-o", name, "-q")
+        assert run("plan", "tables.yaml", *flags, "--baseline", "none").code == 0
+    return directory / "plan.json"
+
+
+def test_plan(run: Command, directory: Path) -> None:
+    del directory
+    flags = ("tables.yaml", "--gpus", "2", "--time-limit", "1s", "--baseline", "none")
+    text = run("plan", *flags, "-o", "out.json").out
+    assert " ms, 90%)" in text
+    assert "  expected" in text
+    data = run("plan", *flags, "--json").data
+    low, high = data["step_time_interval_s"]
+    sure = data["uncertainty"]
+    assert low < sure["expected_step_time_s"] < high
+    assert sure["num_candidates"] >= 1
+    assert sure["optimism"] >= 0
+
+
+def test_simulate_and_explain(run: Command, planned: Path) -> None:
+    for command in ("simulate", "explain"):
+        assert "90% interval" in run(command, str(planned)).out
+        data = run(command, str(planned), "--json").data
+        low, high = data["step_time_interval_s"]
+        assert low < data["step_time_s"] < high
+        assert data["uncertainty"]["variance_shares"]
+
+
+def test_compare_sharders(run: Command, directory: Path) -> None:
+    del directory
+    flags = ("tables.yaml", "--gpus", "2", "--sharder", "naive", "--sharder", "cost_greedy")
+    text = run("compare", *flags).out
+    assert "P(fastest)" in text
+    assert "cost_greedy beats naive with" in text or "naive beats cost_greedy with" in text
+    chances = [
+        result["uncertainty"]["probability_fastest"]
+        for result in run("compare", *flags, "--json").data["results"]
+    ]
+    assert sum(chances) == pytest.approx(1.0)
+
+
+def test_compare_plans(run: Command, planned: Path) -> None:
+    data = run("compare", "naive.json", str(planned), "--json").data
+    assert 0.0 <= data["probability_new_is_faster"] <= 1.0
+    back = run("compare", str(planned), "naive.json", "--json").data
+    total = data["probability_new_is_faster"] + back["probability_new_is_faster"]
+    assert total == pytest.approx(1.0)
