@@ -24,6 +24,7 @@ _COMMANDS = (
     "simulate",
     "replay",
     "calibrate",
+    "validate",
     "estimate",
     "torchrec",
     "profiles",

@@ -1,0 +1,71 @@
+"""``planner validate``."""
+
+from pathlib import Path
+
+import click
+
+from planner.cli.options import output_options
+from planner.cli.output import Output
+
+
+@click.command("validate")
+@click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
+@click.option(
+    "--hardware",
+    metavar="NAME|FILE",
+    help="Profile of this machine, by default the one each plan was made with.",
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Rounds over all plans.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True,
+              help="Timed steps of a plan in each round.")  # fmt: skip
+@click.option("--no-phases", is_flag=True, help="Do not run a few more steps under the profiler.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random batches.")
+@output_options
+def command(
+    plans: tuple[str, ...],
+    *,
+    hardware: str | None,
+    repeats: int,
+    steps: int,
+    no_phases: bool,
+    seed: int,
+    output: Output,
+) -> None:
+    """Train under PLANs on this machine, and compare their steps with the predicted ones.
+
+    One process per rank builds the workload's DLRM with TorchRec's DistributedModelParallel and
+    trains it on random batches with the workload's distributions.
+    """
+    from planner.io.plans import load_plan_file
+    from planner.io.profiles import load_profile
+    from planner.report.validation_data import validation_data
+    from planner.report.validation_text import validation_text
+    from planner.validation.run import validate
+
+    files = [load_plan_file(plan) for plan in plans]
+
+    def progress(done: int, total: int) -> None:
+        if output.live:
+            click.echo(f"\r\x1b[K{done} of {total} blocks of steps", nl=done == total, err=True)
+
+    validation = validate(
+        files,
+        _names(plans),
+        load_profile(hardware or files[0].hardware),
+        progress=progress,
+        repeats=repeats,
+        steps=steps,
+        profiled=0 if no_phases else 2,
+        seed=seed,
+    )
+    if output.json:
+        output.data(validation_data(validation))
+    else:
+        output.lines(lambda width: validation_text(validation, width))
+
+
+def _names(plans: tuple[str, ...]) -> list[str]:
+    """Return short names of the plans, the paths where those are not unique."""
+    stems = [Path(plan).stem for plan in plans]
+    return stems if len(set(stems)) == len(stems) else list(plans)

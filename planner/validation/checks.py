@@ -1,0 +1,124 @@
+"""What cannot be trained here, said before anything starts."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from costmodel.errors import InfeasibleError, InputError, PlanMismatchError, Problem
+from costmodel.hardware import Device, Topology
+from costmodel.memory import memory_per_rank
+from costmodel.units import GIB, KIB, Bytes
+from costmodel.validity import check_plan
+from costmodel.workload import DataType, Pipeline, Pooling, Workload
+from planner.io.plans import PlanFile
+
+RANK_BYTES: Bytes = 0.75 * GIB
+"""Python, torch, FBGEMM and TorchRec in every rank: 0.6 GiB resident (x86-64, torch 2.13)."""
+_MEMORY = Path("/proc/meminfo")
+
+
+def check_workload(workload: Workload, source: str) -> None:
+    """Raise InputError with everything in a workload that cannot be trained here."""
+    problems = [Problem(message=text, hint=hint) for text, hint in _untrainable(workload)]
+    if problems:
+        raise InputError(source, problems)
+
+
+def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
+    for table in workload.tables:
+        if table.pooling is Pooling.NONE:
+            yield f"table `{table.name}` is not pooled; only pooled tables are trained", None
+        elif table.weighted:
+            yield f"table `{table.name}` is weighted; only unweighted tables are trained", None
+    if workload.pipeline is Pipeline.DLRM:
+        message = "pipeline `dlrm` is plain DLRM, and plans are trained by TorchRec"
+        yield message, "set `pipeline` to `none` or `sparse_dist`"
+    if workload.comms_forward or workload.comms_backward:
+        yield "quantized communication is not trained", None
+    if workload.output_type is not DataType.FP32:
+        yield f"output_type `{workload.output_type}` is not trained, only `fp32`", None
+    if workload.dense.fused_interaction:
+        yield "TorchRec has no fused interaction", "leave `fused_interaction` out"
+
+
+def check_same_job(files: Sequence[PlanFile], names: Sequence[str]) -> None:
+    """Raise PlanMismatchError unless all plans are for one workload and number of ranks."""
+    first = files[0]
+    for file, name in zip(files, names, strict=True):
+        if file.workload != first.workload:
+            raise PlanMismatchError(
+                f"`{name}` is for another workload than `{names[0]}`", hint="validate them apart"
+            )
+        ranks = (file.plan.world_size, file.plan.local_world_size)
+        if ranks != (first.plan.world_size, first.plan.local_world_size):
+            raise PlanMismatchError(
+                f"`{name}` is for {ranks[0]} ranks, {ranks[1]} to a node, unlike `{names[0]}`",
+                hint="validate them apart",
+            )
+
+
+def check_machine(file: PlanFile, topology: Topology) -> None:
+    """Raise InfeasibleError unless this machine has a core or a GPU for every rank, and the memory.
+
+    One machine, whatever the number of nodes planned for: on a CPU nodes are groups of ranks.
+    """
+    check_plan(file.workload, topology, file.plan)
+    if topology.hardware.device is Device.CPU:
+        _check_cores(topology)
+        _check_memory(file, topology, _available_bytes(), RANK_BYTES)
+        return
+    _check_gpus(file, topology)
+
+
+def _check_cores(topology: Topology) -> None:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if topology.world_size > (cores or 1):
+        raise InfeasibleError(
+            f"{topology.world_size} ranks need a core each, and there are {cores}",
+            hint="ranks that share a core would measure each other",
+        )
+
+
+def _check_memory(file: PlanFile, topology: Topology, free: Bytes | None, overhead: Bytes) -> None:
+    held = memory_per_rank(file.workload, topology, file.plan)
+    needed = sum(rank.total + rank.host + overhead for rank in held)
+    if free is not None and needed > free:
+        raise InfeasibleError(
+            f"the ranks need {needed / GIB:.1f} GiB in all, and {free / GIB:.1f} GiB are free",
+            details=[
+                (f"rank {number}", f"{(rank.total + rank.host + overhead) / GIB:.1f} GiB")
+                for number, rank in enumerate(held)
+            ],
+            hint="fewer rows or a smaller local_batch_size make a plan that can be tried here",
+        )
+
+
+def _available_bytes() -> Bytes | None:
+    """Return the memory that could be had without swapping (proc(5)); None where unknown."""
+    if not _MEMORY.exists():
+        return None
+    for line in _MEMORY.read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return float(value.split()[0]) * KIB
+    return None
+
+
+def _check_gpus(file: PlanFile, topology: Topology) -> None:
+    import torch
+
+    name = topology.hardware.name
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count < topology.world_size:
+        raise InfeasibleError(
+            f"the plan is for {topology.world_size} GPUs ({name}), and this machine has {count}",
+            hint="for this machine's CPU: `planner calibrate -o cpu.yaml`, then plan and validate "
+            "with `--hardware cpu.yaml`",
+        )
+    free = min(torch.cuda.mem_get_info(index)[0] for index in range(topology.world_size))
+    held = memory_per_rank(file.workload, topology, file.plan)
+    needed = max(rank.total for rank in held)
+    if needed > free:
+        raise InfeasibleError(
+            f"a rank needs {needed / GIB:.1f} GiB, and a GPU has {free / GIB:.1f} GiB free"
+        )

@@ -1,0 +1,85 @@
+"""What the ranks of a validation run are asked to do, and what they answer, as JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from costmodel.units import Seconds
+
+JOB_FILE = "job.json"
+NUM_BATCHES = 3
+"""Different batches that every rank takes turns with, as many as a pipeline has in flight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Train under some plans, which are files ``plan_0.json`` ... in the job's folder."""
+
+    num_plans: int
+    world_size: int
+    local_world_size: int
+    device: str
+    """``cpu`` or ``cuda``."""
+    repeats: int = 5
+    """Rounds over all plans."""
+    steps: int = 4
+    """Timed steps of a plan in every round."""
+    warmup: int = 2
+    """Steps before them: the pipeline fills, memory is touched."""
+    profiled: int = 2
+    """Steps of a plan under the profiler, after the last round; 0: none."""
+    seed: int = 0
+
+    def write(self, folder: Path) -> None:
+        """Write the job where the ranks look for it."""
+        (folder / JOB_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> "Job":
+        """Read it there."""
+        return cls(**json.loads((folder / JOB_FILE).read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some consecutive steps of one plan on one rank."""
+
+    wall: tuple[Seconds, ...]
+    """Of every step."""
+    cpu: tuple[Seconds, ...]
+    """Processor time of all of the rank's threads, of every step."""
+    foreign: float
+    """Share of the rank's core that other processes had meanwhile; 0 where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """What one rank measured of one plan."""
+
+    blocks: tuple[Block, ...]
+    phases: Mapping[str, Seconds] = field(default_factory=dict)
+    """Seconds of a step by phase; see ``planner.validation.phases``."""
+    build_time: Seconds = 0.0
+
+
+def write_results(folder: Path, rank: int, results: list[RankResult]) -> None:
+    """Write what a rank measured, plan by plan."""
+    path = folder / f"result_{rank}.json"
+    path.write_text(json.dumps([asdict(each) for each in results]), encoding="utf-8")
+
+
+def read_results(folder: Path, rank: int) -> list[RankResult]:
+    """Read what a rank measured."""
+    data = json.loads((folder / f"result_{rank}.json").read_text(encoding="utf-8"))
+    return [rank_result(each) for each in data]
+
+
+def rank_result(data: Mapping[str, Any]) -> RankResult:
+    """Return a rank's result from plain data."""
+    blocks = (
+        Block(wall=tuple(each["wall"]), cpu=tuple(each["cpu"]), foreign=each["foreign"])
+        for each in data["blocks"]
+    )
+    return RankResult(blocks=tuple(blocks), phases=data["phases"], build_time=data["build_time"])

@@ -1,0 +1,190 @@
+"""How predictions compare with measurements: errors, ranks, and whether the pick was a good one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import exp, log, sqrt
+from statistics import fmean, median, stdev
+
+from costmodel.units import Seconds
+from planner.validation.job import RankResult
+from planner.validation.phases import Phase
+
+CLOSE_ENOUGH = 1.10
+"""The paper counts a pick as a success up to this multiple of the fastest plan's step (Lin et al.,
+section IV-B)."""
+MOST_FOREIGN = 0.05
+"""Rounds in which other processes had more of a rank's core are left out where others remain."""
+_FEWEST_ROUNDS = 3
+_STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""97.5% quantiles of Student's t with 1, 2, ... degrees of freedom (any statistics textbook)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One plan: what was predicted, and what it took."""
+
+    name: str
+    predicted: Seconds
+    rounds: tuple[Seconds, ...]
+    """Median step of every round."""
+    foreign: tuple[float, ...]
+    """Largest share of a rank's core that other processes had, of every round."""
+    cpu: tuple[Seconds, ...] = ()
+    """Processor time of a step, by rank."""
+    predicted_phases: tuple[dict[Phase, Seconds], ...] = ()
+    """By rank."""
+    measured_phases: tuple[dict[str, Seconds], ...] = field(default=())
+    """By rank, with the profiler attached."""
+
+    @property
+    def quiet(self) -> tuple[int, ...]:
+        """Rounds that count: those that others disturbed little, all where few are left."""
+        calm = tuple(i for i, share in enumerate(self.foreign) if share <= MOST_FOREIGN)
+        return calm if len(calm) >= _FEWEST_ROUNDS else tuple(range(len(self.rounds)))
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether others had the ranks' cores in rounds that had to be counted."""
+        return any(self.foreign[i] > MOST_FOREIGN for i in self.quiet)
+
+    @property
+    def measured(self) -> Seconds:
+        """Median of the rounds that count."""
+        return median(self.rounds[i] for i in self.quiet)
+
+    @property
+    def noise(self) -> Seconds:
+        """Half the distance between the quartiles of the rounds that count."""
+        values = sorted(self.rounds[i] for i in self.quiet)
+        if len(values) < 2:
+            return 0.0
+        return (_quantile(values, 0.75) - _quantile(values, 0.25)) / 2
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction, signed."""
+        return self.predicted / self.measured - 1.0
+
+
+def outcome(
+    name: str,
+    predicted: tuple[Seconds, Sequence[dict[Phase, Seconds]]],
+    ranks: Sequence[RankResult],
+) -> Outcome:
+    """Return a plan's outcome from what every rank measured: the slowest rank's steps count."""
+    count = len(ranks[0].blocks)
+    rounds, foreign = [], []
+    for turn in range(count):
+        blocks = [rank.blocks[turn] for rank in ranks]
+        slowest = [max(steps) for steps in zip(*(block.wall for block in blocks), strict=True)]
+        rounds.append(median(slowest))
+        foreign.append(max(block.foreign for block in blocks))
+    return Outcome(
+        name=name,
+        predicted=predicted[0],
+        rounds=tuple(rounds),
+        foreign=tuple(foreign),
+        cpu=tuple(median(t for block in rank.blocks for t in block.cpu) for rank in ranks),
+        predicted_phases=tuple(predicted[1]),
+        measured_phases=tuple(dict(rank.phases) for rank in ranks),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How good predictions were over some plans of one workload."""
+
+    geomean_error: float
+    """Geometric mean of predicted over measured or its inverse, whichever is above 1, less 1."""
+    tau: float
+    """Kendall's, over all pairs."""
+    told_apart: int
+    """Pairs whose order the measurements are sure of (95%)."""
+    tau_told_apart: float
+    """Kendall's over these."""
+    picked: str
+    """The plan predicted to be the fastest."""
+    fastest: str
+    """The plan that was."""
+    regret: float
+    """How much longer the picked plan's step took than the fastest's, relatively."""
+    open_pairs: tuple[tuple[str, str], ...]
+    """Pairs that noise leaves open."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the pick was the fastest plan or within 10% of it."""
+        return 1.0 + self.regret <= CLOSE_ENOUGH
+
+
+def judge(outcomes: Sequence[Outcome]) -> Verdict:
+    """Compare predicted and measured steps of some plans, measured in the same rounds."""
+    predicted = {each.name: each.predicted for each in outcomes}
+    sure = [pair for pair in combinations(outcomes, 2) if are_told_apart(*pair)]
+    kept = {(a.name, b.name) for a, b in sure}
+    every = list(combinations(outcomes, 2))
+    picked = min(outcomes, key=lambda each: each.predicted)
+    fastest = min(outcomes, key=lambda each: each.measured)
+    return Verdict(
+        geomean_error=geomean_error(outcomes),
+        tau=kendall_tau(every, predicted.__getitem__),
+        told_apart=len(sure),
+        tau_told_apart=kendall_tau(sure, predicted.__getitem__),
+        picked=picked.name,
+        fastest=fastest.name,
+        regret=picked.measured / fastest.measured - 1.0,
+        open_pairs=tuple((a.name, b.name) for a, b in every if (a.name, b.name) not in kept),
+    )
+
+
+def geomean_error(outcomes: Sequence[Outcome]) -> float:
+    """Return the geometric mean of the factors by which predictions are off, less 1."""
+    return exp(fmean(abs(log(each.predicted / each.measured)) for each in outcomes)) - 1.0
+
+
+def kendall_tau(pairs: Sequence[tuple[Outcome, Outcome]], score: Callable[[str], float]) -> float:
+    """Return concordant less discordant over all pairs; 1 where there are none, ties count 0."""
+    if not pairs:
+        return 1.0
+    agreed = 0
+    for a, b in pairs:
+        product = (score(a.name) - score(b.name)) * (a.measured - b.measured)
+        agreed += (product > 0) - (product < 0)
+    return agreed / len(pairs)
+
+
+def are_told_apart(a: Outcome, b: Outcome) -> bool:
+    """Return whether the measurements are sure which plan is faster.
+
+    A paired t test at 95% over the rounds that count for both: plans take turns, so that what
+    disturbs a whole round cancels.
+    """
+    both = sorted(set(a.quiet) & set(b.quiet))
+    if len(both) < 2:
+        return False
+    differences = [a.rounds[i] - b.rounds[i] for i in both]
+    quantile = _STUDENT_T[min(len(both) - 1, len(_STUDENT_T)) - 1]
+    return abs(fmean(differences)) > quantile * stdev(differences) / sqrt(len(both))
+
+
+def success_rate(outcomes: Sequence[Outcome], size: int, score: Callable[[str], float]) -> float:
+    """Return how often the pick is a success, over all choices of so many of the plans.
+
+    As in the paper, where a handful of candidates is given: the one with the least score counts.
+    """
+    wins = total = 0
+    for some in combinations(outcomes, min(size, len(outcomes))):
+        picked = min(some, key=lambda each: score(each.name))
+        fastest = min(each.measured for each in some)
+        wins += picked.measured <= CLOSE_ENOUGH * fastest
+        total += 1
+    return wins / total
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile of sorted values, linearly interpolated."""
+    place = share * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (place - low) * (values[high] - values[low])

@@ -1,0 +1,86 @@
+"""Phases of a step as both the simulator and the profiler can tell them apart, on one host thread.
+
+On a CPU everything a rank does follows one another on its thread, so the time between the ends of
+two operations belongs to the second: its own work, and what it waited for.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from costmodel.execution.graph import Node, NodeKind, Stage
+from costmodel.execution.timeline import Timeline
+from costmodel.units import Seconds
+
+
+class Phase(StrEnum):
+    """What a rank's thread is busy with, or waits for."""
+
+    INPUT_DIST = "input_dist"
+    LOOKUP = "lookup"
+    OUTPUT_DIST = "output_dist"
+    DENSE_FORWARD = "dense_forward"
+    DENSE_BACKWARD = "dense_backward"
+    GRADIENT_DIST = "gradient_dist"
+    LOOKUP_BACKWARD = "lookup_backward"
+    ALL_REDUCE = "all_reduce"
+    OPTIMIZER = "optimizer"
+
+
+_PHASES: Mapping[Stage, Phase] = {
+    Stage.INPUT_DIST: Phase.INPUT_DIST,
+    Stage.MEMORY_COPY: Phase.INPUT_DIST,
+    Stage.ALL_GATHER: Phase.GRADIENT_DIST,
+    Stage.ALL_REDUCE: Phase.ALL_REDUCE,
+    Stage.DENSE_FORWARD: Phase.DENSE_FORWARD,
+    Stage.DENSE_BACKWARD: Phase.DENSE_BACKWARD,
+    Stage.OPTIMIZER: Phase.OPTIMIZER,
+}
+_BY_NAME: Mapping[str, Phase] = {
+    "wait for all-reduces": Phase.ALL_REDUCE,
+    "order features": Phase.DENSE_FORWARD,
+}
+"""Where the profiler shows them."""
+_THREADS = ("main", "autograd", "compute")
+
+
+def predicted_phases(timeline: Timeline, rank: int) -> dict[Phase, Seconds]:
+    """Return a rank's last step by phase; only of a device whose steps are synchronous."""
+    nodes = timeline.graph.nodes
+    order = [
+        index
+        for index, node in enumerate(nodes)
+        if node.rank == rank and node.resource in _THREADS and node.kind is not NodeKind.COLLECTIVE
+    ]
+    order.sort(key=lambda index: (timeline.ends[index], index))
+    phases = dict.fromkeys(Phase, 0.0)
+    at, _ = timeline.window
+    backward, waiting = False, 0.0
+    for index in order:
+        if timeline.ends[index] <= at:
+            continue
+        node = nodes[index]
+        backward = node.resource == "autograd" or (backward and node.resource == "compute")
+        waiting += timeline.ends[index] - at
+        at = timeline.ends[index]
+        phase = _phase(node, backward=backward)
+        if phase is not None:
+            phases[phase] += waiting
+            waiting = 0.0
+    phases[Phase.OPTIMIZER] += waiting
+    return phases
+
+
+def _phase(node: Node, *, backward: bool) -> Phase | None:
+    """Return a node's phase; None for host work, which belongs to what it issues."""
+    if node.stage is Stage.HOST:
+        return Phase.INPUT_DIST if node.kind is NodeKind.WAIT else None
+    if node.name in _BY_NAME:
+        return _BY_NAME[node.name]
+    if node.stage is Stage.LOOKUP_FORWARD:
+        return Phase.LOOKUP if node.name.endswith("lookup") else Phase.OUTPUT_DIST
+    if node.stage is Stage.LOOKUP_BACKWARD:
+        own = node.name.endswith("lookup backward")
+        return Phase.LOOKUP_BACKWARD if own else Phase.GRADIENT_DIST
+    if node.stage in {Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER}:
+        return Phase.GRADIENT_DIST if backward else Phase.OUTPUT_DIST
+    return _PHASES[node.stage]

@@ -1,0 +1,104 @@
+"""One rank's share of training a workload under one plan, with DistributedModelParallel."""
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import cycle
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torchrec.datasets.utils import Batch
+from torchrec.distributed import (
+    DistributedModelParallel,
+    TrainPipelineBase,
+    TrainPipelineSparseDist,
+)
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.types import ShardingEnv
+from torchrec.optim.keyed import KeyedOptimizerWrapper
+
+from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.workload import DataType, Pipeline, Workload
+from planner.integrations.torchrec_plans import to_torchrec
+from planner.validation.model import build_model, dense_optimizer, table_homes
+
+_HALF = {DataType.FP16: torch.float16, DataType.BF16: torch.bfloat16}
+
+
+class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc] # torchrec has no types here
+    """Shards as it is told: TorchRec's own offers no row splits on CPU, though they work there."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        """Offer every sharding type on any device."""
+        del compute_device_type
+        return [kind.value for kind in ShardingType]
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        """Offer every kernel that suits a sharding type."""
+        del compute_device_type
+        if sharding_type == ShardingType.DATA_PARALLEL:
+            return [ComputeKernel.DENSE.value]
+        return [kernel.value for kernel in ComputeKernel if kernel is not ComputeKernel.DENSE]
+
+
+class Trainer:
+    """A sharded model with its optimizer and pipeline; ``step`` trains one batch."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        plan: ShardingPlan,
+        batches: Sequence[Batch],
+        device: torch.device,
+    ) -> None:
+        model = build_model(workload)
+        sharder = AnySharder()
+        torchrec_plan = to_torchrec(plan, table_homes(model, workload), compute_device=device.type)
+        self.device = device
+        parallel = DistributedModelParallel(
+            model,
+            env=ShardingEnv.from_process_group(dist.group.WORLD),
+            device=device,
+            plan=torchrec_plan,
+            sharders=[sharder],
+        )
+        self._pipeline = _pipeline(workload, parallel, device)
+        self._batches: Iterator[Batch] = cycle(batches)
+        self._precision = _precision(workload, device)
+
+    def step(self) -> float:
+        """Train one batch to the end on this rank; return the loss."""
+        with self._precision:
+            loss, _, _ = self._pipeline.progress(self._batches)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return float(loss)
+
+
+def _pipeline(workload: Workload, parallel: nn.Module, device: torch.device) -> Any:  # noqa: ANN401
+    fused = set(parallel.fused_optimizer.params)
+    rest = {name: each for name, each in parallel.named_parameters() if name not in fused}
+    optimizer = KeyedOptimizerWrapper(
+        rest, lambda parameters: dense_optimizer(workload, parameters)
+    )
+    chosen = {
+        Pipeline.NONE: TrainPipelineBase,
+        Pipeline.SPARSE_DIST: TrainPipelineSparseDist,
+    }[workload.pipeline]
+    return chosen(parallel, optimizer, device)
+
+
+def _precision(workload: Workload, device: torch.device) -> AbstractContextManager[Any]:
+    precision = workload.dense.precision
+    torch.backends.cuda.matmul.allow_tf32 = precision is DataType.TF32
+    if precision in _HALF:
+        half: AbstractContextManager[Any] = torch.autocast(device.type, dtype=_HALF[precision])
+        return half
+    return nullcontext()
+
+
+def release() -> None:
+    """Give back the memory of trainers that nobody holds any more: they refer to themselves."""
+    gc.collect()

@@ -1,0 +1,73 @@
+import os
+from dataclasses import replace
+
+import pytest
+from machines import machine
+
+from costmodel.errors import InfeasibleError, InputError, PlanMismatchError
+from costmodel.hardware import Device, Topology
+from costmodel.plan import ShardingPlan, ShardingType, TableSharding, make_shards
+from costmodel.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
+from planner.io.plans import PlanFile
+from planner.validation.checks import check_machine, check_same_job, check_workload
+
+
+def plan_file(num_embeddings: int = 1000, world_size: int = 2) -> PlanFile:
+    table = EmbeddingTable(name="t", num_embeddings=num_embeddings, embedding_dim=64)
+    kind = ShardingType.ROW_WISE
+    shards = make_shards(
+        kind, num_embeddings, 64, ranks=(), world_size=world_size, local_world_size=world_size
+    )
+    sharding = TableSharding(table="t", sharding_type=kind, shards=shards)
+    return PlanFile(
+        plan=ShardingPlan(tables=(sharding,), world_size=world_size, local_world_size=world_size),
+        workload=Workload(tables=(table,), pipeline=Pipeline.NONE),
+        hardware="test",
+    )
+
+
+def cores(file: PlanFile) -> Topology:
+    ranks = file.plan.world_size
+    hardware = machine(device=Device.CPU)
+    return Topology(hardware=hardware, world_size=ranks, local_world_size=ranks)
+
+
+def test_everything_untrainable_is_said_at_once() -> None:
+    table = EmbeddingTable(name="ids", num_embeddings=10, embedding_dim=4, pooling=Pooling.NONE)
+    workload = Workload(tables=(table,), pipeline=Pipeline.SPARSE_DIST, comms_forward=DataType.FP16)
+    with pytest.raises(InputError) as caught:
+        check_workload(workload, "plan.json")
+    messages = [problem.message for problem in caught.value.problems]
+    assert messages == [
+        "table `ids` is not pooled; only pooled tables are trained",
+        "quantized communication is not trained",
+    ]
+
+
+def test_plain_dlrm_is_refused_with_a_way_out() -> None:
+    workload = replace(plan_file().workload, pipeline=Pipeline.DLRM)
+    with pytest.raises(InputError) as caught:
+        check_workload(workload, "plan.json")
+    assert caught.value.problems[0].hint == "set `pipeline` to `none` or `sparse_dist`"
+
+
+def test_plans_of_two_workloads_are_refused() -> None:
+    with pytest.raises(PlanMismatchError, match="`b` is for another workload than `a`"):
+        check_same_job([plan_file(1000), plan_file(2000)], ["a", "b"])
+
+
+def test_plans_of_two_world_sizes_are_refused() -> None:
+    with pytest.raises(PlanMismatchError, match="`b` is for 4 ranks"):
+        check_same_job([plan_file(), plan_file(world_size=4)], ["a", "b"])
+
+
+def test_more_ranks_than_cores_are_refused() -> None:
+    file = plan_file(world_size=64 * (os.cpu_count() or 1))
+    with pytest.raises(InfeasibleError, match="ranks need a core each"):
+        check_machine(file, cores(file))
+
+
+def test_tables_that_memory_cannot_hold_are_refused_with_both_numbers() -> None:
+    file = plan_file(num_embeddings=2_000_000_000, world_size=1)
+    with pytest.raises(InfeasibleError, match=r"the ranks need 4\d\d.\d GiB in all, and .* free"):
+        check_machine(file, cores(file))
