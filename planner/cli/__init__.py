@@ -26,6 +26,7 @@ _COMMANDS = (
     "calibrate",
     "validate",
     "estimate",
+    "inspect",
     "torchrec",
     "profiles",
     "schema",

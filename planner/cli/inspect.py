@@ -1,0 +1,89 @@
+"""``planner inspect``."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.cli.options import COUNT, output_options
+from planner.cli.output import Output
+
+if TYPE_CHECKING:
+    from planner.inspection.inspect import Inspection
+
+
+@click.command("inspect")
+@click.argument("source", metavar="FILE")
+@click.option("-o", "--output", "target", metavar="FILE", help="Write YAML of the tables.")
+@click.option(
+    "--workload",
+    metavar="FILE",
+    help="Whose tables these are: -o then writes this workload with what was counted.",
+)
+@click.option(
+    "--batch-size",
+    type=COUNT,
+    metavar="N",
+    help="Samples of a batch (of all GPUs); by default the file's batches, or all its samples.",
+)
+@click.option(
+    "--as",
+    "law",
+    type=click.Choice(["histogram", "zipf", "unique_fraction"]),
+    default="histogram",
+    show_default=True,
+    help="The form of the distributions that -o writes.",
+)
+@click.option(
+    "--embedding-dim", type=COUNT, help="Without --workload: makes what -o writes a workload."
+)
+@output_options
+def command(
+    source: str,
+    *,
+    target: str | None,
+    workload: str | None,
+    batch_size: int | None,
+    law: str,
+    embedding_dim: int | None,
+    output: Output,
+) -> None:
+    """Count recorded ids in FILE: .pt, .npz, .npy or .parquet.
+
+    Understood are indices, offsets and lengths (the open DLRM dataset), KeyedJaggedTensors, batches
+    with one, named arrays with lengths or offsets beside them, and columns of lists.
+    """
+    from planner.inspection.inspect import fragment, inspect, load_patched, patched
+    from planner.io.files import check_writable, write_text
+
+    if workload is not None and embedding_dim is not None:
+        raise click.UsageError("--embedding-dim goes without --workload, which has its own")
+    if target is not None:
+        check_writable(target)
+    data, known = (None, None) if workload is None else load_patched(workload)
+    found = inspect(source, workload=known, batch_samples=batch_size)
+    if target is not None:
+        text = (
+            fragment(found, law=law, embedding_dim=embedding_dim)
+            if data is None
+            else patched(data, found, law=law)
+        )
+        write_text(target, text)
+    _show(found, target, output)
+
+
+def _show(found: "Inspection", target: str | None, output: Output) -> None:
+    """Print the statistics; to stderr if the YAML itself goes to stdout."""
+    from planner.report.inspection_text import inspection_data, inspection_text
+
+    if output.json:
+        if target != "-":
+            output.data(inspection_data(found))
+        return
+    if target != "-" or not output.quiet:
+        file = sys.stderr if target == "-" else None
+        output.lines(lambda width: inspection_text(found, width), file)
+    if found.missing:
+        output.remark(f"nothing recorded of: {', '.join(found.missing)}")
+    if target not in {None, "-"}:
+        output.remark(f"Wrote {target}")

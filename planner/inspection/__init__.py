@@ -1,0 +1,1 @@
+"""What recorded ids say about how batches read tables."""

@@ -1,0 +1,215 @@
+"""Recorded ids to tables: which features belong to which table, and what becomes of a workload."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costmodel.distribution import InputDistribution
+from costmodel.errors import InputError, Problem
+from costmodel.workload import EmbeddingTable, Workload
+from planner.inspection.reading import read_samples
+from planner.inspection.samples import FeatureSample, Samples
+from planner.inspection.statistics import TableObservation, observe
+from planner.io.files import read_text, source_name
+from planner.io.source import parse_yaml
+from planner.io.workload import dump_workload_data, inputs_data, workload_from_document
+
+DIGITS = 5
+"""Significant digits of shares and hits in files: more is noise of the sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What a file of recorded ids says about its tables."""
+
+    source: str
+    tables: tuple[TableObservation, ...]
+    skipped: tuple[str, ...] = ()
+    """Arrays of the file that are not ids, or belong to no table of the workload."""
+    missing: tuple[str, ...] = ()
+    """Tables of the workload that the file says nothing about."""
+
+
+def inspect(
+    path: str | Path, *, workload: Workload | None = None, batch_samples: int | None = None
+) -> Inspection:
+    """Read a file of recorded ids and say what it tells about tables.
+
+    Parameters
+    ----------
+    path
+        A .pt, .npz, .npy or .parquet file.
+    workload
+        Whose tables to look at: features go to the tables that name them, or, if the file has no
+        names, in order. Without it every feature is a table.
+    batch_samples
+        Samples of one batch; by default the batches the file keeps apart, or all it has.
+
+    Raises
+    ------
+    InputError
+        The file is not one of recorded ids, or does not fit the workload.
+
+    """
+    samples = read_samples(path)
+    source = source_name(path)
+    num_batches = _num_batches(samples, batch_samples, source)
+    if workload is None:
+        tables = tuple(
+            observe(feature.name, [feature], num_batches=num_batches)
+            for feature in samples.features
+            if len(feature.ids)
+        )
+        empty = tuple(feature.name for feature in samples.features if not len(feature.ids))
+        return Inspection(source=source, tables=tables, skipped=(*samples.skipped, *empty))
+    matched = _matched(samples, workload, source)
+    _check_rows(matched, workload, source)
+    used = {feature.name for features in matched.values() for feature in features}
+    unused = tuple(f.name for f in samples.features if f.name not in used)
+    return Inspection(
+        source=source,
+        tables=tuple(
+            observe(
+                name,
+                features,
+                num_batches=num_batches,
+                num_embeddings=workload.table(name).num_embeddings,
+            )
+            for name, features in matched.items()
+        ),
+        skipped=(*samples.skipped, *(unused if samples.named else ())),
+        missing=tuple(table.name for table in workload.tables if table.name not in matched),
+    )
+
+
+def _num_batches(samples: Samples, batch_samples: int | None, source: str) -> int:
+    if batch_samples is None:
+        return samples.num_batches
+    least = min(feature.num_samples for feature in samples.features)
+    if batch_samples > least:
+        message = f"a batch of {batch_samples:,} samples is more than the {least:,} in the file"
+        raise InputError(source, (Problem(message=message),))
+    return least // batch_samples
+
+
+def _matched(
+    samples: Samples, workload: Workload, source: str
+) -> dict[str, tuple[FeatureSample, ...]]:
+    """Return the features of every table that has any lookups in the file."""
+    by_name = {feature.name: feature for feature in samples.features}
+    if not samples.named:
+        names = [name for table in workload.tables for name in _features(table)]
+        if len(names) != len(by_name):
+            raise InputError(source, (_counts_differ(len(by_name), len(names)),))
+        by_name = dict(zip(names, samples.features, strict=True))
+    matched = {}
+    for table in workload.tables:
+        features = [by_name[name] for name in _features(table) if name in by_name]
+        if not features and table.name in by_name:
+            features = [by_name[table.name]]
+        if any(len(feature.ids) for feature in features):
+            matched[table.name] = tuple(features)
+    if not matched:
+        found = ", ".join(list(by_name)[:5])
+        problem = Problem(
+            message="no table of the workload has a feature in this file",
+            hint=f"the file has {found}; tables are found by `name` or `feature_names`",
+        )
+        raise InputError(source, (problem,))
+    return matched
+
+
+def _counts_differ(here: int, there: int) -> Problem:
+    return Problem(
+        message=f"the file has {here} features without names, the workload {there}",
+        hint="without names they go to tables in order, so the numbers must agree",
+    )
+
+
+def _features(table: EmbeddingTable) -> tuple[str, ...]:
+    return table.feature_names or (table.name,)
+
+
+def _check_rows(
+    matched: Mapping[str, Sequence[FeatureSample]], workload: Workload, source: str
+) -> None:
+    problems = []
+    for name, features in matched.items():
+        rows = workload.table(name).num_embeddings
+        largest = max(int(feature.ids.max()) for feature in features if len(feature.ids))
+        if largest >= rows:
+            problems.append(
+                Problem(
+                    message=f"table `{name}` has {rows:,} rows, but the file has id {largest:,}",
+                    hint="give the right `num_embeddings`, or hash the ids as training does",
+                )
+            )
+    if problems:
+        raise InputError(source, tuple(problems))
+
+
+def fragment(
+    inspection: Inspection, *, law: str = "histogram", embedding_dim: int | None = None
+) -> str:
+    """Return the tables as YAML; with an embedding dimension it is a workload file."""
+    rows = [
+        {
+            "name": table.name,
+            "num_embeddings": table.num_embeddings,
+            "pooling_factor": _rounded(table.pooling_factor),
+            "inputs": _written(table.inputs_as(law)),
+        }
+        for table in inspection.tables
+    ]
+    data: dict[str, Any] = {"tables": rows}
+    remark = [f"# counted in {inspection.source}; num_embeddings is the largest id seen + 1"]
+    if embedding_dim is None:
+        remark.append("# a workload needs embedding_dim, too: here for all, or in every table")
+    else:
+        data = {"defaults": {"embedding_dim": embedding_dim}, **data}
+    return "\n".join(remark) + "\n" + dump_workload_data(data)
+
+
+def load_patched(path: str | Path) -> tuple[dict[str, Any], Workload]:
+    """Return a workload file as the plain data it holds, and as what it means."""
+    document = parse_yaml(read_text(path), source_name(path))
+    workload = workload_from_document(document)
+    return document.data, workload
+
+
+def patched(data: Mapping[str, Any], inspection: Inspection, *, law: str = "histogram") -> str:
+    """Return a workload file with the pooling factors and distributions that were counted.
+
+    Everything else stays as it was written, but for comments and layout.
+    """
+    seen = {table.name: table for table in inspection.tables}
+    rows = []
+    for row in data["tables"]:
+        table = seen.get(row["name"])
+        new = (
+            {}
+            if table is None
+            else {
+                "pooling_factor": _rounded(table.pooling_factor),
+                "inputs": _written(table.inputs_as(law)),
+            }
+        )
+        rows.append({**row, **new})
+    return dump_workload_data({**data, "tables": rows})
+
+
+def _written(inputs: InputDistribution) -> dict[str, Any]:
+    """Return the distribution's fields with few enough digits to read."""
+    return {
+        key: [_rounded(part) for part in value] if isinstance(value, list) else _short(value)
+        for key, value in inputs_data(inputs).items()
+    }
+
+
+def _short(value: object) -> object:
+    return _rounded(value) if isinstance(value, float) else value
+
+
+def _rounded(value: float) -> float:
+    return round(value, 1) if value >= 10**DIGITS else float(f"{value:.{DIGITS}g}")

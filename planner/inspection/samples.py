@@ -1,0 +1,200 @@
+"""Recorded ids of features, however a file spelled them: one array of ids, and how many per sample.
+
+Readers turn files into nested names and arrays; the layouts people use are told apart here.
+Everything wrong raises ValueError with what is wrong; who knows the file makes it an InputError.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers: TypeAlias = NDArray[np.integer[Any]]
+
+_VALUES = ("values", "indices", "ids")
+_LENGTHS = ("lengths", "offsets")
+_SEPARATORS = (".", "/", "_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FeatureSample:
+    """The ids of one feature in consecutive samples."""
+
+    name: str
+    ids: Integers
+    """Ids of all samples, one after the other."""
+    lengths: Integers
+    """Number of ids of every sample."""
+
+    def __post_init__(self) -> None:
+        for array, what in ((self.ids, "ids"), (self.lengths, "lengths")):
+            if array.ndim != 1 or array.dtype.kind not in "iu":
+                raise ValueError(f"{what} of `{self.name}` must be whole numbers in one row")
+        if len(self.lengths) and int(self.lengths.min()) < 0:
+            raise ValueError(f"lengths of `{self.name}` must not be negative")
+        if int(self.lengths.sum()) != len(self.ids):
+            raise ValueError(
+                f"lengths of `{self.name}` add up to {int(self.lengths.sum()):,}, "
+                f"but there are {len(self.ids):,} ids"
+            )
+        if len(self.ids) and int(self.ids.min()) < 0:
+            raise ValueError(f"`{self.name}` has a negative id, {int(self.ids.min())}")
+
+    @property
+    def num_samples(self) -> int:
+        """Samples recorded."""
+        return len(self.lengths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Samples:
+    """What a file recorded."""
+
+    features: tuple[FeatureSample, ...]
+    named: bool = True
+    """Whether the file names its features; else they are called t0, t1, ... by place."""
+    num_batches: int = 1
+    """Batches that the file keeps apart, of equally many samples."""
+    skipped: tuple[str, ...] = ()
+    """Names of arrays that are not ids."""
+
+
+def from_lengths(name: str, ids: Integers, lengths: Integers) -> FeatureSample:
+    """Return a feature of which the number of ids of every sample is known."""
+    return FeatureSample(name=name, ids=ids, lengths=lengths)
+
+
+def from_offsets(name: str, ids: Integers, offsets: Integers) -> FeatureSample:
+    """Return a feature of which is known where every sample begins; with or without a last end."""
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] > len(ids):
+        raise ValueError(f"offsets of `{name}` must go from 0 to at most {len(ids):,}")
+    if offsets[-1] != len(ids):
+        offsets = np.append(offsets, len(ids))
+    return FeatureSample(name=name, ids=ids, lengths=offsets[1:] - offsets[:-1])
+
+
+def from_matrix(name: str, ids: Integers) -> FeatureSample:
+    """Return a feature with a row, or a single id, for every sample; negative ids are padding."""
+    rows = ids.reshape(len(ids), -1)
+    there = rows >= 0
+    return FeatureSample(name=name, ids=rows[there], lengths=there.sum(axis=1))
+
+
+def from_jagged(
+    names: Sequence[str], ids: Integers, lengths: Integers, *, named: bool = True
+) -> tuple[FeatureSample, ...]:
+    """Return features whose ids stand one feature after the other, as in a KeyedJaggedTensor."""
+    if not names or lengths.size % len(names):
+        raise ValueError(
+            f"{lengths.size:,} lengths cannot be those of {len(names):,} features and equally "
+            "many samples of each"
+        )
+    rows = lengths.reshape(len(names), -1)
+    ends = np.cumsum(rows.sum(axis=1))
+    if len(ends) and int(ends[-1]) != len(ids):
+        what = "keys" if named else "tables"
+        raise ValueError(
+            f"lengths of all {what} add up to {int(ends[-1]):,}, but there are {len(ids):,} ids"
+        )
+    parts = np.split(ids, ends[:-1])
+    return tuple(
+        FeatureSample(name=name, ids=part, lengths=row)
+        for name, part, row in zip(names, parts, rows, strict=True)
+    )
+
+
+def from_arrays(arrays: Mapping[str, Any]) -> Samples:
+    """Return what named arrays record.
+
+    Understood are: ``keys`` with ``values`` and ``lengths`` or ``offsets`` (a KeyedJaggedTensor
+    taken apart); ``indices`` with ``offsets`` and two-dimensional ``lengths``, tables by samples
+    (the open DLRM dataset); ``NAME.values`` (or ``indices``, ``ids``) with ``NAME.lengths`` or
+    ``NAME.offsets``, the dot also as ``/`` or ``_``; ``NAME`` alone, an id or a row per sample.
+    """
+    if "keys" in arrays:
+        names = [str(key) for key in arrays["keys"]]
+        ids, lengths = _values_and_lengths("keys", arrays)
+        return Samples(features=from_jagged(names, ids, lengths))
+    if any(name in arrays for name in _VALUES) and any(name in arrays for name in _LENGTHS):
+        return _unnamed(arrays)
+    pairs = {name: _lengths_beside(name, arrays) for name in arrays}
+    used = {key for beside in pairs.values() for key in beside.values()}
+    features, skipped = [], []
+    for name, array in arrays.items():
+        if pairs[name]:
+            parts = {what: arrays[key] for what, key in pairs[name].items()}
+            base = _base(name)[0]
+            ids, lengths = _values_and_lengths(base, {"values": array, **parts})
+            features.append(from_lengths(base, ids, lengths))
+        elif name not in used and _are_ids(array):
+            features.append(from_matrix(name, array))
+        elif name not in used:
+            skipped.append(name)
+    return Samples(features=tuple(features), skipped=tuple(skipped))
+
+
+def _lengths_beside(name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the lengths and offsets that belong to ``NAME.values``."""
+    base, separator = _base(name)
+    keys = {what: base + separator + what for what in _LENGTHS if base}
+    return {what: key for what, key in keys.items() if key in arrays}
+
+
+def _unnamed(arrays: Mapping[str, Any]) -> Samples:
+    lengths = arrays.get("lengths")
+    if lengths is not None and np.ndim(lengths) == 2:
+        ids, flat = _values_and_lengths("values", {**arrays, "lengths": lengths.reshape(-1)})
+        names = [f"t{number}" for number in range(len(lengths))]
+        return Samples(features=from_jagged(names, ids, flat, named=False), named=False)
+    ids, flat = _values_and_lengths("values", arrays)
+    return Samples(features=(from_lengths("t0", ids, flat),), named=False)
+
+
+def _values_and_lengths(name: str, arrays: Mapping[str, Any]) -> tuple[Integers, Integers]:
+    ids = next((arrays[what] for what in _VALUES if what in arrays), None)
+    if ids is None or not _are_ids(ids):
+        raise ValueError(f"`{name}` comes without whole numbers as values")
+    if "lengths" in arrays:
+        return ids.reshape(-1), arrays["lengths"].reshape(-1)
+    if "offsets" not in arrays:
+        raise ValueError(f"`{name}` comes without lengths or offsets")
+    return ids.reshape(-1), from_offsets(name, ids.reshape(-1), arrays["offsets"]).lengths
+
+
+def _base(name: str) -> tuple[str, str]:
+    """Return ``user`` and ``.`` of ``user.values``; nothing if it ends otherwise."""
+    for separator in _SEPARATORS:
+        base, found, what = name.rpartition(separator)
+        if found and what in _VALUES:
+            return base, separator
+    return "", ""
+
+
+def _are_ids(array: object) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.ndim in {1, 2}
+
+
+def concatenated(batches: Sequence[Samples]) -> Samples:
+    """Return the samples of batches, one after the other; all need the same features."""
+    first = batches[0]
+    names = [feature.name for feature in first.features]
+    for batch in batches[1:]:
+        if [feature.name for feature in batch.features] != names:
+            raise ValueError("not all batches have the same features")
+    features = tuple(
+        FeatureSample(
+            name=column[0].name,
+            ids=np.concatenate([part.ids for part in column]),
+            lengths=np.concatenate([part.lengths for part in column]),
+        )
+        for column in zip(*(batch.features for batch in batches), strict=True)
+    )
+    even = len({f.num_samples for batch in batches for f in batch.features}) == 1
+    return Samples(
+        features=features,
+        named=first.named,
+        num_batches=len(batches) if even else 1,
+        skipped=first.skipped,
+    )

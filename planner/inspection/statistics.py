@@ -1,0 +1,200 @@
+"""What recorded ids say about a table: pooling, reuse in a batch, hot rows, evenness over ranks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.distribution import (
+    ReuseHistogram,
+    UniqueFraction,
+    Zipf,
+    histogram_of,
+    mean_hits_of,
+    unique_curve,
+)
+from costmodel.reuse import NUM_BINS, ZipfFit, fitted_zipf
+from planner.inspection.samples import FeatureSample
+
+NUM_HOT_ROWS = 5
+"""Hottest rows that are kept by name."""
+NUM_RANGES = 64
+"""Ranges of rows counted apart: a row-wise split over so many ranks is described exactly."""
+SKEW_RANKS = 8
+"""A node's GPUs: the row-wise split whose skew is shown, and decides whether ranges are kept."""
+EVEN_SKEW = 1.05
+"""Skew up to which ids are taken as hashed: 5% more on the busiest of eight ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotRow:
+    """One of the rows that are looked up most."""
+
+    id: int
+    lookup_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableObservation:
+    """How the recorded batches read one table."""
+
+    name: str
+    feature_names: tuple[str, ...]
+    num_embeddings: int
+    """Rows of the table: those given, or the largest id seen and one."""
+    largest_id: int
+    num_samples: int
+    num_batches: int
+    num_lookups: float
+    """Mean lookups of a batch."""
+    pooling_factor: float
+    """Mean ids per sample, over all features."""
+    longest_bag: int
+    """Most ids of one feature in one sample."""
+    unique_rows: float
+    """Mean distinct rows of a batch."""
+    reuse_rows: tuple[float, ...]
+    """Mean distinct rows of a batch in the 17 reuse bins."""
+    inputs: ReuseHistogram
+    """All of it, as the input distribution of a table."""
+    hot_rows: tuple[HotRow, ...]
+    half_rows: int
+    """Number of rows that take half of all lookups."""
+    skew: float
+    """Lookups on the busiest of eight equal blocks of rows, over the mean."""
+    zipf: ZipfFit
+    half_batch_error: float
+    """Distinct rows predicted for the first half of each batch over those counted, minus 1: large
+    where ids of one time resemble each other."""
+
+    @property
+    def unique_fraction(self) -> float:
+        """Distinct rows over lookups in one batch."""
+        return self.unique_rows / self.num_lookups
+
+    def inputs_as(self, law: str) -> ReuseHistogram | UniqueFraction | Zipf:
+        """Return the distribution in another form: ``histogram``, ``unique_fraction``, ``zipf``."""
+        if law == "zipf":
+            return Zipf(exponent=self.zipf.exponent)
+        if law == "unique_fraction":
+            return UniqueFraction(fraction=self.unique_fraction, num_lookups=self.num_lookups)
+        return self.inputs
+
+
+def observe(
+    name: str,
+    features: Sequence[FeatureSample],
+    *,
+    num_batches: int = 1,
+    num_embeddings: int | None = None,
+) -> TableObservation:
+    """Return what samples of a table's features say about it.
+
+    Parameters
+    ----------
+    name
+        The table's.
+    features
+        Samples of all its features.
+    num_batches
+        Batches of equally many samples to cut the samples into; a rest is left out of the reuse.
+    num_embeddings
+        Rows of the table; by default the largest id and one.
+
+    """
+    batches = [ids for ids in _batches(features, num_batches) if len(ids)]
+    ids, hits = np.unique(np.concatenate(batches), return_counts=True)
+    rows = int(ids[-1]) + 1 if num_embeddings is None else num_embeddings
+    counted = [np.unique(batch, return_counts=True)[1] for batch in batches]
+    lookups = sum(map(len, batches)) / len(batches)
+    bins = _bins(counted)
+    pooling = sum(len(f.ids) / f.num_samples for f in features if f.num_samples)
+    skew = float(_range_counts(ids, hits, rows, SKEW_RANKS).max() * SKEW_RANKS / hits.sum())
+    inputs = _inputs(np.concatenate(counted), lookups, ranges=_ranges(ids, hits, rows, skew))
+    order = np.argsort(-hits, kind="stable")
+    return TableObservation(
+        name=name,
+        feature_names=tuple(feature.name for feature in features),
+        num_embeddings=rows,
+        largest_id=int(ids[-1]),
+        num_samples=max(feature.num_samples for feature in features),
+        num_batches=len(batches),
+        num_lookups=lookups,
+        pooling_factor=pooling,
+        longest_bag=max(int(feature.lengths.max(initial=0)) for feature in features),
+        unique_rows=sum(map(len, counted)) / len(batches),
+        reuse_rows=bins,
+        inputs=inputs,
+        hot_rows=tuple(
+            HotRow(id=int(ids[row]), lookup_share=float(hits[row] / hits.sum()))
+            for row in order[:NUM_HOT_ROWS]
+        ),
+        half_rows=int(np.searchsorted(np.cumsum(hits[order]), hits.sum() / 2)) + 1,
+        skew=skew,
+        zipf=fitted_zipf(bins, num_lookups=lookups, num_embeddings=rows, num_batches=len(batches)),
+        half_batch_error=_half_batch_error(features, inputs, rows, len(batches)),
+    )
+
+
+def _batches(features: Sequence[FeatureSample], num_batches: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the ids of all features of every batch; the first ones, if samples do not divide."""
+    ends = [np.concatenate(([0], np.cumsum(feature.lengths))) for feature in features]
+    for batch in range(num_batches):
+        parts = []
+        for feature, end in zip(features, ends, strict=True):
+            size = feature.num_samples // num_batches
+            parts.append(feature.ids[end[batch * size] : end[(batch + 1) * size]])
+        yield np.concatenate(parts).astype(np.int64)
+
+
+def _bins(counted: Sequence[NDArray[np.int64]]) -> tuple[float, ...]:
+    """Return the mean distinct rows of a batch in every reuse bin; the last takes all above."""
+    hits = np.concatenate(counted)
+    bins = np.minimum(np.frexp(hits - 1.0)[1], NUM_BINS - 1)
+    return tuple((np.bincount(bins, minlength=NUM_BINS) / len(counted)).tolist())
+
+
+def _inputs(
+    hits: NDArray[np.int64],
+    lookups: float,
+    *,
+    ranges: tuple[tuple[float, ...], tuple[float, ...]],
+) -> ReuseHistogram:
+    on_ranges, rows_of_ranges = ranges
+    return ReuseHistogram(
+        row_shares=histogram_of(hits),
+        num_lookups=lookups,
+        mean_hits=mean_hits_of(hits),
+        range_lookups=on_ranges,
+        range_rows=rows_of_ranges,
+    )
+
+
+def _ranges(
+    ids: NDArray[np.int64], hits: NDArray[np.int64], rows: int, skew: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the shares of lookups and of distinct rows of ranges; none if they are even."""
+    if skew <= EVEN_SKEW or rows < NUM_RANGES:
+        return (), ()
+    lookups = _range_counts(ids, hits, rows, NUM_RANGES)
+    distinct = _range_counts(ids, np.ones_like(hits), rows, NUM_RANGES)
+    return tuple((lookups / lookups.sum()).tolist()), tuple((distinct / distinct.sum()).tolist())
+
+
+def _range_counts(
+    ids: NDArray[np.int64], weights: NDArray[np.int64], rows: int, num_ranges: int
+) -> NDArray[np.float64]:
+    """Add up the weights of ids in equally long ranges of rows."""
+    places = np.minimum((ids * (num_ranges / rows)).astype(np.int64), num_ranges - 1)
+    return np.bincount(places, weights=weights, minlength=num_ranges).astype(np.float64)
+
+
+def _half_batch_error(
+    features: Sequence[FeatureSample], inputs: ReuseHistogram, rows: int, num_batches: int
+) -> float:
+    halves = list(_batches(features, 2 * num_batches))[::2]
+    counted = sum(len(np.unique(half)) for half in halves)
+    curve = unique_curve(inputs, rows)
+    expected = sum(curve.unique_rows(len(half)) for half in halves if len(half))
+    return expected / counted - 1 if counted else 0.0

@@ -1,0 +1,258 @@
+"""Files of recorded ids: every layout, and what is none."""
+
+import gzip
+import io
+import pickle
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from costmodel.errors import InputError, MissingDependencyError
+from planner.inspection.reading import read_samples
+from planner.inspection.samples import Samples
+
+IDS = [5, 6, 7, 8, 9, 9]
+LENGTHS = [1, 2, 0, 3]
+OFFSETS = [0, 1, 3, 3, 6]
+"""One feature of four samples, or two features of two."""
+
+
+def plain(samples: Samples) -> dict[str, tuple[list[int], list[int]]]:
+    return {f.name: (f.ids.tolist(), f.lengths.tolist()) for f in samples.features}
+
+
+def npz(path: Path, **arrays: Any) -> Path:  # noqa: ANN401 - whatever numpy can save
+    target = path / "ids.npz"
+    np.savez(target, **{name: np.asarray(array) for name, array in arrays.items()})
+    return target
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"values": IDS, "lengths": LENGTHS},
+        {"indices": IDS, "offsets": OFFSETS},
+        {"ids": IDS, "offsets": OFFSETS[:-1]},
+    ],
+)
+def test_one_table_without_a_name(tmp_path: Path, arrays: dict[str, list[int]]) -> None:
+    samples = read_samples(npz(tmp_path, **arrays))
+    assert plain(samples) == {"t0": (IDS, LENGTHS)}
+    assert not samples.named
+
+
+@pytest.mark.parametrize("separator", [".", "/", "_"])
+def test_named_tables(tmp_path: Path, separator: str) -> None:
+    arrays = {
+        f"item{separator}values": IDS,
+        f"item{separator}lengths": LENGTHS,
+        f"user_id{separator}indices": [1, 2],
+        f"user_id{separator}offsets": [0, 0, 0, 1, 2],
+        "one_hot": [3, 3, 3, 4],
+        "padded": [[1, -1], [2, 3], [-1, -1], [1, 1]],
+        "label": [0.0, 1.0, 1.0, 0.0],
+    }
+    samples = read_samples(npz(tmp_path, **arrays))
+    assert plain(samples) == {
+        "item": (IDS, LENGTHS),
+        "user_id": ([1, 2], [0, 0, 1, 1]),
+        "one_hot": ([3, 3, 3, 4], [1, 1, 1, 1]),
+        "padded": ([1, 2, 3, 1, 1], [1, 2, 0, 2]),
+    }
+    assert samples.skipped == ("label",)
+
+
+def test_a_keyed_jagged_tensor_taken_apart(tmp_path: Path) -> None:
+    samples = read_samples(npz(tmp_path, keys=["a", "b"], values=IDS, lengths=LENGTHS))
+    assert plain(samples) == {"a": ([5, 6, 7], [1, 2]), "b": ([8, 9, 9], [0, 3])}
+
+
+def test_npy_holds_one_table(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]]))
+    assert plain(read_samples(tmp_path / "x.npy")) == {"t0": ([1, 2, 3, 4], [2, 2])}
+
+
+class Tensor:
+    """Pickles as a tensor of torch does."""
+
+    def __init__(self, key: str, values: list[int]) -> None:
+        self.key, self.values = key, values
+
+
+class LongStorage:
+    """Stands for ``torch.LongStorage``."""
+
+
+def rebuild(*arguments: object) -> None:
+    """Stand for torch's function of that use."""
+    del arguments
+
+
+class Pickler(pickle.Pickler):
+    def persistent_id(self, obj: object) -> object:
+        return ("storage", LongStorage, obj.key, "cpu", 1) if isinstance(obj, Tensor) else None
+
+    def reducer_override(self, obj: object) -> Any:  # noqa: ANN401 - pickle's protocol
+        if isinstance(obj, tuple) and obj and obj[0] == "tensor":
+            return rebuild, (obj[1], 0, (2,), (1,), False, None)
+        return NotImplemented
+
+
+def torch_file(path: Path, value: object, *storages: list[int]) -> Path:
+    """Write what torch.save would, so that the test needs no torch."""
+    pickled = io.BytesIO()
+    Pickler(pickled, protocol=2).dump(value)
+    names = {
+        f"c{__name__}\nrebuild\n": "ctorch._utils\n_rebuild_tensor_v2\n",
+        f"c{__name__}\nLongStorage\n": "ctorch\nLongStorage\n",
+    }
+    data = pickled.getvalue()
+    for ours, theirs in names.items():
+        data = data.replace(ours.encode(), theirs.encode())
+    target = path / "ids.pt"
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("ids/data.pkl", data)
+        archive.writestr("ids/byteorder", "little")
+        for number, storage in enumerate(storages):
+            archive.writestr(f"ids/data/{number}", np.array(storage, dtype="<i8").tobytes())
+    return target
+
+
+class Built:
+    """Pickles as the call that rebuilds a tensor."""
+
+    def __init__(self, key: int, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+        self.parts = (Tensor(str(key), []), 0, size, stride, False, None)
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - pickle's protocol
+        return rebuild, self.parts
+
+
+def test_the_open_dataset_needs_no_torch(tmp_path: Path) -> None:
+    value = (Built(0, (6,), (1,)), Built(1, (5,), (1,)), Built(2, (2, 2), (2, 1)))
+    path = torch_file(tmp_path, value, IDS, OFFSETS, LENGTHS)
+    samples = read_samples(path)
+    assert plain(samples) == {"t0": ([5, 6, 7], [1, 2]), "t1": ([8, 9, 9], [0, 3])}
+    assert not samples.named
+    (tmp_path / "ids.pt.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert plain(read_samples(tmp_path / "ids.pt.gz")) == plain(samples)
+
+
+def test_strides_of_tensors_are_kept(tmp_path: Path) -> None:
+    path = torch_file(tmp_path, {"x": Built(0, (3, 2), (1, 3))}, [1, 2, 3, 4, 5, 6])
+    assert plain(read_samples(path)) == {"x": ([1, 4, 2, 5, 3, 6], [2, 2, 2])}
+
+
+class Evil:
+    def __reduce__(self) -> Any:  # noqa: ANN401 - pickle's protocol
+        return Path.mkdir, (Path("evil"),)
+
+
+def test_a_pickle_cannot_run_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError):
+        read_samples(torch_file(tmp_path, Evil()))
+    assert not Path("evil").exists()
+
+
+def test_a_tensor_cannot_reach_beyond_its_numbers(tmp_path: Path) -> None:
+    path = torch_file(tmp_path, Built(0, (100,), (1,)), [1, 2, 3])
+    with pytest.raises(InputError, match="beyond its numbers"):
+        read_samples(path)
+
+
+def test_what_torch_and_torchrec_save(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    jagged = pytest.importorskip("torchrec.sparse.jagged_tensor")
+    ids, lengths = torch.tensor(IDS), torch.tensor(LENGTHS)
+    keyed = jagged.KeyedJaggedTensor(keys=["a", "b"], values=ids, lengths=lengths)
+    both = {"a": ([5, 6, 7], [1, 2]), "b": ([8, 9, 9], [0, 3])}
+    offsets = torch.tensor(OFFSETS)
+    cases: list[tuple[object, object]] = [
+        (keyed, both),
+        (jagged.KeyedJaggedTensor(keys=["a", "b"], values=ids, offsets=offsets), both),
+        ((ids, offsets, lengths.reshape(2, 2).int()), {"t0": both["a"], "t1": both["b"]}),
+        ((ids, offsets), {"t0": (IDS, LENGTHS)}),
+        ({"a": (ids, lengths)}, {"a": (IDS, LENGTHS)}),
+        ({"a": jagged.JaggedTensor(ids, lengths=lengths)}, {"a": (IDS, LENGTHS)}),
+        (torch.tensor([[1, 2], [3, 4]]), {"t0": ([1, 2, 3, 4], [2, 2])}),
+        ([keyed, keyed], {"a": ([5, 6, 7] * 2, [1, 2] * 2), "b": ([8, 9, 9] * 2, [0, 3] * 2)}),
+    ]
+    for saved, expected in cases:
+        torch.save(saved, tmp_path / "x.pt")
+        samples = read_samples(tmp_path / "x.pt")
+        assert plain(samples) == expected
+        assert samples.num_batches == (2 if isinstance(saved, list) else 1)
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "lists": pa.array([[5], [6, 7], None, [8, 9, 9]]),
+        "one": pa.array([1, 2, None, 2]),
+        "score": pa.array([0.5, 0.5, 0.5, 0.5]),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    samples = read_samples(tmp_path / "x.parquet")
+    assert plain(samples) == {"lists": (IDS, LENGTHS), "one": ([1, 2, 2], [1, 1, 0, 1])}
+    assert samples.skipped == ("score",)
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and more")
+    with pytest.raises(MissingDependencyError, match="pyarrow"):
+        read_samples(tmp_path / "x.parquet")
+
+
+def saved_old(tmp_path: Path) -> Path:
+    magic = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
+    (tmp_path / "x").write_bytes(magic)
+    return tmp_path / "x"
+
+
+def written(tmp_path: Path, data: bytes) -> Path:
+    (tmp_path / "x").write_bytes(data)
+    return tmp_path / "x"
+
+
+def foreign_zip(tmp_path: Path) -> Path:
+    with zipfile.ZipFile(tmp_path / "x", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    return tmp_path / "x"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (saved_old, "old format"),
+        (foreign_zip, "neither numpy nor torch"),
+        (lambda path: written(path, b""), "the file is empty"),
+        (lambda path: written(path, b"a,b\n1,2\n"), "not a file of recorded ids"),
+        (lambda path: written(path, b"PK\x03\x04 cut off"), "damaged"),
+        (lambda path: written(path, b"\x1f\x8b cut off"), "damaged"),
+        (lambda path: path / "missing.pt", "no such file"),
+        (lambda path: npz(path, x=[0.5]), "nothing of whole numbers"),
+        (lambda path: npz(path, values=[], lengths=[0]), "whole numbers"),
+        (lambda path: npz(path, x=np.zeros((2, 0), int)), "every sample is empty"),
+        (lambda path: npz(path, values=IDS, lengths=[1, 2]), "add up to 3, but there are 6"),
+        (lambda path: npz(path, values=IDS, lengths=[7, -1]), "must not be negative"),
+        (lambda path: npz(path, values=IDS, offsets=[1, 2]), "must go from 0"),
+        (lambda path: npz(path, values=[1, -2], lengths=[1, 1]), "negative id, -2"),
+        (lambda path: npz(path, keys=["a", "b"], values=IDS, lengths=[3, 3, 0]), "3 lengths"),
+        (lambda path: npz(path, keys=["a"], values=IDS), "without lengths or offsets"),
+        (lambda path: npz(path, x=np.array([{}])), "allow_pickle"),
+        (lambda path: torch_file(path, "text"), "a saved `str`"),
+        (lambda path: torch_file(path, {"model": {"weight": 1}}), "nothing of whole numbers"),
+        (lambda path: torch_file(path, (Built(0, (1,), (1,)),), [1]), "1 tensors without names"),
+    ],
+)
+def test_what_is_no_file_of_ids(tmp_path: Path, make: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(InputError, match=message) as caught:
+        read_samples(make(tmp_path))
+    assert caught.value.problems

@@ -1,0 +1,103 @@
+"""What recorded ids say, by hand and against other ways to count."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from costmodel.distribution import UniqueFraction, Zipf, lookup_share, unique_curve
+from planner.inspection.samples import FeatureSample, from_lengths
+from planner.inspection.statistics import observe
+
+
+def feature(ids: object, lengths: object = None, name: str = "x") -> FeatureSample:
+    array = np.asarray(ids)
+    each = np.ones(len(array), int) if lengths is None else np.asarray(lengths)
+    return from_lengths(name, array, each)
+
+
+def draw(exponent: float, rows: int, lookups: int, *, hashed: bool = True) -> NDArray[np.int64]:
+    random = np.random.default_rng(3)
+    weights = np.arange(1, rows + 1) ** -exponent
+    ids = random.choice(rows, size=lookups, p=weights / weights.sum())
+    return random.permutation(rows)[ids] if hashed else ids
+
+
+def test_by_hand() -> None:
+    # 4 samples, 8 ids; 7 is hit 4 times, 2 twice, 0 and 9 once
+    table = observe("x", [feature([7, 7, 2, 7, 2, 7, 0, 9], [3, 0, 4, 1])])
+    assert (table.pooling_factor, table.longest_bag) == (2.0, 4)
+    assert (table.num_embeddings, table.largest_id) == (10, 9)
+    assert (table.unique_rows, table.unique_fraction) == (4.0, 0.5)
+    assert table.reuse_rows == (2.0, 1.0, 1.0, *(0.0,) * 14)
+    assert [(row.id, row.lookup_share) for row in table.hot_rows[:2]] == [(7, 0.5), (2, 0.25)]
+    assert table.half_rows == 1
+    assert table.inputs.row_shares == (0.5, 0.25, 0.25)
+    assert table.inputs.mean_hits == (1.0, 2.0, 4.0)
+
+
+def test_reuse_is_counted_within_each_batch() -> None:
+    # 1 and 2 in both batches: 2 distinct rows in each, hit once and twice
+    table = observe("x", [feature([1, 2, 2, 1, 1, 2])], num_batches=2)
+    assert (table.num_lookups, table.unique_rows) == (3.0, 2.0)
+    assert table.reuse_rows[:2] == (1.0, 1.0)
+
+
+def test_features_of_a_table_share_its_rows() -> None:
+    parts = [feature([1, 2], name="a"), feature([2, 3, 3, 3], [2, 2], name="b")]
+    table = observe("t", parts)
+    assert table.feature_names == ("a", "b")
+    assert table.pooling_factor == 3.0
+    assert table.unique_rows == 3.0
+
+
+def test_large_counts_are_exact() -> None:
+    ids = draw(1.2, 5000, 300_000)
+    table = observe("x", [feature(ids)], num_embeddings=5000)
+    hits = Counter(Counter(ids.tolist()).values())
+    for bin_, (least, most) in enumerate([(1, 1), (2, 2), (3, 4), (5, 8), (9, 16)]):
+        assert table.reuse_rows[bin_] == sum(
+            rows for hit, rows in hits.items() if least <= hit <= most
+        )
+    curve = unique_curve(table.inputs, 5000)
+    assert curve.unique_rows(300_000) == pytest.approx(table.unique_rows, rel=2e-3)
+
+
+@pytest.mark.parametrize("exponent", [0.6, 1.05, 1.4])
+def test_a_zipf_law_is_recognised(exponent: float) -> None:
+    table = observe("x", [feature(draw(exponent, 20_000, 100_000))], num_embeddings=20_000)
+    assert table.zipf.exponent == pytest.approx(exponent, abs=4 * table.zipf.standard_error)
+    assert table.zipf.histogram_error < 0.03
+    assert abs(table.half_batch_error) < 0.02
+    assert table.inputs_as("zipf") == Zipf(exponent=table.zipf.exponent)
+    assert table.inputs_as("unique_fraction") == UniqueFraction(
+        fraction=table.unique_fraction, num_lookups=100_000
+    )
+
+
+def test_even_ids_are_taken_as_hashed() -> None:
+    table = observe("x", [feature(draw(0.0, 20_000, 200_000))], num_embeddings=20_000)
+    assert table.skew < 1.05
+    assert not table.inputs.range_lookups
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 16])
+def test_hot_first_rows_keep_their_ranges(ranks: int) -> None:
+    ids = draw(1.05, 20_000, 100_000, hashed=False)
+    table = observe("x", [feature(ids)], num_embeddings=20_000)
+    block = 20_000 // ranks
+    for rank in range(ranks):
+        mine = ids[ids // block == rank]
+        share = lookup_share(table.inputs, 20_000, rank * block, block)
+        assert share == pytest.approx(len(mine) / len(ids), abs=1e-3)
+        unique = unique_curve(table.inputs, 20_000, rank * block, block).unique_rows(100_000)
+        assert unique == pytest.approx(len(np.unique(mine)), rel=0.02)
+    assert table.skew == pytest.approx(8 * np.mean(ids < 2500))
+
+
+def test_ids_of_one_time_that_resemble_each_other_are_noticed() -> None:
+    # the first half of the batch knows only half of the rows
+    random = np.random.default_rng(0)
+    ids = np.concatenate([random.integers(0, 1000, 4000), random.integers(1000, 2000, 4000)])
+    assert observe("x", [feature(ids)]).half_batch_error > 0.5
