@@ -110,9 +110,10 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
 
 
 def beyond_text(found: Sequence[Extrapolation]) -> str:
-    """Say which stages on the critical path are outside what was measured."""
-    stages = ", ".join(STAGE_NAMES[each.stage] for each in found if each.critical > 0)
-    return f"of the critical path is outside what was measured: {stages}"
+    """Say which stages on the critical path are outside what was measured, two by name."""
+    stages = [STAGE_NAMES[each.stage] for each in found if each.critical > 0]
+    more = [f"{len(stages) - 2} more"] if len(stages) > 2 else []
+    return f"of the step lies outside measurements: {', '.join(stages[:2] + more)}"
 
 
 def _throughput(report: Report) -> str:

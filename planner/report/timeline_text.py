@@ -7,9 +7,10 @@ from rich.text import Text
 
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.timeline import Timeline
-from planner.report.format import duration
+from planner.report.extrapolation import critical_share, extrapolations
+from planner.report.format import duration, percent
 from planner.report.layout import flow
-from planner.report.text import STAGE_NAMES
+from planner.report.text import LEAST_BEYOND, STAGE_NAMES, beyond_text
 
 _SYMBOLS: Mapping[Stage, str] = {
     Stage.INPUT_DIST: "i",
@@ -52,6 +53,10 @@ def timeline_text(timeline: Timeline, width: int) -> Iterator[Text]:
     legend = [f"{_SYMBOLS[stage]} {STAGE_NAMES[stage]}" for stage in Stage if stage in used]
     for line in flow([*legend, f"{_BLOCKED} waiting"], width=width, indent=2, gap=3):
         yield Text(f"  {line}")
+    found = extrapolations(timeline)
+    beyond = critical_share(found, timeline.step_time)
+    if beyond >= LEAST_BEYOND:
+        yield Text(f"  {percent(beyond)} {beyond_text(found)}")
 
 
 def _rows(timeline: Timeline, num_ranks: int) -> dict[tuple[int, str], list[int]]:

@@ -69,6 +69,33 @@ def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, director
     assert run("simulate", str(planned), "--json").data["step_time_s"] > 0
 
 
+def test_what_lies_outside_measurements_reaches_every_report(
+    run: Command, planned: Path, directory: Path
+) -> None:
+    # no lookups were measured on an A100
+    model = str(Path(__file__).parents[3] / "bench/workloads/dlrm_dcnv2.yaml")
+    flags = ("--gpus", "8", "--hardware", "a100-sxm-80gb", "--sharder", "naive", "-o", "a.json")
+    assert "of the step lies outside measurements" in run("plan", model, *flags).out
+    assert "of the step lies outside measurements" in run("simulate", "a.json").out
+    for name in (planned, directory / "a.json"):
+        stages = {
+            each["stage"] for each in run("simulate", str(name), "--json").data["extrapolated"]
+        }
+        assert "lookup_forward" in stages
+    lookup = ("embedding", "--rows", "1e6", "--dim", "64", "--batch", "2048")
+    assert "extrapolated" in json.loads((directory / "a.json").read_text())
+    for flags, said in (
+        ((*lookup, "--pooling-factor", "100", "--hardware", "v100-nvlink"), False),
+        ((*lookup, "--pooling-factor", "900", "--hardware", "v100-nvlink"), True),
+        (("all_to_all", "--bytes", "64MiB", "--gpus", "8"), False),
+        (("all_to_all", "--bytes", "100", "--gpus", "8"), True),
+        (("gemm", "--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"), False),
+        (("gemm", "--m", "4096", "--n", "4096", "--k", "1e6", "--dtype", "bf16"), True),
+    ):
+        assert run("estimate", *flags, "--json").data["extrapolated"] is said
+        assert ("outside the measured range" in run("estimate", *flags).out) is said
+
+
 def test_a_loaded_plan_has_the_step_time_it_was_written_with(run: Command, planned: Path) -> None:
     written = json.loads(planned.read_text())["step_time_s"]
     assert run("simulate", str(planned), "--json").data["step_time_s"] == pytest.approx(written)

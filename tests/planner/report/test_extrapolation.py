@@ -7,6 +7,8 @@ from costmodel.execution.graph import ExecutionGraph, Stage
 from costmodel.execution.timeline import Timeline
 from costmodel.units import MS, US
 from planner.report.extrapolation import critical_share, extrapolations
+from planner.report.text import beyond_text
+from planner.report.timeline_text import timeline_text
 
 
 def timeline(*beyond: str) -> Timeline:
@@ -37,3 +39,16 @@ def test_the_most_critical_comes_first() -> None:
     assert critical_share(found, 1 * MS) == pytest.approx(1.0)
     assert critical_share(found[2:], 1 * MS) == pytest.approx(0.1)
     assert critical_share((), 1 * MS) == 0.0
+
+
+def test_two_stages_are_named_and_the_rest_counted() -> None:
+    found = extrapolations(timeline("lookup", "output", "mlp"))
+    said = "of the step lies outside measurements: "
+    assert beyond_text(found[1:]) == f"{said}lookup forward, all-to-all"
+    assert beyond_text(found) == f"{said}dense forward, lookup forward, 1 more"
+
+
+def test_a_simulated_step_says_what_part_of_it_was_extrapolated() -> None:
+    lines = [line.plain for line in timeline_text(timeline("output"), 100)]
+    assert lines[-1] == "  10% of the step lies outside measurements: all-to-all"
+    assert "outside" not in "".join(line.plain for line in timeline_text(timeline(), 100))
