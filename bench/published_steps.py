@@ -30,9 +30,10 @@ import numpy as np
 
 from costmodel.distribution import Zipf
 from costmodel.execution.dense import DensePart, GradientBuckets
+from costmodel.execution.expansion import expand
 from costmodel.execution.graph import Stage
 from costmodel.execution.loads import group_loads
-from costmodel.execution.program import Program, ProgramBuilder, expand
+from costmodel.execution.program import Program, ProgramBuilder
 from costmodel.execution.simulator import simulate
 from costmodel.execution.sparse import SparsePart
 from costmodel.execution.synthesis import NUM_STEPS, program

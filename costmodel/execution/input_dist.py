@@ -102,11 +102,15 @@ class InputDist:
             self.builder.wait("wait for splits", (splits,))
         samples = float(self.workload.local_batch_size * self.builder.world_size)
         for group in self.distributed:
+            features = self.builder.all_to_all_size(group.features, group.sent_features)
+            ids = self.builder.all_to_all_size(
+                group.ids, group.sent_ids * float(self.builder.world_size)
+            )
             sizes = [
-                ("lengths", group.features * samples * LENGTH_BYTES),
-                ("ids", group.ids * self.workload.index_bytes),
+                ("lengths", features * samples * LENGTH_BYTES),
+                ("ids", ids * self.workload.index_bytes),
             ]
-            sizes += [("weights", group.ids * WEIGHT_BYTES)] if group.key.weighted else []
+            sizes += [("weights", ids * WEIGHT_BYTES)] if group.key.weighted else []
             with self.builder.part_of(group.key):
                 self.builder.host(f"{label(group)} plan exchange", num_ops=PLAN_EXCHANGE_OPS)
                 for name, size in sizes:

@@ -6,7 +6,7 @@ makes the ``ExecutionGraph`` of all ranks and several steps out of it, for the s
 ``costmodel.objective`` times the same list directly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.groups import GroupKey
 from costmodel.execution.issue import COLLECTIVE
 from costmodel.families import is_lookup_covered
@@ -274,6 +274,33 @@ class ProgramBuilder:
             largest = np.full(self.world_size, size.max())
         return collective_time(op, largest, self.ranks(group), self.hardware)
 
+    def all_to_all_size(self, own: Amount, total: Amount) -> Amount:
+        """Return the size of the even all-to-all that an uneven one costs as much as.
+
+        Parameters
+        ----------
+        own
+            Bytes a rank holds for, or gets from, all ranks together; 1/W of them are its own.
+        total
+            The same of all ranks.
+
+        Notes
+        -----
+        A GPU's link carries both directions at once, and the busier one counts: ``own``. A core
+        copies what it sends and what it receives, (W - 1)/W of ``own`` one way and 1/W of the rest
+        the other; of an even exchange of S both are (W - 1)/W S. So it counts as their mean,
+
+            S = ((W - 2) own + total) / (2 (W - 1))
+
+        On two ranks that is the same however the tables are spread: an exchange of 8 MB one way
+        takes half as long as 8 MB both ways (gloo, two cores of an x86-64: 1.7 and 3.4 ms).
+
+        """
+        if not self.synchronous:
+            return own
+        ranks = self.world_size
+        return (own * (ranks - 2.0) + total) / (2.0 * (ranks - 1))
+
     def exchange_bound(
         self, op: CollectiveOp, num_bytes: Amount, group: ProcessGroup
     ) -> tuple[str, str]:
@@ -355,48 +382,3 @@ class ProgramBuilder:
         self._ops.append(op)
         self._last[resource] = len(self._ops) - 1
         return len(self._ops) - 1
-
-
-def expand(program: Program, num_steps: int) -> ExecutionGraph:
-    """Return the graph of all ranks over several consecutive steps.
-
-    Nodes are ordered by step, operation, rank, so node ``(s * ops + i) * world_size + r`` is
-    operation ``i`` of step ``s`` on rank ``r``.
-    """
-    nodes: list[Node] = []
-    size, num_ops = program.world_size, len(program.ops)
-    for step in range(num_steps):
-        base = step * num_ops
-        for index, op in enumerate(program.ops):
-            after = [base + i for i in op.after]
-            after += [base - num_ops + i for i in op.after_previous] if step else []
-            nodes += _nodes(program, op, base + index, (step, base, after))
-    return ExecutionGraph(nodes=nodes, world_size=size, num_steps=num_steps)
-
-
-def _nodes(
-    program: Program, op: Op, number: int, place: tuple[int, int, Sequence[int]]
-) -> list[Node]:
-    step, base, after = place
-    size = program.world_size
-    seconds, num_bytes = op.seconds.tolist(), op.num_bytes.tolist()
-    launched = None if op.launched_by is None else (base + op.launched_by) * size
-    return [
-        Node(
-            op.name,
-            op.kind,
-            op.stage,
-            rank,
-            op.resource,
-            seconds[rank],
-            tuple(i * size + rank for i in after),
-            None if launched is None else launched + rank,
-            program.launch_delay,
-            None if op.group is None else number * size + program.members(op.group, rank),
-            step,
-            num_bytes[rank],
-            op.bound_by,
-            op.source,
-        )
-        for rank in range(size)
-    ]

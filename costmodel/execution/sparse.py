@@ -112,6 +112,7 @@ class SparsePart:
         op = self._output_op(group)
         if op is CollectiveOp.ALL_TO_ALL:
             self._stream(group, "copy to send buffer", 2.0 * wire, issue=SEND_OUTPUTS)
+            wire = self._all_to_all_size(group, codec)
         return self._collective(group, "outputs", op, wire)
 
     def _send_hierarchical(self, group: GroupLoad, wire: Amount) -> int:
@@ -188,6 +189,7 @@ class SparsePart:
             )  # fmt: skip
         if self._output_op(group) is CollectiveOp.REDUCE_SCATTER:
             return self._collective(group, "gradients", CollectiveOp.ALL_GATHER, wire)
+        wire = self._all_to_all_size(group, self.workload.comms_backward)
         return self._collective(group, "gradients", CollectiveOp.ALL_TO_ALL, wire)
 
     def backward(self, after: Exchanges) -> tuple[int, ...]:
@@ -282,6 +284,12 @@ class SparsePart:
     def _local_size(self, group: GroupLoad) -> Amount:
         """Bytes of all of a group's outputs for the rank's own samples."""
         return self.workload.local_batch_size * self._output_bytes * group.table_columns
+
+    def _all_to_all_size(self, group: GroupLoad, codec: DataType | None) -> Amount:
+        """Bytes of a group's outputs on the wire, as an all-to-all of all ranks counts them."""
+        every = self._local_size(group) * float(self.builder.world_size)
+        size = self.builder.all_to_all_size(self._output_size(group), every)
+        return size * self._wire_ratio(codec)
 
     def _is_exchanged(self, group: GroupLoad) -> bool:
         several = self.builder.world_size > 1

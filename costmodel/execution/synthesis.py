@@ -8,11 +8,12 @@ execution-graph notes.
 from collections.abc import Iterable, Sequence
 
 from costmodel.execution.dense import DensePart, GradientBuckets
+from costmodel.execution.expansion import expand
 from costmodel.execution.graph import ExecutionGraph, Stage
 from costmodel.execution.groups import GroupKey, KernelKey
 from costmodel.execution.issue import ZERO_GRADIENTS_OPS
 from costmodel.execution.loads import group_loads
-from costmodel.execution.program import Program, ProgramBuilder, expand
+from costmodel.execution.program import Program, ProgramBuilder
 from costmodel.execution.sparse import SparsePart
 from costmodel.execution.template import Template, TemplateBuilder, symbolic_load
 from costmodel.hardware import Topology

@@ -3,9 +3,10 @@ import pytest
 from machines import machine, topology
 from plans import step, table, workload
 
+from costmodel.execution.expansion import expand
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.issue import COLLECTIVE
-from costmodel.execution.program import ProcessGroup, Program, ProgramBuilder, expand
+from costmodel.execution.program import ProcessGroup, Program, ProgramBuilder
 from costmodel.hardware import CollectiveOp
 from costmodel.plan import ShardingType
 from costmodel.units import GB, MIB, US
