@@ -44,7 +44,7 @@ def fit_products(
     Minimises the mean absolute log error. ``prior`` (for the 60 V100 points, fewer than seven
     for each constant) pulls towards another fit.
     """
-    held_out = _held_out(measured.shapes)
+    held_out = held_out_shapes(measured.shapes)
     start = _encode(prior) if prior else np.array([1.5, 2.0, 0, 0, 0, 0, 0, 1.5, 0])
     pull = 2e-3 if prior else 0.0
 
@@ -88,7 +88,7 @@ def error_on(measured: Products, data_type: DataType, gpu: Gpu) -> dict[str, flo
     return {"points": len(errors), **asdict(accuracy(errors))}
 
 
-def _held_out(shapes: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def held_out_shapes(shapes: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Choose a fifth of the distinct shapes."""
     _, shape_of = np.unique(shapes, axis=0, return_inverse=True)
     chosen = np.random.default_rng(SEED).random(shape_of.max() + 1) < HOLDOUT_SHARE

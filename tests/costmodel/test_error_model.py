@@ -50,7 +50,7 @@ def test_every_cause_has_a_spread() -> None:
 def test_the_90th_percentile_counts_before_the_median() -> None:
     # 90% of errors are within 20%: the standard deviation is log 1.2 / 1.645
     assert log_sigma(0.01, 0.2) == pytest.approx(log(1.2) / 1.645)
-    assert log_sigma(0.05) == pytest.approx(2.9 * log(1.05) / 1.645)
+    assert log_sigma(0.05) == pytest.approx(4.0 * log(1.05) / 1.645)
     assert log_sigma(None) is None
 
 

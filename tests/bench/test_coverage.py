@@ -1,0 +1,111 @@
+"""The committed coverages hold what the project claims, and are those of today's models."""
+
+import json
+from math import hypot
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.coverage import (
+    LEVEL,
+    RESULTS,
+    Step,
+    kernels_only,
+    left_out,
+    published,
+    structure_sigma,
+    within,
+)
+from bench.cpu_coverage import coverage, groups
+from bench.fitting.sources import DATA
+from bench.holdout import Errors
+from costmodel.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no measurements: ../shared/data")
+
+
+@pytest.fixture(scope="module")
+def kept() -> Any:  # noqa: ANN401 - JSON
+    return json.loads(RESULTS.read_text(encoding="utf-8"))
+
+
+def step(error: float, sigma: float = 0.0, **groups: str) -> Step:
+    return Step(name="", groups=groups, measured=1.0, predicted=1.0, error=error, sigma=sigma)
+
+
+@pytest.mark.parametrize("family", ["collectives", "gemm"])
+def test_intervals_of_kernels_hold_85_to_95_percent_of_held_out_points(
+    kept: Any,  # noqa: ANN401
+    family: str,
+) -> None:
+    for test in ("own_half", "other_platforms"):
+        found = kept["kernels"][family][test]
+        assert found["points"] > 2000
+        assert 0.85 <= found["coverage"] <= 0.95
+
+
+def test_intervals_hold_at_other_labs(kept: Any) -> None:  # noqa: ANN401
+    points = sum(each["points"] for each in kept["other_labs"].values())
+    held = sum(each["held"] for each in kept["other_labs"].values())
+    assert 0.8 <= held / points <= 0.95
+
+
+def test_kernels_alone_are_not_enough_for_whole_steps(kept: Any) -> None:  # noqa: ANN401
+    tests = kept["steps"]["tests"]
+    assert tests["errors of kernels alone"]["held"] < tests["each by all others"]["held"]
+    # 10 of 12: one inside or outside is 8 percent
+    assert tests["each by all others"]["held"] >= 10
+
+
+def test_the_model_s_constants_are_the_measured_ones(kept: Any) -> None:  # noqa: ANN401
+    few = 1.796 / NORMAL_90  # Student's t of eleven others
+    assert pytest.approx(kept["steps"]["structure_sigma"] * few, abs=2e-3) == STRUCTURE.shared
+    ratio = kept["kernels"]["collectives"]["p90_over_median"]
+    assert pytest.approx(ratio, rel=0.1) == MEDIAN_TO_90
+
+
+@needs_data
+def test_the_committed_steps_are_today_s(kept: Any) -> None:  # noqa: ANN401
+    rows = kept["steps"]["rows"]
+    for now, then in zip(published(), rows, strict=True):
+        assert now.error == pytest.approx(then["log_error"], abs=0.02)
+        assert now.sigma == pytest.approx(then["kernel_sigma"], abs=0.02)
+
+
+def test_half_of_normal_errors_covers_the_other() -> None:
+    errors = np.random.default_rng(0).normal(size=4000)
+    found = within(Errors(family="f", platform="p", values=errors))
+    assert found.points == 4000
+    assert found.share == pytest.approx(LEVEL, abs=0.02)
+
+
+def test_structure_is_what_kernels_do_not_explain() -> None:
+    assert structure_sigma([step(0.5, 0.3), step(-0.5, 0.3)]) == pytest.approx(0.4)
+    assert structure_sigma([step(0.1, 0.3)]) == 0.0
+    assert hypot(0.4, 0.3) == pytest.approx(0.5)
+
+
+def test_a_step_is_tested_without_itself_and_its_group() -> None:
+    # the only step with a large error is outside what the others say, whatever its own error
+    steps = [step(0.01, gpu="a"), step(-0.01, gpu="a"), step(0.9, gpu="b")]
+    assert left_out(steps, None)[1][2] is False
+    assert left_out(steps, "gpu")[1] == [True, True, False]
+    assert kernels_only(steps).held == 0
+
+
+def test_cpu_runs_are_found_in_any_json() -> None:
+    plans = [{"predicted_s": 1.0, "measured_s": m} for m in (1.1, 1.2)]
+    data = {"runs": [{"name": "small", "plans": plans}, {"name": "large", "plans": plans[:1]}]}
+    found = [*groups(data)]
+    assert [group.name for group in found] == ["runs small", "runs large"]
+    assert found[0].errors == pytest.approx(np.log([1.1, 1.2]))
+
+
+def test_cpu_runs_are_tested_by_other_workloads() -> None:
+    plans = [{"predicted_s": 1.0, "measured_s": m} for m in (1.1, 1.1)]
+    data = {"a": {"plans": plans}, "b": {"plans": plans}}
+    found = coverage([*groups(data)])
+    assert (found["points"], found["held"], found["workloads"]) == (4, 4, 2)
+    # all of it is the workload's, none a plan's own
+    assert found["own_sigma"] == pytest.approx(0.0, abs=1e-9)
