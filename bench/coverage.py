@@ -9,6 +9,7 @@ Every interval is made without the measurements it is tested on:
 * *whole steps*: published steps, predicted as ``bench.published_steps`` does, nothing fitted. What
   steps are off by beyond their kernels (``costmodel.error_model.STRUCTURE``) is estimated from the
   other rows: all others, or only those of other frameworks, or of other GPUs.
+* *winner's curse*: ``bench.winners_curse``, made-up plans.
 * *CPU runs*: the same for ``bench/results/cpu_study.json``, where it is, by workload.
 
 Needs ``../shared/data``; takes a quarter of a minute.
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from bench import cpu_coverage, holdout
+from bench import cpu_coverage, holdout, winners_curse
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.published_steps import PRECISION, program_of, published_rows
@@ -217,6 +218,7 @@ def results() -> dict[str, Any]:
             ],
         },
         "cpu_runs": _cpu_runs(),
+        "winners_curse": winners_curse.results(),
     }
 
 
@@ -294,6 +296,12 @@ def show(found: Mapping[str, Any]) -> None:
     if found["cpu_runs"]:
         print("Steps on CPUs")
         line(f"{found['cpu_runs']['workloads']} workloads, by the others", found["cpu_runs"])
+    print("Winner's curse: step of the picked plan under-estimated by, and after the correction")
+    for row in found["winners_curse"]:
+        print(
+            f"  {row['plans']} plans, {row['truly']:20} {row['underestimated']:6.1%}"
+            f" {row['corrected']:6.1%}"
+        )
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ class StepSamples:
         logs = np.log(self.times)
         errors = logs - logs.mean(axis=0)
         picked = logs.argmin(axis=1)
-        return float(-np.take_along_axis(errors, picked[:, None], axis=1).mean())
+        return max(0.0, float(-np.take_along_axis(errors, picked[:, None], axis=1).mean()))
 
     def shares(self, plan: int = 0) -> Mapping[Cause, float]:
         """Return the share of a plan's variance that each cause's shared error explains.
@@ -181,11 +181,15 @@ def _place(sharding: TableSharding) -> str:
 
 def _lookup_seconds(workload: Workload, topology: Topology, plan: ShardingPlan) -> Array:
     """Return what every table's lookups alone take on every rank, shape (tables, ranks)."""
+    rows = [
+        (index, row)
+        for index, table in enumerate(workload.tables)
+        for row in table_rows(workload, topology, table, plan.table(table.name))
+    ]
+    traffic = np.array([row.traffic for _, row in rows])
+    alone = forward_time(traffic, topology.hardware) + backward_time(traffic, topology.hardware)
     seconds = np.zeros((len(workload.tables), topology.world_size))
-    for index, table in enumerate(workload.tables):
-        for row in table_rows(workload, topology, table, plan.table(table.name)):
-            traffic = np.array(row.traffic)
-            hardware = topology.hardware
-            alone = forward_time(traffic, hardware) + backward_time(traffic, hardware)
-            np.add.at(seconds[index], list(row.ranks), float(alone))
+    for (index, row), each in zip(rows, alone.tolist(), strict=True):
+        for rank in row.ranks:
+            seconds[index, rank] += each
     return seconds

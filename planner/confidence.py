@@ -12,7 +12,7 @@ from planner.report.model import Confidence
 if TYPE_CHECKING:
     from costmodel.uncertainty import StepSamples
 
-MOST_CANDIDATES = 12
+MOST_CANDIDATES = 8
 """Plans that a picked one is weighed against: the fastest; slower ones are hardly ever picked."""
 
 
