@@ -59,6 +59,29 @@ def replay() -> str:
     return "\n".join(lines)
 
 
+def coverage() -> str:
+    """Return the table of how often 90% intervals hold."""
+    found = result("coverage")
+    kernels, labs, steps = found["kernels"], found["other_labs"], found["steps"]["tests"]
+    half, elsewhere = "spread of the other half", "spread of other platforms"
+    rows = [
+        ("collectives, held-out sizes", half, kernels["collectives"]["own_half"]),
+        ("collectives, held-out sizes", elsewhere, kernels["collectives"]["other_platforms"]),
+        ("matrix products, held-out shapes", half, kernels["gemm"]["own_half"]),
+        ("matrix products, held-out shapes", elsewhere, kernels["gemm"]["other_platforms"]),
+        ("collectives, another lab's H100", "profile, and other operations", labs["collectives"]),
+        ("matrix products, another lab's GPUs", "profile, and the other GPU", labs["gemm"]),
+        ("published steps", "kernels alone", steps["errors of kernels alone"]),
+        ("published steps", "kernels, and the other steps", steps["each by all others"]),
+    ]
+    lines = ["| measured | interval from | points | inside |", "|---|---|---|---|"]
+    lines += [
+        f"| {what} | {source} | {data['points']:,} | {data['coverage']:.0%} |"
+        for what, source, data in rows
+    ]
+    return "\n".join(lines)
+
+
 def plan_quality() -> str:
     """Return the table of plan quality after ten CPU seconds: step times in ms, and the bound."""
     columns = ("auto", "tuned_greedy", "beam", "optuna", "ilp", "cost_greedy", "torchrec_greedy")
@@ -78,6 +101,7 @@ def plan_quality() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "published_steps": published_steps,
     "replay": replay,
+    "coverage": coverage,
     "plan_quality": plan_quality,
 }
 
