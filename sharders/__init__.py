@@ -12,6 +12,7 @@ SHARDERS = {
     "annealing": "sharders.annealing:Annealing",
     "ilp": "sharders.ilp:Ilp",
     "tuned_greedy": "sharders.tuned_greedy:TunedGreedy",
+    "lns": "sharders.lns:LargeNeighbourhood",
     "beam": "sharders.beam:Beam",
     "optuna": "sharders.optuna_search:OptunaSearch",
     "torchrec_greedy": "sharders.torchrec_greedy:TorchRecGreedy",

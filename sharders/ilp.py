@@ -1,6 +1,8 @@
 """Mixed-integer programming: options, memory tiers and ranks of all tables at once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from random import Random
 
 from costmodel.errors import InfeasibleError
@@ -10,32 +12,39 @@ from sharders.cost_greedy import CostGreedy, place_by_load
 from sharders.ilp_model import IlpModel, Solution
 from sharders.ilp_solvers import Limits
 from sharders.option_costs import OptionCosts
+from sharders.polish import Polisher
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 from sharders.relaxation import option_shares
 
 MOST_VARIABLES = 6000
 """Binaries up to which HiGHS finds better plans than rounding does, within a minute (measured on
 the instances of bench/plan_quality.py)."""
-MAX_NODES = 20
+MAX_NODES = 8
 """Of the tree, where the budget has no clock."""
 TIME_LIMIT: Seconds = 60.0
 SHARE_OF_TIME = 0.6
 """Of the time left, for each run of the solver."""
+FEW_VARIABLES = 200
+"""Binaries up to which every set of sharding types gets a program of its own: each is solved in
+some hundredths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ilp:
-    """Minimises the makespan of separable costs, exactly where that is tractable.
+    """Minimises the makespan of separable costs exactly where that is tractable, then the step.
 
     Type, split and compute kernel of every table (so also what stays in HBM and what goes to host
     memory, behind a cache or not: RecShard, Sethi et al., ASPLOS 2022) and its ranks are decided by
     one program, solved by HiGHS, or CBC where that is missing, from the best plan of
     ``cost_greedy`` on. Beyond ``MOST_VARIABLES`` binaries the program is relaxed to fractions of
     options over the mean rank; tables get the largest one, and are placed by longest processing
-    time. Separable costs do not know that every further sharding type costs all ranks something, so
-    the program is solved twice: with the types of the greedy's plan, and with all. Optimal means:
-    for these costs, not for the step. Returns the greedy's plan where that has the shorter step.
-    Deterministic without a time limit.
+    time.
+
+    Separable costs do not know that every further sharding type costs all ranks something, so
+    the program is solved for several sets of types: those of the greedy's plan, all, and then every
+    other set, the small ones first. From each solution a descent under the exact
+    objective (``polish``) makes up for what separable costs leave out. Optimal means: for
+    these costs and all types, not for the step. Deterministic without a time limit.
     """
 
     gap: float = 5e-3
@@ -44,23 +53,23 @@ class Ilp:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve until the gap is closed or the time is up."""
         start = CostGreedy().shard(problem, replace(budget, max_evaluations=_most(budget)), rng)
-        best, status = start, SearchStatus.CONVERGED
-        used = frozenset(sharding.sharding_type for sharding in start.plan.tables)
-        evaluated = start.evaluated
-        for types in (used, frozenset(ShardingType)):
-            if budget.spent(evaluated):
+        best, status = start, SearchStatus.LIMIT
+        polisher = Polisher(problem, budget, start.evaluated)
+        for types in _sets_of_types(problem, start.plan):
+            if budget.spent(best.evaluated):
                 status = SearchStatus.LIMIT
                 break
             solution = self.solve(problem, budget, start.plan, types)
             if solution is None:
                 continue
-            status = SearchStatus.OPTIMAL if solution.optimal else SearchStatus.LIMIT
-            step_time = problem.objective.step_time(solution.plan)
-            evaluated += 1
+            if types == frozenset(ShardingType):
+                status = SearchStatus.OPTIMAL if solution.optimal else SearchStatus.LIMIT
+            plan, step_time = polisher.descend(solution.plan)
             if step_time < best.step_time:
-                best = replace(best, plan=solution.plan, step_time=step_time)
-            budget.report(Progress(evaluated=evaluated, best=best.step_time))
-        return replace(best, status=status, evaluated=evaluated)
+                best = replace(best, plan=plan, step_time=step_time)
+            best = replace(best, evaluated=polisher.evaluated)
+            budget.report(Progress(evaluated=best.evaluated, best=best.step_time))
+        return replace(best, status=status)
 
     def solve(
         self,
@@ -81,6 +90,24 @@ class Ilp:
             max_nodes=None if timed else MAX_NODES,
         )
         return model.solve(start, limits)
+
+
+def _sets_of_types(
+    problem: ShardingProblem, start: ShardingPlan
+) -> Iterator[frozenset[ShardingType]]:
+    """Yield sets of sharding types to solve for; no more than two where a program is large."""
+    used = frozenset(sharding.sharding_type for sharding in start.tables)
+    every = frozenset(ShardingType)
+    yield used
+    if used != every:
+        yield every
+    if IlpModel(problem, OptionCosts(problem)).num_variables > FEW_VARIABLES:
+        return
+    offered = sorted({o.sharding_type for options in problem.options.values() for o in options})
+    for size in range(1, len(offered)):
+        for types in map(frozenset, combinations(offered, size)):
+            if types != used:
+                yield types
 
 
 def _most(budget: Budget) -> int | None:

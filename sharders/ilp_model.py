@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.units import Seconds
 from costmodel.workload import EmbeddingTable
-from sharders.ilp_solvers import Limits, solve_cbc, solve_highs
+from sharders.ilp_solvers import Limits, solve
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption, make_plan, make_sharding, option_of
 from sharders.placement import option_bytes
@@ -99,15 +99,9 @@ class IlpModel:
 
     def solve(self, start: ShardingPlan, limits: Limits) -> Solution | None:
         """Return the best plan found, from a plan to start with; None if the solver has none."""
-        import pulp
-
         program = self._program()
         first = self._values(start) if self._covers(start) else None
-        highs = pulp.HiGHS(msg=False, gapRel=limits.gap, timeLimit=limits.time, threads=1)
-        if highs.available():
-            bound, optimal = solve_highs(program, highs, first, limits)
-        else:
-            bound, optimal = solve_cbc(program, first, limits)
+        bound, optimal = solve(program, first, limits)
         plan = self._plan()
         if plan is None:
             return None

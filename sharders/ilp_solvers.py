@@ -21,7 +21,22 @@ class Limits:
     """Of the branch-and-bound tree: a limit that does not depend on the machine."""
 
 
-def solve_highs(
+def solve(
+    program: "pulp.LpProblem", first: Mapping[str, float] | None, limits: Limits
+) -> tuple[float | None, bool]:
+    """Solve a program from a first solution, or none; the variables get the best values found.
+
+    Returns the bound on the program's objective, if the solver tells, and whether it is optimal.
+    """
+    import pulp
+
+    highs = pulp.HiGHS(msg=False, gapRel=limits.gap, timeLimit=limits.time, threads=1)
+    if highs.available():
+        return _solve_highs(program, highs, first, limits)
+    return _solve_cbc(program, first, limits)
+
+
+def _solve_highs(
     program: "pulp.LpProblem",
     solver: "pulp.HiGHS",
     first: Mapping[str, float] | None,
@@ -50,7 +65,7 @@ def solve_highs(
     return (bound if bound > 0 else None), optimal
 
 
-def solve_cbc(
+def _solve_cbc(
     program: "pulp.LpProblem", first: Mapping[str, float] | None, limits: Limits
 ) -> tuple[float | None, bool]:
     """Solve with CBC, which pulp brings along; it does not tell its bound."""

@@ -110,19 +110,21 @@ def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
     workload = replace(problem.workload, tables=tables, local_batch_size=256)
     ranks = topology(2, 2, machine(memory=0.75 * GIB))
     tight = ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
-    plan = Ilp().shard(tight, Budget(), Random(0)).plan
-    kernels = [option_of(plan.table(each.name)).compute_kernel for each in tables]
+    start = CostGreedy().shard(tight, Budget(), Random(0)).plan
+    solution = Ilp().solve(tight, Budget(), start)
+    assert solution is not None
+    kernels = [option_of(solution.plan.table(each.name)).compute_kernel for each in tables]
     assert kernels.count(ComputeKernel.FUSED_UVM_CACHING) == 1
 
 
 def test_large_instances_are_rounded_from_the_relaxation() -> None:
     problem = example_problem(example_workload(40), world_size=8)
-    result = Ilp(max_variables=10).shard(problem, Budget(), Random(0))
+    result = Ilp(max_variables=10).shard(problem, Budget(max_evaluations=100), Random(0))
     check_memory(problem.workload, problem.topology, result.plan)
     assert result.status is SearchStatus.LIMIT
 
 
 def test_a_clock_limits_the_solver() -> None:
     problem = example_problem(example_workload(40), world_size=8)
-    result = Ilp().shard(problem, Budget(time_left=lambda: 0.5), Random(0))
+    result = Ilp().shard(problem, Budget(max_evaluations=100, time_left=lambda: 0.5), Random(0))
     check_memory(problem.workload, problem.topology, result.plan)
