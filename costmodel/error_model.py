@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.program import Op, ProcessGroup
-from costmodel.hardware import CollectiveOp, Source, Topology
+from costmodel.hardware import CollectiveOp, HardwareProfile, Source, Topology
 from costmodel.kernels.gemm import gemm_constants
 from costmodel.workload import DataType
 
@@ -77,6 +77,9 @@ ANOTHER_MACHINE: Mapping[Cause, float] = {
 GEMM: the medians of another lab's products on A100 and H100 (7% and 14% slower). Collectives: 4 and
 8 H100 of another lab at 32 MiB and more (2 to 17% faster). Host: the mean gap between operators in
 seven models (overheads.csv, T1). The others are assumed."""
+SAME_MACHINE = 0.03
+"""Shared spread of what was measured on the very machine: clocks and temperature of another day.
+Assumed."""
 NOT_MEASURED: Mapping[Cause, Spread] = {
     Cause.HOST: Spread(0.3, 0.2),
     Cause.COPY: Spread(0.1, 0.1),
@@ -173,27 +176,46 @@ def error_model(topology: Topology, precision: DataType) -> ErrorModel:
     """Return the errors to expect on a machine, for dense layers of a precision.
 
     Own spreads are those of the profile's held-out measurements, beside what another machine of the
-    kind was off by (``ANOTHER_MACHINE``); what the profile has no measurements of is off as much as
-    such things have been elsewhere (``NOT_MEASURED``).
+    kind was off by (``ANOTHER_MACHINE``, unless it was calibrated on the very one); what the
+    profile has no measurements of is off as much as such things have been elsewhere
+    (``NOT_MEASURED``).
     """
     spreads = {cause: _spread(cause, topology, precision) for cause in NOT_MEASURED}
     return ErrorModel(spreads={**spreads, Cause.STRUCTURE: STRUCTURE})
 
 
 def _spread(cause: Cause, topology: Topology, precision: DataType) -> Spread:
-    unknown = NOT_MEASURED[cause]
+    unknown, hardware = NOT_MEASURED[cause], topology.hardware
+    shared = SAME_MACHINE if is_calibrated(hardware) else ANOTHER_MACHINE.get(cause, unknown.shared)
     if cause is Cause.GEMM:
-        product = gemm_constants(precision, topology.hardware.gpu)
+        product = gemm_constants(precision, hardware.gpu)
         own = log_sigma(product.error, product.error_p90)
+    elif cause is Cause.LATENCY:
+        own = _latency_sigma(topology) if is_calibrated(hardware) else None
     elif cause.value in _OPS:
         own = _curve_sigma(_OPS[cause.value], topology)
     else:
         name = _INTER_NODE if cause.value.endswith(_ACROSS) else cause.value
-        family = topology.hardware.families.get(name)
+        family = hardware.families.get(name)
         own = None if family is None else log_sigma(family.error, family.error_p90)
         if own is not None and not (family and family.num_points):
             return Spread(own, unknown.own)  # measured on another kind of machine only
-    return unknown if own is None else Spread(ANOTHER_MACHINE.get(cause, unknown.shared), own)
+    return unknown if own is None else Spread(shared, own)
+
+
+def is_calibrated(hardware: HardwareProfile) -> bool:
+    """Tell whether a profile was measured on the machine it is for.
+
+    Host times are what `planner calibrate` measures and no public data has.
+    """
+    host = hardware.families.get(Cause.HOST.value)
+    return host is not None and host.num_points > 0
+
+
+def _latency_sigma(topology: Topology) -> float | None:
+    """Return the largest spread of a node's curves: what is left of it where messages are small."""
+    known = [_curve_sigma(op, topology) for op in CollectiveOp]
+    return max((sigma for sigma in known if sigma is not None), default=None)
 
 
 _OPS = {op.value: op for op in CollectiveOp}

@@ -14,6 +14,7 @@ from costmodel.error_model import (
     ANOTHER_MACHINE,
     NOT_MEASURED,
     OTHER_RANKS,
+    SAME_MACHINE,
     STRUCTURE,
     Cause,
     Spread,
@@ -75,6 +76,17 @@ def test_lookups_measured_elsewhere_are_off_together() -> None:
     here = replace(elsewhere, num_points=9)
     found = spreads(replace(machine(), families={"embedding_forward": here}))
     assert found[Cause.LOOKUP].own == pytest.approx(log(1.5) / 1.645)
+
+
+def test_a_calibrated_machine_is_not_another_one() -> None:
+    curve = replace(flat_curve(CollectiveOp.ALL_TO_ALL, 8), error=0.03, error_p90=0.1)
+    host = Family(source=Source.FITTED, origin="made up", num_points=9, error_p90=0.2)
+    found = spreads(replace(machine(curves=(curve,)), families={"host": host}))
+    assert found[Cause.HOST] == Spread(SAME_MACHINE, pytest.approx(log(1.2) / 1.645))
+    assert found[Cause.ALL_TO_ALL].shared == SAME_MACHINE
+    assert found[Cause.LATENCY] == found[Cause.ALL_TO_ALL]
+    # what calibration did not measure is as unknown as before
+    assert found[Cause.GEMM] == NOT_MEASURED[Cause.GEMM]
 
 
 def test_causes_of_a_step() -> None:
