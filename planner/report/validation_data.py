@@ -17,6 +17,7 @@ def validation_data(validation: Validation) -> dict[str, Any]:
         "steps": validation.job.steps,
         "plans": [outcome_data(each) for each in validation.outcomes],
         "geomean_error": verdict.geomean_error,
+        "geomean_cpu_error": verdict.cpu_error,
         "kendall_tau": verdict.tau,
         "num_pairs_told_apart": verdict.told_apart,
         "kendall_tau_told_apart": verdict.tau_told_apart,
@@ -39,10 +40,11 @@ def outcome_data(each: Outcome) -> dict[str, Any]:
         "rounds_s": list(each.rounds),
         "foreign_share": list(each.foreign),
         "cpu_s": list(each.cpu),
+        "predicted_cpu_s": list(each.prediction.busy),
         "phases": [
             {"rank": rank, "predicted_s": dict(ours), "measured_s": dict(theirs)}
             for rank, (ours, theirs) in enumerate(
-                zip(each.predicted_phases, each.measured_phases, strict=False)
+                zip(each.prediction.phases, each.phases, strict=False)
             )
         ],
     }

@@ -27,7 +27,7 @@ def validation_text(validation: Validation, width: int) -> Iterator[Text]:
     yield Text("")
     yield from map(Text, _verdict(validation.verdict, len(outcomes), width))
     for each in _worth_showing(validation):
-        if each.predicted_phases:
+        if each.prediction.phases:
             yield Text("")
             yield Text(f"  {each.name}: the slowest rank's thread by phase", style="bold")
             yield from map(Text, table(_phase_columns(each), width=width, indent=4))
@@ -53,6 +53,12 @@ def _columns(outcomes: Sequence[Outcome]) -> list[Column]:
             priority=3,
         ),
         Column(
+            header="Predicted",
+            cells=["  ".join(durations(each.prediction.busy, largest)) for each in outcomes],
+            right=True,
+            priority=4,
+        ),
+        Column(
             header="Others",
             cells=[percent(max(each.foreign, default=0.0)) for each in outcomes],
             right=True,
@@ -66,7 +72,8 @@ def _times(header: str, values: Sequence[Seconds], largest: Seconds) -> Column:
 
 
 def _verdict(verdict: Verdict, num_plans: int, width: int) -> Iterator[str]:
-    yield f"  error      {percent(verdict.geomean_error)} (geometric mean)"
+    busy = f"; of processor time {percent(verdict.cpu_error)}" if verdict.cpu_error else ""
+    yield f"  error      {percent(verdict.geomean_error)} (geometric mean){busy}"
     if num_plans < 2:
         return
     pairs = num_plans * (num_plans - 1) // 2
@@ -96,8 +103,8 @@ def _worth_showing(validation: Validation) -> list[Outcome]:
 def _phase_columns(each: Outcome) -> list[Column]:
     """Return predicted and measured phases of the rank that works longest."""
     rank = max(range(len(each.cpu)), key=each.cpu.__getitem__)
-    ours = each.predicted_phases[rank]
-    theirs: Mapping[str, Seconds] = each.measured_phases[rank] if each.measured_phases else {}
+    ours = each.prediction.phases[rank]
+    theirs: Mapping[str, Seconds] = each.phases[rank] if each.phases else {}
     phases = [p for p in Phase if max(ours.get(p, 0.0), theirs.get(p, 0.0)) > 0]
     largest = max([*ours.values(), *theirs.values()])
     columns = [

@@ -1,14 +1,14 @@
 """How predictions compare with measurements: errors, ranks, and whether the pick was a good one."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 
 from costmodel.units import Seconds
 from planner.validation.job import RankResult
-from planner.validation.phases import Phase
+from planner.validation.phases import Prediction
 
 CLOSE_ENOUGH = 1.10
 """The paper counts a pick as a success up to this multiple of the fastest plan's step (Lin et al.,
@@ -25,17 +25,20 @@ class Outcome:
     """One plan: what was predicted, and what it took."""
 
     name: str
-    predicted: Seconds
+    prediction: Prediction
     rounds: tuple[Seconds, ...]
     """Median step of every round."""
     foreign: tuple[float, ...]
     """Largest share of a rank's core that other processes had, of every round."""
     cpu: tuple[Seconds, ...] = ()
     """Processor time of a step, by rank."""
-    predicted_phases: tuple[dict[Phase, Seconds], ...] = ()
-    """By rank."""
-    measured_phases: tuple[dict[str, Seconds], ...] = field(default=())
+    phases: tuple[Mapping[str, Seconds], ...] = ()
     """By rank, with the profiler attached."""
+
+    @property
+    def predicted(self) -> Seconds:
+        """The predicted step time."""
+        return self.prediction.step_time
 
     @property
     def quiet(self) -> tuple[int, ...]:
@@ -67,11 +70,7 @@ class Outcome:
         return self.predicted / self.measured - 1.0
 
 
-def outcome(
-    name: str,
-    predicted: tuple[Seconds, Sequence[dict[Phase, Seconds]]],
-    ranks: Sequence[RankResult],
-) -> Outcome:
+def outcome(name: str, prediction: Prediction, ranks: Sequence[RankResult]) -> Outcome:
     """Return a plan's outcome from what every rank measured: the slowest rank's steps count."""
     count = len(ranks[0].blocks)
     rounds, foreign = [], []
@@ -82,12 +81,11 @@ def outcome(
         foreign.append(max(block.foreign for block in blocks))
     return Outcome(
         name=name,
-        predicted=predicted[0],
+        prediction=prediction,
         rounds=tuple(rounds),
         foreign=tuple(foreign),
         cpu=tuple(median(t for block in rank.blocks for t in block.cpu) for rank in ranks),
-        predicted_phases=tuple(predicted[1]),
-        measured_phases=tuple(dict(rank.phases) for rank in ranks),
+        phases=tuple(rank.phases for rank in ranks),
     )
 
 
@@ -97,6 +95,8 @@ class Verdict:
 
     geomean_error: float
     """Geometric mean of predicted over measured or its inverse, whichever is above 1, less 1."""
+    cpu_error: float
+    """The same of processor time by rank."""
     tau: float
     """Kendall's, over all pairs."""
     told_apart: int
@@ -128,6 +128,7 @@ def judge(outcomes: Sequence[Outcome]) -> Verdict:
     fastest = min(outcomes, key=lambda each: each.measured)
     return Verdict(
         geomean_error=geomean_error(outcomes),
+        cpu_error=cpu_error(outcomes),
         tau=kendall_tau(every, predicted.__getitem__),
         told_apart=len(sure),
         tau_told_apart=kendall_tau(sure, predicted.__getitem__),
@@ -141,6 +142,17 @@ def judge(outcomes: Sequence[Outcome]) -> Verdict:
 def geomean_error(outcomes: Sequence[Outcome]) -> float:
     """Return the geometric mean of the factors by which predictions are off, less 1."""
     return exp(fmean(abs(log(each.predicted / each.measured)) for each in outcomes)) - 1.0
+
+
+def cpu_error(outcomes: Sequence[Outcome]) -> float:
+    """Return the same of the ranks' processor time, which others' load hardly changes; 0 if none.
+
+    Work without waiting: gloo's threads are in it, waits for other ranks are not.
+    """
+    pairs = [
+        pair for each in outcomes for pair in zip(each.prediction.busy, each.cpu, strict=False)
+    ]
+    return exp(fmean(abs(log(ours / theirs)) for ours, theirs in pairs)) - 1.0 if pairs else 0.0
 
 
 def kendall_tau(pairs: Sequence[tuple[Outcome, Outcome]], score: Callable[[str], float]) -> float:

@@ -5,6 +5,7 @@ two operations belongs to the second: its own work, and what it waited for.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from costmodel.execution.graph import Node, NodeKind, Stage
@@ -41,6 +42,36 @@ _BY_NAME: Mapping[str, Phase] = {
 }
 """Where the profiler shows them."""
 _THREADS = ("main", "autograd", "compute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a step is predicted to take."""
+
+    step_time: Seconds
+    busy: tuple[Seconds, ...] = ()
+    """Processor time by rank, without waiting; empty where steps are not synchronous."""
+    phases: tuple[Mapping[Phase, Seconds], ...] = ()
+    """By rank; empty as ``busy``."""
+
+    @classmethod
+    def of(cls, timeline: Timeline, *, synchronous: bool) -> "Prediction":
+        """Read it off a simulated step."""
+        ranks = range(timeline.graph.world_size if synchronous else 0)
+        return cls(
+            step_time=timeline.step_time,
+            busy=tuple(_busy_time(timeline, rank) for rank in ranks),
+            phases=tuple(predicted_phases(timeline, rank) for rank in ranks),
+        )
+
+
+def _busy_time(timeline: Timeline, rank: int) -> Seconds:
+    graph = timeline.graph
+    return sum(
+        node.seconds
+        for node in graph.nodes
+        if node.rank == rank and node.step == graph.num_steps - 1 and node.resource in _THREADS
+    )
 
 
 def predicted_phases(timeline: Timeline, rank: int) -> dict[Phase, Seconds]:

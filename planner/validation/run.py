@@ -7,13 +7,12 @@ from typing import Any
 from costmodel.execution.simulator import simulate
 from costmodel.execution.synthesis import synthesize
 from costmodel.hardware import Device, HardwareProfile, Topology
-from costmodel.units import Seconds
 from planner.io.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload
 from planner.validation.job import Job
 from planner.validation.judge import Outcome, Verdict, judge, outcome
 from planner.validation.launch import run_job
-from planner.validation.phases import Phase, predicted_phases
+from planner.validation.phases import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +91,7 @@ def topology_of(file: PlanFile, profile: HardwareProfile) -> Topology:
     )
 
 
-def predicted(
-    file: PlanFile, profile: HardwareProfile
-) -> tuple[Seconds, list[dict[Phase, Seconds]]]:
-    """Return a plan's simulated step and, on a CPU, every rank's phases."""
+def predicted(file: PlanFile, profile: HardwareProfile) -> Prediction:
+    """Return a plan's simulated step."""
     timeline = simulate(synthesize(file.workload, topology_of(file, profile), file.plan))
-    ranks = range(file.plan.world_size) if profile.device is Device.CPU else range(0)
-    return timeline.step_time, [predicted_phases(timeline, rank) for rank in ranks]
+    return Prediction.of(timeline, synchronous=profile.device is Device.CPU)

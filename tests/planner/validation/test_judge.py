@@ -4,18 +4,20 @@ from planner.validation.job import Block, RankResult
 from planner.validation.judge import (
     Outcome,
     are_told_apart,
+    cpu_error,
     geomean_error,
     judge,
     kendall_tau,
     outcome,
     success_rate,
 )
+from planner.validation.phases import Prediction
 
 
 def plan(name: str, predicted: float, *rounds: float, foreign: tuple[float, ...] = ()) -> Outcome:
     return Outcome(
         name=name,
-        predicted=predicted,
+        prediction=Prediction(step_time=predicted),
         rounds=rounds,
         foreign=foreign or (0.0,) * len(rounds),
     )
@@ -31,7 +33,7 @@ def test_a_step_is_the_slowest_ranks_and_a_round_its_median_step() -> None:
         RankResult(blocks=(Block(wall=(1.0, 2.0, 9.0), cpu=(0.5, 0.5, 0.7), foreign=0.01),)),
         RankResult(blocks=(Block(wall=(3.0, 1.0, 4.0), cpu=(0.9, 0.9, 0.9), foreign=0.20),)),
     ]
-    made = outcome("p", (3.3, []), ranks)
+    made = outcome("p", Prediction(step_time=3.3), ranks)
     assert made.rounds == (3.0,)
     assert made.foreign == (0.20,)
     assert made.cpu == (0.5, 0.9)
@@ -95,3 +97,16 @@ def test_the_success_rate_is_over_all_choices_of_some_plans() -> None:
     # noisy is picked whenever it is there; of the three pairs it loses only to fast
     scores = {"fast": 2.0, "slow": 3.0, "noisy": 1.0}
     assert success_rate([FAST, SLOW, NOISY], 2, scores.__getitem__) == pytest.approx(2 / 3)
+
+
+def test_processor_time_is_compared_rank_by_rank() -> None:
+    # 2 for 1 and 1 for 2: off by a factor of 2 both times
+    made = Outcome(
+        name="p",
+        prediction=Prediction(step_time=1.0, busy=(2.0, 1.0)),
+        rounds=(1.0,),
+        foreign=(0.0,),
+        cpu=(1.0, 2.0),
+    )
+    assert cpu_error([made]) == pytest.approx(1.0)
+    assert cpu_error([FAST]) == 0.0
