@@ -11,32 +11,17 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median, quantiles
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import torch
 
 from costmodel.units import MIB, Bytes, Seconds
+from planner.calibration.timing import Timing, summary
 
 _AHEAD: Seconds = 2e-3
 """Device work queued before a timed region on CUDA: the host needs 0.1 to 0.5 ms to issue the
 longest region (a lookup and its autograd), and must be done by then."""
-_LONGEST_SPREAD_OF = 3
-"""Fewer repeats than this have no quartiles."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """Repeated timings of one thing."""
-
-    seconds: Seconds
-    """Median of the device's clock."""
-    wall: Seconds
-    """Median of the wall clock."""
-    spread: float
-    """Interquartile range over the median."""
-    repeats: int
 
 
 class Stopwatch(Protocol):
@@ -241,15 +226,6 @@ def repeated(
         name: summary([watch.seconds() for watch in some], [watch.wall() for watch in some])
         for name, some in watches.items()
     }
-
-
-def summary(seconds: list[Seconds], wall: list[Seconds]) -> Timing:
-    """Return median and spread of repeated timings."""
-    middle, spread = median(seconds), 0.0
-    if len(seconds) >= _LONGEST_SPREAD_OF and middle > 0:
-        low, _, high = quantiles(seconds, n=4)
-        spread = (high - low) / middle
-    return Timing(seconds=middle, wall=median(wall), spread=spread, repeats=len(seconds))
 
 
 def _filler(name: str, cache_bytes: Bytes) -> Any:  # noqa: ANN401 - torch is untyped

@@ -48,10 +48,8 @@ def embedding_grid(
     samples, then the ids per sample shrink. Deterministic: a run that is resumed asks for the
     same points.
     """
-    from scipy.stats import qmc
-
-    sets = qmc.Sobol(7, seed=_SEED).random(num_sets)
-    batches = qmc.Sobol(3, seed=_SEED + 1).random(num_sets * batches_per_set)
+    sets = _evenly(7, num_sets, _SEED)
+    batches = _evenly(3, num_sets * batches_per_set, _SEED + 1)
     rng = np.random.default_rng(_SEED)
     points: list[EmbeddingPoint] = []
     for number, place in enumerate(sets):
@@ -59,6 +57,16 @@ def embedding_grid(
         part = slice(number * batches_per_set, (number + 1) * batches_per_set)
         points += _points(tables, batches[part], limits, rng)
     return tuple(dict.fromkeys(points))
+
+
+def _evenly(
+    dimensions: int, count: int, seed: int
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Return points that fill the unit cube evenly: the first of a Sobol sequence."""
+    from scipy.stats import qmc
+
+    whole = qmc.Sobol(dimensions, seed=seed).random_base2(max(count - 1, 1).bit_length())
+    return whole[:count]
 
 
 def _table_set(

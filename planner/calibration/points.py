@@ -4,11 +4,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.hardware import CollectiveOp
 from costmodel.plan import ComputeKernel
 from costmodel.workload import DataType, Optimizer
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class Family(StrEnum):
@@ -154,7 +158,12 @@ def point_key(point: Point) -> str:
 
 def read_point(family: Family, data: object) -> Point:
     """Return the point that `point_data` wrote; ValueError if it is none."""
+    point: Point = _adapter(family).validate_python(data)
+    return point
+
+
+@lru_cache(maxsize=len(KINDS))
+def _adapter(family: Family) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    point: Point = TypeAdapter(KINDS[family]).validate_python(data)
-    return point
+    return TypeAdapter(KINDS[family])

@@ -20,6 +20,7 @@ from typing import Any
 from costmodel.errors import InputError, Problem
 from costmodel.units import Seconds
 from planner.calibration.points import Family, Point, family_of, point_data, point_key, read_point
+from planner.calibration.timing import Timing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,17 @@ class Record:
         data = asdict(self)
         data["point"] = point_data(self.point)
         return json.dumps({"family": family_of(self.point), **data})
+
+
+def record_of(point: Point, timings: Mapping[str, Timing], *, each: int = 1) -> Record:
+    """Return the record of a point's timings, of ``each`` things in a row."""
+    return Record(
+        point=point,
+        seconds={name: timing.seconds / each for name, timing in timings.items()},
+        wall={name: timing.wall / each for name, timing in timings.items()},
+        spread={name: round(timing.spread, 4) for name, timing in timings.items()},
+        repeats=min(timing.repeats for timing in timings.values()),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,9 @@
 """``planner calibrate``."""
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,117 +11,181 @@ from planner.cli.options import output_options
 from planner.cli.output import Output
 
 if TYPE_CHECKING:
-    from planner.replay.learning import Learned
+    from planner.calibration.session import Request
 
-_MOST_ROWS = 12
-_NS = 1e-9
-"""Less is rounding of the profiler's clock."""
+_OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
+_NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"), ("scipy", "fit"))
+"""Packages that measuring and fitting need, and the extras that bring them."""
+_INTERRUPTED = 130
 
 
 @click.command("calibrate")
+@click.option("-o", "--output-file", "path", metavar="FILE", help="Write the profile.")
+@click.option(
+    "--grid",
+    type=click.Choice(["quick", "full"]),
+    help="How much to measure; by default quick on a CPU, full on GPUs.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    help="What to measure; by default cuda where there is one.",
+)
+@click.option(
+    "--optimizer",
+    "optimizers",
+    type=click.Choice(_OPTIMIZERS),
+    multiple=True,
+    help="Fused into the embedding backward; may be repeated. By default rowwise_adagrad on a "
+    "CPU, where each has a speed of its own; sgd, rowwise_adagrad and adam on a GPU.",
+)
+@click.option("--name", help="Of the profile; by default the file's.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option(
+    "--remeasure", is_flag=True, help="Forget what an earlier run measured, instead of going on."
+)
 @click.option(
     "--from-trace",
     "traces",
     metavar="TRACES",
-    required=True,
-    help="Profiler traces of all ranks of a job, as `planner replay` reads them.",
+    help="Measure nothing: learn from profiler traces of all ranks of a job, as `planner replay` "
+    "reads them.",
 )
 @click.option(
     "--hardware",
     metavar="NAME|FILE",
-    required=True,
-    help="The profile to start from: what the traces do not tell stays.",
+    help="The profile that gives what is not measured; needed with --from-trace.",
 )
-@click.option("-o", "--output-file", "path", metavar="FILE", help="Write the profile.")
 @output_options
-def command(traces: str, *, hardware: str, path: str | None, output: Output) -> None:
-    """Learn host overheads and collectives from the TRACES of real training steps."""
-    from planner.io.files import check_writable, write_text
-    from planner.io.profiles import dump_profile, load_profile
-    from planner.replay.importing import load_run
-    from planner.replay.learning import learn, learned_profile
+def command(  # noqa: PLR0913 - an argument per option
+    *,
+    path: str | None,
+    grid: str | None,
+    device: str | None,
+    optimizers: tuple[str, ...],
+    name: str | None,
+    force: bool,
+    remeasure: bool,
+    traces: str | None,
+    hardware: str | None,
+    output: Output,
+) -> None:
+    """Measure this machine, and write a hardware profile fitted to it.
 
-    base = load_profile(hardware)
-    if path is not None:
-        check_writable(path)
-    learned = learn(load_run(traces), traces)
+    Run it alone for one device, or under torchrun for all devices and what is between them:
+
+    \b
+        planner calibrate -o mine.yaml
+        torchrun --nproc-per-node 8 -m planner calibrate -o mine.yaml
+
+    Measurements are kept next to FILE (mine.measurements.jsonl) as they are made: a run that was
+    stopped goes on where it was. Keep the machine idle meanwhile.
+    """  # noqa: D301 - click's mark for lines to keep
+    if traces is not None:
+        from planner.cli.calibrate_trace import learn_from_trace
+
+        if hardware is None:
+            raise click.UsageError("--from-trace needs --hardware, the profile to start from.")
+        learn_from_trace(traces, hardware, path, output)
+        return
+    if path is None or path == "-":
+        raise click.UsageError("Missing option '-o': the file to write the profile to.")
+    _check(path, force=force)
+    request = _request(Path(path), device, grid, optimizers)
+    _measure(request, Path(path), name, hardware, output=output, remeasure=remeasure)
+
+
+def _check(path: str, *, force: bool) -> None:
+    """Raise what would stop the run, before anything is measured."""
+    from importlib.util import find_spec
+
+    from costmodel.errors import InputError, MissingDependencyError, Problem
+    from planner.io.files import check_writable
+
+    check_writable(path)
+    if Path(path).exists() and not force:
+        problem = Problem(message="this file exists", hint="--force overwrites it")
+        raise InputError(path, [problem])
+    for package, extra in _NEEDED:
+        if find_spec(package) is None:
+            raise MissingDependencyError(package, "planner calibrate", extra)
+
+
+def _request(
+    path: Path, device: str | None, grid: str | None, optimizers: Sequence[str]
+) -> "Request":
+    import torch
+
+    from costmodel.errors import InputError, Problem
+    from costmodel.workload import Optimizer
+    from planner.calibration.grids import Grid
+    from planner.calibration.measure_embedding import CPU_OPTIMIZERS
+    from planner.calibration.session import Request
+
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if kind == "cuda" and not torch.cuda.is_available():
+        problem = Problem(message="torch sees no CUDA device", hint="--device cpu measures the CPU")
+        raise InputError("--device", [problem])
+    lacking = set(optimizers) - set(CPU_OPTIMIZERS)
+    if kind == "cpu" and lacking:
+        problem = Problem(message=f"FBGEMM has no CPU kernel for {', '.join(sorted(lacking))}")
+        raise InputError("--optimizer", [problem])
+    return Request(
+        measurements=path.with_suffix(".measurements.jsonl"),
+        kind=kind,
+        grid=Grid(grid or ("quick" if kind == "cpu" else "full")),
+        optimizers=tuple(map(Optimizer, optimizers)),
+    )
+
+
+def _measure(
+    request: "Request",
+    path: Path,
+    name: str | None,
+    hardware: str | None,
+    *,
+    output: Output,
+    remeasure: bool,
+) -> None:
+    """Measure, fit, write and report; ranks but the first only measure."""
+    from planner.calibration.ranks import ranks_of
+    from planner.calibration.report import busy_remark, outcome_lines, remarks, summary_data
+    from planner.calibration.session import calibrate, forget
+    from planner.cli.calibrate_progress import MeasuringLine
+    from planner.io.files import write_text
+    from planner.io.profiles import load_profile
+
+    base = load_profile(hardware) if hardware else None
+    ranks = ranks_of()
+    first = ranks.rank == 0
+    speaker = output if first else Output(json=True, quiet=True)
+    if remeasure and first:
+        forget(request.measurements)
+    busy = busy_remark() if first else None
+    if busy:
+        speaker.remark(busy)
+    try:
+        with MeasuringLine(speaker) as watcher, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's and fbgemm's, about themselves
+            outcome = calibrate(request, ranks, watcher)
+    except KeyboardInterrupt:
+        speaker.remark(
+            f"interrupted; what was measured is in {request.measurements}, and the same command "
+            "goes on from there"
+        )
+        raise click.exceptions.Exit(_INTERRUPTED) from None
+    if outcome is None:
+        return
+    from planner.calibration.profile import fit_profile
+    from planner.calibration.report import profile_file
+
+    speaker.remark("Fitting the models")
+    result = fit_profile(outcome.measured, outcome.machine, base)
+    write_text(path, profile_file(result, outcome, name or path.stem))
     if output.json:
-        output.data(_data(learned))
-    elif path != "-":
-        output.lines(lambda width: _lines(learned, width))
-    if path is not None:
-        write_text(path, dump_profile(learned_profile(learned, base)))
-        output.remark(f"Wrote {path}; use it with --hardware {path}")
-
-
-def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator of rich's text
-    from rich.text import Text
-
-    from planner.report.format import duration
-    from planner.report.layout import Column, table
-
-    yield Text("Host, with the profiler attached", style="bold")
-    for name, seconds in learned.host.items():
-        yield Text(f"  {name:<18} {duration(seconds)}")
-    rows = learned.operators[:_MOST_ROWS]
-    times = {
-        "T1": [row.before for row in rows],
-        "T2": [row.lead for row in rows],
-        "T3": [row.tail for row in rows],
-        "T4": [row.call for row in rows],
-        "T5": [row.between for row in rows],
-    }
-    columns = [
-        Column(header="Operator", cells=[_short(row.name) for row in rows]),
-        Column(header="Count", cells=[f"{row.count:,}" for row in rows], right=True),
-        *(
-            Column(header=name, cells=[duration(t) if t >= _NS else "" for t in values], right=True)
-            for name, values in times.items()
-        ),
-    ]
-    yield from map(Text, table(columns, width=width, gap=2))
-    known = [point for point in learned.collectives if point.num_bytes]
-    yield Text("Collectives, from the latest start to the end", style="bold")
-    for point in known[:_MOST_ROWS]:
-        size = f"{point.num_bytes:,.0f} bytes"
-        yield Text(f"  {point.op:<15} {size:>18}  {duration(point.seconds)}")
-    if len(known) < len(learned.collectives):
-        yield Text(f"  {len(learned.collectives) - len(known)} of unknown size")
-
-
-def _short(name: str) -> str:
-    from planner.report.format import printable
-
-    return printable(name.replace("autograd::engine::evaluate_function", "backward"))
-
-
-def _data(learned: "Learned") -> dict[str, Any]:
-    return {
-        "traces": learned.source,
-        "host": {f"{name}_s": seconds for name, seconds in learned.host.items()},
-        "operators": [
-            {
-                "name": row.name,
-                "count": row.count,
-                "t1_s": row.before,
-                "t2_s": row.lead,
-                "t3_s": row.tail,
-                "t4_s": row.call,
-                "t5_s": row.between,
-            }
-            for row in learned.operators
-        ],
-        "kernels": [
-            {"name": row.name, "count": row.count, "median_s": row.median}
-            for row in learned.kernels
-        ],
-        "collectives": [
-            {
-                "op": point.op.value,
-                "num_ranks": point.num_ranks,
-                "num_bytes": point.num_bytes or None,
-                "time_s": point.seconds,
-            }
-            for point in learned.collectives
-        ],
-    }
+        output.data(summary_data(result, outcome))
+    else:
+        output.lines(lambda width: outcome_lines(result, outcome, width))
+    for remark in remarks(result, outcome):
+        speaker.remark(remark)
+    output.remark(f"Wrote {path}; use it with --hardware {path}")

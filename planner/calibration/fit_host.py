@@ -1,0 +1,155 @@
+"""Host overheads and memory bandwidth, from the pieces that were measured."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import NamedTuple
+
+import numpy as np
+
+from costmodel.execution.issue import LOOKUP, LOOKUP_BACKWARD, Issue
+from costmodel.units import MIB, US, Bytes, BytesPerSecond, Seconds
+from planner.calibration.curves import Accuracy, Array, accuracy, alpha_beta, rounded
+from planner.calibration.points import HostPart, HostPoint, StreamOp, StreamPoint
+from planner.calibration.records import Record
+
+LAYERS = 4
+"""Linear layers, each with an activation, that one piece of host work has."""
+LAYERS_FORWARD = Issue(2.0 * LAYERS, 2.0 * LAYERS)
+"""Product and activation: what ``costmodel.execution.dense`` issues for a layer."""
+LAYERS_BACKWARD = Issue(4.0 * LAYERS, 4.0 * LAYERS)
+"""Activation, two products, sum of the bias."""
+FRESH_BYTES: Bytes = 32 * MIB
+"""Memory from here on comes anew from the system for each tensor: glibc's largest threshold of
+``mmap`` (malloc.c, ``DEFAULT_MMAP_THRESHOLD_MAX``)."""
+_LEAST_LATENCY: Seconds = 0.1 * US
+"""Of a kernel that does nothing; keeps a profile's numbers above zero."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFit:
+    """Latency and bandwidth of memory-bound operators."""
+
+    latency: Seconds
+    bandwidth: BytesPerSecond
+    errors: Accuracy
+    num_points: int
+    num_bytes: tuple[float, float]
+    fresh_bandwidth: BytesPerSecond | None
+    """Of new tensors of `FRESH_BYTES` and more, to which nothing is fitted; None: none measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFit:
+    """Host times, by field of ``costmodel.hardware.Host``, and how the pieces disagree."""
+
+    times: Mapping[str, Seconds]
+    origins: Mapping[str, str]
+    errors: Accuracy
+    """Of every piece, from the operator time that the other pieces give."""
+    num_points: int
+
+
+def fit_stream(records: Sequence[Record], *, synchronous: bool) -> StreamFit:
+    """Fit a latency and a bandwidth to copies and sums; alternate sizes are held out in turn.
+
+    On CPU, to tensors below `FRESH_BYTES`: a larger one is new memory from the system each time,
+    and every page of it costs a fault. That bandwidth is returned beside the fitted one.
+    """
+    points = sorted(_streams(records))
+    fresh = [p for p in points if synchronous and p.written >= FRESH_BYTES]
+    fitted = [p for p in points if p not in fresh]
+    sizes = np.array([p.num_bytes for p in fitted], dtype=np.float64)
+    times = np.array([p.seconds for p in fitted])
+    ranks = np.unique(sizes, return_inverse=True)[1]
+    errors = []
+    for fold in (0, 1):
+        out = ranks % 2 == fold
+        form = alpha_beta(sizes[~out], times[~out], np.ones(int((~out).sum())))
+        errors.append(form(sizes[out]) / times[out] - 1)
+    latency, bandwidth = _line(sizes, times)
+    return StreamFit(
+        latency=latency,
+        bandwidth=bandwidth,
+        errors=accuracy(np.concatenate(errors)),
+        num_points=len(fitted),
+        num_bytes=(float(sizes[0]), float(sizes[-1])),
+        fresh_bandwidth=median(p.num_bytes / p.seconds for p in fresh) if fresh else None,
+    )
+
+
+def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
+    """Return the time per operator that the pieces take, at the counts the step model has.
+
+    The model counts a piece's operators in a trace, and charges each the same. So an operator's
+    time here is a piece's time, less its launches, over that count; the mean of the pieces.
+    """
+    clock = "seconds" if synchronous else "wall"
+    known = {
+        (record.point.part, phase): seconds
+        for record in records
+        if isinstance(record.point, HostPoint)
+        for phase, seconds in getattr(record, clock).items()
+    }
+    launch = 0.0 if synchronous else known[HostPart.LAUNCH, "call"]
+    forward = [
+        _operator(known[HostPart.LOOKUP, "forward"], LOOKUP, launch),
+        _operator(known[HostPart.LAYER, "forward"], LAYERS_FORWARD, launch),
+    ]
+    backward = [
+        _operator(known[HostPart.LOOKUP, "backward"], LOOKUP_BACKWARD, launch),
+        _operator(known[HostPart.LAYER, "backward"], LAYERS_BACKWARD, launch),
+    ]
+    misses = [one / other - 1 for one, other in (forward, forward[::-1], backward, backward[::-1])]
+    pieces = f"a lookup and {LAYERS} linear layers, caches empty"
+    times = {"op_time": fmean(forward), "backward_op_time": fmean(backward)}
+    origins = dict.fromkeys(times, f"measured: mean of {pieces}")
+    if not synchronous:
+        more = _device_times(known, launch)
+        times |= more
+        origins |= dict.fromkeys(more, "measured on an idle stream")
+    return HostFit(
+        times={name: rounded(seconds) for name, seconds in times.items()},
+        origins=origins,
+        errors=accuracy(np.array(misses)),
+        num_points=len(known),
+    )
+
+
+def _device_times(
+    known: Mapping[tuple[HostPart, str], Seconds], launch: Seconds
+) -> dict[str, Seconds]:
+    """Return what only a device that runs by itself has."""
+    sync = known[HostPart.SYNCHRONIZE, "return"]
+    issue = known[HostPart.OPERATOR, "many"]
+    latency = known[HostPart.OPERATOR, "until_done"] - issue - sync
+    return {
+        "launch_time": launch,
+        "sync_time": sync,
+        "launch_latency": max(latency, _LEAST_LATENCY),
+    }
+
+
+def _operator(seconds: Seconds, issue: Issue, launch: Seconds) -> Seconds:
+    return max(seconds - issue.num_launches * launch, _LEAST_LATENCY) / issue.num_ops
+
+
+class _Stream(NamedTuple):
+    num_bytes: float
+    written: float
+    seconds: Seconds
+
+
+def _streams(records: Sequence[Record]) -> Iterator[_Stream]:
+    for record in records:
+        point = record.point
+        if isinstance(point, StreamPoint) and point.op is not StreamOp.CONCAT:
+            tensors = 3 if point.op is StreamOp.ADD else 2
+            written = point.num_bytes / tensors
+            yield _Stream(float(point.num_bytes), written, record.seconds["operator"])
+
+
+def _line(sizes: Array, times: Array) -> tuple[Seconds, BytesPerSecond]:
+    form = alpha_beta(sizes, times, np.ones(len(sizes)))
+    latency, slope = (float(value) for value in form(np.array([0.0, 1.0])))
+    return latency, 1.0 / (slope - latency)

@@ -1,0 +1,157 @@
+"""Which points are measured: ``quick`` for a first profile, ``full`` to fit models on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+
+import numpy as np
+
+from costmodel.hardware import CollectiveOp
+from costmodel.units import GB, GIB, KIB, MIB, Bytes
+from costmodel.workload import DataType, Optimizer
+from planner.calibration.embedding_grid import EmbeddingLimits, embedding_grid
+from planner.calibration.points import (
+    CollectivePoint,
+    Family,
+    GemmPoint,
+    HostPart,
+    HostPoint,
+    Point,
+    StreamOp,
+    StreamPoint,
+)
+
+_SEED = 0
+_UPLOAD_BYTES = 64 * 2**20
+_FOCUS = (0.25, 0.5, 1.0)
+_BATCHES_PER_SET = 4
+
+
+class Grid(StrEnum):
+    """How much is measured."""
+
+    QUICK = "quick"
+    """120 embedding points, 150 products: two to four minutes on a CPU core."""
+    FULL = "full"
+    """2,000 embedding points, 400 products per type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What decides which points make sense on a machine."""
+
+    on_cpu: bool
+    memory_bytes: Bytes
+    """Of one rank; the whole, not what is free: a run that is resumed must ask for the same."""
+    num_ranks: int
+    num_nodes: int
+    optimizers: tuple[Optimizer, ...]
+    data_types: tuple[DataType, ...]
+    """Of embedding weights."""
+
+
+def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
+    """Return all points by family, the same for the same grid and machine."""
+    full = grid is Grid.FULL
+    sets = 500 if full else 30
+    return {
+        Family.STREAM: tuple(_streams(target, full=full)),
+        Family.GEMM: _products(target, 400 if full else 150),
+        Family.HOST: tuple(_host(target)),
+        Family.COLLECTIVE: tuple(_collectives(target, full=full)),
+        Family.EMBEDDING: embedding_grid(sets, _BATCHES_PER_SET, embedding_limits(target)),
+    }
+
+
+def embedding_limits(target: Target) -> EmbeddingLimits:
+    """Return ranges of embedding points: wide on a GPU, what a core does in time on a CPU."""
+    if target.on_cpu:
+        return EmbeddingLimits(
+            table_bytes=min(1.5 * GB, 0.15 * target.memory_bytes),
+            gathered_bytes=512e6,
+            num_ids=4e6,
+            rows=(1e2, 1e7),
+            dims=(4, 512),
+            samples=(256, 32768),
+            data_types=target.data_types,
+            optimizers=target.optimizers,
+        )
+    return EmbeddingLimits(
+        table_bytes=0.4 * target.memory_bytes,
+        gathered_bytes=min(32 * GB, 0.1 * target.memory_bytes),
+        num_ids=64e6,
+        rows=(1e3, 1e8),
+        dims=(4, 512),
+        samples=(512, 65536),
+        data_types=target.data_types,
+        optimizers=target.optimizers,
+    )
+
+
+def _streams(target: Target, *, full: bool) -> Iterator[StreamPoint]:
+    largest: Bytes = 256 * MIB if target.on_cpu else 4 * GIB
+    for op, size in product(StreamOp, _sizes(16 * KIB, largest, 2 if full else 1)):
+        yield StreamPoint(op=op, num_bytes=size)
+
+
+def _products(target: Target, count: int) -> tuple[Point, ...]:
+    """Return products as DLRMs have them: a batch of rows, layers of 1 to 4,096, and gradients."""
+    rng = np.random.default_rng(_SEED)
+    types = [DataType.FP32]
+    if not target.on_cpu:
+        types += [DataType.TF32, DataType.FP16, DataType.BF16]
+    largest_product = 4e9 if target.on_cpu else 4e12
+    points: list[Point] = []
+    for data_type in types:
+        while len(points) < count * (types.index(data_type) + 1):
+            batch = 2.0 ** rng.uniform(6, 14 if target.on_cpu else 16)
+            layers = 2.0 ** rng.uniform(3, 12, 2)
+            m, n, k = (max(1, round(size)) for size in (batch, *layers))
+            if rng.random() < 0.5:  # most layers are multiples of eight wide
+                n, k = (-(-size // 8) * 8 for size in (n, k))
+            if rng.random() < 1 / 3:  # the gradient of the weights: the batch is summed over
+                m, n, k = n, k, m
+            if 2.0 * m * n * k <= largest_product:
+                points.append(GemmPoint(m=m, n=n, k=k, data_type=data_type))
+    return tuple(dict.fromkeys(points))
+
+
+def _host(target: Target) -> Iterator[HostPoint]:
+    for part in (HostPart.OPERATOR, HostPart.LAYER, HostPart.LOOKUP):
+        yield HostPoint(part=part)
+    if not target.on_cpu:
+        yield HostPoint(part=HostPart.LAUNCH)
+        yield HostPoint(part=HostPart.SYNCHRONIZE)
+        yield HostPoint(part=HostPart.UPLOAD, size=_UPLOAD_BYTES)
+
+
+def _collectives(target: Target, *, full: bool) -> Iterator[Point]:
+    """Yield even messages of all sizes, uneven ones of three, and the host's time to issue one."""
+    ranks = target.num_ranks
+    if ranks == 1:
+        return
+    biggest: Bytes = 64 * MIB if target.on_cpu else GIB
+    whole = 4 * ranks
+    for op, size in product(CollectiveOp, _sizes(KIB, biggest, 2 if full else 1)):
+        yield _collective(op, -(-size // whole) * whole, target)
+    for focus, uneven in product(_FOCUS, (64 * KIB, MIB, 16 * MIB)):
+        yield _collective(CollectiveOp.ALL_TO_ALL, int(uneven), target, focus=focus)
+    yield HostPoint(part=HostPart.COLLECTIVE)
+
+
+def _collective(
+    op: CollectiveOp, num_bytes: int, target: Target, *, focus: float = 0.0
+) -> CollectivePoint:
+    return CollectivePoint(
+        op=op,
+        num_bytes=num_bytes,
+        num_ranks=target.num_ranks,
+        num_nodes=target.num_nodes,
+        focus=focus,
+    )
+
+
+def _sizes(first: float, last: float, per_octave: int) -> list[int]:
+    count = round(np.log2(last / first) * per_octave) + 1
+    return [round(float(size)) for size in np.geomspace(first, last, count)]

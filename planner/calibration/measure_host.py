@@ -1,0 +1,149 @@
+"""What the host takes to issue work: the pieces whose operators the step model counts.
+
+A piece is timed right after the cache was emptied, as pieces of a step come after other work: a
+lookup of two ids takes 0.1 ms in a loop and 0.4 ms in a step (one core of an AMD EPYC; Python and
+its objects have to come back into the cache). On CPU the time is the processor's, on CUDA
+the wall clock's until the calls return.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from costmodel.plan import ComputeKernel
+from costmodel.units import Seconds
+from costmodel.workload import DataType, Optimizer
+from planner.calibration.device import Device, Stopwatch, repeated
+from planner.calibration.fit_host import LAYERS
+from planner.calibration.measure_embedding import TableKernel
+from planner.calibration.points import EmbeddingPoint, HostPart, HostPoint, TableSet
+from planner.calibration.records import Record, record_of
+from planner.calibration.timing import Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BUDGET: Seconds = 0.5
+_OPERATORS = 50
+_TINY = TableSet(
+    num_embeddings=(100,),
+    embedding_dims=(4,),
+    data_type=DataType.FP32,
+    optimizer=Optimizer.SGD,
+    compute_kernel=ComputeKernel.FUSED,
+)
+
+
+def measure_host(point: HostPoint, device: Device) -> Record:
+    """Time one piece of host work."""
+    measure: dict[HostPart, Callable[[Device], dict[str, Timing]]] = {
+        HostPart.OPERATOR: _operator,
+        HostPart.LAYER: _layers,
+        HostPart.LOOKUP: _lookup,
+        HostPart.LAUNCH: _launch,
+        HostPart.SYNCHRONIZE: _synchronize,
+        HostPart.COLLECTIVE: _collective,
+    }
+    if point.part is HostPart.UPLOAD:
+        return record_of(point, _upload(point.size, device))
+    return record_of(point, measure[point.part](device))
+
+
+def _operator(device: Device) -> dict[str, Timing]:
+    """Time eager operators on one number, and on CUDA one until the device is done."""
+    value = torch.ones(1, device=device.name)
+
+    def once() -> dict[str, Stopwatch]:
+        device.flush()
+        with device.stopwatch() as many:
+            for _ in range(_OPERATORS):
+                value.add_(1.0)
+        device.synchronize()
+        with device.stopwatch() as one:
+            value.add_(1.0)
+            device.synchronize()
+        return {"many": many, "until_done": one}
+
+    timings = repeated(once, device, budget=_BUDGET)
+    return {**timings, "many": timings["many"].divided(_OPERATORS)}
+
+
+def _layers(device: Device) -> dict[str, Timing]:
+    parts: list[Any] = []
+    for _ in range(LAYERS):
+        parts += [torch.nn.Linear(16, 16), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*parts).to(device.name)
+    value = torch.ones(4, 16, device=device.name, requires_grad=True)
+    gradient = torch.ones(4, 16, device=device.name)
+
+    def once() -> dict[str, Stopwatch]:
+        device.flush()
+        with device.stopwatch() as forward:
+            output = model(value)
+        device.flush()
+        with device.stopwatch() as backward:
+            output.backward(gradient)
+        return {"forward": forward, "backward": backward}
+
+    return repeated(once, device, budget=_BUDGET)
+
+
+def _lookup(device: Device) -> dict[str, Timing]:
+    point = EmbeddingPoint(tables=_TINY, num_samples=2, pooling_factors=(1.0,), zipf=(0.0,))
+    return TableKernel(_TINY, device).timings(point, budget=_BUDGET)
+
+
+def _launch(device: Device) -> dict[str, Timing]:
+    """Read the driver's launch call off a profile; only CUDA has one."""
+    from torch.profiler import ProfilerActivity, profile
+
+    value = torch.ones(1, device=device.name)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        for _ in range(_OPERATORS):
+            value.add_(1.0)
+        device.synchronize()
+    calls = [row for row in profiled.key_averages() if row.key.startswith("cudaLaunchKernel")]
+    total = sum(row.self_cpu_time_total for row in calls) * 1e-6
+    count = max(1, sum(row.count for row in calls))
+    return {"call": Timing(seconds=total / count, wall=total / count, spread=0.0, repeats=count)}
+
+
+def _synchronize(device: Device) -> dict[str, Timing]:
+    def once() -> dict[str, Stopwatch]:
+        device.synchronize()
+        with device.stopwatch() as watch:
+            device.synchronize()
+        return {"return": watch}
+
+    return repeated(once, device, budget=_BUDGET)
+
+
+def _collective(device: Device) -> dict[str, Timing]:
+    """Time issuing an all-to-all, until the call returns."""
+    world = dist.get_world_size()
+    sent = torch.ones(world, device=device.name)
+    received = torch.empty_like(sent)
+
+    def once() -> dict[str, Stopwatch]:
+        device.flush()
+        dist.barrier()
+        with device.stopwatch() as watch:
+            work = dist.all_to_all_single(received, sent, async_op=True)
+        work.wait()
+        return {"issue": watch}
+
+    # every rank takes part in every repeat, so their number is fixed
+    return repeated(once, device, budget=_BUDGET, fewest=20, most=20)
+
+
+def _upload(num_bytes: int, device: Device) -> dict[str, Timing]:
+    source = torch.ones(num_bytes // 4).pin_memory()
+    target = torch.empty(num_bytes // 4, device=device.name)
+
+    def once() -> dict[str, Stopwatch]:
+        with device.stopwatch() as watch:
+            target.copy_(source, non_blocking=True)
+        return {"copy": watch}
+
+    return repeated(once, device, budget=_BUDGET)

@@ -1,0 +1,350 @@
+"""Measurements to a hardware profile: every family fitted, every number with its source."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from costmodel.execution.issue import LOOKUP, LOOKUP_BACKWARD
+from costmodel.hardware import (
+    CollectiveCurve,
+    CollectiveOp,
+    Device,
+    GemmEfficiency,
+    Gpu,
+    HardwareProfile,
+    Host,
+    Link,
+    Source,
+)
+from costmodel.hardware import Family as KernelFamily
+from costmodel.kernels.collectives import RankGroup, bus_factor, collective_time
+from costmodel.units import GB, US, Bytes, Seconds
+from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
+from planner.calibration.fit_collectives import fit_samples
+from planner.calibration.fit_embedding import EmbeddingFit, LookupSetting, fit_lookups
+from planner.calibration.fit_gemm import Products, fit_products
+from planner.calibration.fit_host import HostFit, StreamFit, fit_host, fit_stream
+from planner.calibration.points import (
+    CollectivePoint,
+    EmbeddingPoint,
+    GemmPoint,
+    HostPart,
+    HostPoint,
+    StreamPoint,
+)
+from planner.calibration.records import Measured, Record
+
+_ASSUMED_LINK = Link(latency=10 * US, bandwidth=10 * GB)
+"""Between ranks of a node where collectives were not measured and no profile was given."""
+_ASSUMED_NETWORK = Link(latency=30 * US, bandwidth=12.5 * GB)
+"""Between nodes: 100 Gb/s Ethernet or InfiniBand per rank."""
+_CALL: Seconds = 0.1 * US
+"""Latency of a kernel on a CPU, a function call; keeps the number above zero."""
+_UVM_SHARE = 0.8
+"""Of the copy bandwidth, for gathers of rows over PCIe: assumed, as in the V100's profile."""
+_ASSUMED = "assumed, not measured; give a profile that has it with --hardware"
+_FEWEST_SIZES = 6
+"""Message sizes that a curve needs: forms with six parameters compete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What measuring does not tell."""
+
+    name: str
+    memory_bytes: Bytes
+    host_memory_bytes: Bytes
+    l2_bytes: Bytes
+    """Last-level cache of one rank."""
+    num_sms: int
+    """1 on a CPU: one core per rank."""
+    ranks_per_node: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A profile, and what it misses beside what its families say."""
+
+    profile: HardwareProfile
+    errors: Mapping[str, Accuracy]
+    """By optimizer, of replicated tables, and of uneven messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    stream: StreamFit
+    host: HostFit
+    lookups: EmbeddingFit
+    synchronous: bool
+    origin: str
+
+
+def fit_profile(
+    measured: Measured, machine: Machine, base: HardwareProfile | None = None
+) -> Calibrated:
+    """Fit all families; ``base`` gives what was not measured (links, curves of other ranks)."""
+    facts, records = measured.machine, measured.records
+    synchronous = facts["device"] == "cpu"
+    stream = fit_stream(_of(records, StreamPoint), synchronous=synchronous)
+    host = fit_host(_of(records, HostPoint), synchronous=synchronous)
+    setting = _setting(machine, stream, host, synchronous=synchronous)
+    lookups = fit_lookups(_of(records, EmbeddingPoint), setting)
+    fits = _Fits(stream, host, lookups, synchronous, origin_text(facts))
+    gpu, sources = _gpu(machine, setting.latency, fits)
+    gemm, gemm_sources = _gemm(_of(records, GemmPoint), gpu, fits)
+    curves = _curves(_of(records, CollectivePoint), fits.origin)
+    others = base.curves if base else ()
+    measured_keys = {(curve.op, curve.num_ranks, curve.num_nodes) for curve in curves}
+    kept = tuple(c for c in others if (c.op, c.num_ranks, c.num_nodes) not in measured_keys)
+    host_side, host_sources = _host(_of(records, HostPoint), machine, gpu, fits)
+    links, link_sources = _links(curves, base, fits.origin)
+    profile = HardwareProfile(
+        name=machine.name,
+        gpu=replace(gpu, gemm=gemm),
+        host=host_side,
+        gpus_per_node=machine.ranks_per_node,
+        curves=(*curves, *kept),
+        intra_node=links[0],
+        inter_node=links[1],
+        sources={
+            "gpus_per_node": "ranks per node of the calibration",
+            **sources, **gemm_sources, **host_sources, **link_sources,
+        },
+        errors={},
+        device=Device.CPU if synchronous else Device.CUDA,
+        families=_families(fits),
+    )  # fmt: skip
+    uneven = _uneven(_of(records, CollectivePoint), profile)
+    return _calibrated(profile, fits, uneven)
+
+
+def origin_text(facts: Mapping[str, Any]) -> str:
+    """Return machine, ranks, date and versions in one line."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    ranks = facts["num_ranks"]
+    return (
+        f"{facts['name']}, {ranks} {'rank' if ranks == 1 else 'ranks'} on "
+        f"{facts['num_nodes']} x {facts['cores']} cores, {facts['date']}, {versions}"
+    )
+
+
+def _of(records: Sequence[Record], kind: type) -> list[Record]:
+    return [record for record in records if isinstance(record.point, kind)]
+
+
+def _setting(
+    machine: Machine, stream: StreamFit, host: HostFit, *, synchronous: bool
+) -> LookupSetting:
+    """Return what is known before lookups are fitted.
+
+    On CPU the measured times have the host's operators in them, which the step model charges by
+    themselves; and a kernel starts when it is called, so an idle one takes next to nothing.
+    """
+    if not synchronous:
+        return LookupSetting(l2_bytes=machine.l2_bytes, latency=rounded(stream.latency))
+    return LookupSetting(
+        l2_bytes=machine.l2_bytes,
+        latency=_CALL,
+        forward_host=LOOKUP.num_ops * host.times["op_time"],
+        backward_host=LOOKUP_BACKWARD.num_ops * host.times["backward_op_time"],
+    )
+
+
+def _gpu(machine: Machine, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str, str]]:
+    """Return the device without its products, and where its numbers come from."""
+    fitted, bandwidth = fits.lookups.constants, rounded(fits.stream.bandwidth)
+    gpu = Gpu(
+        name=machine.name,
+        memory_bytes=machine.memory_bytes,
+        memory_bandwidth=bandwidth,
+        l2_bytes=fits.lookups.l2_bytes,
+        l2_bandwidth=rounded(fitted.l2_bandwidth),
+        num_sms=machine.num_sms,
+        kernel_latency=latency,
+        lookup_efficiency=rounded(fitted.lookup_bandwidth / bandwidth),
+        update_efficiency=rounded(fitted.update_bandwidth / bandwidth),
+        sort_rate=rounded(fitted.sort_rate),
+        gemm={},
+        overlap=rounded(fitted.overlap),
+        lookup_time=rounded(fitted.lookup_time),
+        row_read_time=rounded(fitted.row_read_time),
+        row_update_time=rounded(fitted.row_update_time),
+    )
+    lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
+    names = (
+        "l2_bandwidth", "lookup_efficiency", "update_efficiency", "sort_rate",
+        "overlap", "lookup_time", "row_read_time", "row_update_time",
+    )  # fmt: skip
+    share = fits.lookups.l2_bytes / machine.l2_bytes
+    return gpu, {
+        **{f"gpu.{name}": lookups for name in names},
+        "gpu.memory_bytes": "a rank's share of what the system reports",
+        "gpu.memory_bandwidth": _stream_text(fits),
+        "gpu.l2_bytes": f"{share:g} of a rank's last-level cache, the share that explains lookups",
+        "gpu.num_sms": "one core per rank" if fits.synchronous else "reported by the driver",
+        "gpu.kernel_latency": "a function call; issuing it is host time"
+        if fits.synchronous
+        else f"intercept of {fits.stream.num_points} copies and sums: {fits.origin}",
+    }
+
+
+def _stream_text(fits: _Fits) -> str:
+    stream = fits.stream
+    text = f"fitted to {stream.num_points} copies and sums into new memory: {fits.origin}"
+    if stream.fresh_bandwidth is None:
+        return text
+    return (
+        f"{text}; tensors of 32 MiB and more, which the system maps anew each time, only "
+        f"{stream.fresh_bandwidth / GB:.1f} GB/s, which is not modelled"
+    )
+
+
+def _gemm(
+    records: Sequence[Record], gpu: Gpu, fits: _Fits
+) -> tuple[dict[str, GemmEfficiency], dict[str, str]]:
+    """Fit products by data type; the peak is the best rate that was seen."""
+    constants: dict[str, GemmEfficiency] = {}
+    sources = {}
+    for data_type in dict.fromkeys(_product(record).data_type for record in records):
+        some = [record for record in records if _product(record).data_type is data_type]
+        shapes = np.array([[_product(r).m, _product(r).n, _product(r).k] for r in some], float)
+        times = np.array([record.seconds["product"] for record in some])
+        peak = rounded(float(np.max(2 * shapes.prod(axis=1) / times)))
+        products = Products(shapes=shapes, times=times, origin=fits.origin)
+        constants[data_type.value] = fit_products(products, data_type, gpu, peak, None).constants
+        sources[f"gpu.gemm.{data_type}"] = (
+            f"fitted to {len(some)} products: {fits.origin}; peak: the best of them"
+        )
+    return constants, sources
+
+
+def _curves(records: Sequence[Record], origin: str) -> tuple[CollectiveCurve, ...]:
+    """Fit a curve to every collective's even messages, a row per repeat's quartile."""
+    groups: dict[tuple[CollectiveOp, int, int], list[tuple[float, Seconds]]] = {}
+    for record in records:
+        point = record.point
+        if isinstance(point, CollectivePoint) and not point.focus:
+            key = (point.op, point.num_ranks, point.num_nodes)
+            row = (float(point.num_bytes), record.seconds["collective"])
+            groups.setdefault(key, []).append(row)
+    curves = []
+    for (op, num_ranks, num_nodes), rows in groups.items():
+        if len(rows) < _FEWEST_SIZES:
+            continue
+        sizes, times = np.array(sorted(rows)).T
+        samples = Samples(sizes=sizes, times=times)
+        curves.append(fit_samples(samples, origin, op, num_ranks, num_nodes).curve)
+    return tuple(curves)
+
+
+def _uneven(records: Sequence[Record], profile: HardwareProfile) -> Array:
+    """Return errors of the rule that an uneven message counts as its largest rank's."""
+    errors = []
+    for record in records:
+        point = record.point
+        if isinstance(point, CollectivePoint) and point.focus:
+            group = RankGroup(
+                num_ranks=point.num_ranks, ranks_per_node=point.num_ranks // point.num_nodes
+            )
+            predicted = float(collective_time(point.op, point.num_bytes, group, profile))
+            errors.append(predicted / record.seconds["collective"] - 1)
+    return np.array(errors)
+
+
+def _host(
+    records: Sequence[Record], machine: Machine, gpu: Gpu, fits: _Fits
+) -> tuple[Host, dict[str, str]]:
+    times = {"launch_time": 0.0, "launch_latency": 0.0, "sync_time": 0.0, **fits.host.times}
+    none = "kernels run on the calling thread"
+    sources = dict.fromkeys(("launch_time", "launch_latency", "sync_time"), none)
+    sources |= {name: f"{text}: {fits.origin}" for name, text in fits.host.origins.items()}
+    if fits.synchronous:
+        copies = {
+            "pcie_bandwidth": gpu.memory_bandwidth,
+            "uvm_bandwidth": gpu.memory_bandwidth * gpu.lookup_efficiency,
+        }
+        sources |= dict.fromkeys(copies, "as memory: there is no device to copy to")
+    else:
+        rate = next(
+            record.point.size / record.seconds["copy"]
+            for record in records
+            if isinstance(record.point, HostPoint) and record.point.part is HostPart.UPLOAD
+        )
+        copies = {"pcie_bandwidth": rounded(rate), "uvm_bandwidth": rounded(_UVM_SHARE * rate)}
+        sources["pcie_bandwidth"] = f"measured, pinned memory: {fits.origin}"
+        sources["uvm_bandwidth"] = "assumed 0.8 of pcie_bandwidth: gathers do not fill packets"
+    host = Host(memory_bytes=machine.host_memory_bytes, **times, **copies)
+    sources["memory_bytes"] = "reported by the system"
+    return host, {f"host.{name}": text for name, text in sources.items()}
+
+
+def _links(
+    curves: Sequence[CollectiveCurve], base: HardwareProfile | None, origin: str
+) -> tuple[tuple[Link, Link], dict[str, str]]:
+    """Return the links inside and between nodes: of the all_to_all that was measured, or given."""
+    links = [_ASSUMED_LINK, _ASSUMED_NETWORK]
+    names = ("intra_node", "inter_node")
+    fields = ("latency", "bandwidth")
+    sources = {f"{name}.{field}": _ASSUMED for name in names for field in fields}
+    if base is not None:
+        links = [base.intra_node, base.inter_node]
+        sources |= {key: base.sources.get(key, base.name) for key in sources}
+    for curve in curves:
+        if curve.op is CollectiveOp.ALL_TO_ALL:
+            which = int(curve.num_nodes > 1)
+            size, time = next(k for k in reversed(curve.knots) if curve.covers(k[0]))
+            rate = bus_factor(curve.op, curve.num_ranks) * size / time
+            links[which] = Link(latency=curve.knots[0][1], bandwidth=rounded(rate))
+            text = f"all_to_all on {curve.num_ranks} ranks: {origin}"
+            sources |= {f"{names[which]}.{field}": text for field in fields}
+    return (links[0], links[1]), sources
+
+
+def _families(fits: _Fits) -> dict[str, KernelFamily]:
+    """Return what lookups, memory-bound kernels and host times rest on."""
+    lookups = fits.lookups
+    ranges = {"lookups": lookups.lookups, "embedding_dim": lookups.embedding_dim}
+    kinds = ", ".join(
+        f"{name} {100 * errors.median:.0f}%" for name, errors in lookups.by_kind.items()
+    )
+    found = {
+        name: _family(errors, lookups.num_points, f"{fits.origin}; {kinds}", ranges)
+        for name, errors in (
+            ("embedding_forward", lookups.forward),
+            ("embedding_backward", lookups.backward),
+        )
+    }
+    stream, host = fits.stream, fits.host
+    sizes = {"num_bytes": stream.num_bytes}
+    found["memory_bound"] = _family(stream.errors, stream.num_points, fits.origin, sizes)
+    found["host"] = _family(host.errors, host.num_points, fits.origin, {})
+    return found
+
+
+def _family(
+    errors: Accuracy, num_points: int, origin: str, ranges: Mapping[str, tuple[float, float]]
+) -> KernelFamily:
+    return KernelFamily(
+        source=Source.FITTED,
+        origin=origin,
+        num_points=num_points,
+        error=errors.median,
+        error_p90=errors.p90,
+        ranges=ranges,
+    )
+
+
+def _calibrated(profile: HardwareProfile, fits: _Fits, uneven: Array) -> Calibrated:
+    """Collect what the profile's families do not say."""
+    errors = {f"embedding_{kind}": each for kind, each in fits.lookups.by_kind.items()}
+    if len(uneven):
+        errors["uneven all_to_all"] = accuracy(uneven)
+    return Calibrated(profile=profile, errors=errors)
+
+
+def _product(record: Record) -> GemmPoint:
+    if not isinstance(record.point, GemmPoint):
+        raise TypeError(f"not a product: {record.point}")
+    return record.point

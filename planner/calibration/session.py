@@ -1,0 +1,277 @@
+"""One calibration: what is still to be measured, by whom, and every result kept at once.
+
+Each rank measures its share of the points at the same time as the others, as ranks train at the
+same time: what they take from each other, memory bandwidth above all, is in the numbers. Only
+collectives are measured by all together. Every rank appends to a file of its own; when all is
+done, everything is in the first rank's.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from costmodel.errors import InputError, Problem
+from costmodel.workload import Optimizer
+from planner.calibration.device import Device, open_device
+from planner.calibration.grids import Grid, Target, grid_points
+from planner.calibration.machine import (
+    cache_bytes,
+    device_name,
+    host_memory_bytes,
+    machine_facts,
+    memory_bytes,
+    same_machine,
+)
+from planner.calibration.measure_collectives import measure_collective
+from planner.calibration.measure_dense import measure_product, measure_stream
+from planner.calibration.measure_embedding import TableKernel, data_types, optimizers
+from planner.calibration.measure_host import measure_host
+from planner.calibration.points import (
+    CollectivePoint,
+    EmbeddingPoint,
+    Family,
+    GemmPoint,
+    HostPoint,
+    Point,
+    StreamPoint,
+    TableSet,
+    point_key,
+)
+from planner.calibration.profile import Machine
+from planner.calibration.ranks import Ranks
+from planner.calibration.records import Journal, Measured, Record, keys, read_measurements
+from planner.validation.core import CoreWatch, pin_to_core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be measured, and where it is kept."""
+
+    measurements: Path
+    """The first rank's file; see `part_path` for the others'."""
+    kind: str
+    """``cpu`` or ``cuda``."""
+    grid: Grid
+    optimizers: tuple[Optimizer, ...] = ()
+    """None: those of the device."""
+
+
+class Watcher(Protocol):
+    """Hears how far the measuring is."""
+
+    def begin(self, family: str, total: int, done: int) -> None:
+        """Hear that a family begins, of which some points were measured before."""
+        ...
+
+    def advance(self) -> None:
+        """Hear that a point has been measured."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the first rank fits a profile to."""
+
+    measured: Measured
+    machine: Machine
+    num_new: int
+    """Points that were measured now."""
+    num_skipped: int
+    """Points, or whole sets of tables, that did not fit in memory."""
+    foreign_share: float
+    """Share of the ranks' cores that other processes had meanwhile; 0 where that is unknown."""
+
+
+def part_path(measurements: Path, rank: int) -> Path:
+    """Return a rank's own file."""
+    if rank == 0:
+        return measurements
+    return measurements.with_suffix(f".rank{rank}{measurements.suffix}")
+
+
+def forget(measurements: Path) -> None:
+    """Delete what was measured before."""
+    for path in _parts(measurements):
+        path.unlink(missing_ok=True)
+
+
+def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | None:
+    """Measure what has not been measured yet; returns the outcome on the first rank only."""
+    on_cpu = request.kind == "cpu"
+    core = pin_to_core(ranks.local_rank) if on_cpu and ranks.world_size > 1 else None
+    ranks.join(request.kind)
+    try:
+        cache = cache_bytes(request.kind, ranks.local_world_size)
+        device = open_device(request.kind, ranks.local_rank, cache)
+        facts = machine_facts(request.kind, ranks.world_size, ranks.num_nodes)
+        earlier = _earlier(request.measurements, facts)
+        watch = CoreWatch(core)
+        watch.start()
+        session = _Session(request, ranks, device, watcher, facts)
+        new, skipped = session.measure(_union(ranks.gathered(earlier)))
+        shares = ranks.gathered(watch.foreign_share())
+        records = _union(ranks.gathered([*earlier, *new]))
+        if ranks.rank > 0:
+            return None
+        _keep_together(request.measurements, facts, records)
+        return Outcome(
+            measured=Measured(machine=facts, records=tuple(records)),
+            machine=_machine(request.kind, ranks, cache),
+            num_new=len(new),
+            num_skipped=skipped,
+            foreign_share=max(shares),
+        )
+    finally:
+        ranks.leave()
+
+
+class _Session:
+    """Measures this rank's share, and keeps it."""
+
+    def __init__(
+        self,
+        request: Request,
+        ranks: Ranks,
+        device: Device,
+        watcher: Watcher,
+        facts: dict[str, Any],
+    ) -> None:
+        self._request, self._ranks, self._device = request, ranks, device
+        self._watcher = watcher
+        self._journal = Journal(part_path(request.measurements, ranks.rank), facts)
+        self._new: list[Record] = []
+        self._skipped = 0
+
+    def measure(self, earlier: Sequence[Record]) -> tuple[list[Record], int]:
+        """Measure every family; returns new records, and how many points found no memory."""
+        target = self._target()
+        known = keys(earlier)
+        for family, points in grid_points(self._request.grid, target).items():
+            todo = [point for point in points if point_key(point) not in known]
+            if family is not Family.COLLECTIVE:
+                todo = _share(todo, self._ranks)
+            self._watcher.begin(family.value, len(todo), len(points) - len(todo))
+            self._ranks.gathered(None)  # all begin together
+            for record in self._records(todo):
+                self._new.append(record)
+                if family is not Family.COLLECTIVE or self._ranks.rank == 0:
+                    self._journal.append(record)
+                self._watcher.advance()
+        return self._new, self._skipped
+
+    def _target(self) -> Target:
+        kind, ranks = self._request.kind, self._ranks
+        return Target(
+            on_cpu=self._device.synchronous,
+            memory_bytes=memory_bytes(kind, ranks.local_world_size),
+            num_ranks=ranks.world_size,
+            num_nodes=ranks.num_nodes,
+            optimizers=self._request.optimizers or optimizers(self._device),
+            data_types=data_types(self._device),
+        )
+
+    def _records(self, points: Sequence[Point]) -> Iterator[Record]:
+        for tables, some in groupby(points, key=_tables):
+            if tables is None:
+                yield from self._fitting(self._measure_one, some)
+                continue
+            kernel = self._within_memory(TableKernel, tables, self._device)
+            if kernel is not None:
+                yield from self._fitting(kernel.measure, some)
+            del kernel  # before the next tables come
+
+    def _fitting(
+        self, measure: Callable[[Any], Record], points: Iterable[Point]
+    ) -> Iterator[Record]:
+        for point in points:
+            record = self._within_memory(measure, point)
+            if record is not None:
+                yield record
+
+    def _within_memory(self, work: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as what it runs
+        try:
+            return work(*arguments)
+        except torch.OutOfMemoryError:
+            self._skipped += 1
+            return None
+
+    def _measure_one(self, point: Point) -> Record:
+        device = self._device
+        if isinstance(point, StreamPoint):
+            return measure_stream(point, device)
+        if isinstance(point, GemmPoint):
+            return measure_product(point, device)
+        if isinstance(point, CollectivePoint):
+            return measure_collective(point, device)
+        if isinstance(point, HostPoint):
+            return measure_host(point, device)
+        raise TypeError(f"nothing measures {point}")
+
+
+def _tables(point: Point) -> TableSet | None:
+    return point.tables if isinstance(point, EmbeddingPoint) else None
+
+
+def _share(points: Sequence[Point], ranks: Ranks) -> list[Point]:
+    """Return a rank's share: every so-manieth point, or set of tables."""
+    groups = [list(some) for _, some in groupby(points, key=lambda p: _tables(p) or p)]
+    return [point for group in groups[ranks.rank :: ranks.world_size] for point in group]
+
+
+def _parts(measurements: Path) -> list[Path]:
+    pattern = f"{measurements.stem}.rank*{measurements.suffix}"
+    return [measurements, *sorted(measurements.parent.glob(pattern))]
+
+
+def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record]:
+    """Return what earlier runs measured here, on whichever rank."""
+    found: list[Record] = []
+    for path in _parts(measurements):
+        part = read_measurements(path)
+        if part is None:
+            continue
+        if not same_machine(part.machine, facts):
+            problem = Problem(
+                message="these measurements are of another machine, number of ranks or version",
+                hint="--remeasure forgets them; another -o keeps them",
+            )
+            raise InputError(str(path), [problem])
+        found += part.records
+    return found
+
+
+def _union(parts: Sequence[Sequence[Record]]) -> list[Record]:
+    """Return every point once."""
+    records = {point_key(record.point): record for part in parts for record in part}
+    return list(records.values())
+
+
+def _keep_together(measurements: Path, facts: dict[str, Any], records: Sequence[Record]) -> None:
+    """Bring everything into the first rank's file."""
+    own = read_measurements(measurements)
+    known = keys(own.records) if own else set()
+    journal = Journal(measurements, facts)
+    for record in records:
+        if point_key(record.point) not in known:
+            journal.append(record)
+    for path in _parts(measurements)[1:]:
+        path.unlink(missing_ok=True)
+
+
+def _machine(kind: str, ranks: Ranks, cache: float) -> Machine:
+    sms = 1
+    if kind == "cuda":
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        sms = properties.multi_processor_count
+    return Machine(
+        name=device_name(kind),
+        memory_bytes=memory_bytes(kind, ranks.local_world_size),
+        host_memory_bytes=host_memory_bytes(),
+        l2_bytes=cache,
+        num_sms=sms,
+        ranks_per_node=ranks.local_world_size,
+    )

@@ -1,0 +1,105 @@
+"""``planner calibrate --from-trace``: what profiled training steps tell."""
+
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.output import Output
+
+if TYPE_CHECKING:
+    from planner.replay.learning import Learned
+
+_MOST_ROWS = 12
+_NS = 1e-9
+"""Less is rounding of the profiler's clock."""
+
+
+def learn_from_trace(traces: str, hardware: str, path: str | None, output: Output) -> None:
+    """Learn host overheads and collectives from the traces of real training steps."""
+    from planner.io.files import check_writable, write_text
+    from planner.io.profiles import dump_profile, load_profile
+    from planner.replay.importing import load_run
+    from planner.replay.learning import learn, learned_profile
+
+    base = load_profile(hardware)
+    if path is not None:
+        check_writable(path)
+    learned = learn(load_run(traces), traces)
+    if output.json:
+        output.data(_data(learned))
+    elif path != "-":
+        output.lines(lambda width: _lines(learned, width))
+    if path is not None:
+        write_text(path, dump_profile(learned_profile(learned, base)))
+        output.remark(f"Wrote {path}; use it with --hardware {path}")
+
+
+def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator of rich's text
+    from rich.text import Text
+
+    from planner.report.format import duration
+    from planner.report.layout import Column, table
+
+    yield Text("Host, with the profiler attached", style="bold")
+    for name, seconds in learned.host.items():
+        yield Text(f"  {name:<18} {duration(seconds)}")
+    rows = learned.operators[:_MOST_ROWS]
+    times = {
+        "T1": [row.before for row in rows],
+        "T2": [row.lead for row in rows],
+        "T3": [row.tail for row in rows],
+        "T4": [row.call for row in rows],
+        "T5": [row.between for row in rows],
+    }
+    columns = [
+        Column(header="Operator", cells=[_short(row.name) for row in rows]),
+        Column(header="Count", cells=[f"{row.count:,}" for row in rows], right=True),
+        *(
+            Column(header=name, cells=[duration(t) if t >= _NS else "" for t in values], right=True)
+            for name, values in times.items()
+        ),
+    ]
+    yield from map(Text, table(columns, width=width, gap=2))
+    known = [point for point in learned.collectives if point.num_bytes]
+    yield Text("Collectives, from the latest start to the end", style="bold")
+    for point in known[:_MOST_ROWS]:
+        size = f"{point.num_bytes:,.0f} bytes"
+        yield Text(f"  {point.op:<15} {size:>18}  {duration(point.seconds)}")
+    if len(known) < len(learned.collectives):
+        yield Text(f"  {len(learned.collectives) - len(known)} of unknown size")
+
+
+def _short(name: str) -> str:
+    from planner.report.format import printable
+
+    return printable(name.replace("autograd::engine::evaluate_function", "backward"))
+
+
+def _data(learned: "Learned") -> dict[str, Any]:
+    return {
+        "traces": learned.source,
+        "host": {f"{name}_s": seconds for name, seconds in learned.host.items()},
+        "operators": [
+            {
+                "name": row.name,
+                "count": row.count,
+                "t1_s": row.before,
+                "t2_s": row.lead,
+                "t3_s": row.tail,
+                "t4_s": row.call,
+                "t5_s": row.between,
+            }
+            for row in learned.operators
+        ],
+        "kernels": [
+            {"name": row.name, "count": row.count, "median_s": row.median}
+            for row in learned.kernels
+        ],
+        "collectives": [
+            {
+                "op": point.op.value,
+                "num_ranks": point.num_ranks,
+                "num_bytes": point.num_bytes or None,
+                "time_s": point.seconds,
+            }
+            for point in learned.collectives
+        ],
+    }
