@@ -43,7 +43,7 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
             header="Imbalance",
             cells=[f"{report.imbalance:.2f}" for report in reports],
             right=True,
-            priority=3,
+            priority=5,
         ),
         Column(
             header="Peak memory",

@@ -23,11 +23,9 @@ def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) ->
     assert times == sorted(times)
     assert {"naive", "random", "size_greedy"} <= {result["sharder"] for result in results}
     text = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "naive").out
-    assert text.splitlines()[0].split() == [
-        "Sharder",
-        *("Step", "time", "vs", "best", "90%", "interval", "Imbalance", "Peak", "memory"),
-        *("Search", "Searched"),
-    ]
+    header = " ".join(text.splitlines()[0].split())
+    assert header.startswith("Sharder Step time vs best 90% interval")
+    assert header.endswith("Peak memory Search Searched")
     assert "naive" in text
 
 
