@@ -11,7 +11,7 @@ from costmodel.units import Seconds
 from costmodel.workload import EmbeddingTable
 from sharders.option_costs import Costs, OptionCost, OptionCosts
 from sharders.options import TableOption
-from sharders.placement import Loads, Occupancy, place
+from sharders.placement import Loads, Occupancy, place, place_or_pack
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
 SPLIT_ABOVE = (float("inf"), 1.0, 0.5, 0.25)
@@ -88,12 +88,13 @@ def rule_plan(problem: ShardingProblem, costs: Costs, rule: Rule) -> ShardingPla
 def place_by_load(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
     """Place tables by longest processing time, each in the first of its ways that fits.
 
-    If that fails for lack of memory, tables are placed once more by decreasing size.
+    If that fails for lack of memory, tables are placed once more by decreasing size; and if that
+    fails, packed by size alone (``packing``).
 
     Raises
     ------
     InfeasibleError
-        A table fits nowhere, in either order.
+        A table fits nowhere, in either order, and no packing is found.
 
     """
     tables = problem.workload.tables
@@ -111,7 +112,7 @@ def place_by_load(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]
         return place(problem, order, choices, soonest_done)
     except InfeasibleError:
         by_size = sorted(range(len(tables)), key=lambda i: (-tables[i].weight_bytes, i))
-        return place(problem, by_size, choices, soonest_done)
+        return place_or_pack(problem, by_size, choices, soonest_done)
 
 
 def _even(cost: OptionCost) -> Loads:

@@ -77,12 +77,12 @@ def place_tables(
     sort
         Whether to place by decreasing score (ties: decreasing size, then later tables first, as in
         DreamShard) or in the workload's order. If that fails for lack of memory, tables are
-        placed once more by decreasing size.
+        placed once more by decreasing size, and if that fails, packed (``packing``).
 
     Raises
     ------
     InfeasibleError
-        A table fits nowhere, in either order.
+        A table fits nowhere, in either order, and no packing is found.
 
     """
     tables = problem.workload.tables
@@ -101,7 +101,26 @@ def place_tables(
         return place(problem, indices, least_intrusive, order)
     except InfeasibleError:
         by_size = sorted(indices, key=lambda i: (-size[i], i))
-        return place(problem, by_size, least_intrusive, order)
+        return place_or_pack(problem, by_size, least_intrusive, order)
+
+
+def place_or_pack(
+    problem: ShardingProblem, indices: Sequence[int], ways: Ways, order: Order
+) -> ShardingPlan:
+    """Place tables as ``place`` does; where that finds no room, pack them by size alone.
+
+    Raises
+    ------
+    InfeasibleError
+        A table fits nowhere, and no packing is found either.
+
+    """
+    try:
+        return place(problem, indices, ways, order)
+    except InfeasibleError:
+        if problem.packing is None:
+            raise
+        return problem.packing
 
 
 def place(

@@ -60,6 +60,13 @@ class ShardingProblem:
         """Shard sizes of a table's option, kept by ``sharders.placement.option_bytes``."""
         return {}
 
+    @cached_property
+    def packing(self) -> ShardingPlan | None:
+        """A plan that fits, found without regard to the step (``sharders.packing``), or None."""
+        from sharders.packing import packed
+
+        return packed(self)
+
 
 class SearchStatus(StrEnum):
     """Why a search ended."""
