@@ -39,6 +39,7 @@ from planner.io.profiles import load_profile
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench/results/coverage.json"
 CPU_STUDY = ROOT / "bench/results/cpu_study.json"
+CPU_PROFILE = ROOT / "bench/results/cpu_profile.yaml"
 LEVEL = 0.9
 
 
@@ -223,10 +224,9 @@ def results() -> dict[str, Any]:
 
 
 def _cpu_runs() -> dict[str, Any] | None:
-    if not CPU_STUDY.is_file():
+    if not (CPU_STUDY.is_file() and CPU_PROFILE.is_file()):
         return None
-    study = json.loads(CPU_STUDY.read_text(encoding="utf-8"))
-    return cpu_coverage.coverage([*cpu_coverage.groups(study)])
+    return cpu_coverage.coverage(cpu_coverage.measured(CPU_STUDY, CPU_PROFILE))
 
 
 def _kernel_data(errors: Sequence[Errors]) -> dict[str, Any]:
@@ -271,36 +271,52 @@ def _collective_sigma(errors: Errors) -> float:
 
 def show(found: Mapping[str, Any]) -> None:
     """Print all coverages."""
-
-    def line(what: str, data: Mapping[str, Any] | None) -> None:
-        if data is not None:
-            print(f"  {what:58} {data['held']:5} of {data['points']:5}  {data['coverage']:6.1%}")
-
     print("Held-out kernels: how many are inside 90% intervals")
     for family, data in found["kernels"].items():
-        line(f"{family}, spread of the other half", data["own_half"])
-        line(f"{family}, spread of other platforms", data["other_platforms"])
+        _line(f"{family}, spread of the other half", data["own_half"])
+        _line(f"{family}, spread of other platforms", data["other_platforms"])
         for platform, each in data["by_platform"].items():
-            line(f"  {platform}, of the other half", each["own_half"])
-            line(f"  {platform}, of other platforms", each.get("other_platforms"))
+            _line(f"  {platform}, of the other half", each["own_half"])
+            _line(f"  {platform}, of other platforms", each.get("other_platforms"))
     print("Another lab's machines with the same GPU")
     for family, data in found["other_labs"].items():
-        line(family, data)
-    line("products, constants carried from any other GPU", found["carried_products"])
-    print(f"Whole steps; structure {found['steps']['structure_sigma']:.1%} beyond the kernels")
-    for what, data in found["steps"]["tests"].items():
-        line(what, data)
-    for row in found["steps"]["rows"]:
-        mark = " " if row["held"] else "outside"
-        print(f"    {row['step']:52} {row['log_error']:+.2f} of {row['kernel_sigma']:.2f}  {mark}")
+        _line(family, data)
+    _line("products, constants carried from any other GPU", found["carried_products"])
+    _show_steps(found["steps"])
     if found["cpu_runs"]:
-        print("Steps on CPUs")
-        line(f"{found['cpu_runs']['workloads']} workloads, by the others", found["cpu_runs"])
+        _show_cpu(found["cpu_runs"])
     print("Winner's curse: step of the picked plan under-estimated by, and after the correction")
     for row in found["winners_curse"]:
         print(
             f"  {row['plans']} plans, {row['truly']:20} {row['underestimated']:6.1%}"
             f" {row['corrected']:6.1%}"
+        )
+
+
+def _line(what: str, data: Mapping[str, Any] | None) -> None:
+    if data is not None:
+        print(f"  {what:58} {data['held']:5} of {data['points']:5}  {data['coverage']:6.1%}")
+
+
+def _show_steps(steps: Mapping[str, Any]) -> None:
+    print(f"Whole steps; structure {steps['structure_sigma']:.1%} beyond the kernels")
+    for what, data in steps["tests"].items():
+        _line(what, data)
+    for row in steps["rows"]:
+        mark = " " if row["held"] else "outside"
+        print(f"    {row['step']:52} {row['log_error']:+.2f} of {row['kernel_sigma']:.2f}  {mark}")
+
+
+def _show_cpu(runs: Mapping[str, Any]) -> None:
+    print(
+        f"Steps of {runs['workloads']} workloads on CPUs; structure {runs['structure_sigma']:.1%}"
+    )
+    for what, data in runs["tests"].items():
+        _line(what, data)
+    for row in runs["odds"]:
+        print(
+            f"  the likelier order of two plans, at {row['from']:.0%} to {row['to']:.0%}: "
+            f"{row['predicted']:.0%} predicted, {row['right']:.0%} of {row['pairs']} right"
         )
 
 

@@ -1,74 +1,177 @@
-"""Whole steps measured on CPUs (``planner validate``): how far off, together and plan by plan.
+"""Intervals and odds against real steps on CPUs: the plans of ``bench.cpu_study``.
 
-Reads any JSON that has objects with ``predicted_s`` and ``measured_s`` in it, as
-``planner.report.validation_data`` writes them; those in one list are plans of one workload.
+Predicted with the committed profile of the machine, which knows kernels and collectives only;
+sampled as ``planner plan`` samples.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from itertools import combinations, pairwise
+from math import hypot, log, sqrt
+from pathlib import Path
 from typing import Any
 
-from costmodel.error_model import NORMAL_90
+import numpy as np
+
+from costmodel.error_model import NORMAL_90, STRUCTURE, Cause, ErrorModel, error_model
+from costmodel.hardware import Topology
+from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.uncertainty import sample_steps
+from planner.io.profiles import load_profile
+
+BINS = (0.5, 0.7, 0.9, 1.0)
+"""Odds of the plan that is more likely the faster one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two plans whose order the measurements are sure of."""
+
+    probability: float
+    """That the first is faster, as predicted."""
+    faster: bool
+    """Whether it was."""
+
+    @property
+    def confidence(self) -> float:
+        """Probability of the likelier order."""
+        return max(self.probability, 1.0 - self.probability)
+
+    @property
+    def right(self) -> float:
+        """Whether that was the order; half where both were as likely."""
+        if self.probability == 0.5:
+            return 0.5
+        return float((self.probability > 0.5) is self.faster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Plans of one workload: log(measured / predicted) of each."""
+    """Plans of one workload, measured on one machine."""
 
     name: str
     errors: tuple[float, ...]
+    """log(measured / geometric mean of the samples) of every plan."""
+    sigmas: tuple[float, ...]
+    """Spread of the samples' logarithms, without the structure's."""
+    differences: tuple[float, ...]
+    """Squared difference of two plans' errors less what the samples have it, of all pairs."""
+    pairs: tuple[Pair, ...]
 
-    @property
-    def mean(self) -> float:
-        """What all its plans are off by."""
-        return sum(self.errors) / len(self.errors)
-
-
-def groups(data: object, name: str = "") -> Iterator[Group]:
-    """Yield every list of measured plans in some JSON."""
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from groups(value, f"{name} {key}".strip())
-    elif isinstance(data, list):
-        rows = [row for row in data if _is_measured(row)]
-        if rows:
-            errors = (log(row["measured_s"] / row["predicted_s"]) for row in rows)
-            yield Group(name=name.removesuffix(" plans"), errors=tuple(errors))
-            return
-        for index, value in enumerate(data):
-            named = value.get("name", index) if isinstance(value, Mapping) else index
-            yield from groups(value, f"{name} {named}".strip())
+    def held(self, structure: float) -> int:
+        """Count the plans inside their 90% interval, for a spread of the structure."""
+        limits = [NORMAL_90 * hypot(structure, sigma) for sigma in self.sigmas]
+        return sum(abs(e) <= limit for e, limit in zip(self.errors, limits, strict=True))
 
 
-def coverage(found: Sequence[Group]) -> dict[str, Any]:
-    """Test every workload's plans with the spread of the other workloads' plans."""
-    held = points = 0
-    for group in found:
-        others = [error for g in found if g is not group for error in g.errors]
-        if not others:
-            continue
-        half_width = NORMAL_90 * _rms(others)
-        held += sum(abs(error) <= half_width for error in group.errors)
-        points += len(group.errors)
-    every = [error for group in found for error in group.errors]
-    own = [error - group.mean for group in found for error in group.errors if len(group.errors) > 1]
-    lost = sum(len(group.errors) > 1 for group in found)
+def measured(results: Path, profile: Path) -> list[Group]:
+    """Return the study's workloads with today's samples."""
+    record = json.loads(results.read_text(encoding="utf-8"))["workloads"]
+    topology = Topology(hardware=load_profile(profile), world_size=2, local_world_size=2)
+    return [_group(name, plans, topology) for name, plans in record.items()]
+
+
+def coverage(groups: Sequence[Group]) -> dict[str, Any]:
+    """Return how often intervals held, and how often the likelier of two plans was the faster."""
+    points = sum(len(group.errors) for group in groups)
+    tests = {
+        "errors of kernels alone": sum(group.held(0.0) for group in groups),
+        "kernels, and published steps": sum(group.held(hypot(*STRUCTURE)) for group in groups),
+    }
+    if len(groups) > 1:
+        tests["kernels, and the other workloads"] = sum(
+            group.held(structure_sigma([g for g in groups if g is not group])) for group in groups
+        )
     return {
-        "workloads": len(found),
+        "workloads": len(groups),
         "points": points,
-        "held": held,
-        "coverage": round(held / points, 4) if points else None,
-        "sigma": round(_rms(every), 4) if every else None,
-        "own_sigma": round(_rms(own) * sqrt(len(own) / (len(own) - lost)), 4) if own else None,
+        "structure_sigma": round(structure_sigma(groups), 4),
+        "own_sigma": round(own_sigma(groups), 4),
+        "tests": {
+            what: {"points": points, "held": held, "coverage": round(held / points, 4)}
+            for what, held in tests.items()
+        },
+        "odds": odds([pair for group in groups for pair in group.pairs]),
     }
 
 
-def _is_measured(row: object) -> bool:
-    return isinstance(row, Mapping) and all(
-        isinstance(row.get(key), float) and row[key] > 0 for key in ("predicted_s", "measured_s")
+def structure_sigma(groups: Sequence[Group]) -> float:
+    """Return what steps are off by beyond their kernels."""
+    beyond = [
+        error**2 - sigma**2
+        for group in groups
+        for error, sigma in zip(group.errors, group.sigmas, strict=True)
+    ]
+    return sqrt(max(0.0, sum(beyond) / len(beyond)))
+
+
+def own_sigma(groups: Sequence[Group]) -> float:
+    """Return what a plan is off by beyond its kernels that another plan of the workload is not."""
+    beyond = [difference for group in groups for difference in group.differences]
+    return sqrt(max(0.0, sum(beyond) / len(beyond) / 2.0)) if beyond else 0.0
+
+
+def odds(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Return, by how sure the prediction was, how often it was right."""
+    rows = []
+    for low, high in pairwise(BINS):
+        some = [p for p in pairs if low <= p.confidence < high or p.confidence == high == 1.0]
+        if some:
+            rows.append({
+                "from": low,
+                "to": high,
+                "pairs": len(some),
+                "predicted": round(sum(pair.confidence for pair in some) / len(some), 4),
+                "right": round(sum(pair.right for pair in some) / len(some), 4),
+            })
+    return rows
+
+
+def _group(name: str, record: Mapping[str, Any], topology: Topology) -> Group:
+    from bench.cpu_study import studied, workload
+    from planner.validation.judge import are_told_apart
+
+    work, outcomes = workload(name), studied(name, record, topology).outcomes
+    plans = [_plan(record[each.name]["tables"], topology) for each in outcomes]
+    spreads = dict(error_model(topology, work.dense.precision).spreads)
+    shipped = sample_steps(work, topology, plans)
+    del spreads[Cause.STRUCTURE]
+    samples = sample_steps(work, topology, plans, errors=ErrorModel(spreads=spreads))
+    logs = np.log(samples.times)
+    means = logs.mean(axis=0)
+    errors = [log(each.measured) - float(m) for each, m in zip(outcomes, means, strict=True)]
+    numbered = [*combinations(range(len(outcomes)), 2)]
+    return Group(
+        name=name,
+        errors=tuple(errors),
+        sigmas=tuple(float(sigma) for sigma in logs.std(axis=0)),
+        differences=tuple(
+            (errors[i] - errors[j]) ** 2 - float((logs[:, i] - logs[:, j]).var())
+            for i, j in numbered
+        ),
+        pairs=tuple(
+            Pair(
+                probability=shipped.probability_faster(i, j),
+                faster=outcomes[i].measured < outcomes[j].measured,
+            )
+            for i, j in numbered
+            if are_told_apart(outcomes[i], outcomes[j])
+        ),
     )
 
 
-def _rms(values: Sequence[float]) -> float:
-    return sqrt(sum(value * value for value in values) / len(values))
+def _plan(tables: Sequence[Mapping[str, Any]], topology: Topology) -> ShardingPlan:
+    return ShardingPlan(
+        tables=tuple(
+            TableSharding(
+                table=table["name"],
+                sharding_type=ShardingType(table["sharding_type"]),
+                compute_kernel=ComputeKernel(table["compute_kernel"]),
+                shards=tuple(Shard(**shard) for shard in table["shards"]),
+            )
+            for table in tables
+        ),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )

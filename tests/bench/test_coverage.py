@@ -17,7 +17,7 @@ from bench.coverage import (
     structure_sigma,
     within,
 )
-from bench.cpu_coverage import coverage, groups
+from bench.cpu_coverage import Group, Pair, coverage, odds, own_sigma
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.winners_curse import bias, truths
@@ -108,18 +108,36 @@ def test_a_step_is_tested_without_itself_and_its_group() -> None:
     assert kernels_only(steps).held == 0
 
 
-def test_cpu_runs_are_found_in_any_json() -> None:
-    plans = [{"predicted_s": 1.0, "measured_s": m} for m in (1.1, 1.2)]
-    data = {"runs": [{"name": "small", "plans": plans}, {"name": "large", "plans": plans[:1]}]}
-    found = [*groups(data)]
-    assert [group.name for group in found] == ["runs small", "runs large"]
-    assert found[0].errors == pytest.approx(np.log([1.1, 1.2]))
+def group(*errors: float, pairs: tuple[Pair, ...] = ()) -> Group:
+    differences = tuple((a - b) ** 2 for i, a in enumerate(errors) for b in errors[i + 1 :])
+    return Group(
+        name="", errors=errors, sigmas=(0.0,) * len(errors), differences=differences, pairs=pairs
+    )
 
 
 def test_cpu_runs_are_tested_by_other_workloads() -> None:
-    plans = [{"predicted_s": 1.0, "measured_s": m} for m in (1.1, 1.1)]
-    data = {"a": {"plans": plans}, "b": {"plans": plans}}
-    found = coverage([*groups(data)])
-    assert (found["points"], found["held"], found["workloads"]) == (4, 4, 2)
+    # off by 10% and 12%: each interval is as wide as the other workload's error
+    found = coverage([group(0.10, 0.10), group(0.12, 0.12)])
+    assert found["tests"]["errors of kernels alone"]["held"] == 0
+    assert found["tests"]["kernels, and the other workloads"]["held"] == 4
+    assert found["structure_sigma"] == pytest.approx(0.1105, abs=1e-4)
     # all of it is the workload's, none a plan's own
-    assert found["own_sigma"] == pytest.approx(0.0, abs=1e-9)
+    assert found["own_sigma"] == 0.0
+
+
+def test_what_plans_of_a_workload_differ_by_is_their_own() -> None:
+    # differences of two errors have twice the variance of one
+    assert own_sigma([group(0.1, -0.1)]) == pytest.approx(0.2 / 2**0.5)
+
+
+def test_odds_are_counted_by_how_sure_they_were() -> None:
+    pairs = (
+        Pair(probability=0.95, faster=True),
+        Pair(probability=0.05, faster=False),
+        Pair(probability=0.6, faster=False),
+        Pair(probability=1.0, faster=True),
+    )
+    unsure, sure = odds(pairs)
+    assert (unsure["pairs"], unsure["right"]) == (1, 0.0)
+    assert (sure["pairs"], sure["right"]) == (3, 1.0)
+    assert Pair(probability=0.5, faster=True).right == 0.5
