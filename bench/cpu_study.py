@@ -1,0 +1,225 @@
+"""Real steps on two CPU cores beside the predictions: `python -m bench.cpu_study [--measure]`.
+
+Three workloads (embedding-dominated, communication-heavy, dense-heavy), plans of all kinds, the
+planner's own pick and TorchRec's. Without options, the committed measurements are held against
+today's predictions, made with the committed profile of the same machine (`planner calibrate`); no
+torch needed. `--measure` trains every plan with DistributedModelParallel, two gloo ranks on a
+pinned core each, in turns; it wants an idle machine and torchrec. The profile is of kernels and
+collectives alone: nothing in it or in the model was fitted to these steps.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.cpu_plans import study_plans
+from costmodel.hardware import Topology
+from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.units import MS, Seconds
+from costmodel.workload import Workload
+from planner.io.plans import PlanFile, table_data
+from planner.io.profiles import load_profile
+from planner.io.workload import load_workload
+from planner.validation.job import Job, RankResult, rank_result
+from planner.validation.judge import (
+    Outcome,
+    are_told_apart,
+    judge,
+    kendall_tau,
+    outcome,
+    success_rate,
+)
+from planner.validation.phases import Phase
+from planner.validation.run import predicted
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "cpu_study.json"
+PROFILE = HERE / "results" / "cpu_profile.yaml"
+WORKLOADS = ("embedding", "communication", "dense")
+OURS, THEIRS = "our pick", "TorchRec's pick"
+CANDIDATES = 5
+"""Plans to choose from in one trial of the success rate; the paper's tasks have about as many."""
+SEARCH_TIME: Seconds = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One workload's plans, what was measured, and what both predict."""
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+    scores: Mapping[str, float]
+    """TorchRec's rating of every plan, in seconds."""
+
+
+def workload(name: str) -> Workload:
+    """Return one of the study's workloads."""
+    return load_workload(HERE / "workloads" / "cpu" / f"{name}.yaml")
+
+
+def measure(name: str, topology: Topology, job: Mapping[str, int]) -> dict[str, Any]:
+    """Train under every plan of a workload; return plans, measurements and TorchRec's ratings."""
+    import planner
+    from bench.torchrec_score import torchrec_plan, torchrec_scores
+    from planner.validation.launch import run_job
+
+    made = workload(name)
+    found = planner.plan(made, gpus=2, hardware=topology.hardware, time_limit=SEARCH_TIME)
+    plans = {
+        **study_plans(made, topology),
+        OURS: found.plan,
+        THEIRS: torchrec_plan(made, topology),
+    }
+    files = [_file(made, plan) for plan in plans.values()]
+    asked = Job(num_plans=len(files), world_size=2, local_world_size=2, device="cpu", **job)
+    total = asked.repeats * len(files)
+    ranks = run_job(files, asked, lambda done: print(f"\r{name} {done}/{total}", end=""))
+    print()
+    scores = torchrec_scores(made, topology, plans)
+    return {
+        each: {
+            "tables": [table_data(table) for table in plan.tables],
+            "torchrec_score_s": scores[each],
+            "ranks": [asdict(rank[index]) for rank in ranks],
+        }
+        for index, (each, plan) in enumerate(plans.items())
+    }
+
+
+def studied(name: str, record: Mapping[str, Any], topology: Topology) -> Study:
+    """Return a workload's measurements with today's predictions."""
+    made = workload(name)
+    outcomes = []
+    for each, entry in record.items():
+        ranks: list[RankResult] = [rank_result(rank) for rank in entry["ranks"]]
+        file = _file(made, _plan(entry["tables"]))
+        outcomes.append(outcome(each, predicted(file, topology.hardware), ranks))
+    scores = {each: entry["torchrec_score_s"] for each, entry in record.items()}
+    return Study(name=name, outcomes=tuple(outcomes), scores=scores)
+
+
+def _file(made: Workload, plan: ShardingPlan) -> PlanFile:
+    return PlanFile(plan=plan, workload=made, hardware="cpu_profile.yaml")
+
+
+def _plan(tables: list[dict[str, Any]]) -> ShardingPlan:
+    shardings = tuple(
+        TableSharding(
+            table=table["name"],
+            sharding_type=ShardingType(table["sharding_type"]),
+            compute_kernel=ComputeKernel(table["compute_kernel"]),
+            shards=tuple(Shard(**shard) for shard in table["shards"]),
+        )
+        for table in tables
+    )
+    return ShardingPlan(tables=shardings, world_size=2, local_world_size=2)
+
+
+def summary(study: Study) -> dict[str, Any]:
+    """Return a workload's figures, ours beside TorchRec's rating."""
+    outcomes, scores = study.outcomes, study.scores
+    verdict = judge(outcomes)
+    ours = {each.name: each.predicted for each in outcomes}
+    measured = {each.name: each.measured for each in outcomes}
+    pairs = [(a, b) for i, a in enumerate(outcomes) for b in outcomes[i + 1 :]]
+    sure = [pair for pair in pairs if are_told_apart(*pair)]
+    return {
+        "num_plans": len(outcomes),
+        "fastest_s": min(measured.values()),
+        "slowest_s": max(measured.values()),
+        "noise": max(each.noise / each.measured for each in outcomes),
+        "geomean_error": verdict.geomean_error,
+        "cpu_error": verdict.cpu_error,
+        "largest_error": max(outcomes, key=lambda each: abs(each.error)).error,
+        "pairs": len(pairs),
+        "pairs_told_apart": len(sure),
+        "tau": {"ours": verdict.tau, "torchrec": kendall_tau(pairs, scores.__getitem__)},
+        "tau_told_apart": {
+            "ours": verdict.tau_told_apart,
+            "torchrec": kendall_tau(sure, scores.__getitem__),
+        },
+        "success_rate": {
+            "ours": success_rate(outcomes, CANDIDATES, ours.__getitem__),
+            "torchrec": success_rate(outcomes, CANDIDATES, scores.__getitem__),
+        },
+        "our_pick_over_theirs": measured[THEIRS] / measured[OURS],
+        "our_pick_over_fastest": measured[OURS] / min(measured.values()),
+        "open_pairs": [list(pair) for pair in verdict.open_pairs],
+    }
+
+
+def show(study: Study, *, phases: bool) -> None:
+    """Print one workload's plans and figures."""
+    print(f"\n{study.name}")
+    print(f"  {'plan':<20}{'measured':>10}{'±':>7}{'predicted':>11}{'error':>8}{'TorchRec':>10}")
+    for each in sorted(study.outcomes, key=lambda one: one.measured):
+        mark = " *" if each.disturbed else ""
+        print(
+            f"  {each.name:<20}{each.measured / MS:>7.1f} ms{each.noise / MS:>7.1f}"
+            f"{each.predicted / MS:>8.1f} ms{each.error:>+8.1%}"
+            f"{study.scores[each.name] / MS:>7.2f} ms{mark}"
+        )
+        if phases:
+            show_phases(each)
+    figures = summary(study)
+    tau, sure, wins = (figures[key] for key in ("tau", "tau_told_apart", "success_rate"))
+    print(
+        f"  error {figures['geomean_error']:.1%} (worst {figures['largest_error']:+.1%}), of "
+        f"processor time {figures['cpu_error']:.1%}; "
+        f"{figures['pairs_told_apart']} of {figures['pairs']} pairs told apart, noise at most "
+        f"{figures['noise']:.1%}\n"
+        f"  Kendall's tau   ours {tau['ours']:.2f}, told apart {sure['ours']:.2f}; "
+        f"TorchRec's rating {tau['torchrec']:.2f}, {sure['torchrec']:.2f}\n"
+        f"  success of {CANDIDATES}    ours {wins['ours']:.1%}; TorchRec's rating "
+        f"{wins['torchrec']:.1%}\n"
+        f"  our pick is {figures['our_pick_over_theirs']:.2f}x as fast as TorchRec's, "
+        f"{figures['our_pick_over_fastest'] - 1:.1%} behind the fastest measured\n"
+        f"  open: {', '.join('|'.join(pair) for pair in figures['open_pairs']) or 'none'}"
+    )
+
+
+def show_phases(each: Outcome) -> None:
+    """Print predicted and measured phases of both ranks, in ms."""
+    for rank, (ours, theirs) in enumerate(zip(each.prediction.phases, each.phases, strict=True)):
+        cells = [
+            f"{phase.replace('_', ' ')} {ours.get(phase, 0.0) / MS:.1f}|"
+            f"{theirs.get(phase, 0.0) / MS:.1f}"
+            for phase in Phase
+        ]
+        print(f"      {rank}: " + ", ".join(cells))
+
+
+def main() -> None:
+    """Measure where asked to, then print predictions beside measurements."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--measure", action="store_true", help=f"rewrite {RESULTS.name}")
+    parser.add_argument("--only", choices=WORKLOADS, action="append", help="of the workloads")
+    parser.add_argument("--repeats", type=int, default=6, help="rounds over all plans")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps in a round")
+    parser.add_argument("--phases", action="store_true", help="print every plan's phases")
+    parser.add_argument("--profile", type=Path, default=PROFILE, help="of the measured machine")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="measurements")
+    args = parser.parse_args()
+    hardware = load_profile(args.profile)
+    topology = Topology(hardware=hardware, world_size=2, local_world_size=2)
+    names = args.only or WORKLOADS
+    if args.measure:
+        from planner.calibration.machine import machine_facts
+
+        known = json.loads(args.results.read_text("utf-8")) if args.results.exists() else {}
+        done = dict(known.get("workloads", {}))
+        for name in names:
+            done[name] = measure(name, topology, {"repeats": args.repeats, "steps": args.steps})
+            results = {"machine": machine_facts("cpu", 2, 1), "workloads": done}
+            args.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    results = json.loads(args.results.read_text("utf-8"))
+    print(", ".join(f"{key} {value}" for key, value in results["machine"].items()))
+    for name in names:
+        show(studied(name, results["workloads"][name], topology), phases=args.phases)
+
+
+if __name__ == "__main__":
+    main()
