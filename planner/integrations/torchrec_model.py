@@ -174,7 +174,12 @@ def _table(name: str, found: _Found, reading: ModelReading) -> EmbeddingTable:
     config, constraint = found.config, reading.constraints.get(found.config.name)
     choices: Mapping[ShardingType, tuple[ComputeKernel, ...]] = {}
     if found.sharder is not None:
-        choices = sharding_choices(found.sharder, reading.compute_device, name, constraint)
+        choices = _without_broken(
+            sharding_choices(found.sharder, reading.compute_device, name, constraint),
+            found.module,
+            reading.compute_device,
+            constraint,
+        )
     observed = observe(reading.batches, config.feature_names) if reading.batches else None
     pooling_factor = _pooling_factor(config, constraint, reading.local_batch_size)
     if pooling_factor is None:
@@ -238,6 +243,25 @@ def sharding_choices(
         kind: (ComputeKernel.DENSE,) if kind is ShardingType.DATA_PARALLEL else sharded
         for kind in choices
     }
+
+
+def _without_broken(
+    choices: dict[ShardingType, tuple[ComputeKernel, ...]],
+    module: nn.Module,
+    compute_device: str,
+    constraint: object,
+) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
+    """Leave out what is offered and fails: unpooled tables, replicated, on CPU, unless asked for.
+
+    FBGEMM's dense lookup pools on CPU whatever it is told (seen in fbgemm-gpu-cpu 1.8.0;
+    pytorch/torchrec#1255).
+    """
+    asked = getattr(constraint, "sharding_types", None)
+    if compute_device != "cpu" or not isinstance(module, EmbeddingCollection) or asked:
+        return choices
+    kept = dict(choices)
+    kept.pop(ShardingType.DATA_PARALLEL, None)
+    return kept or choices
 
 
 def _nothing_left(

@@ -22,9 +22,10 @@ from torchrec.distributed.types import ShardingPlanner
 
 from costmodel.errors import InfeasibleError, PlannerError
 from costmodel.hardware import HardwareProfile, Topology
+from costmodel.memory import host_bytes_usable
 from costmodel.objective import Objective
 from costmodel.plan import ComputeKernel, ShardingPlan
-from costmodel.units import MS, Seconds
+from costmodel.units import GIB, MS, Seconds
 from costmodel.workload import DenseModel, Pipeline, Workload
 from planner.integrations.torchrec_collective import Question, plan_together
 from planner.integrations.torchrec_inputs import SampleBatch
@@ -136,7 +137,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             No plan fits, the constraints leave nothing, or the model cannot be read.
 
         """
-        model = self._read(module, sharders)
+        model = self._read(module, sharders, self._batches)
         workload = self._workload(model)
         topology = self._our_topology(workload, module, sharders)
         try:
@@ -194,12 +195,14 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         chosen = get_default_sharders() if sharders is None else sharders
         return plan_together(pg, self._question(module, chosen), lambda: self.plan(module, chosen))
 
-    def _read(self, module: nn.Module, sharders: Sequence[Any]) -> ModelTables:
+    def _read(
+        self, module: nn.Module, sharders: Sequence[Any], batches: Sequence[SampleBatch]
+    ) -> ModelTables:
         reading = ModelReading(
             compute_device=self._topology.compute_device,
             local_batch_size=self._batch_size,
             constraints=self._constraints,
-            batches=self._batches,
+            batches=batches,
         )
         return read_model(module, sharders, reading)
 
@@ -230,14 +233,17 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
 
     def _find(self, workload: Workload, topology: Topology) -> tuple[Attempt, ShardingPlan]:
         """Search without host memory first: where that fits, it is faster and soon found."""
-        resident = _in_hbm_only(workload)
-        if resident is not None:
-            try:
-                return self._searched(resident, topology)
-            except InfeasibleError:
-                if resident == workload:
-                    raise
-        return self._searched(workload, topology)
+        resident = _in_hbm_if_allowed(workload)
+        try:
+            return self._searched(resident, topology)
+        except InfeasibleError as error:
+            if resident == workload:
+                raise
+            without_host_memory = error
+        try:
+            return self._searched(workload, topology)
+        except InfeasibleError as error:
+            raise _too_large_for_host(without_host_memory, workload, topology) from error
 
     def _searched(self, workload: Workload, topology: Topology) -> tuple[Attempt, ShardingPlan]:
         problem = ShardingProblem(
@@ -251,7 +257,8 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         """Return what all ranks must agree on; rank 0 refuses a model that cannot be read."""
         topology = self._topology
         try:
-            tables: object = self._read(module, sharders).tables
+            # the ranks' sample batches may differ: rank 0's count
+            tables: object = self._read(module, sharders, ()).tables
         except TorchRecError as error:
             tables = str(error)
         shapes = tables
@@ -267,17 +274,36 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         )
 
 
-def _in_hbm_only(workload: Workload) -> Workload | None:
-    """Return the workload without UVM kernels; None if a table has no other."""
+def _in_hbm_if_allowed(workload: Workload) -> Workload:
+    """Return the workload without UVM kernels, but for tables that may have no others."""
     tables = []
     for table in workload.tables:
         kernels = tuple(kernel for kernel in table.compute_kernels if kernel in _IN_HBM)
-        if not kernels:
-            return None
-        tables.append(replace(table, compute_kernels=kernels))
+        tables.append(replace(table, compute_kernels=kernels or table.compute_kernels))
     return replace(workload, tables=tuple(tables))
 
 
+def _too_large_for_host(
+    error: InfeasibleError, workload: Workload, topology: Topology
+) -> InfeasibleError:
+    """Return why no plan fits in HBM, and that host memory is no way out."""
+    host = topology.num_nodes * host_bytes_usable(topology)
+    line = (
+        f"{workload.weight_bytes / GIB:.1f} GiB of weights, and {host / GIB:.1f} GiB of host "
+        "memory for UVM kernels: no plan with them fits either"
+    )
+    return InfeasibleError(
+        error.message, details=(*error.details, ("host", line)), remedies=error.remedies
+    )
+
+
 def _with_remedies(error: InfeasibleError) -> str:
-    lines = [f"{label}: {text}" for label, text in (*error.details, *error.remedies)]
-    return "\n".join([str(error), *lines])
+    """Return the whole error as text, in the words of a training script, not of a command."""
+    remedies = [
+        (label.replace("--gpus", "world size").replace(" --nodes", ", nodes"), text)
+        for label, text in error.remedies
+    ]
+    return "\n".join([
+        str(error),
+        *(f"{label}: {text}" for label, text in (*error.details, *remedies)),
+    ])

@@ -184,6 +184,22 @@ def test_only_what_the_sharders_offer_on_the_device_is_chosen() -> None:
         assert set(read.compute_kernels) <= {"dense", "fused"}
 
 
+def test_unpooled_tables_are_not_replicated_on_cpu_unasked() -> None:
+    config = EmbeddingConfig(name="s", num_embeddings=50, embedding_dim=16, feature_names=["f"])
+    module = EmbeddingCollection(tables=[config], device=META)
+    for device, asked, replicated in (
+        ("cpu", [], False),
+        ("cpu", ["data_parallel"], True),
+        ("cuda", [], True),
+    ):
+        constraints = {"s": ParameterConstraints(sharding_types=asked)} if asked else {}
+        topology = on_ranks(2, 2, device)
+        planner = IterationTimePlanner(topology, 64, constraints=constraints, timeout_seconds=0.1)
+        planner.plan(module, SHARDERS)
+        kinds = solved(planner).workload.table("s").sharding_types
+        assert (ShardingType.DATA_PARALLEL in kinds) is replicated
+
+
 def test_grid_shard_has_to_be_asked_for() -> None:
     planner = IterationTimePlanner(on_ranks(2, 2), 64, timeout_seconds=0.1)
     planner.plan(embedding_bags(), [AnySharder()])
@@ -273,6 +289,53 @@ def test_a_table_no_rank_can_hold_goes_to_host_memory_or_is_refused() -> None:
     with pytest.raises(PlannerError, match="GiB") as raised:
         IterationTimePlanner(topology, 64, constraints=fused).plan(module, SHARDERS)
     assert raised.value.error_type is PlannerErrorType.INSUFFICIENT_STORAGE
+
+
+def test_neither_gpus_nor_hosts_can_hold_it() -> None:
+    topology = Topology(
+        world_size=2,
+        compute_device="cuda",
+        hbm_cap=2 * GIB,
+        ddr_cap=2 * GIB,
+        created_by_factory=True,
+    )
+    with pytest.raises(PlannerError) as raised:
+        IterationTimePlanner(topology, 64).plan(bags(table("huge", rows=50_000_000)), SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.INSUFFICIENT_STORAGE
+    lines = str(raised.value).splitlines()
+    assert lines[0].startswith("no plan fits: the tables need 11.9 GiB")
+    assert any(line.startswith("host: 11.9 GiB of weights, and 3.6 GiB of host") for line in lines)
+    assert any(line.startswith("world size 8: ") for line in lines)
+
+
+def test_a_table_on_the_host_does_not_take_others_there() -> None:
+    asked = {"a": ParameterConstraints(compute_kernels=["fused_uvm"])}
+    planner = IterationTimePlanner(gpus(), 64, constraints=asked, timeout_seconds=0.3)
+    plan = planner.plan(bags(table("a"), table("b")), SHARDERS).plan[""]
+    assert plan["a"].compute_kernel == "fused_uvm"
+    assert plan["b"].compute_kernel in {"fused", "dense"}
+
+
+@pytest.mark.parametrize("kernel", ["fused_uvm", "fused_uvm_caching"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_host_memory_kernels_are_taken_where_torchrec_takes_them(kernel: str, device: str) -> None:
+    constraints = {"a": ParameterConstraints(compute_kernels=[kernel])}
+    taken = []
+    for make in (EmbeddingShardingPlanner, IterationTimePlanner):
+        planner = make(
+            topology=on_ranks(2, 2, device),
+            batch_size=64,
+            constraints=constraints,
+            storage_reservation=FixedPercentageStorageReservation(0.1),
+            timeout_seconds=0.5,
+        )
+        try:
+            plan = planner.plan(bags(table("a")), SHARDERS)
+        except (PlannerError, RuntimeError):  # theirs is a RuntimeError
+            taken.append(None)
+        else:
+            taken.append(plan.plan[""]["a"].compute_kernel)
+    assert taken == [kernel if device == "cuda" else None] * 2
 
 
 def test_a_storage_reservation_takes_memory_from_tables() -> None:

@@ -60,14 +60,35 @@ def two_ranks(folder: Path) -> Losses:
     return train(folder, 2, 2, *TYPES, *KERNELS, "mixed")
 
 
-def check(losses: Losses, name: str) -> None:
-    assert losses[name][0] == pytest.approx(losses["reference"][0], abs=1e-6)
+@pytest.fixture(scope="module")
+def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Losses:
+    """Four ranks, on two nodes."""
+    return train(tmp_path_factory.mktemp("four_ranks"), 4, 2, *TYPES, "mixed")
+
+
+def check(losses: Losses, name: str, reference: str = "reference") -> None:
+    assert losses[name][0] == pytest.approx(losses[reference][0], abs=1e-6)
 
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_sharding_type_alone_trains_as_unsharded(two_ranks: Losses, name: str) -> None:
     check(two_ranks, name)
     assert two_ranks[name][1] == [name]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_it_does_on_four_ranks_of_two_nodes(four_ranks: Losses, name: str) -> None:
+    check(four_ranks, name)
+    assert four_ranks[name][1] == [name]
+
+
+@pytest.mark.parametrize("ranks", ["two_ranks", "four_ranks"])
+def test_pooled_unpooled_and_weighted_modules_train_as_unsharded(
+    request: pytest.FixtureRequest, ranks: str
+) -> None:
+    losses: Losses = request.getfixturevalue(ranks)
+    check(losses, "arms", "arms reference")
+    assert len(losses["arms"][1]) == 5
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -80,23 +101,52 @@ def test_all_sharding_types_in_one_plan_train_as_unsharded(two_ranks: Losses) ->
     assert two_ranks["mixed"][1] == sorted(TYPES)
 
 
-def test_the_losses_would_tell_if_embeddings_were_not_trained(two_ranks: Losses) -> None:
-    frozen, trained = two_ranks["frozen"][0], two_ranks["reference"][0]
+@pytest.mark.parametrize("arms", ["", "arms "])
+def test_the_losses_would_tell_if_embeddings_were_not_trained(two_ranks: Losses, arms: str) -> None:
+    frozen, trained = two_ranks[f"{arms}frozen"][0], two_ranks[f"{arms}reference"][0]
     assert abs(frozen[-1] - trained[-1]) > 1e-3
 
 
-def test_four_ranks_on_two_nodes_train_as_unsharded(tmp_path: Path) -> None:
-    check(train(tmp_path, 4, 2, "mixed"), "mixed")
+def test_all_sharding_types_on_four_ranks_train_as_unsharded(four_ranks: Losses) -> None:
+    check(four_ranks, "mixed")
+    assert four_ranks["mixed"][1] == sorted(TYPES)
 
 
-def test_ranks_that_disagree_and_plans_that_fail_are_refused_on_every_rank(
-    folder: Path, two_ranks: Losses
-) -> None:
-    assert two_ranks
+@pytest.mark.filterwarnings("ignore")  # of torch and FBGEMM, about each other
+def test_one_rank_trains_as_unsharded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+    from torchrec_cases import Model
+    from torchrec_worker import reference, sharded
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        losses, kinds = sharded(Model, {}, 1)
+    finally:
+        dist.destroy_process_group()
+    assert losses == pytest.approx(reference(Model, 1), abs=1e-6)
+    assert kinds
+
+
+REFUSALS = {
+    "batch size": ("the batch size is 64 on rank 0, 65 on rank 1", "INPUT_VALIDATION"),
+    "world size": ("the world size is 2 on rank 0, 3 on rank 1", "INPUT_VALIDATION"),
+    "tables": ("the list of tables is (('t', 10, 64),) on rank 0", "INPUT_VALIDATION"),
+    "constraints": ("table `t0` cannot be sharded", "STRICT_CONSTRAINTS"),
+    "memory": ("no plan fits: the tables need 11.9 GiB", "INSUFFICIENT_STORAGE"),
+    "module": ("is a FusedEmbeddingBagCollection, which cannot be planned", "INPUT_VALIDATION"),
+    "no tables": ("the model has no embedding tables", "INPUT_VALIDATION"),
+}
+
+
+@pytest.mark.usefixtures("two_ranks")
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_planned_is_refused_alike_on_every_rank(folder: Path, name: str) -> None:
     told = [json.loads((folder / f"refusals_{rank}.json").read_text()) for rank in (0, 1)]
-    assert told[0] == told[1]
-    assert "the batch size is 64 on rank 0, 65 on rank 1" in told[0]["batch size"]
-    assert "table `t0` cannot be sharded" in told[0]["constraints"]
+    assert told[0][name] == told[1][name]
+    message, kind = REFUSALS[name]
+    assert message in told[0][name][0]
+    assert told[0][name][1] == kind
 
 
 def test_a_training_script_loses_the_same_with_its_planner_swapped(tmp_path: Path) -> None:

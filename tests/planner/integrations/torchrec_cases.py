@@ -1,13 +1,15 @@
 """Models, sharders and plans that the TorchRec tests share; imports torch and torchrec."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
-from torchrec.modules.embedding_configs import EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 TYPES = (
@@ -19,6 +21,7 @@ TYPES = (
     "table_column_wise",
     "grid_shard",
 )
+UNPOOLED_TYPES = TYPES[:4]
 ROWS = (13, 7, 64, 40, 21, 9, 32)
 """One table for each sharding type; few rows, so that trailing row shards are small."""
 WIDTHS = (8, 16, 8, 16, 8, 16, 16)
@@ -38,6 +41,18 @@ class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc]
         return ["fused", "fused_uvm", "fused_uvm_caching"]
 
 
+class AnySequenceSharder(EmbeddingCollectionSharder):  # type: ignore[misc]
+    """As ``AnySharder``, for unpooled embeddings, of which TorchRec splits no more ways."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        del compute_device_type
+        return list(UNPOOLED_TYPES)
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        del compute_device_type
+        return ["dense"] if sharding_type == "data_parallel" else ["fused"]
+
+
 class Model(nn.Module):
     """Embeddings, regrouped by key, into one linear layer."""
 
@@ -46,9 +61,66 @@ class Model(nn.Module):
         self.sparse = embedding_bags(device)
         self.over = nn.Linear(sum(WIDTHS), 1)
 
+    @property
+    def embeddings(self) -> list[nn.Module]:
+        """What is sharded."""
+        return [self.sparse]
+
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
         pooled = self.sparse(features).to_dict()
         return self.over(torch.cat([pooled[f"f{i}"] for i in range(len(ROWS))], dim=1))
+
+
+class Arms(nn.Module):
+    """Three modules of embeddings: pooled, unpooled, and pooled with weights.
+
+    Table ``t0`` is there twice: the same name in two modules.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
+        self.pooled = EmbeddingBagCollection(
+            tables=[_config(EmbeddingBagConfig, f"t{i}", i) for i in range(3)],
+            device=torch.device(device),
+        )
+        self.sequence = EmbeddingCollection(
+            tables=[
+                _config(EmbeddingConfig, f"t{i - 3}" if i == 3 else f"s{i}", i) for i in (3, 4, 5)
+            ],
+            device=torch.device(device),
+        )
+        self.weighted = EmbeddingBagCollection(
+            tables=[_config(EmbeddingBagConfig, "w", 6)],
+            device=torch.device(device),
+            is_weighted=True,
+        )
+        self.over = nn.Linear(16 * len(ROWS), 1)
+
+    @property
+    def embeddings(self) -> list[nn.Module]:
+        """What is sharded."""
+        return [self.pooled, self.sequence, self.weighted]
+
+    def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        first, second, third = features.split([3, 3, 1])
+        third = KeyedJaggedTensor(
+            keys=third.keys(),
+            values=third.values(),
+            lengths=third.lengths(),
+            weights=1 + third.values() / 7,
+        )
+        pooled = self.pooled(first).to_dict()
+        sequence = self.sequence(second)
+        weighted = self.weighted(third).to_dict()
+        parts = [pooled[f"f{i}"] for i in range(3)]
+        parts += [sequence[f"f{i}"].to_padded_dense(3).square().sum(dim=1) for i in (3, 4, 5)]
+        return self.over(torch.cat([*parts, weighted["f6"]], dim=1))
+
+
+def _config(kind: type, name: str, index: int) -> Any:  # noqa: ANN401 - either kind of config
+    return kind(
+        name=name, num_embeddings=ROWS[index], embedding_dim=16, feature_names=[f"f{index}"]
+    )
 
 
 def embedding_bags(device: str = "meta") -> EmbeddingBagCollection:
@@ -103,3 +175,19 @@ def cases() -> Iterator[tuple[str, dict[str, ParameterConstraints]]]:
         yield kernel, constrained(("table_wise", kernel))
     mixed = [(kind, "dense" if kind == "data_parallel" else "fused") for kind in TYPES]
     yield "mixed", constrained(*mixed)
+
+
+def arms_constraints() -> dict[str, ParameterConstraints]:
+    """Give every table of ``Arms`` a sharding type: t0 to both tables of that name."""
+    kinds = {
+        "t0": "row_wise",
+        "t1": "table_row_wise",
+        "t2": "data_parallel",
+        "s4": "column_wise",
+        "s5": "table_wise",
+        "w": "table_wise",
+    }
+    return {
+        name: ParameterConstraints(sharding_types=[kind], min_partition=4)
+        for name, kind in kinds.items()
+    }

@@ -9,26 +9,43 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
 from torchrec.distributed import DistributedModelParallel
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
+from torchrec.distributed.fused_embeddingbag import FusedEmbeddingBagCollectionSharder
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 from torchrec.distributed.types import ShardingEnv
-from torchrec_cases import AnySharder, Model, cases, embedding_bags, features, on_ranks
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+from torchrec_cases import (
+    AnySequenceSharder,
+    AnySharder,
+    Arms,
+    Model,
+    arms_constraints,
+    cases,
+    embedding_bags,
+    features,
+    on_ranks,
+)
 
 from planner.integrations.torchrec import IterationTimePlanner
 
 STEPS, SAMPLES, RATE = 4, 6, 0.5
+SHARDERS = [AnySharder(), AnySequenceSharder()]
+Trained: TypeAlias = Model | Arms
 
 
-def reference(world_size: int, *, frozen: bool = False) -> list[float]:
+def reference(kind: type[Trained], world_size: int, *, frozen: bool = False) -> list[float]:
     """Train unsharded on all ranks' samples: a mean over ranks of their means."""
     torch.manual_seed(0)
-    model = Model()
-    model.sparse.requires_grad_(not frozen)
+    model = kind()
+    for embeddings in model.embeddings:
+        embeddings.requires_grad_(not frozen)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     losses = []
     for step in range(STEPS):
@@ -47,25 +64,28 @@ def loss_of(model: torch.nn.Module, step: int, rank: int) -> torch.Tensor:
     return torch.nn.functional.mse_loss(output, target)
 
 
-def sharded(constraints: Mapping[str, Any], local_world_size: int) -> tuple[list[float], list[str]]:
+def sharded(
+    kind: type[Trained], constraints: Mapping[str, Any], local_world_size: int
+) -> tuple[list[float], list[str]]:
     world_size = dist.get_world_size()
     torch.manual_seed(0)
-    model = Model()
+    model = kind()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
-    apply_in_backward(torch.optim.SGD, model.sparse.parameters(), {"lr": RATE})
+    for embeddings in model.embeddings:
+        apply_in_backward(torch.optim.SGD, embeddings.parameters(), {"lr": RATE})
     planner = IterationTimePlanner(
         on_ranks(world_size, local_world_size),
         SAMPLES,
         constraints=constraints,
         timeout_seconds=0.2,
     )
-    plan = planner.collective_plan(model, [AnySharder()], dist.group.WORLD)
+    plan = planner.collective_plan(model, SHARDERS, dist.group.WORLD)
     parallel = DistributedModelParallel(
         model,
         env=ShardingEnv.from_process_group(dist.group.WORLD),
         device=torch.device("cpu"),
         plan=plan,
-        sharders=[AnySharder()],
+        sharders=SHARDERS,
     )
     load(parallel, weights)
     fused = set(parallel.fused_optimizer.params)
@@ -80,27 +100,52 @@ def sharded(constraints: Mapping[str, Any], local_world_size: int) -> tuple[list
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         losses.append(float(mean) / world_size)
-    kinds = sorted({each.sharding_type for each in plan.plan["sparse"].values()})
-    return losses, kinds
+    kinds = {each.sharding_type for tables in plan.plan.values() for each in tables.values()}
+    return losses, sorted(kinds)
 
 
-def refusals() -> dict[str, str]:
-    """Return what every rank is told when planning together fails."""
+def refusals() -> dict[str, tuple[str, str]]:
+    """Return what every rank is told, and the error's type, when planning together fails."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
+    here = on_ranks(world_size, world_size)
     nothing = {"t0": ParameterConstraints(sharding_types=["nonsense"])}
-    planners = {
-        "batch size": IterationTimePlanner(on_ranks(world_size, world_size), 64 + rank),
-        "constraints": IterationTimePlanner(
-            on_ranks(world_size, world_size), 64, constraints=nothing
-        ),
+    fused = {"big": ParameterConstraints(compute_kernels=["fused"])}
+    small = Topology(
+        world_size=world_size, compute_device="cuda", hbm_cap=2**30, created_by_factory=True
+    )
+    bags, big = embedding_bags(), one_table("big", 50_000_000)
+    attempts = {
+        "batch size": (IterationTimePlanner(here, 64 + rank), bags),
+        "world size": (IterationTimePlanner(on_ranks(world_size + rank, 1), 64), bags),
+        "tables": (IterationTimePlanner(here, 64), one_table("t", 10 + rank)),
+        "constraints": (IterationTimePlanner(here, 64, constraints=nothing), bags),
+        "memory": (IterationTimePlanner(small, 64, constraints=fused), big),
+        "module": (IterationTimePlanner(here, 64), fused_bags()),
+        "no tables": (IterationTimePlanner(here, 64), torch.nn.Linear(2, 2)),
     }
     told = {}
-    for name, planner in planners.items():
+    for name, (planner, model) in attempts.items():
         try:
-            planner.collective_plan(embedding_bags(), [AnySharder()])
+            planner.collective_plan(model, [*SHARDERS, FusedEmbeddingBagCollectionSharder()])
         except PlannerError as error:
-            told[name] = str(error)
+            told[name] = (str(error), error.error_type.name)
     return told
+
+
+def one_table(name: str, rows: int) -> EmbeddingBagCollection:
+    config = EmbeddingBagConfig(
+        name=name, num_embeddings=rows, embedding_dim=64, feature_names=["f"]
+    )
+    return EmbeddingBagCollection(tables=[config], device=torch.device("meta"))
+
+
+def fused_bags() -> FusedEmbeddingBagCollection:
+    return FusedEmbeddingBagCollection(
+        tables=one_table("t", 10).embedding_bag_configs(),
+        optimizer_type=torch.optim.SGD,
+        optimizer_kwargs={"lr": 0.1},
+        device=torch.device("meta"),
+    )
 
 
 def load(parallel: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
@@ -134,12 +179,15 @@ def main() -> None:
     )
     wanted = sys.argv[5:]
     results = {
-        "reference": (reference(world_size), []),
-        "frozen": (reference(world_size, frozen=True), []),
+        "reference": (reference(Model, world_size), []),
+        "frozen": (reference(Model, world_size, frozen=True), []),
+        "arms reference": (reference(Arms, world_size), []),
+        "arms frozen": (reference(Arms, world_size, frozen=True), []),
+        "arms": sharded(Arms, arms_constraints(), local_world_size),
     }
     for name, constraints in cases():
         if name in wanted:
-            results[name] = sharded(constraints, local_world_size)
+            results[name] = sharded(Model, constraints, local_world_size)
     (folder / f"losses_{rank}.json").write_text(json.dumps(results))
     (folder / f"refusals_{rank}.json").write_text(json.dumps(refusals()))
     dist.destroy_process_group()
