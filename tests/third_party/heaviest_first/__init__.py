@@ -1,0 +1,1 @@
+"""A sharder from outside."""
