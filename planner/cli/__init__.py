@@ -23,6 +23,7 @@ _COMMANDS = (
     "explain",
     "simulate",
     "replay",
+    "predict",
     "calibrate",
     "validate",
     "estimate",

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from costmodel.errors import InputError, Problem
 
 Document = Mapping[str, Any]
 
-_TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
+_TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 _ENDINGS = (".json", ".json.gz", *_TAR_ENDINGS)
 
 
@@ -82,7 +83,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                     file = archive.extractfile(member)
                     if file is not None:
                         yield member.name, file.read()
-    except (tarfile.TarError, EOFError, zlib.error, OSError):
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError):
         hint = "copy it again; it is cut short or damaged"
         raise _error(path, "this archive cannot be read to its end", hint) from None
 

@@ -1,0 +1,1 @@
+"""Training steps predicted from execution traces, with kernel models instead of durations."""
