@@ -53,7 +53,7 @@ def _columns(outcomes: Sequence[Outcome]) -> list[Column]:
             priority=3,
         ),
         Column(
-            header="Predicted",
+            header="CPU predicted",
             cells=["  ".join(durations(each.prediction.busy, largest)) for each in outcomes],
             right=True,
             priority=4,

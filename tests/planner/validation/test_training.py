@@ -118,6 +118,34 @@ def test_plans_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
         assert measured["lookup_backward"] > 0
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_plan_for_gpus_is_refused_on_a_machine_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = write(plan_file((ShardingType.TABLE_WISE,), workload()), tmp_path / "plan.json")
+    with pytest.raises(SystemExit) as done:
+        main(["validate", plan, "--hardware", "h100-sxm"])
+    assert done.value.code == 4
+    said = capsys.readouterr().err
+    assert "the plan is for 2 GPUs (h100-sxm), and this machine has 0" in said
+    assert "planner calibrate -o cpu.yaml" in said
+
+
+def test_a_plan_that_cannot_be_trained_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = workload(Pipeline.DLRM)
+    plan = write(plan_file((ShardingType.TABLE_WISE,), made), tmp_path / "plan.json")
+    profile = tmp_path / "cpu.yaml"
+    profile.write_text(
+        dump_profile(replace(machine(device=Device.CPU), sources=SOURCES)), encoding="utf-8"
+    )
+    with pytest.raises(SystemExit) as done:
+        main(["validate", plan, "--hardware", str(profile)])
+    assert done.value.code == 3
+    assert "pipeline `dlrm` is plain DLRM" in capsys.readouterr().err
+
+
 def test_a_rank_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     del tmp_path
     made = plan_file((ShardingType.TABLE_WISE,), workload())
