@@ -1,7 +1,8 @@
 """Forms of time against message size, fitted in relative error, and judged on held-out points."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,8 @@ KNOTS_PER_OCTAVE = 2
 BEYOND = (4.0, 16.0)
 """Knots above the measured sizes, by their ratio to the largest: the straight line."""
 SIGNIFICANT_DIGITS = 4
+POLISH = 60
+"""Steps of least squares after a start that is near already."""
 SPREAD_FLOOR = 0.02
 """Smallest relative spread that a point is credited with, and that of a point measured once:
 nccl-tests on the same NVSwitch hardware repeat within 1-3% (README of the data)."""
@@ -257,9 +260,10 @@ def _least(miss: Callable[[Array], Array], start: Array, **more: Any) -> Array: 
 
 
 def _lines(sizes: Array, times: Array, weights: Array, num_lines: int) -> Form:
-    """Fit log t = max over i of a_i + g_i log m, with 0 <= g_i <= 1, from a few starts.
+    """Fit log t = max over i of a_i + g_i log m, with 0 <= g_i <= 1.
 
-    One line with g = 0 is latency, one with g = 1 bandwidth; t never falls as m grows.
+    One line with g = 0 is latency, one with g = 1 bandwidth; t never falls as m grows. Starts from
+    the best way to cut the points into runs with a line each.
     """
     x, goal = np.log(sizes), np.log(times)
 
@@ -272,20 +276,49 @@ def _lines(sizes: Array, times: Array, weights: Array, num_lines: int) -> Form:
     def miss(parameters: Array) -> Array:
         return weights * (log_time(parameters, x) - goal)
 
-    slopes = np.linspace(0.0, 1.0, num_lines)
+    starts = _cut_into_lines(x, goal, weights, num_lines)
+    start = min(starts, key=lambda parameters: float(np.sum(np.abs(miss(parameters)))))
     bounds = ([-np.inf] * num_lines + [0.0] * num_lines, [np.inf] * num_lines + [1.0] * num_lines)
-    fits = []
-    for middle in (0.3, 0.5, 0.7):
-        where = np.quantile(np.arange(len(x)), np.linspace(0, 1, num_lines) ** (1 / (2 * middle)))
-        near = np.round(where).astype(int)
-        start = np.concatenate([goal[near] - slopes * x[near], np.clip(slopes, 1e-6, 1 - 1e-6)])
-        fits.append(_least(miss, start, bounds=bounds))
-    best = min(fits, key=lambda found: float(np.sum(np.abs(miss(found)))))
+    found = _least(miss, start, bounds=bounds, max_nfev=POLISH)
+    best = min((start, found), key=lambda parameters: float(np.sum(np.abs(miss(parameters)))))
     return lambda m: np.exp(log_time(best, np.log(m)))
 
 
+def _cut_into_lines(x: Array, y: Array, weights: Array, num_lines: int) -> Iterator[Array]:
+    """Yield offsets and slopes of the lines through every way to cut the points into runs."""
+    lines = {
+        (i, j): _line(x[i:j], y[i:j], weights[i:j])
+        for i in range(len(x))
+        for j in range(i + 2, len(x) + 1)
+    }
+    for cuts in combinations(range(2, len(x) - 1), num_lines - 1):
+        runs = list(pairwise((0, *cuts, len(x))))
+        if all(run in lines for run in runs):
+            yield np.array([lines[run] for run in runs]).T.ravel()
+
+
+def _line(x: Array, y: Array, weights: Array) -> tuple[float, float]:
+    """Offset and slope of the weighted least-squares line, its slope kept off 0 and 1."""
+    share = weights / weights.sum()
+    middle, height = float(share @ x), float(share @ y)
+    slope = float(share @ ((x - middle) * (y - height)) / (share @ (x - middle) ** 2))
+    slope = min(max(slope, 1e-6), 1 - 1e-6)
+    return height - slope * middle, slope
+
+
 def _sigmoid(x: Array, height: float, middle: float, steepness: float, offset: float) -> Array:
-    return height / (1 + np.exp(-steepness * (x - middle))) + offset
+    steep = np.clip(-steepness * (x - middle), -500.0, 500.0)  # further out it is flat anyway
+    return height / (1 + np.exp(steep)) + offset
+
+
+def _sigmoid_slopes(
+    x: Array, height: float, middle: float, steepness: float, offset: float
+) -> Array:
+    """Return the derivatives of `_sigmoid` by its four parameters, one column each."""
+    del offset
+    rise = _sigmoid(x, 1.0, middle, steepness, 0.0)
+    bend = height * rise * (1 - rise)
+    return np.stack([rise, -steepness * bend, (x - middle) * bend, np.ones_like(x)], axis=1)
 
 
 def _sigmoid_between(
@@ -306,7 +339,9 @@ def _fitted_sigmoid(
     x: Array, y: Array, start: tuple[float, ...], weights: Array
 ) -> tuple[float, ...] | None:
     try:
-        fitted, _ = curve_fit(_sigmoid, x, y, p0=start, sigma=1 / weights, maxfev=400)
+        fitted, _ = curve_fit(
+            _sigmoid, x, y, p0=start, sigma=1 / weights, jac=_sigmoid_slopes, maxfev=400
+        )
     except RuntimeError:
         return None
     return tuple(fitted)

@@ -50,14 +50,14 @@ class HostFit:
     num_points: int
 
 
-def fit_stream(records: Sequence[Record], *, synchronous: bool) -> StreamFit:
+def fit_stream(records: Sequence[Record], *, maps_anew: bool) -> StreamFit:
     """Fit a latency and a bandwidth to copies and sums; alternate sizes are held out in turn.
 
-    On CPU, to tensors below `FRESH_BYTES`: a larger one is new memory from the system each time,
-    and every page of it costs a fault. That bandwidth is returned beside the fitted one.
+    With ``maps_anew`` to tensors below `FRESH_BYTES`: a larger one is new memory from the system
+    each time, and every page of it costs a fault. That bandwidth is returned beside the fitted one.
     """
     points = sorted(_streams(records))
-    fresh = [p for p in points if synchronous and p.written >= FRESH_BYTES]
+    fresh = [p for p in points if maps_anew and p.written >= FRESH_BYTES]
     fitted = [p for p in points if p not in fresh]
     sizes = np.array([p.num_bytes for p in fitted], dtype=np.float64)
     times = np.array([p.seconds for p in fitted])

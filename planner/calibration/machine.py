@@ -32,10 +32,22 @@ def machine_facts(kind: str, num_ranks: int, num_nodes: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": _versions(),
     }
+    if kind == "cpu":
+        facts["keeps_memory"] = keeps_memory()
     if kind == "cuda":
         facts["cuda"] = torch.version.cuda
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return facts
+
+
+def keeps_memory() -> bool:
+    """Return whether glibc was told never to give large tensors' memory back to the system.
+
+    By default tensors of 32 MiB and more are mapped anew each time, and the system fills every
+    page with zeros: several times slower. ``planner validate`` trains with that switched off, and a
+    profile for it should be measured so: MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1000000000000
+    """
+    return os.environ.get("MALLOC_MMAP_MAX_") == "0"
 
 
 def same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

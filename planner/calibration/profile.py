@@ -87,7 +87,8 @@ def fit_profile(
     """Fit all families; ``base`` gives what was not measured (links, curves of other ranks)."""
     facts, records = measured.machine, measured.records
     synchronous = facts["device"] == "cpu"
-    stream = fit_stream(_of(records, StreamPoint), synchronous=synchronous)
+    maps_anew = synchronous and not facts.get("keeps_memory", False)
+    stream = fit_stream(_of(records, StreamPoint), maps_anew=maps_anew)
     host = fit_host(_of(records, HostPoint), synchronous=synchronous)
     setting = _setting(machine, stream, host, synchronous=synchronous)
     lookups = fit_lookups(_of(records, EmbeddingPoint), setting)

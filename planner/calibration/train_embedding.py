@@ -1,6 +1,7 @@
 """Trains the networks of ``costmodel.kernels.learned_embedding`` on measured kernels."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -63,24 +64,25 @@ def train(kernels: MeasuredKernels, training: Training) -> LearnedEmbedding:
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     scale = np.where(deviation > 1e-3, deviation, 1.0)
     logs = np.log(kernels.seconds)
-    constant = logs.mean(axis=0) + (0.0 if training.with_head else -3.0)
-    network = _Network(len(chosen), training, constant)
+    constant = logs.mean(axis=0) if training.with_head else logs.min(axis=0)
+    network = _Network(len(chosen), training)
     tables, mask = _padded((values - mean) / scale, kernels.kernel, len(logs))
-    _fit(network, (tables, mask, torch.tensor(logs, dtype=torch.float32)), training)
+    with _one_thread():
+        _fit(network, (tables, mask, torch.tensor(logs - constant, dtype=torch.float32)), training)
     return LearnedEmbedding(
         columns=training.columns,
         mean=mean,
         scale=scale,
         encoder=_layers(network.encoder),
         head=_layers(network.head),
-        constant=_array(network.constant),
+        constant=constant + _array(network.constant),
     )
 
 
 class _Network(torch.nn.Module):  # type: ignore[misc] # torch is untyped here
     """The network while it is trained, on kernels padded to equally many tables."""
 
-    def __init__(self, num_inputs: int, training: Training, constant: Array) -> None:
+    def __init__(self, num_inputs: int, training: Training) -> None:
         super().__init__()
         width, out = training.width, len(DIRECTIONS)
         head = training.with_head
@@ -88,8 +90,7 @@ class _Network(torch.nn.Module):  # type: ignore[misc] # torch is untyped here
             (num_inputs, width, width) if head else (num_inputs, width, width, out)
         )
         self.head = _linears((width, width, out) if head else ())
-        start = torch.tensor(constant, dtype=torch.float32)
-        self.constant = torch.nn.Parameter(start, requires_grad=not training.with_head)
+        self.constant = torch.nn.Parameter(torch.zeros(out), requires_grad=not head)
 
     def forward(self, tables: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         encoded = _run(self.encoder, tables)
@@ -99,6 +100,17 @@ class _Network(torch.nn.Module):  # type: ignore[misc] # torch is untyped here
         none = torch.zeros_like(encoded[:, :1])
         masked = torch.cat((none, encoded + (mask - 1.0) * 1e4), dim=1)
         return torch.logsumexp(masked, dim=1) + self.constant
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch use one thread: the products are too small to share."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _linears(widths: Sequence[int]) -> torch.nn.ModuleList:

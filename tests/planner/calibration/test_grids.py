@@ -1,0 +1,86 @@
+from dataclasses import replace
+
+from calibration_cases import TARGET
+
+from costmodel.hardware import CollectiveOp
+from costmodel.plan import ComputeKernel
+from costmodel.units import GIB
+from costmodel.workload import DataType, Optimizer
+from planner.calibration.grids import Grid, embedding_limits, grid_points
+from planner.calibration.points import CollectivePoint, EmbeddingPoint, Family, GemmPoint
+
+GPU = replace(
+    TARGET,
+    on_cpu=False,
+    memory_bytes=80 * GIB,
+    num_ranks=8,
+    optimizers=(Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAM),
+    data_types=(DataType.FP32, DataType.FP16),
+)
+
+
+def _lookups(target: object, grid: Grid) -> list[EmbeddingPoint]:
+    points = grid_points(grid, target)[Family.EMBEDDING]  # type: ignore[arg-type]
+    return [point for point in points if isinstance(point, EmbeddingPoint)]
+
+
+def test_the_full_grid_of_a_gpu_covers_what_is_asked_for() -> None:
+    points = _lookups(GPU, Grid.FULL)
+    assert len(points) >= 2000
+    rows = [rows for point in points for rows in point.tables.num_embeddings]
+    dims = [dim for point in points for dim in point.tables.embedding_dims]
+    assert min(rows) <= 2e3
+    assert max(rows) >= 5e7
+    assert (min(dims), max(dims)) == (4, 512)
+    assert {point.tables.optimizer for point in points} == set(GPU.optimizers)
+    assert {point.tables.data_type for point in points} == set(GPU.data_types)
+    assert max(z for point in points for z in point.zipf) > 1.15
+    assert any(len(point.zipf) >= 8 for point in points)
+    assert min(point.num_samples for point in points) <= 600
+    assert max(point.num_samples for point in points) >= 60000
+
+
+def test_points_stay_within_what_the_device_can_hold_and_do() -> None:
+    for target in (TARGET, GPU):
+        limits = embedding_limits(target)
+        for point in _lookups(target, Grid.FULL):
+            widths = point.tables.embedding_dims
+            gathered = sum(
+                4.0 * dim * point.num_samples * pooling
+                for dim, pooling in zip(widths, point.pooling_factors, strict=True)
+            )
+            least = 0.05 * 4.0 * point.num_samples * sum(widths)  # ids per sample stop at 0.05
+            assert gathered <= max(1.05 * limits.gathered_bytes, 1.05 * least)
+            assert 4.0 * point.num_samples * sum(widths) <= 1.05 * limits.gathered_bytes
+            assert all(dim % 4 == 0 for dim in widths)
+
+
+def test_replicated_tables_are_small() -> None:
+    dense = [
+        p for p in _lookups(TARGET, Grid.FULL) if p.tables.compute_kernel is ComputeKernel.DENSE
+    ]
+    assert 0 < len(dense) < 400
+    limit = embedding_limits(TARGET).table_bytes / 50
+    assert all(point.tables.num_bytes <= 1.01 * limit for point in dense)
+
+
+def test_a_grid_is_the_same_every_time() -> None:
+    assert grid_points(Grid.QUICK, TARGET) == grid_points(Grid.QUICK, TARGET)
+
+
+def test_one_process_measures_no_collectives() -> None:
+    assert grid_points(Grid.QUICK, replace(TARGET, num_ranks=1))[Family.COLLECTIVE] == ()
+
+
+def test_messages_divide_among_the_ranks() -> None:
+    points = grid_points(Grid.FULL, replace(GPU, num_ranks=6))[Family.COLLECTIVE]
+    even = [p for p in points if isinstance(p, CollectivePoint) and not p.focus]
+    assert {point.op for point in even} == set(CollectiveOp)
+    assert all(point.num_bytes % 24 == 0 for point in even)
+
+
+def test_products_are_measured_in_every_type_of_a_gpu() -> None:
+    points = grid_points(Grid.QUICK, GPU)[Family.GEMM]
+    types = [point.data_type for point in points if isinstance(point, GemmPoint)]
+    assert {types.count(each) for each in set(types)} == {150}
+    assert set(types) == {DataType.FP32, DataType.TF32, DataType.FP16, DataType.BF16}

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+from calibration_cases import BACKWARD_OP_TIME, FACTS, MACHINE, OP_TIME, measured, record
+
+from costmodel.hardware import CollectiveOp, Device
+from costmodel.kernels.collectives import RankGroup, collective_time
+from costmodel.kernels.gemm import gemm_time
+from costmodel.kernels.pointwise import pointwise_time
+from costmodel.units import GB, MIB, US
+from costmodel.workload import DataType
+from planner.calibration.fit_host import fit_host, fit_stream
+from planner.calibration.points import HostPart, HostPoint, StreamOp, StreamPoint
+from planner.calibration.profile import Calibrated, fit_profile
+from planner.calibration.records import Measured, Record
+from planner.io.profiles import dump_profile, load_profile, parse_profile
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> Calibrated:
+    return fit_profile(measured(), MACHINE)
+
+
+def test_a_profile_reads_back_as_written(calibrated: Calibrated) -> None:
+    text = dump_profile(calibrated.profile)
+    again = parse_profile(text, "calibrated")
+    assert dump_profile(again) == text
+    assert again.device is Device.CPU
+
+
+def test_every_number_has_a_source_with_machine_and_date(calibrated: Calibrated) -> None:
+    sources = calibrated.profile.sources
+    for name in ("gpu.lookup_efficiency", "gpu.row_update_time", "host.op_time", "gpu.gemm.fp32"):
+        assert "test core" in sources[name]
+        assert "2026-01-02" in sources[name]
+
+
+def test_families_say_points_errors_and_ranges(calibrated: Calibrated) -> None:
+    families = calibrated.profile.families
+    assert {"embedding_forward", "embedding_backward", "memory_bound", "host"} == families.keys()
+    assert all(family.num_points and family.error is not None for family in families.values())
+    assert families["embedding_forward"].ranges["embedding_dim"] == (4, 512)
+
+
+def test_known_times_are_predicted(calibrated: Calibrated) -> None:
+    profile = calibrated.profile
+    group = RankGroup(num_ranks=2, ranks_per_node=2)
+    exchange = float(collective_time(CollectiveOp.ALL_TO_ALL, 8 * MIB, group, profile))
+    assert exchange == pytest.approx(50 * US + 8 * MIB / (4 * GB), rel=0.05)
+    assert pointwise_time(8 * MIB, profile.gpu) == pytest.approx(8 * MIB / (20 * GB), rel=0.05)
+    product = float(gemm_time(4096, 512, 512, DataType.FP32, profile.gpu))
+    assert product == pytest.approx(2 * 4096 * 512 * 512 / 80e9, rel=0.1)
+
+
+def test_the_hosts_part_of_a_lookup_is_not_counted_twice(calibrated: Calibrated) -> None:
+    host = calibrated.profile.host
+    assert host.op_time == pytest.approx(OP_TIME, rel=1e-3)
+    assert host.backward_op_time == pytest.approx(BACKWARD_OP_TIME, rel=1e-3)
+    assert host.launch_time == 0.0
+    assert calibrated.profile.errors == {}
+    assert calibrated.profile.families["embedding_forward"].error == pytest.approx(0, abs=0.02)
+
+
+def test_a_single_process_takes_what_it_lacks_from_a_profile() -> None:
+    alone = tuple(r for r in measured().records if "collective" not in r.seconds)
+    base = load_profile("v100-nvlink")
+    found = fit_profile(Measured(machine=FACTS, records=alone), MACHINE, base).profile
+    assert found.curves == base.curves
+    assert found.intra_node == base.intra_node
+    assert (
+        "assumed"
+        in fit_profile(Measured(machine=FACTS, records=alone), MACHINE).profile.sources[
+            "intra_node.bandwidth"
+        ]
+    )
+
+
+def test_memory_that_the_system_maps_anew_is_left_out_and_said() -> None:
+    sizes = [2**i for i in range(14, 28)]
+    records = [record(StreamPoint(op=StreamOp.COPY, num_bytes=size)) for size in sizes]
+    slow = [
+        Record(point=r.point, seconds={"operator": 7 * r.seconds["operator"]})
+        if r.point.num_bytes >= 2**26  # type: ignore[union-attr] # half of it is written
+        else r
+        for r in records
+    ]
+    fit = fit_stream(slow, maps_anew=True)
+    assert fit.bandwidth == pytest.approx(20 * GB, rel=0.01)
+    assert fit.fresh_bandwidth == pytest.approx(20 * GB / 7, rel=0.05)
+    assert fit_stream(slow, maps_anew=False).fresh_bandwidth is None
+
+
+def test_launches_of_a_gpu_are_taken_off_the_operators() -> None:
+    walls = {
+        HostPart.LOOKUP: {
+            "forward": 26 * 8 * US + 8 * 4 * US,
+            "backward": 10 * 8 * US + 14 * 4 * US,
+        },
+        HostPart.LAYER: {"forward": 8 * 12 * US, "backward": 16 * 12 * US},
+        HostPart.LAUNCH: {"call": 4 * US},
+        HostPart.OPERATOR: {"many": 12 * US, "until_done": 20 * US},
+        HostPart.SYNCHRONIZE: {"return": 5 * US},
+    }
+    records = [
+        Record(point=HostPoint(part=part), seconds=dict.fromkeys(wall, np.nan), wall=wall)
+        for part, wall in walls.items()
+    ]
+    times = fit_host(records, synchronous=False).times
+    assert times["op_time"] == pytest.approx(8 * US)
+    assert times["backward_op_time"] == pytest.approx(8 * US)
+    assert times["launch_latency"] == pytest.approx(3 * US)
+    assert times["sync_time"] == pytest.approx(5 * US)

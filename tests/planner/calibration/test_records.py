@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+from calibration_cases import FACTS, lookups
+
+from costmodel.errors import InputError
+from planner.calibration.records import Journal, keys, read_measurements
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    records = lookups(3)
+    journal = Journal(path, FACTS)
+    for record in records:
+        journal.append(record)
+    again = read_measurements(path)
+    assert again is not None
+    assert list(again.records) == records
+    assert again.machine == FACTS
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    first, second = lookups(2)
+    Journal(path, FACTS).append(first)
+    path.write_text(path.read_text() + second.line()[:40])
+    again = read_measurements(path)
+    assert again is not None
+    assert keys(again.records) == keys([first])
+    Journal(path, FACTS).append(second)
+    whole = read_measurements(path)
+    assert whole is not None
+    assert keys(whole.records) == keys([first, second])
+
+
+def test_no_file_has_no_measurements(tmp_path: Path) -> None:
+    assert read_measurements(tmp_path / "none.jsonl") is None
+
+
+@pytest.mark.parametrize("text", ["no JSON\n", "{}\n", '{"machine": {}}\n{"family": "gemm"}\n'])
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_measurements(path)
