@@ -134,8 +134,8 @@ class CudaStopwatch:
         self._wall = 0.0
 
     def __enter__(self) -> Self:
-        self._wall = time.perf_counter()
         self._start.record()
+        self._wall = time.perf_counter()
         return self
 
     def __exit__(
@@ -144,8 +144,8 @@ class CudaStopwatch:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._end.record()
         self._wall = time.perf_counter() - self._wall
+        self._end.record()
 
     def seconds(self) -> Seconds:
         """Return the time between the events; waits for the second."""
@@ -161,7 +161,6 @@ class CudaDevice:
     """One GPU."""
 
     def __init__(self, index: int, cache_bytes: Bytes) -> None:
-        torch.cuda.set_device(index)
         self.name = f"cuda:{index}"
         self._filler = _filler(self.name, cache_bytes)
         self._passes = 1

@@ -79,7 +79,7 @@ def embedding_limits(target: Target) -> EmbeddingLimits:
         )
     return EmbeddingLimits(
         table_bytes=0.4 * target.memory_bytes,
-        gathered_bytes=min(32 * GB, 0.1 * target.memory_bytes),
+        gathered_bytes=min(4 * GB, 0.1 * target.memory_bytes),  # outputs below 2**31 elements
         num_ids=64e6,
         rows=(1e3, 1e8),
         dims=(4, 512),

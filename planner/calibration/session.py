@@ -103,6 +103,8 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | Non
     """Measure what has not been measured yet; returns the outcome on the first rank only."""
     on_cpu = request.kind == "cpu"
     core = pin_to_core(ranks.local_rank) if on_cpu and ranks.world_size > 1 else None
+    if not on_cpu:
+        torch.cuda.set_device(ranks.local_rank)  # before anything asks about a device
     ranks.join(request.kind)
     try:
         cache = cache_bytes(request.kind, ranks.local_world_size)
