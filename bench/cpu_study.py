@@ -192,10 +192,47 @@ def show_phases(each: Outcome) -> None:
         print(f"      {rank}: " + ", ".join(cells))
 
 
+def keep(results: Mapping[str, Any], path: Path) -> None:
+    """Write the results, one plan's measurements to a line."""
+    lines = []
+    for name, record in results.get("workloads", {}).items():
+        plans = ",\n".join(f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in record.items())
+        lines.append(f"  {json.dumps(name)}: {{\n{plans}\n  }}")
+    figures = json.dumps(results.get("figures", {}), indent=1)
+    machine = json.dumps(results["machine"])
+    body = ",\n".join(lines)
+    path.write_text(
+        f'{{\n "machine": {machine},\n "figures": {figures},\n "workloads": {{\n{body}\n }}\n}}\n',
+        encoding="utf-8",
+    )
+
+
+def readme_table() -> str:
+    """Return the table of the README, from the committed figures."""
+    figures = json.loads(RESULTS.read_text(encoding="utf-8"))["figures"]
+    lines = [
+        "| workload | plans | steps | error | tau, told apart | success | over TorchRec's pick |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in figures.items():
+        tau, wins = row["tau_told_apart"], row["success_rate"]
+        lines.append(
+            f"| {name} | {row['num_plans']} "
+            f"| {row['fastest_s'] / MS:.0f}-{row['slowest_s'] / MS:.0f} ms "
+            f"| {row['geomean_error']:.1%} "
+            f"| {tau['ours']:.2f} ({tau['torchrec']:.2f}), {row['pairs_told_apart']} of "
+            f"{row['pairs']} pairs "
+            f"| {wins['ours']:.0%} ({wins['torchrec']:.0%}) "
+            f"| {row['our_pick_over_theirs']:.2f}x |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure where asked to, then print predictions beside measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--measure", action="store_true", help=f"rewrite {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help="keep today's figures there")
     parser.add_argument("--only", choices=WORKLOADS, action="append", help="of the workloads")
     parser.add_argument("--repeats", type=int, default=6, help="rounds over all plans")
     parser.add_argument("--steps", type=int, default=3, help="timed steps in a round")
@@ -206,19 +243,22 @@ def main() -> None:
     hardware = load_profile(args.profile)
     topology = Topology(hardware=hardware, world_size=2, local_world_size=2)
     names = args.only or WORKLOADS
+    results = json.loads(args.results.read_text("utf-8")) if args.results.exists() else {}
     if args.measure:
         from planner.calibration.machine import machine_facts
 
-        known = json.loads(args.results.read_text("utf-8")) if args.results.exists() else {}
-        done = dict(known.get("workloads", {}))
         for name in names:
-            done[name] = measure(name, topology, {"repeats": args.repeats, "steps": args.steps})
-            results = {"machine": machine_facts("cpu", 2, 1), "workloads": done}
-            args.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    results = json.loads(args.results.read_text("utf-8"))
+            taken = measure(name, topology, {"repeats": args.repeats, "steps": args.steps})
+            results.setdefault("workloads", {})[name] = taken
+            results["machine"] = {**machine_facts("cpu", 2, 1), "threads_per_rank": 1}
+            keep(results, args.results)
     print(", ".join(f"{key} {value}" for key, value in results["machine"].items()))
     for name in names:
-        show(studied(name, results["workloads"][name], topology), phases=args.phases)
+        study = studied(name, results["workloads"][name], topology)
+        results.setdefault("figures", {})[name] = summary(study)
+        show(study, phases=args.phases)
+    if args.measure or args.write:
+        keep(results, args.results)
 
 
 if __name__ == "__main__":
