@@ -64,8 +64,10 @@ class KernelCall:
     """Read plus written."""
     element_type: str
     product: Product | None = None
+    read_bytes: Bytes = 0.0
+    """Of tensors it reads."""
     reuse: tuple[tuple[Bytes, Bytes], ...] = ()
-    """Of everything it reads: its size, and how much memory was touched since its last use."""
+    """Of every tensor it reads or makes: its size, and how much was touched since its last use."""
 
 
 _UNARY = """abs cos erf exp log neg reciprocal relu rsqrt sigmoid silu sin sqrt square tanh gelu

@@ -41,6 +41,8 @@ class _Rank:
 class CpuGraph:
     """Builds the graph, and keeps the kernels it timed."""
 
+    on_cpu = True
+
     def __init__(self, profile: CpuProfile) -> None:
         self.profile = profile
         self.kernels: list[Timed] = []

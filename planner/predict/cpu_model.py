@@ -191,14 +191,17 @@ class CpuModel:
         return Estimate(seconds=seconds, bound_by="arithmetic", source=Source.FITTED)
 
     def _far(self, call: KernelCall) -> float:
-        """Return how far away the operands are, from 0 (near) to 1, even in the logarithm."""
-        total = sum(size for size, _ in call.reuse)
-        if not total:
+        """Return how far away tensors are, near 0 and far 1, even in the logarithm between.
+
+        It is relative to what is read: an operator that also makes a tensor in memory that was
+        not used for long waits for that, too, and can have more than 1. In the measurements the
+        allocator gives results the memory of the one before.
+        """
+        if not call.read_bytes:
             return 0.0
         near, far = self.profile.near_bytes, self.profile.far_bytes
-        return sum(
-            size * log(min(max(distance, near), far) / near) for size, distance in call.reuse
-        ) / (total * log(far / near))
+        away = (size * log(min(max(d, near), far) / near) for size, d in call.reuse)
+        return sum(away) / (call.read_bytes * log(far / near))
 
 
 def _other_form(name: str) -> str:

@@ -2,14 +2,17 @@
 
 The host calls operators one after another (autograd's thread while the main one waits), every
 kernel is launched on the compute stream, every collective on a stream of its own. What follows
-the end of backward waits for the collectives on the compute stream, not on the host.
+the end of backward waits for the collectives on the compute stream, not on the host. Host times
+of profiles are times between launches: operators that launch nothing are in them.
+
+Profiles of a CPU (``device: cpu``) have kernels run by the thread that calls them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
-from costmodel.hardware import HardwareProfile
+from costmodel.hardware import Device, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from planner.predict.models import GpuModel
 from planner.predict.steps import NUM_REPEATS, Timed, Timer
@@ -42,6 +45,8 @@ class GpuGraph:
         """Of one step of all ranks."""
         gpu = hardware.gpu
         self._timer = Timer(GpuModel(hardware), gpu.kernel_latency, gpu.memory_bandwidth)
+        self.on_cpu = hardware.device is Device.CPU
+        self._compute = HOST if self.on_cpu else COMPUTE
         self._nodes: list[Node] = []
 
     def build(self, works: Sequence[RankWork]) -> ExecutionGraph:
@@ -87,7 +92,7 @@ class GpuGraph:
         estimate = kernel.estimate
         rank.kernel = self._add(
             Node(
-                item.name, NodeKind.KERNEL, item.stage, rank.rank, COMPUTE, estimate.seconds,
+                item.name, NodeKind.KERNEL, item.stage, rank.rank, self._compute, estimate.seconds,
                 after=rank.awaited, launched_by=rank.host,
                 launch_delay=self.hardware.host.launch_latency, step=step,
                 num_bytes=kernel.call.num_bytes, bound_by=estimate.bound_by,

@@ -18,7 +18,7 @@ from planner.predict.cpu_profile import is_cpu_profile, read_cpu_profile
 from planner.predict.gpu_graph import GpuGraph
 from planner.predict.measured import measured_steps
 from planner.predict.steps import Timed, work_of_step
-from planner.predict.trace import OperatorTrace, operator_traces
+from planner.predict.trace import OperatorTrace, operator_traces, runs_on_cpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,8 @@ class RankStep:
     rank: int
     predicted: Seconds
     measured: Seconds | None
-    """Of the profiler trace beside the execution trace, with what profiling costs."""
+    """Of the profiler trace beside the execution trace, with what profiling costs; None where
+    there is none, or where one is of a CPU and the hardware a GPU or the reverse."""
     stages: Mapping[Stage, Seconds]
     """Time of its threads and streams, by what it is spent for."""
 
@@ -99,7 +100,9 @@ def predict_documents(
     works = work_of_step(traces, source)
     builder = _builder(hardware, len(traces), source)
     timeline = simulate(builder.build(works))
-    measured = measured_steps(documents, {trace.rank: trace.pid for trace in traces})
+    pids = {trace.rank: trace.pid for trace in traces}
+    comparable = builder.on_cpu == runs_on_cpu(traces)
+    measured = measured_steps(documents, pids) if comparable else {}
     kernels = builder.kernels
     total = sum(kernel.estimate.seconds for kernel in kernels)
     beyond = sum(k.estimate.seconds for k in kernels if k.estimate.extrapolated)

@@ -225,6 +225,12 @@ def _of_argument(value: Any, shape: Any, kind: str, stride: Any) -> Iterator[Ten
         )
 
 
+def runs_on_cpu(traces: Sequence[OperatorTrace]) -> bool:
+    """Whether no tensor of the traces is on another device than the CPU."""
+    tensors = (t for trace in traces for op in trace.ops for t in (*op.inputs, *op.outputs))
+    return all(tensor.device.startswith("cpu") for tensor in tensors)
+
+
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a contiguous tensor."""
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -139,13 +139,15 @@ class _Memory:
 
     def after(self, op: TraceOp, call: KernelCall) -> KernelCall:
         """Return a call with the reuse of what it reads, and note what it touches."""
-        reads = [t for t in op.inputs if t.num_elements > 1 and t.storage is not None]
-        reuse = [(t.num_bytes, self._distance(t.storage)) for t in reads]
-        for tensor in (*op.inputs, *op.outputs):
+        reads = [t for t in op.inputs if t.num_elements > 1]
+        known = {t.storage for t in reads}
+        makes = [t for t in op.outputs if t.num_elements > 1 and t.storage not in known]
+        reuse = tuple((t.num_bytes, self._distance(t.storage)) for t in (*reads, *makes))
+        for tensor in (*reads, *makes):
             self._touched += tensor.num_bytes
             if tensor.storage is not None:
                 self._last[tensor.storage] = self._touched
-        return replace(call, reuse=tuple(reuse))
+        return replace(call, reuse=reuse, read_bytes=sum(t.num_bytes for t in reads))
 
     def _distance(self, storage: int | None) -> Bytes:
         if storage is None or storage not in self._last:

@@ -1,0 +1,209 @@
+"""BERT, GPT-2 and XLNet under DDP, predicted: `python -m bench.nlp [--calibrate] [--measure]`.
+
+Hugging Face models with random weights train on two ranks, each on one core, with gloo. A step is
+predicted from its execution traces, which hold no times, and a profile of the CPU, measured on
+other shapes: operators by micro-benchmarks, the host by models of hidden size 32. Predictions
+are compared with steps timed without a profiler.
+
+``--calibrate`` makes the profile, ``--measure`` traces and times the models (both need the extra
+``nlp``); without either, the table is printed from what is committed. ``--write`` keeps it.
+"""
+
+import io
+import json
+import math
+import os
+import statistics
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from costmodel.units import MS
+from planner.io.trace_files import Document, read_documents
+from planner.predict.prediction import Prediction, predict_documents
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench/results"
+PROFILE = RESULTS / "nlp_cpu.yaml"
+TRACES = RESULTS / "nlp_traces.tar.xz"
+MEASURED = RESULTS / "nlp_measured.json"
+TABLE = RESULTS / "nlp.json"
+PAPER_GEOMEAN = 0.0300
+"""Geometric mean of the step time errors of NLP models, arXiv 2404.12674, abstract."""
+_ROUNDS = 3
+_STEPS = 10
+_SIZES: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "bert": (64, (2, 8, 16)),
+    "gpt2": (128, (1, 4, 8)),
+    "xlnet": (64, (2, 8, 16)),
+}
+"""Sequence length and local batch sizes."""
+_VARIANTS = (("bert", 8, "fused"), ("gpt2", 4, "foreach"))
+
+
+def cases() -> list[Any]:
+    """Return what is predicted."""
+    from bench.nlp.models import Case
+
+    def case(model: str, batch: int, optimizer: str = "for-loop") -> Case:
+        return Case(
+            model=model,
+            hidden_size=256,
+            num_layers=4,
+            num_heads=4,
+            vocabulary=8192,
+            sequence_length=_SIZES[model][0],
+            local_batch_size=batch,
+            optimizer=optimizer,
+        )
+
+    plain = [case(model, batch) for model, (_, batches) in _SIZES.items() for batch in batches]
+    return plain + [case(*variant) for variant in _VARIANTS]
+
+
+def trace_all(rank: int, folder: str) -> None:
+    """Trace a step of every case on one rank."""
+    from bench.nlp.models import traced_step
+
+    for case in cases():
+        traced_step(rank, case, folder)
+
+
+def time_all(rank: int) -> dict[str, Any]:
+    """Time steps of every case on one rank."""
+    from bench.nlp.models import timed_steps
+
+    return {case.name: timed_steps(rank, case, num_steps=_STEPS) for case in cases()}
+
+
+def calibrate() -> None:
+    """Measure this machine and keep its profile."""
+    from bench.nlp.calibration import calibrated
+    from planner.predict.cpu_profile import dump_cpu_profile
+
+    PROFILE.write_text(dump_cpu_profile(calibrated()), encoding="utf-8")
+
+
+def measure() -> None:
+    """Trace and time the cases, round by round, and keep both."""
+    from bench.nlp.calibration import source
+    from bench.nlp.ranks import run_ranks
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_ranks(trace_all, folder)
+        _pack(Path(folder))
+    loads, rounds = [], []
+    for _ in range(_ROUNDS):
+        loads.append(os.getloadavg()[0])
+        rounds.append(run_ranks(time_all))
+    kept = {
+        "machine": source(),
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "load_before_rounds": loads,
+        "cases": [{**case.data(), **_summary(case.name, rounds)} for case in cases()],
+    }
+    MEASURED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def _summary(name: str, rounds: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the median step of the slower rank over all rounds, and how rounds differ."""
+    steps = [
+        [max(pair) for pair in zip(*(rank[name]["wall_s"] for rank in ranks), strict=True)]
+        for ranks in rounds
+    ]
+    medians = [statistics.median(each) for each in steps]
+    middle = statistics.median([step for each in steps for step in each])
+    cpu = [step for ranks in rounds for rank in ranks for step in rank[name]["cpu_s"]]
+    return {
+        "name": name,
+        "step_s": middle,
+        "round_medians_s": medians,
+        "spread": (max(medians) - min(medians)) / middle,
+        "fastest_s": min(step for each in steps for step in each),
+        "cpu_s": statistics.median(cpu),
+    }
+
+
+def _pack(folder: Path) -> None:
+    with tarfile.open(TRACES, "w:xz", preset=9) as archive:
+        for path in sorted(folder.glob("*.json")):
+            entry = tarfile.TarInfo(path.name)
+            data = path.read_bytes()
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def predicted(name: str, documents: Sequence[tuple[str, Document]]) -> Prediction:
+    """Predict one case from its traces among the documents."""
+    mine = [(file, document) for file, document in documents if file.startswith(f"{name}-rank")]
+    return predict_documents(mine, name, PROFILE)
+
+
+def table() -> dict[str, Any]:
+    """Return predictions beside what was measured."""
+    kept = json.loads(MEASURED.read_text(encoding="utf-8"))
+    documents = read_documents(TRACES)
+    rows = []
+    for case in kept["cases"]:
+        made = predicted(case["name"], documents)
+        unknown = sum(each.share for each in made.unknown)
+        rows.append({
+            "model": case["model"],
+            "local_batch_size": case["local_batch_size"],
+            "sequence_length": case["sequence_length"],
+            "optimizer": case["optimizer"],
+            "measured_s": case["step_s"],
+            "spread": case["spread"],
+            "predicted_s": made.step_time,
+            "error": made.step_time / case["step_s"] - 1,
+            "unknown_share": unknown,
+            "extrapolated_share": made.extrapolated,
+            "critical_path_s": {s.value: t for s, t in made.timeline.breakdown().items()},
+        })
+    return {
+        "machine": kept["machine"],
+        "date": kept["date"],
+        "geomean_error": _geomean([abs(row["error"]) for row in rows]),
+        "geomean_of_paper": PAPER_GEOMEAN,
+        "rows": rows,
+    }
+
+
+def _geomean(errors: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(max(error, 1e-4)) for error in errors))
+
+
+def show(made: Mapping[str, Any]) -> None:
+    """Print the table."""
+    print(f"{made['machine']}; measured {made['date']}")
+    header = ("model", "sequence", "batch", "optimizer", "measured", "spread", "predicted", "error")
+    print(("{:>7}{:>10}{:>7}{:>11}{:>13}{:>9}{:>13}{:>9}").format(*header))
+    for row in made["rows"]:
+        print(
+            f"{row['model']:>7}{row['sequence_length']:10}{row['local_batch_size']:7}"
+            f"{row['optimizer']:>11}{row['measured_s'] / MS:10.2f} ms{row['spread']:9.1%}"
+            f"{row['predicted_s'] / MS:10.2f} ms{row['error']:+9.1%}"
+        )
+    print(f"geometric mean of errors {made['geomean_error']:.2%}; the paper's {PAPER_GEOMEAN:.2%}")
+
+
+def main() -> None:
+    """Do what was asked, then print the table."""
+    if "--calibrate" in sys.argv:
+        calibrate()
+    if "--measure" in sys.argv:
+        measure()
+    if not (PROFILE.is_file() and MEASURED.is_file() and TRACES.is_file()):
+        sys.exit("nothing is measured yet: run with `--calibrate --measure`")
+    made = table()
+    show(made)
+    if "--write" in sys.argv:
+        TABLE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Making the CPU profile: micro-benchmarks, then steps of models whose kernels are tiny."""
+
+import platform
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from bench.nlp import fit, kernels
+from bench.nlp.models import Case, timed_steps, traced_step
+from bench.nlp.ranks import WORLD_SIZE, run_ranks
+from planner.io.trace_files import read_documents
+from planner.predict.cpu_model import CpuProfile
+from planner.predict.trace import operator_traces
+from planner.predict.walk import RankWork, rank_work
+
+TINY = tuple(
+    Case(
+        model=model,
+        hidden_size=32,
+        num_layers=layers,
+        num_heads=2,
+        vocabulary=96,
+        sequence_length=8,
+        local_batch_size=1,
+        optimizer=optimizer,
+    )
+    for model in ("bert", "gpt2", "xlnet")
+    for layers in (1, 3)
+    for optimizer in ("for-loop", "fused")
+)
+"""Steps that are nearly all host time."""
+_STEPS = 40
+
+
+def calibrated() -> CpuProfile:
+    """Return this machine's profile."""
+    measured = run_ranks(kernels.measured)
+    operators = _quieter(measured, "operators", ("seconds", "far_seconds"))
+    profile = CpuProfile(
+        name=f"{platform.machine()}-1-core",
+        source=source(),
+        near_bytes=float(kernels.NEAR),
+        far_bytes=float(kernels.FAR),
+        products=fit.products(_quieter(measured, "products", ("seconds", "far_seconds"))),
+        operators=fit.operators(operators, kernels.LONG),
+        host=fit.NO_HOST,
+        all_reduce=fit.all_reduce(
+            _quieter(measured, "reductions", ("wall_s", "cpu_s")), WORLD_SIZE
+        ),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        return replace(profile, host=fit.host(profile, _tiny_steps(folder)))
+
+
+def _quieter(
+    measured: Sequence[Mapping[str, Any]], kind: str, keys: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return rows with the smaller time of the ranks: nothing makes a core faster than it is."""
+    columns = zip(*(rank[kind] for rank in measured), strict=True)
+    return [{**rows[0], **{k: min(row[k] for row in rows) for k in keys}} for rows in columns]
+
+
+def tiny_times(rank: int, folder: str) -> dict[str, float]:
+    """Trace and time the tiny models on one rank: median CPU seconds of a step."""
+    found = {}
+    for case in TINY:
+        traced_step(rank, case, folder)
+        found[case.name] = statistics.median(timed_steps(rank, case, num_steps=_STEPS)["cpu_s"])
+    return found
+
+
+def _tiny_steps(folder: str) -> list[tuple[RankWork, float]]:
+    times = run_ranks(tiny_times, folder)
+    steps = []
+    for case in TINY:
+        path = Path(folder) / f"{case.name}-rank0.json"
+        (trace,) = operator_traces(read_documents(path), str(path))
+        steps.append((rank_work(trace.ops), min(rank[case.name] for rank in times)))
+    return steps
+
+
+def source() -> str:
+    """Say what was measured: machine, versions, day."""
+    import torch
+    import transformers
+
+    return (
+        f"{_processor()}, one core a rank, {WORLD_SIZE} ranks at once; torch {torch.__version__}, "
+        f"transformers {transformers.__version__}; {date.today().isoformat()}"  # noqa: DTZ011
+    )
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())

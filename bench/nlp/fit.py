@@ -1,0 +1,175 @@
+"""From micro-benchmarks and steps of tiny models to a CPU profile."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from planner.predict.cpu_model import (
+    CpuCollective,
+    CpuHost,
+    CpuModel,
+    CpuProfile,
+    MatrixTimes,
+    OperatorTimes,
+)
+from planner.predict.walk import RankWork, WorkKind
+
+Row = Mapping[str, Any]
+_HOST = ("python_calls", "dispatches", "functions", "accumulations")
+NO_HOST = CpuHost(
+    python_call_time=0.0,
+    dispatch_time=0.0,
+    function_time=0.0,
+    accumulation_time=0.0,
+    step_time=0.0,
+)
+
+
+def relative_fit(rows: Sequence[Sequence[float]], times: Sequence[float]) -> NDArray[np.float64]:
+    """Return factors of at least 0 that minimise squared relative errors."""
+    measured = np.array(times)
+    factors: NDArray[np.float64] = nnls(np.array(rows) / measured[:, None], np.ones(len(measured)))[
+        0
+    ]
+    return factors
+
+
+def median_error(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return the median of |predicted / measured - 1|."""
+    return statistics.median(abs(a / b - 1) for a, b in pairs) if pairs else None
+
+
+def products(rows: Sequence[Row]) -> dict[str, MatrixTimes]:
+    """Fit every matrix product; each fourth shape is held out for the error."""
+    by_name = defaultdict(list)
+    for row in rows:
+        by_name[row["operator"]].append(row)
+    fitted = {}
+    for name, mine in by_name.items():
+        kept = _samples([row for index, row in enumerate(mine) if index % 4])
+        trial = relative_fit(*kept)
+        pairs = [(float(np.dot(trial, s)), t) for s, t in zip(*_samples(mine[::4]), strict=True)]
+        factors = [float(each) for each in relative_fit(*_samples(mine))]
+        fitted[name] = MatrixTimes(
+            call_time=factors[0],
+            product_time=factors[1],
+            flop_time=factors[2],
+            byte_time=factors[3],
+            far_byte_time=factors[4],
+            error=median_error(pairs),
+        )
+    return fitted
+
+
+def _samples(rows: Sequence[Row]) -> tuple[list[tuple[float, ...]], list[float]]:
+    """Return sizes and times of operands near and far."""
+    sizes = [_sizes(row, far) for far in (0.0, 1.0) for row in rows]
+    return sizes, [row[key] for key in ("seconds", "far_seconds") for row in rows]
+
+
+def _sizes(row: Row, far: float) -> tuple[float, ...]:
+    count, m, n, k = row["shape"]
+    moved = 4.0 * count * (m * k + k * n + m * n)
+    return 1.0, count, 2.0 * count * m * n * k, moved, far * moved
+
+
+def operators(rows: Sequence[Row], long: int) -> dict[str, OperatorTimes]:
+    """Make a curve of every operator from its long rows, and the cost of a row from short ones."""
+    by_name = defaultdict(list)
+    for row in rows:
+        by_name[row["operator"]].append(row)
+    fitted = {}
+    for name, mine in by_name.items():
+        kept = [row for row in mine if not row["held_out"]]
+        trial = _curve(kept, long)
+        pairs = [
+            (trial.time(row["elements"], row["runs"], far), row[key])
+            for row in mine
+            if row["held_out"]
+            for far, key in ((0.0, "seconds"), (1.0, "far_seconds"))
+        ]
+        made = _curve(mine, long)
+        fitted[name] = OperatorTimes(
+            elements=made.elements,
+            seconds=made.seconds,
+            far_seconds=made.far_seconds,
+            run_time=made.run_time,
+            error=median_error(pairs),
+        )
+    return fitted
+
+
+def _curve(rows: Sequence[Row], long: int) -> OperatorTimes:
+    """Take the rows' share off the curves of long rows: what is left is that of elements."""
+    knots = sorted((row for row in rows if row["width"] == long), key=lambda r: r["elements"])
+    short = [row for row in rows if row["width"] != long]
+    sizes = tuple(float(row["elements"]) for row in knots)
+    raw = OperatorTimes(elements=sizes, seconds=tuple(row["seconds"] for row in knots))
+    extra = [
+        (row["seconds"] - raw.time(row["elements"])) / (row["runs"] - row["elements"] / long)
+        for row in short
+    ]
+    run = max(0.0, statistics.median(extra)) if extra else 0.0
+
+    def alone(key: str) -> tuple[float, ...]:
+        return tuple(max(r[key] - run * r["runs"] * (r["runs"] > 1), r[key] / 2) for r in knots)
+
+    return OperatorTimes(
+        elements=sizes, seconds=alone("seconds"), far_seconds=alone("far_seconds"), run_time=run
+    )
+
+
+def all_reduce(rows: Sequence[Row], num_ranks: int) -> CpuCollective:
+    """Make the curves of all-reduces; each second size is held out for the error."""
+    sizes = tuple(row["bytes"] for row in rows)
+    wall = tuple(row["wall_s"] for row in rows)
+    half = OperatorTimes(elements=sizes[::2], seconds=wall[::2])
+    pairs = [(half.time(s), t) for s, t in zip(sizes[1:-1:2], wall[1:-1:2], strict=True)]
+    return CpuCollective(
+        num_ranks=num_ranks,
+        sizes=sizes,
+        seconds=wall,
+        work=tuple(min(row["cpu_s"], row["wall_s"]) for row in rows),
+        error=median_error(pairs),
+    )
+
+
+def host(profile: CpuProfile, steps: Sequence[tuple[RankWork, float]]) -> CpuHost:
+    """Fit what is left of tiny models' steps, in CPU time, when their kernels are taken off."""
+    model = CpuModel(profile)
+    rows, left = [], []
+    for work, seconds in steps:
+        rows.append([*(float(sum(c)) for c in _counts(work)), 1.0])
+        left.append(seconds - _known(work, model, profile))
+    factors = relative_fit(rows, left)
+    pairs = [(float(np.dot(factors, r)), t) for r, t in zip(rows, left, strict=True)]
+    return CpuHost(
+        python_call_time=float(factors[0]),
+        dispatch_time=float(factors[1]),
+        function_time=float(factors[2]),
+        accumulation_time=float(factors[3]),
+        step_time=float(factors[4]),
+        error=median_error(pairs),
+    )
+
+
+def _counts(work: RankWork) -> list[list[int]]:
+    found = [*(item.before for item in work.items), work.after]
+    return [[getattr(counts, name) for counts in found] for name in _HOST]
+
+
+def _known(work: RankWork, model: CpuModel, profile: CpuProfile) -> float:
+    """Return the CPU time of kernels and collectives."""
+    total = 0.0
+    for item in work.items:
+        if item.call is not None:
+            estimate = model.kernel(item.call)
+            total += estimate.seconds if estimate is not None else 0.0
+        elif item.kind is WorkKind.COLLECTIVE and profile.all_reduce is not None:
+            total += profile.all_reduce.work_time(item.num_bytes)
+    return total

@@ -1,0 +1,423 @@
+"""Micro-benchmarks of operators, on the two ranks at once, at shapes that no case has.
+
+Times are CPU times of the thread, so another process on the core does not count. Inputs rotate
+over ``NEAR`` bytes, that the L2 cache holds, and over ``FAR``, that no cache does.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+NEAR, FAR = 2**19, 48 * 2**20
+_ARENA = 160 * 2**20
+_MOST_COPIES = 400
+_SIZES = (12, 300, 3_000, 14_000, 50_000, 150_000, 420_000, 1_100_000, 3_000_000)
+_HELD_OUT = (7_000, 90_000, 700_000)
+LONG, _SHORT = 704, 48
+"""Lengths of rows: to tell what a row costs from what an element does."""
+_SAMPLES = 9
+_PRODUCTS = 36
+_MOST_LABELS = 100_000
+_MOST_FLOP = 1.5e9
+_REDUCED = (4e3, 3e4, 2e5, 7e5, 2e6, 6e6, 1.5e7, 3.2e7)
+"""Bytes of all-reduces."""
+
+Call = Callable[[], object]
+
+
+def cpu_time(call: Call) -> float:
+    """Return the median CPU time of a call."""
+    call()
+    begin = time.thread_time_ns()
+    call()
+    once = time.thread_time_ns() - begin
+    inner = max(1, min(50, int(2e5 / max(once, 1))))
+    samples = []
+    for _ in range(_SAMPLES):
+        begin = time.thread_time_ns()
+        for _ in range(inner):
+            call()
+        samples.append((time.thread_time_ns() - begin) / inner * 1e-9)
+    return statistics.median(samples)
+
+
+class _Arena:
+    """Memory that inputs are cut from, one behind the other, so that each comes from afar."""
+
+    def __init__(self) -> None:
+        self.data = torch.empty(_ARENA // 4)
+        self.at = 0
+        self.rotated = NEAR
+        self.refill()
+
+    def refill(self) -> None:
+        """Fill it with numbers between 0.1 and 1.1: safe to divide by, far from denormal."""
+        torch.rand(self.data.shape, out=self.data).add_(0.1)
+
+    def turn(self) -> None:
+        """Begin again where enough was cut."""
+        self.at = 0 if 4 * self.at >= self.rotated else self.at
+
+    def cut(self, *shape: int, pad: int = 0) -> torch.Tensor:
+        """Return the next tensor; rows are ``pad`` elements apart."""
+        strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        if pad:
+            strides[0] += pad
+        span = -(-(strides[0] * shape[0] + 16) // 16) * 16
+        cut = self.data.as_strided(shape, strides, self.at)
+        self.at += span
+        return cut
+
+
+ARENA = _Arena()
+_PLACES = (("seconds", NEAR), ("far_seconds", FAR))
+
+
+def _rotating(
+    make: Callable[[], tuple[torch.Tensor, ...]], function: Callable[..., object]
+) -> Call:
+    ARENA.at = 0
+    first = make()
+    size = sum(t.numel() * t.element_size() for t in first)
+    copies = min(_MOST_COPIES, int(ARENA.rotated / max(size, 1)))
+    inputs = [first]
+    for _ in range(copies):
+        ARENA.turn()
+        inputs.append(make())
+    pool = cycle(inputs)
+    return lambda: function(*next(pool))
+
+
+def _rows(size: int, width: int) -> tuple[int, int]:
+    return max(1, size // width), min(size, width)
+
+
+def _plain(function: Callable[..., object], num_inputs: int) -> Callable[[int, int], Call]:
+    """Return a benchmark of an elementwise operator; short rows are those of wider tensors."""
+
+    def bench(size: int, width: int) -> Call:
+        rows, columns = _rows(size, width)
+        pad = 0 if width == LONG else 16
+
+        def make() -> tuple[torch.Tensor, ...]:
+            return tuple(ARENA.cut(rows, columns, pad=pad) for _ in range(num_inputs))
+
+        return _rotating(make, function)
+
+    return bench
+
+
+def _by_rows(function: Callable[..., object], num_inputs: int) -> Callable[[int, int], Call]:
+    """Return a benchmark of an operator that works row by row."""
+
+    def bench(size: int, width: int) -> Call:
+        shape = _rows(size, width)
+        return _rotating(lambda: tuple(ARENA.cut(*shape) for _ in range(num_inputs)), function)
+
+    return bench
+
+
+def _copied(size: int, width: int) -> Call:
+    """Return a copy; of short rows, one that changes the order of two dimensions of them."""
+    rows, columns = _rows(size, width)
+    heads = 8 if width == _SHORT else 1
+
+    def make() -> tuple[torch.Tensor, ...]:
+        shape = (max(1, rows // heads), heads, columns)
+        source = ARENA.cut(*shape).transpose(0, 1)
+        return ARENA.cut(*source.shape), source
+
+    return _rotating(make, lambda target, source: target.copy_(source))
+
+
+def _transposed(size: int, width: int) -> Call:
+    rows, columns = _rows(size, width)
+    return _rotating(
+        lambda: (ARENA.cut(rows, columns), ARENA.cut(columns, rows).t()),
+        lambda target, source: target.copy_(source),
+    )
+
+
+def _norm_backward(size: int, width: int) -> Call:
+    rows, columns = _rows(size, width)
+
+    def make() -> tuple[torch.Tensor, ...]:
+        grad, data = ARENA.cut(rows, columns), ARENA.cut(rows, columns)
+        return grad, data, torch.rand(rows, 1), torch.rand(rows, 1), torch.rand(columns)
+
+    def backward(*inputs: torch.Tensor) -> object:
+        grad, data, mean, scale, weight = inputs
+        return torch.ops.aten.native_layer_norm_backward(
+            grad, data, [columns], mean, scale, weight, weight, [True, True, True]
+        )
+
+    return _rotating(make, backward)
+
+
+def _norm(size: int, width: int) -> Call:
+    rows, columns = _rows(size, width)
+    weight = torch.rand(columns)
+    return _rotating(
+        lambda: (ARENA.cut(rows, columns),),
+        lambda data: torch.native_layer_norm(data, [columns], weight, weight, 1e-5),
+    )
+
+
+def _lookup(size: int, width: int) -> Call:
+    rows, columns = _rows(size, width)
+    table = torch.rand(5_000, columns)
+    return _rotating(
+        lambda: (torch.randint(0, 5_000, (rows,)),), lambda ids: table.index_select(0, ids)
+    )
+
+
+def _lookup_backward(size: int, width: int) -> Call:
+    rows, columns = _rows(size, width)
+    few = 8
+    return _rotating(
+        lambda: (ARENA.cut(rows, columns), torch.randint(0, few, (rows,))),
+        lambda grad, ids: torch.ops.aten.embedding_dense_backward(
+            grad, ids, few, -1, scale_grad_by_freq=False
+        ),
+    )
+
+
+def _scatter(size: int, width: int) -> Call:
+    rows, columns = _rows(size, width)
+    target = torch.zeros(rows, columns)
+    ids = torch.randperm(rows)
+    return _rotating(
+        lambda: (ARENA.cut(rows, columns),), lambda source: target.index_add_(0, ids, source)
+    )
+
+
+def _columns_sum(size: int, width: int) -> Call:
+    shape = _rows(size, width)
+    return _rotating(lambda: (ARENA.cut(*shape),), lambda data: data.sum(0, keepdim=True))
+
+
+def _concatenated(size: int, width: int) -> Call:
+    del width
+    return _rotating(
+        lambda: (ARENA.cut(size // 2 + 1), ARENA.cut(size // 2 + 1)),
+        lambda first, second: torch.cat((first, second)),
+    )
+
+
+def _counted(size: int, width: int) -> Call:
+    del width
+    return lambda: torch.arange(size)
+
+
+def _loss(size: int, width: int) -> Call:
+    del width
+    labels = torch.randint(0, 16, (size,))
+    return _rotating(
+        lambda: (ARENA.cut(size, 16),),
+        lambda data: torch.ops.aten.nll_loss_forward(data, labels, None, 1, -100),
+    )
+
+
+def _loss_backward(size: int, width: int) -> Call:
+    del width
+    labels = torch.randint(0, 2, (size,))
+    total, grad = torch.tensor(float(size)), torch.tensor(1.0)
+    return _rotating(
+        lambda: (ARENA.cut(size, 2),),
+        lambda data: torch.ops.aten.nll_loss_backward(grad, data, labels, None, 1, -100, total),
+    )
+
+
+_STEP = torch.tensor(3.0)
+
+
+def _fused_adam(size: int, width: int) -> Call:
+    del width
+    return _rotating(
+        lambda: tuple(ARENA.cut(size) for _ in range(4)),
+        lambda p, g, m, v: _ATEN["_fused_adamw_"](
+            [p], [g], [m], [v], [], [_STEP], lr=1e-4, beta1=0.9, beta2=0.999, weight_decay=0.01,
+            eps=1e-8, amsgrad=False, maximize=False,
+        ),
+    )  # fmt: skip
+
+
+_ATEN = {
+    name: getattr(torch.ops.aten, name)
+    for name in ("_softmax_backward_data", "_log_softmax_backward_data", "_fused_adamw_")
+}
+OPERATORS: Mapping[str, Callable[[int, int], Call]] = {
+    "aten::add": _plain(torch.add, 2),
+    "aten::add_": _plain(lambda a, b: a.add_(b), 2),
+    "aten::sub": _plain(torch.sub, 2),
+    "aten::mul": _plain(torch.mul, 2),
+    "aten::mul_": _plain(lambda a: a.mul_(0.999), 1),
+    "aten::div": _plain(lambda a: a / 3.0, 1),
+    "aten::div_": _plain(lambda a: a.div_(0.999), 1),
+    "aten::sqrt": _plain(torch.sqrt, 1),
+    "aten::pow": _plain(lambda a: torch.pow(a, 3.0), 1),
+    "aten::tanh": _plain(torch.tanh, 1),
+    "aten::tanh_backward": _plain(torch.ops.aten.tanh_backward, 2),
+    "aten::gelu": _plain(torch.nn.functional.gelu, 1),
+    "aten::gelu_backward": _plain(torch.ops.aten.gelu_backward, 2),
+    "aten::relu": _plain(torch.relu, 1),
+    "aten::threshold_backward": _plain(lambda a, b: torch.ops.aten.threshold_backward(a, b, 0), 2),
+    "aten::sin": _plain(torch.sin, 1),
+    "aten::cos": _plain(torch.cos, 1),
+    "aten::reciprocal": _plain(torch.reciprocal, 1),
+    "aten::eq": _plain(torch.eq, 2),
+    "aten::ne": _plain(torch.ne, 2),
+    "aten::le": _plain(torch.le, 2),
+    "aten::where": _plain(lambda a, b: torch.where(a > 2, a, b), 2),
+    "aten::lerp_": _plain(lambda a, b: a.lerp_(b, 0.1), 2),
+    "aten::addcmul_": _plain(lambda a, b: a.addcmul_(b, b, value=0.001), 2),
+    "aten::addcdiv_": _plain(lambda a, b, c: a.addcdiv_(b, c, value=-1e-4), 3),
+    "aten::copy_": _copied,
+    "aten::copy_/strided": _transposed,
+    "aten::zero_": _plain(lambda a: a.zero_(), 1),
+    "aten::fill_": _plain(lambda a: a.fill_(1.0), 1),
+    "aten::cat": _concatenated,
+    "aten::bernoulli_": _plain(lambda a: a.bernoulli_(0.9), 1),
+    "aten::sum": _by_rows(lambda a: a.sum(1), 1),
+    "aten::sum/columns": _columns_sum,
+    "aten::mean": _by_rows(lambda a: a.mean(1), 1),
+    "aten::arange": _counted,
+    "aten::cumsum": _by_rows(lambda a: a.cumsum(1), 1),
+    "aten::_softmax": _by_rows(lambda a: torch.softmax(a, -1), 1),
+    "aten::_softmax_backward_data": _by_rows(
+        lambda a, b: _ATEN["_softmax_backward_data"](a, b, -1, torch.float32), 2
+    ),
+    "aten::_log_softmax": _by_rows(lambda a: torch.log_softmax(a, -1), 1),
+    "aten::_log_softmax_backward_data": _by_rows(
+        lambda a, b: _ATEN["_log_softmax_backward_data"](a, b, -1, torch.float32), 2
+    ),
+    "aten::native_layer_norm": _norm,
+    "aten::native_layer_norm_backward": _norm_backward,
+    "aten::index_select": _lookup,
+    "aten::embedding_dense_backward": _lookup_backward,
+    "aten::index_add_": _scatter,
+    "aten::nll_loss_forward": _loss,
+    "aten::nll_loss_backward": _loss_backward,
+    "aten::_fused_adamw_": _fused_adam,
+}
+
+
+def _product_shapes(rng: random.Random) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (count, m, n, k) at random, even in the logarithm, sides in multiples of 32."""
+    while True:
+        m, n, k = (32 * round(2 ** rng.uniform(0.6, 7.5)) for _ in range(3))
+        if 2.0 * m * n * k <= _MOST_FLOP:
+            yield 1, m, n, k
+
+
+def _small_shapes(rng: random.Random) -> Iterator[tuple[int, int, int, int]]:
+    while True:
+        m, n, k = (16 * rng.randint(1, 10) for _ in range(3))
+        count = round(2 ** rng.uniform(1, 6.5))
+        if 2.0 * count * m * n * k <= _MOST_FLOP / 3:
+            yield count, m, n, k
+
+
+def _product(name: str, shape: tuple[int, int, int, int], flavour: int) -> Call:
+    """Return a product whose operands are transposed as in forward or in backward."""
+    count, m, n, k = shape
+    bias = torch.rand(n)
+
+    def make() -> tuple[torch.Tensor, ...]:
+        first = ARENA.cut(count, k, m).transpose(1, 2) if flavour == 2 else ARENA.cut(count, m, k)
+        second = ARENA.cut(count, n, k).transpose(1, 2) if flavour == 0 else ARENA.cut(count, k, n)
+        return (first, second) if name == "aten::bmm" else (first[0], second[0])
+
+    if name == "aten::addmm":
+        return _rotating(make, lambda a, b: torch.addmm(bias, a, b))
+    return _rotating(make, torch.bmm if name == "aten::bmm" else torch.mm)
+
+
+def products() -> list[dict[str, Any]]:
+    """Measure matrix products."""
+    rng = random.Random(1)  # noqa: S311 - a sample of shapes, nothing secret
+    large, small = _product_shapes(rng), _small_shapes(rng)
+    rows = []
+    for index in range(_PRODUCTS):
+        for name in ("aten::mm", "aten::addmm", "aten::bmm"):
+            shape = next(small if name == "aten::bmm" and index % 3 else large)
+            flavour = 0 if name == "aten::addmm" else index % 3
+            row: dict[str, Any] = {"operator": name, "shape": shape}
+            for key, rotated in _PLACES:
+                ARENA.rotated = rotated
+                row[key] = cpu_time(_product(name, shape, flavour))
+            rows.append(row)
+    return rows
+
+
+def operators() -> list[dict[str, Any]]:
+    """Measure all other operators."""
+    rows = []
+    for name, bench in OPERATORS.items():
+        ARENA.refill()
+        for size in (*_SIZES, *_HELD_OUT):
+            for width in (LONG, _SHORT):
+                few = size < 1_000 or name.startswith((
+                    "aten::nll",
+                    "aten::cat",
+                    "aten::_fused",
+                    "aten::arange",
+                ))
+                if width == _SHORT and (few or size > 1_000_000):
+                    continue
+                if name.startswith("aten::nll") and size > _MOST_LABELS:
+                    continue
+                shape = _rows(size, width)
+                rows.append({
+                    "operator": name,
+                    "elements": shape[0] * shape[1],
+                    "runs": shape[0],
+                    "width": width,
+                    "held_out": size in _HELD_OUT,
+                    **_near_and_far(bench, size, width),
+                })
+    return rows
+
+
+def _near_and_far(bench: Callable[[int, int], Call], size: int, width: int) -> dict[str, float]:
+    found = {}
+    for key, rotated in _PLACES:
+        ARENA.rotated = rotated
+        found[key] = cpu_time(bench(size, width))
+    return found
+
+
+def reductions() -> list[dict[str, float]]:
+    """Measure all-reduces: wall time with nothing else to do, and CPU time of all threads."""
+    rows = []
+    for num_bytes in _REDUCED:
+        data = torch.ones(int(num_bytes / 4))
+        wall, cpu = [], []
+        for _ in range(_SAMPLES + 2):
+            dist.barrier()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
+            dist.all_reduce(data)
+            wall.append(time.perf_counter() - begin)
+            cpu.append(time.process_time() - begin_cpu)
+        rows.append({
+            "bytes": 4.0 * data.numel(),
+            "wall_s": statistics.median(wall[2:]),
+            "cpu_s": statistics.median(cpu[2:]),
+        })
+    return rows
+
+
+def measured(rank: int) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Run all micro-benchmarks on this rank."""
+    del rank
+    with torch.no_grad():
+        found = {"products": products(), "operators": operators()}
+    dist.barrier()
+    return {**found, "reductions": reductions()}

@@ -1,0 +1,104 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from execution_trace_files import rank, tensor, write_job
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def job(directory: Path) -> str:
+    return str(write_job(directory / "job", rank(), rank()))
+
+
+@pytest.fixture
+def core(directory: Path) -> str:
+    return str(directory / "core.yaml")
+
+
+def test_json_has_ranks_and_stages(run: Command, job: str, core: str) -> None:
+    data = run("predict", job, "--hardware", core, "--json").data
+    assert data["step_time_s"] == pytest.approx(212e-6)
+    assert data["measured_step_time_s"] is None
+    assert [each["rank"] for each in data["ranks"]] == [0, 1]
+    assert data["ranks"][0]["predicted_s"] == pytest.approx(212e-6)
+    assert data["ranks"][0]["stages_s"]["all_reduce"] == pytest.approx(50e-6)
+    assert {each["family"] for each in data["families"]} == {"gemm", "elementwise"}
+    assert data["unknown_operators"] == []
+
+
+def test_the_report(run: Command, job: str, core: str) -> None:
+    done = run("predict", job, "--hardware", core)
+    lines = done.out.splitlines()
+    assert done.code == 0
+    assert lines[0].startswith("2 ranks · 8 kernels · ")
+    assert "  step time   212 us predicted" in lines
+    assert any(line.split() == ["0", "212.0", "us"] for line in lines)
+    assert any(line.split() == ["gemm", "2", "4.00", "us"] for line in lines)
+    assert "no model knows" not in done.out
+
+
+def test_unknown_operators_are_named(run: Command, directory: Path, core: str) -> None:
+    makers = [rank(), rank()]
+    for maker in makers:
+        maker.add("mine::attention", [tensor(100_000)], [tensor(100_000)])
+    job = write_job(directory / "job", *makers)
+    out = run("predict", str(job), "--hardware", core).out
+    assert "2 calls no model knows, 92.1% of the kernel time by their bytes:" in out
+    assert "mine::attention   2   92.1%" in out
+
+
+def test_what_a_profiler_measured_is_beside(
+    run: Command, job: str, core: str, directory: Path
+) -> None:
+    for number in (0, 1):
+        step = {
+            "ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1,
+            "ts": 0, "dur": 200,
+        }  # fmt: skip
+        document = {"distributedInfo": {"rank": number}, "traceEvents": [step]}
+        (directory / f"job/kineto{number}.json").write_text(json.dumps(document))
+    out = run("predict", job, "--hardware", core).out
+    assert "212 us predicted, 200 us in the profiler traces (+6.0%)" in out
+    data = run("predict", job, "--hardware", core, "--json").data
+    assert data["ranks"][1]["measured_s"] == pytest.approx(2e-4)
+    # a CPU's trace says nothing about a GPU
+    data = run("predict", job, "--hardware", "h100-sxm", "--json").data
+    assert data["measured_step_time_s"] is None
+
+
+def test_a_chrome_trace_is_written(run: Command, job: str, core: str, directory: Path) -> None:
+    done = run("predict", job, "--hardware", core, "--trace", "out.json")
+    assert "Wrote out.json" in done.err
+    assert json.loads((directory / "out.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("missing", "--hardware", "core.yaml"), 3, "no such file or folder"),
+        (("job",), 2, "Missing option '--hardware'"),
+        (("job", "--hardware", "h100"), 3, "unknown hardware profile `h100`"),
+        (("job", "--hardware", "nothing.yaml"), 3, "no such file"),
+        (("job", "--hardware", "core.yaml", "--trace", "-"), 2, "it needs a file"),
+    ],
+)
+def test_errors(
+    run: Command, job: str, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    assert job
+    done = run("predict", *arguments)
+    assert done.code == code
+    assert message in done.err
+
+
+def test_profiler_traces_alone_are_not_enough(run: Command, directory: Path, core: str) -> None:
+    write_job(directory / "job")
+    (directory / "job/kineto0.json").write_text('{"traceEvents": []}')
+    done = run("predict", "job", "--hardware", core)
+    assert done.code == 3
+    assert "no execution traces are in it" in done.err
+    assert "ExecutionTraceObserver" in done.err
