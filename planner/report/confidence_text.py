@@ -49,11 +49,11 @@ def odds(probability: float) -> str:
 
 def expected_text(confidence: Confidence) -> str:
     """Say what the expected step time is, beside it."""
-    text = "mean over the errors of the models"
+    text = "mean over the models' errors"
     if confidence.num_candidates == 1:
         return text
     curse = f"{100 * confidence.optimism:.1f}%"
-    return f"{text}, with {curse} for having picked the best of {confidence.num_candidates} plans"
+    return f"{text}, with {curse} for being the best of {confidence.num_candidates} plans"
 
 
 def confidence_text(report: Report, width: int) -> Iterator[Text]:

@@ -152,7 +152,7 @@ def test_interval_is_printed_only_where_there_is_one() -> None:
     assert "90%)" not in written(report_text(made(), 100))
     text = written(report_text(replace(made(), confidence=CONFIDENCE), 100))
     assert "(0.90 - 1.10 ms, 90%)" in text
-    assert "mean over the errors of the models, with 1.5% for having picked" in text
+    assert "mean over the models' errors, with 1.5% for being the best of 9 plans" in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
