@@ -9,7 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from costmodel.kernels.learned_embedding import DIRECTIONS, FEATURES, Layer, LearnedEmbedding
+from costmodel.kernels.learned_embedding import (
+    DIRECTIONS,
+    FEATURES,
+    Layer,
+    LearnedEmbedding,
+    standardised,
+)
 
 Array = NDArray[np.float64]
 
@@ -66,7 +72,7 @@ def train(kernels: MeasuredKernels, training: Training) -> LearnedEmbedding:
     logs = np.log(kernels.seconds)
     constant = logs.mean(axis=0) if training.with_head else logs.min(axis=0)
     network = _Network(len(chosen), training)
-    tables, mask = _padded((values - mean) / scale, kernels.kernel, len(logs))
+    tables, mask = _padded(standardised(values, mean, scale), kernels.kernel, len(logs))
     with _one_thread():
         _fit(network, (tables, mask, torch.tensor(logs - constant, dtype=torch.float32)), training)
     return LearnedEmbedding(
