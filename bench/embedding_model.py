@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from costmodel.workload import DataType, Optimizer
 from planner.calibration.fit_embedding import LookupSetting, fit_lookups
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record
+
+if TYPE_CHECKING:
+    from planner.calibration.train_embedding import MeasuredKernels
 
 RESULTS = Path(__file__).parent / "results"
 MEASURED = RESULTS / "cpu_embedding.csv.gz"
@@ -122,16 +125,22 @@ def held_out(rows: Sequence[MeasuredRow], predict: Callable[[Any, Any], Array]) 
     return errors
 
 
-def network_errors(rows: Sequence[MeasuredRow], columns: tuple[str, ...], *, head: bool) -> Array:
-    """Return held-out log errors of one kind of network."""
-    from planner.calibration.train_embedding import MeasuredKernels, Training, train
+def measured_kernels(rows: Sequence[MeasuredRow]) -> "MeasuredKernels":
+    """Return kernels in the form that networks are trained on."""
+    from planner.calibration.train_embedding import MeasuredKernels
 
-    counts = [len(row.features) for row in rows]
-    kernels = MeasuredKernels(
+    return MeasuredKernels(
         features=np.array([table for row in rows for table in row.features]),
-        kernel=np.repeat(np.arange(len(rows)), counts),
+        kernel=np.repeat(np.arange(len(rows)), [len(row.features) for row in rows]),
         seconds=np.array([row.seconds for row in rows]),
     )
+
+
+def network_errors(rows: Sequence[MeasuredRow], columns: tuple[str, ...], *, head: bool) -> Array:
+    """Return held-out log errors of one kind of network."""
+    from planner.calibration.train_embedding import Training, train
+
+    kernels = measured_kernels(rows)
 
     def predict(known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
         network = train(kernels.part(known), Training(columns=columns, with_head=head))
@@ -143,31 +152,24 @@ def network_errors(rows: Sequence[MeasuredRow], columns: tuple[str, ...], *, hea
 
 def singles_errors(rows: Sequence[MeasuredRow]) -> Array:
     """Return log errors, held out, of sums of what a network says that saw single tables only."""
-    from planner.calibration.train_embedding import MeasuredKernels, Training, train
+    from planner.calibration.train_embedding import Training, train
 
     columns, head = VARIANTS[BEST]
     alone = np.array([len(row.features) == 1 for row in rows])
 
     def predict(known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
         taught = [row for row, use in zip(rows, known & alone, strict=True) if use]
-        network = train(
-            MeasuredKernels(
-                features=np.array([row.features[0] for row in taught]),
-                kernel=np.arange(len(taught)),
-                seconds=np.array([row.seconds for row in taught]),
-            ),
-            Training(columns=columns, with_head=head),
-        )
+        network = train(measured_kernels(taught), Training(columns=columns, with_head=head))
         wanted = [row.features for row, use in zip(rows, asked, strict=True) if use]
         counts = [len(tables) for tables in wanted]
         tables = np.array([table for tables in wanted for table in tables])
         logs = network.log_seconds(tables, np.arange(len(tables)), len(tables))
         sums = np.zeros((len(wanted), len(DIRECTIONS)))
         np.add.at(sums, np.repeat(np.arange(len(wanted)), counts), np.exp(logs))
-        found: Array = np.log(sums)
-        return found
+        return np.asarray(np.log(sums))
 
-    return held_out(rows, predict)[~alone]
+    errors: Array = held_out(rows, predict)[~alone]
+    return errors
 
 
 def accuracy(errors: Array) -> dict[str, dict[str, float]]:
