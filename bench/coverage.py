@@ -4,6 +4,8 @@ Every interval is made without the measurements it is tested on:
 
 * *kernels*: held-out points of a curve or platform, the spread taken from one half of them and
   tested on the other, both ways; then the spread taken from other platforms only.
+* *lookups on a CPU*: a calibration of half the tables, tested on the others
+  (``bench.lookup_coverage``).
 * *other labs*: the same GPU in another lab. Own spread of the profile, shared spread from the
   other GPU (products) or the other operations (collectives).
 * *whole steps*: published steps, predicted as ``bench.published_steps`` does, nothing fitted. What
@@ -12,7 +14,7 @@ Every interval is made without the measurements it is tested on:
 * *winner's curse*: ``bench.winners_curse``, made-up plans.
 * *CPU runs*: the same for ``bench/results/cpu_study.json``, where it is, by workload.
 
-Needs ``../shared/data``; takes a quarter of a minute.
+Needs ``../shared/data``; takes half a minute.
 """
 
 import json
@@ -26,7 +28,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from bench import cpu_coverage, holdout, winners_curse
+from bench import cpu_coverage, holdout, lookup_coverage, winners_curse
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.published_steps import PRECISION, program_of, published_rows
@@ -213,6 +215,7 @@ def results() -> dict[str, Any]:
     return {
         "level": LEVEL,
         "kernels": {family: _kernel_data(errors) for family, errors in families.items()},
+        "cpu_lookups": lookup_coverage.results(),
         "other_labs": {
             family: other_labs([e for e in labs if e.family == family], sigma).data()
             for family, sigma in (("gemm", _gemm_sigma), ("collectives", _collective_sigma))
@@ -285,6 +288,8 @@ def show(found: Mapping[str, Any]) -> None:
         for platform, each in data["by_platform"].items():
             _line(f"  {platform}, of the other half", each["own_half"])
             _line(f"  {platform}, of other platforms", each.get("other_platforms"))
+    for phase, data in found["cpu_lookups"].items():
+        _line(f"embedding {phase} on a CPU, calibrated on the other tables", data)
     print("Another lab's machines with the same GPU")
     for family, data in found["other_labs"].items():
         _line(family, data)

@@ -46,6 +46,13 @@ def test_intervals_of_kernels_hold_85_to_95_percent_of_held_out_points(
         assert 0.85 <= found["coverage"] <= 0.95
 
 
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_intervals_of_lookups_hold_on_tables_not_calibrated_on(kept: Any, phase: str) -> None:  # noqa: ANN401
+    found = kept["cpu_lookups"][phase]
+    assert found["points"] > 900
+    assert 0.85 <= found["coverage"] <= 0.95
+
+
 def test_intervals_hold_at_other_labs(kept: Any) -> None:  # noqa: ANN401
     points = sum(each["points"] for each in kept["other_labs"].values())
     held = sum(each["held"] for each in kept["other_labs"].values())
