@@ -2,19 +2,20 @@
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
-from torchrec.distributed.types import ShardingPlan
 
 Question = tuple[tuple[str, Any], ...]
 """What is planned, by name, to be compared between ranks."""
+Answer = TypeVar("Answer")
+"""A plan, with whatever goes with it."""
 
 
 def plan_together(
-    group: dist.ProcessGroup, question: Question, make_plan: Callable[[], ShardingPlan]
-) -> ShardingPlan:
+    group: dist.ProcessGroup, question: Question, make_plan: Callable[[], Answer]
+) -> Answer:
     """Return rank 0's plan on every rank of the group; where it fails, fail on every rank.
 
     Raises
@@ -32,11 +33,11 @@ def plan_together(
     dist.broadcast_object_list(answer, group_src=0, group=group)
     if isinstance(answer[0], PlannerError):
         raise answer[0]
-    plan: ShardingPlan = answer[0]
-    return plan
+    made: Answer = answer[0]
+    return made
 
 
-def _plan_or_error(make_plan: Callable[[], ShardingPlan]) -> ShardingPlan | PlannerError:
+def _plan_or_error(make_plan: Callable[[], Answer]) -> Answer | PlannerError:
     """Return the error instead of raising it: the other ranks are waiting to be told."""
     try:
         plan = make_plan()

@@ -84,7 +84,8 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
     debug
         Whether to log the plan's predicted step time.
     hardware
-        A profile, its name or path: the machine to predict for.
+        A profile, its name or path: the machine to predict for. By default the profile of the GPU
+        that torch sees, or ``h100-sxm``, with a warning, where there is none for it.
     sample_batches
         A few batches (``KeyedJaggedTensor``, or objects that have one as ``sparse_features``), for
         pooling factors and input distributions where the constraints do not tell.
@@ -106,7 +107,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         storage_reservation: StorageReservation | None = None,
         timeout_seconds: float | None = None,
         debug: bool = True,
-        hardware: HardwareProfile | str | Path = "h100-sxm",
+        hardware: HardwareProfile | str | Path | None = None,
         sample_batches: Sequence[SampleBatch] = (),
         sharder: str = AUTO,
         seed: int = 0,
@@ -119,17 +120,19 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         self._storage_reservation = storage_reservation
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
         self._debug = debug
-        self._profile = resolve_profile(hardware)
-        self._hardware = hardware.name if isinstance(hardware, HardwareProfile) else str(hardware)
+        self._profile, self._hardware = resolve_profile(hardware, self._topology.compute_device)
         self._batches = tuple(sample_batches or ())
         self._sharder = sharder
         self._dense = dense
         self._pipeline = pipeline
         self.solution: Solution | None = None
-        """Of the last ``plan``; on other ranks than 0, ``collective_plan`` leaves it as it was."""
+        """Of the last ``plan`` or ``collective_plan``, on every rank."""
 
     def plan(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan:
         """Return the plan with the shortest predicted step that the sharders can carry out.
+
+        The search ends by the clock: ranks of one job that each call this may get plans that do not
+        belong together. ``collective_plan`` gives them one.
 
         Raises
         ------
@@ -137,6 +140,16 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             No plan fits, the constraints leave nothing, or the model cannot be read.
 
         """
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            _LOGGER.warning(
+                "plan() on rank %d of %d: ranks may find different plans; call collective_plan()",
+                dist.get_rank(),
+                dist.get_world_size(),
+            )
+        self.solution = self._solve(module, sharders)
+        return self.solution.torchrec_plan
+
+    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> Solution:
         model = self._read(module, sharders, self._batches)
         workload = self._workload(model)
         topology = self._our_topology(workload, module, sharders)
@@ -154,7 +167,15 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             compute_device=self._topology.compute_device,
             constraints=self._constraints,
         )
-        self.solution = Solution(
+        if self._debug:
+            _LOGGER.info(
+                "%d tables on %d ranks: predicted step %.3f ms (%s)",
+                len(workload.tables),
+                topology.world_size,
+                attempt.step_time / MS,
+                attempt.sharder,
+            )
+        return Solution(
             workload=workload,
             topology=topology,
             homes=model.homes,
@@ -164,15 +185,6 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             torchrec_plan=made,
             hardware=self._hardware,
         )
-        if self._debug:
-            _LOGGER.info(
-                "%d tables on %d ranks: predicted step %.3f ms (%s)",
-                len(workload.tables),
-                topology.world_size,
-                attempt.step_time / MS,
-                attempt.sharder,
-            )
-        return made
 
     def collective_plan(
         self,
@@ -193,7 +205,9 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
                 )
             pg = dist.group.WORLD
         chosen = get_default_sharders() if sharders is None else sharders
-        return plan_together(pg, self._question(module, chosen), lambda: self.plan(module, chosen))
+        question = self._question(module, chosen)
+        self.solution = plan_together(pg, question, lambda: self._solve(module, chosen))
+        return self.solution.torchrec_plan
 
     def _read(
         self, module: nn.Module, sharders: Sequence[Any], batches: Sequence[SampleBatch]

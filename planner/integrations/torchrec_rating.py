@@ -52,13 +52,14 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         topology: TorchRecTopology,
         *,
         constraints: Mapping[str, ParameterConstraints] | None = None,
-        hardware: HardwareProfile | str | Path = "h100-sxm",
+        hardware: HardwareProfile | str | Path | None = None,
         sample_batches: Sequence[SampleBatch] = (),
         dense: DenseModel | None = None,
         pipeline: Pipeline = Pipeline.SPARSE_DIST,
     ) -> None:
         self._device = topology.compute_device
-        self._topology = to_topology(topology, resolve_profile(hardware))
+        profile, _ = resolve_profile(hardware, topology.compute_device)
+        self._topology = to_topology(topology, profile)
         self._constraints = dict(constraints or {})
         self._batches = tuple(sample_batches)
         self._dense = dense

@@ -1,8 +1,10 @@
 """TorchRec's topology in our terms."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torchrec.distributed.comm import get_local_size
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
@@ -13,6 +15,18 @@ from costmodel.storage import RESERVE_SHARE, fixed_bytes
 from costmodel.units import Bytes
 from costmodel.workload import Workload
 from planner.io.profiles import load_profile
+
+DEFAULT_HARDWARE = "h100-sxm"
+PROFILES = {
+    "A100-SXM4-40GB": "a100-sxm-40gb",
+    "A100-SXM4-80GB": "a100-sxm-80gb",
+    "H100 80GB HBM3": "h100-sxm",
+    "H200": "h200-sxm",
+    "L40S": "l40s-pcie",
+    "V100-SXM": "v100-nvlink",
+}
+"""By a part of what ``torch.cuda.get_device_name`` returns, as NVIDIA's driver names them."""
+_LOGGER = logging.getLogger(__name__)
 
 
 def current_topology() -> TorchRecTopology:
@@ -25,9 +39,31 @@ def current_topology() -> TorchRecTopology:
     )
 
 
-def resolve_profile(hardware: HardwareProfile | str | Path) -> HardwareProfile:
-    """Return the profile, or the one of that name or path."""
-    return hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
+def resolve_profile(
+    hardware: HardwareProfile | str | Path | None, compute_device: str
+) -> tuple[HardwareProfile, str]:
+    """Return a profile, and the name or path it goes by; None: that of the GPU torch sees."""
+    if isinstance(hardware, HardwareProfile):
+        return hardware, hardware.name
+    if hardware is None:
+        hardware = _profile_here(compute_device)
+    return load_profile(hardware), str(hardware)
+
+
+def _profile_here(compute_device: str) -> str:
+    name = "the CPU"
+    if compute_device == "cuda" and torch.cuda.is_available():
+        name = torch.cuda.get_device_name()
+    for part, profile in PROFILES.items():
+        if part in name:
+            return profile
+    _LOGGER.warning(
+        "no hardware given, and no profile known for %s: predicting for %s; give `hardware`, the "
+        "name or path of a profile (`planner calibrate` makes one)",
+        name,
+        DEFAULT_HARDWARE,
+    )
+    return DEFAULT_HARDWARE
 
 
 def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topology:

@@ -273,6 +273,43 @@ def test_torchrecs_proposers_can_use_our_objective() -> None:
     assert step_time(performance_model=IterationTimePerfModel(topology)) <= step_time()
 
 
+@pytest.mark.parametrize(
+    ("device", "gpu", "profile"),
+    [
+        ("cuda", "NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("cuda", "Tesla V100-SXM2-16GB", "v100-nvlink"),
+        ("cuda", "NVIDIA GeForce RTX 4090", None),
+        ("cpu", "NVIDIA H200", None),
+        ("cuda", None, None),
+    ],
+)
+def test_the_hardware_is_that_of_the_gpu_here_or_said_to_be_assumed(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    device: str,
+    gpu: str | None,
+    profile: str | None,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu is not None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: gpu)
+    planner = IterationTimePlanner(on_ranks(2, 2, device), 64, timeout_seconds=0.1)
+    planner.plan(bags(table("a")), SHARDERS)
+    assert solved(planner).hardware == (profile or "h100-sxm")
+    assert ("predicting for h100-sxm" in caplog.text) is (profile is None)
+
+
+def test_a_plan_of_ones_own_in_a_job_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner = IterationTimePlanner(gpus(), 64, timeout_seconds=0.1)
+    planner.plan(bags(table("a")), SHARDERS)
+    assert "collective_plan" not in caplog.text
+    for name, value in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 1)):
+        monkeypatch.setattr(dist, name, lambda value=value: value)
+    planner.plan(bags(table("a")), SHARDERS)
+    assert "plan() on rank 1 of 2: ranks may find different plans" in caplog.text
+
+
 def test_one_rank_holds_everything() -> None:
     planner = IterationTimePlanner(gpus(1), 64, timeout_seconds=0.1)
     plan = planner.plan(embedding_bags(), SHARDERS)

@@ -80,6 +80,8 @@ def sharded(
         timeout_seconds=0.2,
     )
     plan = planner.collective_plan(model, SHARDERS, dist.group.WORLD)
+    if planner.solution is None or planner.solution.torchrec_plan != plan:
+        raise AssertionError("a rank does not know the solution")
     parallel = DistributedModelParallel(
         model,
         env=ShardingEnv.from_process_group(dist.group.WORLD),
