@@ -44,8 +44,8 @@ def keeps_memory() -> bool:
     """Return whether glibc was told never to give large tensors' memory back to the system.
 
     By default tensors of 32 MiB and more are mapped anew each time, and the system fills every
-    page with zeros: several times slower. ``planner validate`` trains with that switched off, and a
-    profile for it should be measured so: MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1000000000000
+    page with zeros: several times slower. `planner validate` trains with that switched off, and the
+    command line measures so, too (``planner.validation.launch.RANK_ENVIRONMENT``).
     """
     return os.environ.get("MALLOC_MMAP_MAX_") == "0"
 

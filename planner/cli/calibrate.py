@@ -1,5 +1,7 @@
 """``planner calibrate``."""
 
+import os
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,6 +94,8 @@ def command(  # noqa: PLR0913 - an argument per option
         raise click.UsageError("Missing option '-o': the file to write the profile to.")
     _check(path, force=force)
     request = _request(Path(path), device, grid, optimizers)
+    if request.kind == "cpu":
+        _keep_memory()
     _measure(request, Path(path), name, hardware, output=output, remeasure=remeasure)
 
 
@@ -136,6 +140,18 @@ def _request(
         grid=Grid(grid or ("quick" if kind == "cpu" else "full")),
         optimizers=tuple(map(Optimizer, optimizers)),
     )
+
+
+def _keep_memory() -> None:
+    """Start this process anew, if need be, so that large tensors keep their memory.
+
+    As `planner validate` trains; glibc reads the variables when a process starts.
+    """
+    from planner.calibration.machine import keeps_memory
+    from planner.validation.launch import RANK_ENVIRONMENT
+
+    if not keeps_memory():
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **RANK_ENVIRONMENT})  # noqa: S606
 
 
 def _measure(
