@@ -65,7 +65,7 @@ class Group:
         return sum(abs(e) <= limit for e, limit in zip(self.errors, limits, strict=True))
 
 
-def measured(results: Path, profile: Path) -> list[Group]:
+def measured(results: Path, profile: Path | str) -> list[Group]:
     """Return the study's workloads with today's samples."""
     record = json.loads(results.read_text(encoding="utf-8"))["workloads"]
     topology = Topology(hardware=load_profile(profile), world_size=2, local_world_size=2)

@@ -2,6 +2,7 @@
 
 import json
 from math import hypot
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,17 @@ from bench.coverage import (
     structure_sigma,
     within,
 )
-from bench.cpu_coverage import Group, Pair, coverage, odds, own_sigma
+from bench.cpu_coverage import Group, Pair, coverage, measured, odds, own_sigma
+from bench.cpu_plans import study_plans
+from bench.cpu_study import workload
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.winners_curse import bias, truths
 from costmodel.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE
+from costmodel.hardware import Topology
+from costmodel.objective import Objective
+from planner.io.plans import table_data
+from planner.io.profiles import load_profile
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no measurements: ../shared/data")
 
@@ -148,3 +155,30 @@ def test_odds_are_counted_by_how_sure_they_were() -> None:
     assert (unsure["pairs"], unsure["right"]) == (1, 0.0)
     assert (sure["pairs"], sure["right"]) == (3, 1.0)
     assert Pair(probability=0.5, faster=True).right == 0.5
+
+
+def made_up_study(topology: Topology, factor: float) -> dict[str, Any]:
+    """Return a study whose steps take a factor of their prediction, without noise."""
+    made = workload("dense")
+    plans = study_plans(made, topology)
+    record = {}
+    for name, plan in plans.items():
+        seconds = factor * Objective(made, topology).step_time(plan)
+        block = {"wall": [seconds] * 3, "cpu": [seconds] * 3, "foreign": 0.0}
+        rank = {"blocks": [block] * 4, "phases": {}, "build_time": 0.0}
+        tables = [table_data(table) for table in plan.tables]
+        record[name] = {"tables": tables, "torchrec_score_s": 1.0, "ranks": [rank, rank]}
+    return {"machine": {}, "workloads": {"dense": record}}
+
+
+@pytest.mark.parametrize(("factor", "all_held"), [(1.0, True), (9.0, False)])
+def test_a_study_is_read_and_sampled(tmp_path: Path, factor: float, all_held: bool) -> None:  # noqa: FBT001
+    profile = load_profile("v100-nvlink")
+    topology = Topology(hardware=profile, world_size=2, local_world_size=2)
+    results = tmp_path / "study.json"
+    results.write_text(json.dumps(made_up_study(topology, factor)), encoding="utf-8")
+    found = coverage(measured(results, "v100-nvlink"))
+    test = found["tests"]["kernels, and published steps"]
+    assert test["points"] > 1
+    assert (test["held"] == test["points"]) is all_held
+    assert all(row["right"] == 1.0 for row in found["odds"])
