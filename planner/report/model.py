@@ -186,9 +186,10 @@ def rank_reports(timeline: Timeline, memory: Sequence[RankMemory]) -> tuple[Rank
 
 def _rank_report(timeline: Timeline, rank: int, memory: RankMemory) -> RankReport:
     busy: dict[Stage, Seconds] = dict.fromkeys(Stage, 0.0)
-    for stages in timeline.busy(rank).values():
+    for resource, stages in timeline.busy(rank).items():
         for stage, seconds in stages.items():
-            busy[stage] += seconds
+            copies = resource == "compute" and stage in COLLECTIVE_STAGES  # of a CPU's core
+            busy[stage] += 0.0 if copies else seconds
     return RankReport(
         rank=rank,
         lookup_forward=busy[Stage.LOOKUP_FORWARD],
