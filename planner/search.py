@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from random import Random
+from typing import Any
 
 from costmodel.errors import InfeasibleError, MissingDependencyError, PlannerError, PluginError
 from costmodel.memory import check_memory
@@ -13,8 +14,17 @@ from costmodel.units import Seconds
 from costmodel.validity import check_plan
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS
-from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    Sharder,
+    ShardingProblem,
+)
 
+STORAGE = "storage"
+"""Field of a sharder that can share its trials with others: the URL where they are kept."""
 Watch = Callable[[str, Progress], None]
 """Told the sharder's name and where it stands."""
 
@@ -38,6 +48,14 @@ class Search:
     watch: Watch = _unwatched
     clock: Callable[[], Seconds] = time.monotonic
     """What the time limit is measured by; benches use CPU time."""
+    jobs: int = 1
+    """Processes of this machine that search at once, each from a seed of its own."""
+    storage: str | None = None
+    """URL of an Optuna storage: searches that name the same one, on any machine, share a study."""
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ValueError(f"jobs must be at least 1, got {self.jobs}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +86,8 @@ def run_sharders(
     With others to come, a sharder may take its share of the time left (``sharders.PORTFOLIO``).
 
     Whether or not time is left, the first one that finds a plan is heard. Being interrupted
-    (``KeyboardInterrupt`` included) ends the search, unless there is no plan yet.
+    (``KeyboardInterrupt`` included) ends the search, unless there is no plan yet. With
+    ``search.jobs`` all of this happens in so many processes (``planner.parallel``).
 
     Raises
     ------
@@ -76,6 +95,10 @@ def run_sharders(
         What the first sharder raised, if none finds a plan.
 
     """
+    if search.jobs > 1:
+        from planner.parallel import run_in_parallel
+
+        return run_in_parallel(names, problem, search)
     deadline = search.clock() + search.time_limit
     attempts: list[Attempt] = []
     for name in names:
@@ -99,7 +122,7 @@ def run_sharders(
 
 def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
     """Run one sharder until a moment of the monotonic clock, and check what it returns."""
-    sharder = load_sharder(name)
+    sharder = with_storage(load_sharder(name), search.storage)
     budget = Budget(
         should_stop=lambda: search.interrupted() or search.clock() > deadline,
         time_left=lambda: deadline - search.clock(),
@@ -120,6 +143,16 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         evaluated=result.evaluated,
         time=search.clock() - start,
     )
+
+
+def with_storage(sharder: Sharder, storage: str | None) -> Sharder:
+    """Return a sharder that keeps its trials in a storage, if it is one that can."""
+    made: Any = sharder
+    if storage is None or not is_dataclass(made) or not hasattr(made, STORAGE):
+        return sharder
+    changed: Any = replace(made, **{STORAGE: storage})
+    kept: Sharder = changed
+    return kept
 
 
 def _checked(name: str, result: SearchResult, problem: ShardingProblem) -> SearchResult:

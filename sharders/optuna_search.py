@@ -1,10 +1,12 @@
 """Black-box search over the weights and thresholds of a greedy, by Optuna."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
+from zlib import crc32
 
-from costmodel.errors import InfeasibleError, MissingDependencyError
+from costmodel.errors import InfeasibleError, InputError, MissingDependencyError, Problem
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from sharders.cost_greedy import CostGreedy
@@ -15,6 +17,8 @@ from sharders.tuned_greedy import RANGES, tuned_plan
 if TYPE_CHECKING:
     import optuna
 
+JOURNAL = "journal://"
+MOST_COLLISIONS = 10
 PATIENCE = 60
 """Trials without a faster plan before giving up."""
 
@@ -25,14 +29,14 @@ class OptunaSearch:
 
     Trials alternate between TPE (Bergstra et al., NeurIPS 2011) and CMA-ES (Hansen and Ostermeier,
     2001) in one study; each makes a plan by ``rule_plan``, and the objective times it. With a
-    storage URL (``sqlite:///study.db``, ``mysql://...``) several processes or machines work on one
-    study, and each returns the best plan of all. Never worse than ``cost_greedy`` with its own
-    thresholds. Deterministic for a seed when alone.
+    storage URL (``sqlite:///study.db``, ``journal://study.log``, ``mysql://...``) several
+    processes or machines work on one study, and each returns the best plan of all. Never worse
+    than ``cost_greedy`` with its own thresholds. Deterministic for a seed when alone.
     """
 
     storage: str | None = None
     study: str | None = None
-    """Name within the storage; None: the workload's name and the topology."""
+    """Name within the storage; None: the workload's name, the topology, and a digest of both."""
     patience: int = PATIENCE
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
@@ -73,9 +77,7 @@ class OptunaSearch:
             name = error.name or "optuna"
             raise MissingDependencyError(name, "the sharder `optuna`", "search") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        topology = problem.topology
-        name = f"{problem.workload.name} on {topology.num_nodes} x {topology.local_world_size}"
-        storage = self.storage or optuna.storages.InMemoryStorage()
+        storage = _storage(self.storage)
         seeds = [rng.randrange(2**31) for _ in range(2)]
         samplers = (
             optuna.samplers.TPESampler(seed=seeds[0], multivariate=False),
@@ -84,12 +86,50 @@ class OptunaSearch:
         return tuple(
             optuna.create_study(
                 storage=storage,
-                study_name=self.study or name,
+                study_name=self.study or study_name(problem),
                 sampler=sampler,
                 load_if_exists=True,
             )
             for sampler in samplers
         )
+
+
+def study_name(problem: ShardingProblem) -> str:
+    """Return a name that only searches for the same problem have in common."""
+    topology = problem.topology
+    digest = crc32(repr((problem.workload, topology)).encode())
+    places = f"{topology.num_nodes} x {topology.local_world_size}"
+    return f"{problem.workload.name} on {places} ({digest:08x})"
+
+
+def _storage(url: str | None) -> "optuna.storages.BaseStorage":
+    """Return where trials are kept: in memory, or at a URL; a journal is one file, on NFS, too.
+
+    Raises
+    ------
+    InputError
+        Nothing can be kept there.
+
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+    from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+
+    if url is None:
+        return optuna.storages.InMemoryStorage()
+    try:
+        if url.startswith(JOURNAL):
+            backend = JournalFileBackend(url.removeprefix(JOURNAL))
+            return optuna.storages.JournalStorage(backend)
+        for _ in range(MOST_COLLISIONS):
+            # another process may be making the tables of the same database
+            with suppress(DatabaseError):
+                return optuna.storages.RDBStorage(url)
+        return optuna.storages.RDBStorage(url)
+    except (SQLAlchemyError, ImportError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        problem = Problem(message=f"cannot keep an Optuna study there: {reason}")
+        raise InputError(url, (problem,)) from error
 
 
 class _Trials:
@@ -117,7 +157,10 @@ class _Trials:
 
     def take_over(self, study: "optuna.Study") -> None:
         """Rebuild the best plan of the study, should another process have found it."""
-        if study.best_value < self.best[0] * (1 - 1e-9):
+        import optuna
+
+        completed = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
+        if completed and study.best_value < self.best[0] * (1 - 1e-9):
             plan = tuned_plan(self.problem, self.costs, study.best_params)
             self._note(self.problem.objective.step_time(plan), plan)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.api import Planned
 
 DEFAULT_FILE = "plan.json"
+OPTUNA = "optuna"
 
 
 @click.command("plan")
@@ -28,6 +29,19 @@ DEFAULT_FILE = "plan.json"
     metavar="NAME",
     help="What the report compares with: `torchrec` (TorchRec's own planner, the default where it "
     "is installed), `torchrec_greedy` (a re-implementation of it), another sharder, or `none`.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Processes that search at once, each from a seed of its own [default: 1].",
+)
+@click.option(
+    "--storage",
+    metavar="URL",
+    help="With --sharder optuna: share one study with other processes and machines that give the "
+    "same URL, `sqlite:///study.db`, `journal://study.log`, or a database server's. This is how "
+    "to search on more than one machine.",
 )
 @click.option(
     "-o",
@@ -57,7 +71,7 @@ def command(
     nodes: int | None,
     target: str | None,
     output: Output,
-    **flags: object,
+    **flags: Any,  # noqa: ANN401 - what `resolve` knows, and how to search
 ) -> None:
     """Find the plan with the shortest predicted step for a workload FILE (- is stdin)."""
     from dataclasses import replace
@@ -71,7 +85,10 @@ def command(
     target = target or (None if output.json else DEFAULT_FILE)
     if target is not None:
         check_writable(target)
+    jobs, storage = flags.pop("jobs"), flags.pop("storage")
     settings = resolve(flags)
+    if storage is not None and settings.sharder != OPTUNA:
+        raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
     source, besides = _source(workload, factory, batch_size)
     start = time.monotonic()
     progress = ProgressLine(output, settings.time_limit)
@@ -88,6 +105,8 @@ def command(
                 time_limit=settings.time_limit,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
+                jobs=jobs,
+                storage=storage,
             ),
         )
     assumed = settings.origins["hardware"] == DEFAULT

@@ -1,0 +1,35 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+def test_jobs_plan_as_well_as_one(run: Command) -> None:
+    arguments = ("plan", "tables.yaml", "--gpus", "2", "--json", "--sharder", "annealing")
+    alone, both = run(*arguments), run(*arguments, "--jobs", "2")
+    assert both.code == 0
+    assert both.data["step_time_s"] <= alone.data["step_time_s"] * (1 + 1e-9)
+
+
+def test_a_storage_is_for_optuna(run: Command) -> None:
+    done = run("plan", "tables.yaml", "--gpus", "2", "--storage", "sqlite:///study.db")
+    assert done.code == 2
+    assert "--storage goes with --sharder optuna" in done.err
+
+
+def test_what_is_no_storage_is_bad_input(run: Command) -> None:
+    pytest.importorskip("optuna", reason="optuna is not installed")
+    arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "optuna", "--storage")
+    done = run(*arguments, "nonsense")
+    assert done.code == 3
+    assert "cannot keep an Optuna study there" in done.err
+
+
+def test_a_study_is_kept(run: Command, directory: Path) -> None:
+    pytest.importorskip("optuna", reason="optuna is not installed")
+    arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "optuna", "--time-limit", "3s")
+    assert run(*arguments, "--storage", "journal://study.log").code == 0
+    assert (directory / "study.log").exists()
