@@ -147,12 +147,11 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
 
 def with_storage(sharder: Sharder, storage: str | None) -> Sharder:
     """Return a sharder that keeps its trials in a storage, if it is one that can."""
-    made: Any = sharder
-    if storage is None or not is_dataclass(made) or not hasattr(made, STORAGE):
+    if storage is None or not (is_dataclass(type(sharder)) and hasattr(sharder, STORAGE)):
         return sharder
-    changed: Any = replace(made, **{STORAGE: storage})
-    kept: Sharder = changed
-    return kept
+    made: Any = sharder
+    changed: Sharder = replace(made, **{STORAGE: storage})
+    return changed
 
 
 def _checked(name: str, result: SearchResult, problem: ShardingProblem) -> SearchResult:
