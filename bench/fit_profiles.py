@@ -6,7 +6,7 @@ stands above the marker line of a profile is written by hand and kept.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import median
 
@@ -21,7 +21,7 @@ from bench.fitting.gemm import (
     products,
 )
 from bench.fitting.sources import DATA, REPOSITORY
-from costmodel.hardware import GemmEfficiency, Gpu, HardwareProfile
+from costmodel.hardware import Family, GemmEfficiency, Gpu
 from costmodel.units import TFLOP
 from costmodel.workload import DataType
 from planner.calibration.curves import FORMS
@@ -51,12 +51,11 @@ def main() -> None:
     gpus = {name: _gpu(head) for name, head in heads.items()}
     fits = _gemm_fits(gpus)
     gemm = {name: _gemm_of(name, fits) for name in gpus}
-    known = families(_without_families(heads, curves))
+    plain = {name: head + _fitted(curves[name], gemm[name], {}) for name, head in heads.items()}
+    known = families({name: parse_profile(text, name) for name, text in plain.items()})
     for name, head in heads.items():
-        constants = {str(data_type): entry for data_type, (entry, _) in gemm[name].items()}
-        sources = {f"gpu.gemm.{data_type}": text for data_type, (_, text) in gemm[name].items()}
-        text = fitted_text(constants, [fit.curve for fit in curves[name]], sources, known[name])
-        (PROFILES / f"{name}.yaml").write_text(head + MARKER + text, encoding="utf-8")
+        text = head + MARKER + _fitted(curves[name], gemm[name], known[name])
+        (PROFILES / f"{name}.yaml").write_text(text, encoding="utf-8")
     profiles = {name: load_profile(PROFILES / f"{name}.yaml") for name in heads}
     laws = {
         "across_ranks": across_ranks(measured, profiles),
@@ -83,16 +82,10 @@ def _gpu(head: str) -> Gpu:
     return parse_profile(head + "gemm: {}\ncollectives: []\n", "the head of a profile").gpu
 
 
-def _without_families(
-    heads: Mapping[str, str], curves: Mapping[str, list[Fit]]
-) -> dict[str, HardwareProfile]:
-    """Return the profiles as far as they are known before the families are judged."""
-    return {
-        name: parse_profile(
-            head + fitted_text({}, [fit.curve for fit in curves[name]], {}, {}), f"{name}, its head"
-        )
-        for name, head in heads.items()
-    }
+def _fitted(curves: Sequence[Fit], gemm: Gemm, known: Mapping[str, Family]) -> str:
+    constants = {str(data_type): entry for data_type, (entry, _) in gemm.items()}
+    sources = {f"gpu.gemm.{data_type}": text for data_type, (_, text) in gemm.items()}
+    return fitted_text(constants, [fit.curve for fit in curves], sources, known)
 
 
 def _gemm_fits(gpus: Mapping[str, Gpu]) -> dict[tuple[str, DataType], GemmFit]:

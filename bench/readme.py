@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.accuracy import tables
 from bench.table_iii import TABLE_III
 from costmodel.units import MS
 
@@ -69,6 +70,8 @@ def coverage() -> str:
         ("collectives, held-out sizes", elsewhere, kernels["collectives"]["other_platforms"]),
         ("matrix products, held-out shapes", half, kernels["gemm"]["own_half"]),
         ("matrix products, held-out shapes", elsewhere, kernels["gemm"]["other_platforms"]),
+        ("lookups on a CPU", "calibration on the other tables", found["cpu_lookups"]["forward"]),
+        ("their backward", "the same", found["cpu_lookups"]["backward"]),
         ("collectives, another lab's H100", "profile, and other operations", labs["collectives"]),
         ("matrix products, another lab's GPUs", "profile, and the other GPU", labs["gemm"]),
         ("published steps", "kernels alone", steps["errors of kernels alone"]),
@@ -98,11 +101,43 @@ def plan_quality() -> str:
     return "\n".join(lines)
 
 
+def accuracy_collectives() -> str:
+    """Return the table of collectives on held-out sizes."""
+    return tables.collectives_short(result("accuracy")["collectives"])
+
+
+def accuracy_steps() -> str:
+    """Return the table of whole steps, as the paper sums them up."""
+    return tables.table_ii(result("accuracy")["steps"])
+
+
+def torchrec_speed() -> str:
+    """Return the table of CPU seconds and step times beside TorchRec's planner."""
+    columns = "bound | TorchRec's plan | its CPU time | auto: ahead after | 1 s | 10 s | 60 s"
+    lines = [f"| tables x GPUs | {columns} |", "|---" * 8 + "|"]
+    for name, instance in result("torchrec_speed").items():
+        theirs = next(run for run in instance["runs"] if run["sharder"] == "torchrec")
+        ours = {run["seconds"]: run for run in instance["runs"] if run["sharder"] == "auto"}
+        ahead = [run["better_after_s"] for run in ours.values() if run["better_after_s"]]
+        steps = [f"{ours[budget]['step_s'] / MS:.2f} ms" for budget in (1, 10, 60)]
+        cells = [
+            f"{instance['bound_s'] / MS:.2f} ms",
+            f"{theirs['step_s'] / MS:.2f} ms",
+            f"{theirs['cpu_s']:.2f} s",
+            f"{max(ahead):.2f} s" if ahead else "never",
+            *steps,
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "published_steps": published_steps,
     "replay": replay,
     "coverage": coverage,
     "plan_quality": plan_quality,
+    "accuracy_collectives": accuracy_collectives,
+    "accuracy_steps": accuracy_steps,
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from bench.embedding_anchors import PROFILES as ANCHORED
 from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.checks import node_errors
+from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
 from costmodel.hardware import Family, HardwareProfile, Source
 from costmodel.plan import ComputeKernel
 from planner.calibration.curves import Array, accuracy
@@ -42,6 +43,8 @@ def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, Fam
                 error_p90=errors.p90,
                 ranges=_ranges(own) if own else {},
             )
+    dense = kernel_rows(profiles["v100-nvlink"].gpu)
+    found["v100-nvlink"]["memory_bound"] = _memory_bound(dense)
     nodes = accuracy(node_errors(profiles["h100-sxm"]))
     for name in profiles:
         found[name]["inter_node"] = _inter_node(profiles[name], nodes.median, nodes.p90)
@@ -91,6 +94,18 @@ def _ranges(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
         "lookups": (min(lookups), max(lookups)),
         "embedding_dim": (min(columns), max(columns)),
     }
+
+
+def _memory_bound(rows: Sequence[KernelRow]) -> Family:
+    """Return elementwise kernels, concatenation, interaction and optimizer as one family."""
+    errors = accuracy(held_out_errors(rows))
+    return Family(
+        source=Source.ROOFLINE,
+        origin="v100_dlrm_kernels.csv: elementwise, concatenation, interaction, optimizer",
+        num_points=len(rows),
+        error=errors.median,
+        error_p90=errors.p90,
+    )
 
 
 def _inter_node(profile: HardwareProfile, median: float, p90: float) -> Family:

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any, TypeAlias
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
-from scipy.optimize import curve_fit, isotonic_regression, least_squares
+from scipy.optimize import OptimizeWarning, curve_fit, isotonic_regression, least_squares
 
 Array: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Array], Array]
@@ -338,12 +339,14 @@ def _sigmoid_between(
 def _fitted_sigmoid(
     x: Array, y: Array, start: tuple[float, ...], weights: Array
 ) -> tuple[float, ...] | None:
-    try:
-        fitted, _ = curve_fit(
-            _sigmoid, x, y, p0=start, sigma=1 / weights, jac=_sigmoid_slopes, maxfev=400
-        )
-    except RuntimeError:
-        return None
+    with catch_warnings():
+        simplefilter("ignore", OptimizeWarning)  # of the covariance, which nobody asked for
+        try:
+            fitted, _ = curve_fit(
+                _sigmoid, x, y, p0=start, sigma=1 / weights, jac=_sigmoid_slopes, maxfev=400
+            )
+        except RuntimeError:
+            return None
     return tuple(fitted)
 
 

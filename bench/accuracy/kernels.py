@@ -1,0 +1,108 @@
+"""Matrix products, lookups and the kernels between them, on what they were not fitted to."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from bench.embedding_anchors import measured_rows, predict
+from bench.fitting.dense_kernels import by_kind, held_out_errors, kernel_rows
+from bench.fitting.gemm import MEASURED, TF32_MEASURED, products
+from costmodel.hardware import Gpu
+from costmodel.kernels.gemm import gemm_time
+from costmodel.workload import DataType
+from planner.calibration.curves import Array, accuracy
+from planner.calibration.fit_gemm import Products, held_out_shapes
+from planner.io.profiles import load_profile
+
+SMALL, LARGE = 1e9, 1e11
+"""FLOP between which a product is called of medium size."""
+OTHER_LABS = (("A100", "fp16", "a100-sxm-80gb"), ("H100", "fp16", "h100-sxm"))
+
+
+def gemm_rows() -> list[dict[str, Any]]:
+    """Return the errors of every fit on the shapes it was not given, and on other labs' products.
+
+    The shapes held out are those that `bench.fit_profiles` held out: a fifth, drawn with seed 0.
+    """
+    fits = {**MEASURED, "h100-sxm tf32": TF32_MEASURED}
+    found = []
+    for name, (gpu, column, data_type) in fits.items():
+        measured = products(gpu, column)
+        out = held_out_shapes(measured.shapes)
+        profile = name.split(" ", maxsplit=1)[0]
+        errors = _errors(measured, data_type, load_profile(profile).gpu)
+        found.append(_gemm_row(profile, data_type, "a fifth of the shapes", measured, errors, out))
+    for gpu, column, profile in OTHER_LABS:
+        measured = products(gpu, column)
+        errors = _errors(measured, DataType.FP16, load_profile(profile).gpu)
+        everything = np.ones(len(errors), dtype=np.bool_)
+        where = f"another lab, {measured.origin}"
+        found.append(_gemm_row(profile, DataType.FP16, where, measured, errors, everything))
+    return found
+
+
+def _errors(measured: Products, data_type: DataType, gpu: Gpu) -> Array:
+    m, n, k = measured.shapes.T
+    errors: Array = gemm_time(m, n, k, data_type, gpu) / measured.times - 1
+    return errors
+
+
+def _gemm_row(
+    profile: str,
+    data_type: DataType,
+    held_out: str,
+    measured: Products,
+    errors: Array,
+    out: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> dict[str, Any]:
+    flop = 2 * measured.shapes.prod(axis=1)
+    sizes = {
+        "small": flop < SMALL,
+        "medium": (flop >= SMALL) & (flop < LARGE),
+        "large": flop >= LARGE,
+    }
+    return {
+        "profile": profile,
+        "data_type": data_type.value,
+        "held_out": held_out,
+        "points": len(errors),
+        "num_held_out": int(out.sum()),
+        **asdict(accuracy(errors[out])),
+        "mape_by_size": {
+            name: float(np.mean(np.abs(errors[out & some]))) if (out & some).any() else None
+            for name, some in sizes.items()
+        },
+    }
+
+
+def embedding_rows() -> list[dict[str, Any]]:
+    """Return the errors of the roofline on the anchors, by GPU, phase and what the rows are."""
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for row in measured_rows():
+        made = predict(row)
+        phase = "backward" if row["phase"].startswith("backward") else "forward"
+        kind = made["remark"] or ("UVM" if "UVM" in row["kernel"] else "modelled kernel")
+        groups.setdefault((row["gpu"], kind, phase), []).append(made["error"])
+    return [
+        {"gpu": gpu, "kind": kind, "phase": phase, "rows": len(errors), **_summed(errors)}
+        for (gpu, kind, phase), errors in groups.items()
+    ]
+
+
+def _summed(errors: list[float]) -> Mapping[str, float]:
+    return asdict(accuracy(np.array(errors)))
+
+
+def results() -> dict[str, Any]:
+    """Return everything about kernels as plain data."""
+    rows = kernel_rows(load_profile("v100-nvlink").gpu)
+    return {
+        "gemm": gemm_rows(),
+        "embedding": embedding_rows(),
+        "dense": {
+            "by_kind": by_kind(rows),
+            "held_out": asdict(accuracy(held_out_errors(rows))),
+        },
+    }
