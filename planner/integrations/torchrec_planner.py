@@ -85,7 +85,8 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         Whether to log the plan's predicted step time.
     hardware
         A profile, its name or path: the machine to predict for. By default the profile of the GPU
-        that torch sees, or ``h100-sxm``, with a warning, where there is none for it.
+        that torch sees; with a warning ``h100-sxm`` where there is none for it, and the rough
+        ``cpu-gloo`` on CPU.
     sample_batches
         A few batches (``KeyedJaggedTensor``, or objects that have one as ``sparse_features``), for
         pooling factors and input distributions where the constraints do not tell.

@@ -17,6 +17,7 @@ from costmodel.workload import Workload
 from planner.io.profiles import load_profile
 
 DEFAULT_HARDWARE = "h100-sxm"
+CPU_PROFILE = "cpu-gloo"
 PROFILES = {
     "A100-SXM4-40GB": "a100-sxm-40gb",
     "A100-SXM4-80GB": "a100-sxm-80gb",
@@ -51,9 +52,14 @@ def resolve_profile(
 
 
 def _profile_here(compute_device: str) -> str:
-    name = "the CPU"
-    if compute_device == "cuda" and torch.cuda.is_available():
-        name = torch.cuda.get_device_name()
+    if compute_device == "cpu":
+        _LOGGER.warning(
+            "no hardware given: predicting with the rough profile %s; `planner calibrate` measures "
+            "this machine",
+            CPU_PROFILE,
+        )
+        return CPU_PROFILE
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "this machine"
     for part, profile in PROFILES.items():
         if part in name:
             return profile

@@ -278,9 +278,9 @@ def test_torchrecs_proposers_can_use_our_objective() -> None:
     [
         ("cuda", "NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
         ("cuda", "Tesla V100-SXM2-16GB", "v100-nvlink"),
-        ("cuda", "NVIDIA GeForce RTX 4090", None),
-        ("cpu", "NVIDIA H200", None),
-        ("cuda", None, None),
+        ("cuda", "NVIDIA GeForce RTX 4090", "h100-sxm"),
+        ("cuda", None, "h100-sxm"),
+        ("cpu", "NVIDIA H200", "cpu-gloo"),
     ],
 )
 def test_the_hardware_is_that_of_the_gpu_here_or_said_to_be_assumed(
@@ -288,14 +288,14 @@ def test_the_hardware_is_that_of_the_gpu_here_or_said_to_be_assumed(
     caplog: pytest.LogCaptureFixture,
     device: str,
     gpu: str | None,
-    profile: str | None,
+    profile: str,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu is not None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: gpu)
     planner = IterationTimePlanner(on_ranks(2, 2, device), 64, timeout_seconds=0.1)
     planner.plan(bags(table("a")), SHARDERS)
-    assert solved(planner).hardware == (profile or "h100-sxm")
-    assert ("predicting for h100-sxm" in caplog.text) is (profile is None)
+    assert solved(planner).hardware == profile
+    assert ("no hardware given" in caplog.text) is (profile in {"h100-sxm", "cpu-gloo"})
 
 
 def test_a_plan_of_ones_own_in_a_job_is_warned_of(
