@@ -4,10 +4,15 @@ Every sharder, and ``auto``, on instances drawn from the open dataset's statisti
 (``draw_workloads``), for 1, 10 or 60 CPU seconds each: the step time that the simulator predicts,
 its gap to the lower bound (``costmodel.bounds``), and when a plan within 1% of the best known was
 there. Peers' sharders are re-implementations in spirit: ``torchrec_greedy``, ``beam`` (NeuroShard),
-``ilp`` (RecShard), and the six of the paper's Table III. Each run is a process of its own with cold
-caches, one at a time.
+``ilp`` (RecShard), ``dreamshard``, and the six of the paper's Table III; and TorchRec's own planner
+(``torchrec``) where it is installed, for as long as it takes. Each run is a process of its own with
+cold caches.
 
     python -m bench.plan_quality --instances 50x4 100x8 --seconds 1 10 --sharders auto ilp --write
+
+With --write every run is kept as soon as it ends, with its commit. Runs that are there already are
+not done again (--redo stale: those of other commits are; --redo all), so a bench that was broken
+off goes on, and two can share the work: --part 1/2 and --part 2/2.
 """
 
 import argparse
@@ -19,6 +24,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from fcntl import LOCK_EX, flock
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -32,8 +39,9 @@ from costmodel.objective import Objective
 from costmodel.storage import RESERVE_SHARE
 from costmodel.units import MS, Seconds
 from costmodel.workload import Workload
+from planner.integrations.torchrec import torchrec_installed
 from planner.io.profiles import load_profile
-from planner.plugins import AUTO
+from planner.plugins import AUTO, TORCHREC
 from planner.search import Search, run_sharders, sharders_for
 from sharders import SHARDERS
 from sharders.problem import Progress, ShardingProblem
@@ -176,11 +184,53 @@ def show(name: str, record: Mapping[str, Any]) -> None:
         )
 
 
-def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an instance's record with the runs that were done again replaced."""
-    done = {(row["sharder"], row["seconds"]) for row in new["runs"]}
-    kept = [row for row in old.get("runs", ()) if (row["sharder"], row["seconds"]) not in done]
-    return {**new, "runs": [*kept, *new["runs"]]}
+def merged(old: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an instance's record with a run added, in place of the same one before."""
+    kept = [run for run in old.get("runs", ()) if _key(run) != _key(row)]
+    return {**old, "runs": [*kept, row]}
+
+
+def _key(run: Mapping[str, Any]) -> tuple[str, float]:
+    return run["sharder"], run["seconds"]
+
+
+def is_done(record: Mapping[str, Any], sharder: str, seconds: Seconds, redo: str) -> bool:
+    """Return whether a run need not be done (again)."""
+    runs = [run for run in record.get("runs", ()) if _key(run) == (sharder, seconds)]
+    current = provenance()["commit"]
+    fresh = [run for run in runs if redo == "none" or run.get("commit") == current]
+    return bool(fresh) and redo != "all"
+
+
+def updated(path: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Change a file of results, no other process coming in between; return what it has then."""
+    with path.open("a+", encoding="utf-8") as file:
+        flock(file, LOCK_EX)
+        file.seek(0)
+        results: dict[str, Any] = json.loads(file.read() or "{}")
+        change(results)
+        file.truncate(0)
+        file.write(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def keep(name: str, instance: Instance, row: Mapping[str, Any]) -> None:
+    """Add a run to the committed results, and the bound if it is not there yet."""
+    known = read(RESULTS).get(name, {})
+    bounds = {} if "bound_s" in known else isolated(bound, instance)
+
+    def change(results: dict[str, Any]) -> None:
+        old = {**results.get(name, {}), **bounds}
+        made = {key: value for key, value in provenance().items() if key != "commit"}
+        results[name] = {**merged(old, row), **made}
+
+    updated(RESULTS, change)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the results so far."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 def provenance() -> dict[str, str]:
@@ -194,27 +244,57 @@ def provenance() -> dict[str, str]:
     return {"machine": machine, "date": date, "commit": commit, "seed": str(SEED)}
 
 
-def main() -> None:
-    """Run what is asked for, print it, and with --write keep it."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Every so-manieth job, from one on: what one of several processes does."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """Read ``1/2``."""
+        number, _, count = text.partition("/")
+        return cls(int(number), int(count))
+
+    def has(self, index: int) -> bool:
+        """Return whether a job is of this part."""
+        return index % self.count == self.number - 1
+
+
+def _arguments() -> argparse.Namespace:
+    integrated = [TORCHREC] if torchrec_installed() else []
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--instances", nargs="+", default=list(INSTANCES), choices=INSTANCES)
-    parser.add_argument("--seconds", nargs="+", type=float, default=[1.0, 10.0])
-    parser.add_argument("--sharders", nargs="+", default=[*SHARDERS, AUTO])
+    parser.add_argument("--seconds", nargs="+", type=float, default=[1.0, 10.0, 60.0])
+    parser.add_argument("--sharders", nargs="+", default=[AUTO, *SHARDERS, *integrated])
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
-    args = parser.parse_args()
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    for name in args.instances:
-        instance = INSTANCES[name]
-        runs = [
-            isolated(attempt, instance, sharder, seconds)
-            for seconds in args.seconds
-            for sharder in args.sharders
-        ]
-        record = merged(results.get(name, {}), {**isolated(bound, instance), "runs": runs})
-        show(name, record)
-        results[name] = {**record, **provenance()}
+    parser.add_argument("--redo", choices=["none", "stale", "all"], default="none")
+    parser.add_argument("--part", type=Part.parse, default=Part(1, 1), metavar="K/N")
+    parser.add_argument("--show", action="store_true", help="only print what is there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run what is asked for, print it, and with --write keep it."""
+    args = _arguments()
+    shown = {name: read(RESULTS).get(name, {}) for name in args.instances}
+    jobs = list(product(args.seconds, args.instances, args.sharders))
+    for index, (seconds, name, sharder) in enumerate([] if args.show else jobs):
+        known = read(RESULTS).get(name, {}) if args.write else {}
+        if not args.part.has(index) or is_done(known, sharder, seconds, args.redo):
+            continue
+        row = isolated(attempt, INSTANCES[name], sharder, seconds)
+        row |= {"commit": provenance()["commit"]}
+        step = f"{row['step_s'] / MS:.3f} ms" if "step_s" in row else "no plan"
+        print(f"{name:<8}{seconds:>4g} s  {sharder:<20}{step}", flush=True)
         if args.write:
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            keep(name, INSTANCES[name], row)
+        shown[name] = merged(shown[name], row)
+    for name in args.instances:
+        record = read(RESULTS).get(name, {}) if args.write or args.show else shown[name]
+        if record:
+            show(name, {**(record if "bound_s" in record else bound(INSTANCES[name])), **record})
 
 
 if __name__ == "__main__":

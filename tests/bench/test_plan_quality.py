@@ -1,7 +1,20 @@
+from pathlib import Path
+
 import pytest
 
 from bench.draw_workloads import DATA
-from bench.plan_quality import INSTANCES, Instance, bound, close_after, merged
+from bench.plan_quality import (
+    INSTANCES,
+    Instance,
+    Part,
+    bound,
+    close_after,
+    is_done,
+    merged,
+    provenance,
+    read,
+    updated,
+)
 from costmodel.memory import usable_bytes, whole_table_bytes
 
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
@@ -33,7 +46,34 @@ def test_the_first_plan_within_a_percent_counts() -> None:
 
 def test_runs_done_again_replace_those_before() -> None:
     old = {"runs": [{"sharder": "a", "seconds": 1.0}, {"sharder": "b", "seconds": 1.0}]}
-    new = {"runs": [{"sharder": "b", "seconds": 1.0, "step_s": 2.0}], "bound_s": 1.0}
-    record = merged(old, new)
-    assert record["runs"] == [old["runs"][0], new["runs"][0]]
-    assert record["bound_s"] == 1.0
+    new = {"sharder": "b", "seconds": 1.0, "step_s": 2.0}
+    record = merged({**old, "bound_s": 1.0}, new)
+    assert record == {"runs": [old["runs"][0], new], "bound_s": 1.0}
+
+
+def test_a_bench_goes_on_where_it_was_broken_off() -> None:
+    commit = provenance()["commit"]
+    record = {
+        "runs": [
+            {"sharder": "a", "seconds": 1.0, "commit": commit},
+            {"sharder": "b", "seconds": 1.0, "commit": "0000000"},
+        ]
+    }
+    assert is_done(record, "a", 1.0, "none")
+    assert is_done(record, "b", 1.0, "none")
+    assert not is_done(record, "a", 10.0, "none")
+    assert is_done(record, "a", 1.0, "stale")
+    assert not is_done(record, "b", 1.0, "stale")
+    assert not is_done(record, "a", 1.0, "all")
+
+
+def test_parts_share_all_jobs() -> None:
+    parts = [Part.parse("1/2"), Part.parse("2/2")]
+    assert [[part.has(index) for part in parts].count(True) for index in range(5)] == [1] * 5
+
+
+def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    updated(path, lambda results: results.update(a=1))
+    assert updated(path, lambda results: results.update(b=2)) == {"a": 1, "b": 2}
+    assert read(path) == {"a": 1, "b": 2}
