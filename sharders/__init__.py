@@ -13,6 +13,7 @@ SHARDERS = {
     "ilp": "sharders.ilp:Ilp",
     "tuned_greedy": "sharders.tuned_greedy:TunedGreedy",
     "lns": "sharders.lns:LargeNeighbourhood",
+    "dreamshard": "sharders.dreamshard:DreamShardLike",
     "beam": "sharders.beam:Beam",
     "optuna": "sharders.optuna_search:OptunaSearch",
     "torchrec_greedy": "sharders.torchrec_greedy:TorchRecGreedy",
