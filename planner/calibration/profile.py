@@ -45,8 +45,9 @@ _CALL: Seconds = 0.1 * US
 _UVM_SHARE = 0.8
 """Of the copy bandwidth, for gathers of rows over PCIe: assumed, as in the V100's profile."""
 _ASSUMED = "assumed, not measured; give a profile that has it with --hardware"
-_FEWEST_SIZES = 6
-"""Message sizes that a curve needs: forms with six parameters compete."""
+_FEWEST_SIZES = 10
+"""Message sizes that a curve needs: half of the inner ones are held out, and forms of three lines
+compete, each through two points at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

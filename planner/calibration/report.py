@@ -45,6 +45,8 @@ def remarks(result: Calibrated, outcome: Outcome) -> Iterator[str]:
                 f"warning: {varying} of {total} {family} points vary by more than "
                 f"{100 * UNSTABLE:.0f}% between repeats; measure again on an idle machine"
             )
+    if not outcome.num_new:
+        yield "note: all points had been measured before; --remeasure measures them again"
     if outcome.foreign_share > _FOREIGN_SHARE:
         yield (
             f"warning: other processes had {100 * outcome.foreign_share:.0f}% of a rank's core "

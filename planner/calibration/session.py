@@ -114,8 +114,9 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | Non
         watch = CoreWatch(core)
         watch.start()
         session = _Session(request, ranks, device, watcher, facts)
-        new, skipped = session.measure(_union(ranks.gathered(earlier)))
-        shares = ranks.gathered(watch.foreign_share())
+        known = _union(ranks.gathered(earlier))
+        new, skipped = session.measure(known)
+        shares, skips = ranks.gathered(watch.foreign_share()), ranks.gathered(skipped)
         records = _union(ranks.gathered([*earlier, *new]))
         if ranks.rank > 0:
             return None
@@ -123,8 +124,8 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | Non
         return Outcome(
             measured=Measured(machine=facts, records=tuple(records)),
             machine=_machine(request.kind, ranks, cache),
-            num_new=len(new),
-            num_skipped=skipped,
+            num_new=len(records) - len(known),
+            num_skipped=sum(skips),
             foreign_share=max(shares),
         )
     finally:

@@ -13,7 +13,8 @@ from planner.cli.options import output_options
 from planner.cli.output import Output
 
 if TYPE_CHECKING:
-    from planner.calibration.session import Request
+    from costmodel.hardware import HardwareProfile
+    from planner.calibration.session import Outcome, Request
 
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
 _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"), ("scipy", "fit"))
@@ -163,12 +164,11 @@ def _measure(
     output: Output,
     remeasure: bool,
 ) -> None:
-    """Measure, fit, write and report; ranks but the first only measure."""
+    """Measure, and on the first rank fit and report; the others only measure."""
     from planner.calibration.ranks import ranks_of
-    from planner.calibration.report import busy_remark, outcome_lines, remarks, summary_data
+    from planner.calibration.report import busy_remark
     from planner.calibration.session import calibrate, forget
     from planner.cli.calibrate_progress import MeasuringLine
-    from planner.io.files import write_text
     from planner.io.profiles import load_profile
 
     base = load_profile(hardware) if hardware else None
@@ -190,18 +190,25 @@ def _measure(
             "goes on from there"
         )
         raise click.exceptions.Exit(_INTERRUPTED) from None
-    if outcome is None:
-        return
-    from planner.calibration.profile import fit_profile
-    from planner.calibration.report import profile_file
+    if outcome is not None:
+        _write(outcome, path, name or path.stem, base, output)
 
-    speaker.remark("Fitting the models")
+
+def _write(
+    outcome: "Outcome", path: Path, name: str, base: "HardwareProfile | None", output: Output
+) -> None:
+    """Fit the models, write the profile, and say how good it is."""
+    from planner.calibration.profile import fit_profile
+    from planner.calibration.report import outcome_lines, profile_file, remarks, summary_data
+    from planner.io.files import write_text
+
+    output.remark("Fitting the models")
     result = fit_profile(outcome.measured, outcome.machine, base)
-    write_text(path, profile_file(result, outcome, name or path.stem))
+    write_text(path, profile_file(result, outcome, name))
     if output.json:
         output.data(summary_data(result, outcome))
     else:
         output.lines(lambda width: outcome_lines(result, outcome, width))
     for remark in remarks(result, outcome):
-        speaker.remark(remark)
+        output.remark(remark)
     output.remark(f"Wrote {path}; use it with --hardware {path}")

@@ -32,7 +32,7 @@ def _light(point: EmbeddingPoint | StreamPoint | CollectivePoint) -> bool:
     if isinstance(point, EmbeddingPoint):
         lookups = point.num_samples * sum(point.pooling_factors)
         return lookups < 1e5 and point.tables.num_bytes < 2e7
-    return point.num_bytes <= 2**18
+    return point.num_bytes <= 2**19
 
 
 def stop_before_lookups(*_: object) -> None:
