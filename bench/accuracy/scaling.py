@@ -1,7 +1,9 @@
 """Laws between curves: other numbers of ranks, several nodes, uneven messages."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,6 +22,7 @@ from planner.replay.importing import load_run
 ONE_DOMAIN = ("A100", "H100, NV", "H200", "L40S", "RTX", "GB200", "GB300")
 """Platforms with several numbers of ranks in one domain of links."""
 FORM = "log_pchip"
+UNEVEN_GLOO = Path(__file__).parents[1] / "results" / "uneven_exchange.json"
 UNEVEN_RUN = DATA / "traces" / "dlrm8_v100"
 
 
@@ -111,6 +114,15 @@ RULES: Mapping[str, Callable[[Array], float]] = {
 }
 """What size an uneven all-to-all counts as, of the larger of sent and received by each rank."""
 
+SIDES: Mapping[str, Callable[[Array, Array], float]] = {
+    "largest sent or received (the paper)": lambda sent, got: float(np.maximum(sent, got).max()),
+    "mean of the larger side": lambda sent, got: float(np.maximum(sent, got).mean()),
+    "largest sent": lambda sent, _: float(sent.max()),
+    "mean sent": lambda sent, _: float(sent.mean()),
+    "smallest of the larger side": lambda sent, got: float(np.maximum(sent, got).min()),
+}
+"""The same, where both sides are known by rank."""
+
 
 def uneven(hardware: HardwareProfile) -> list[dict[str, Any]]:
     """Return the uneven all-to-alls of a profiled run beside what each rule predicts.
@@ -137,6 +149,39 @@ def uneven(hardware: HardwareProfile) -> list[dict[str, Any]]:
     return found
 
 
+def uneven_gloo() -> dict[str, Any] | None:
+    """Return what each rule misses on uneven all-to-alls of CPU ranks, by the curve of even ones.
+
+    None where `bench.uneven_exchange` has not kept any.
+    """
+    if not UNEVEN_GLOO.exists():
+        return None
+    kept = json.loads(UNEVEN_GLOO.read_text(encoding="utf-8"))
+    even = [row for row in kept["rows"] if not row["focus"]]
+    curve = fitted_form(
+        FORM,
+        Samples(
+            sizes=np.array([max(row["sent"]) for row in even]),
+            times=np.array([row["seconds"] for row in even]),
+        ),
+    )
+    errors: dict[str, list[float]] = {name: [] for name in SIDES}
+    for row in (row for row in kept["rows"] if row["focus"]):
+        sent, received = np.array(row["sent"]), np.array(row["received"])
+        for name, rule in SIDES.items():
+            predicted = float(curve(np.array([rule(sent, received)]))[0])
+            errors[name].append(predicted / row["seconds"] - 1)
+    return {
+        "machine": kept["machine"],
+        "date": kept["date"],
+        "cases": len(kept["rows"]) - len(even),
+        "rules": {
+            name: {"mape": float(np.mean(np.abs(each))), "bias": float(np.median(each))}
+            for name, each in errors.items()
+        },
+    }
+
+
 def _all_to_alls() -> list[list[Node]]:
     members: dict[int, list[Node]] = {}
     for node in load_run(UNEVEN_RUN).graph.nodes:
@@ -151,4 +196,5 @@ def results() -> dict[str, Any]:
         "ranks": by_platform(left_out()),
         "nodes": across_nodes(load_profile("h100-sxm")),
         "uneven": uneven(load_profile("v100-nvlink")),
+        "uneven_gloo": uneven_gloo(),
     }

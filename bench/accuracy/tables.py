@@ -123,6 +123,20 @@ def uneven(results: Results) -> str:
     )  # fmt: skip
 
 
+def uneven_gloo(results: Results) -> str:
+    """Return what each rule misses on uneven all-to-alls of CPU ranks."""
+    kept = results.get("uneven_gloo")
+    if not kept:
+        return ""
+    return table(
+        [f"{kept['cases']} cases, {kept['machine']}", "MAPE", "median signed error"],
+        (
+            [name, percent(row["mape"]), f"{100 * row['bias']:+.1f}"]
+            for name, row in kept["rules"].items()
+        ),
+    )
+
+
 def gemm(results: Results) -> str:
     """Return errors of matrix products."""
     header = ["profile", "type", "held out", "products", "median", "MAPE", "GMAE",

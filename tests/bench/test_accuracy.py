@@ -86,6 +86,12 @@ def test_the_rules_for_uneven_messages() -> None:
     assert values == [6.0, 3.0, 1.0, 9.0]
 
 
+def test_the_rules_for_both_sides() -> None:
+    # two ranks send 4 each, all of it to rank 0
+    values = [rule(np.array([4.0, 4.0]), np.array([8.0, 0.0])) for rule in scaling.SIDES.values()]
+    assert values == [8.0, 6.0, 4.0, 4.0, 4.0]
+
+
 def test_an_explanation_names_the_least_changes() -> None:
     worst = {
         "name": "a step",
