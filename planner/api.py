@@ -10,11 +10,11 @@ from costmodel.hardware import HardwareProfile, Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Workload
 from planner.baseline import STAND_IN, baseline_beside
-from planner.confidence import confidences, picked_confidence
+from planner.confidence import confidences, picked_confidence, probability_faster
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload
 from planner.plugins import AUTO
-from planner.report.model import Confidence, Report, SearchReport, make_report
+from planner.report.model import Baseline, Confidence, Report, SearchReport, make_report
 from planner.search import Attempt, Search, run_sharders, sharders_for
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def plan(
         best = ranked[0]
         report = task.bounded(task.report(best, attempts, requested=sharder, seed=search.seed))
         report = replace(report, confidence=task.confidence(ranked))
-        return task.planned(best, replace(report, baseline=judge(attempts)))
+        return task.planned(best, replace(report, baseline=task.beaten(judge(attempts), best)))
 
 
 def compare(
@@ -260,6 +260,16 @@ class _Task:
         """Return how sure the first of some attempts is, having been picked from all."""
         picked, *others = (attempt.plan for attempt in ranked if attempt.plan)
         return picked_confidence(self.problem.workload, self.problem.topology, picked, others)
+
+    def beaten(self, baseline: Baseline | None, best: Attempt) -> Baseline | None:
+        """Add to a baseline how likely a plan is faster."""
+        if baseline is None or baseline.plan is None:
+            return baseline
+        workload, topology = self.problem.workload, self.problem.topology
+        chance = probability_faster(
+            (workload, topology, _found(best)), (workload, topology, baseline.plan)
+        )
+        return replace(baseline, probability_beaten=chance)
 
     def bounded(self, report: Report) -> Report:
         """Add what no plan undercuts to the report of a search."""

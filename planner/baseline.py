@@ -4,12 +4,12 @@ Importing torch takes seconds. A process started when the search starts imports 
 while the search runs; it is heard if it is done within the search's time limit.
 """
 
-import json
 import os
 import pickle
 import subprocess
 import sys
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 from typing import IO, TypeAlias
 
 from costmodel.errors import PlannerError
+from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from planner.plugins import TORCHREC, load_sharder
 from planner.report.model import Baseline
@@ -89,11 +90,12 @@ def _torchrec(
     search: Search,
     attempts: Sequence[Attempt],
 ) -> Baseline | None:
-    told: Seconds | str = "could not be started"
+    told: ShardingPlan | str = "could not be started"
     if process is not None:
         told = _answer(process, end, search, attempts)
-    if isinstance(told, float):
-        return Baseline(sharder=TORCHREC, step_time=told)
+    if isinstance(told, ShardingPlan):
+        step_time = problem.objective.step_time(told)
+        return Baseline(sharder=TORCHREC, step_time=step_time, plan=told)
     stand_in = _run_here(STAND_IN, problem, search)
     return stand_in and replace(stand_in, reason=f"TorchRec's own planner {told}")
 
@@ -129,8 +131,8 @@ def _started(question: IO[bytes]) -> _Process | None:
 
 def _answer(
     process: _Process, end: Seconds, search: Search, attempts: Sequence[Attempt]
-) -> Seconds | str:
-    """Return the step time of TorchRec's plan, or why there is none."""
+) -> ShardingPlan | str:
+    """Return TorchRec's plan, or why there is none."""
     progress = Progress(
         evaluated=sum(attempt.evaluated for attempt in attempts),
         best=min(attempt.step_time for attempt in attempts),
@@ -145,7 +147,8 @@ def _answer(
             process.wait(_POLL)
     if process.returncode or process.stdout is None:
         return "failed"
-    told: Seconds | str = json.loads(process.stdout.read().splitlines()[-1])
+    answer = b64decode(process.stdout.read().splitlines()[-1])
+    told: ShardingPlan | str = pickle.loads(answer)  # noqa: S301 - our child's
     return told
 
 
@@ -157,17 +160,17 @@ def _run_here(name: str, problem: ShardingProblem, search: Search) -> Baseline |
 def _baseline(attempt: Attempt) -> Baseline | None:
     if attempt.plan is None:
         return None
-    return Baseline(sharder=attempt.sharder, step_time=attempt.step_time)
+    return Baseline(sharder=attempt.sharder, step_time=attempt.step_time, plan=attempt.plan)
 
 
-def _step_time_or_reason(
+def _plan_or_reason(
     problem: ShardingProblem, time_limit: Seconds, start: Seconds
-) -> Seconds | str:
+) -> ShardingPlan | str:
     try:
         attempt = run_sharder(TORCHREC, problem, Search(), start + _PROPOSAL_SHARE * time_limit)
     except PlannerError as error:
         return f"failed: {error}"
-    return "found no plan that fits" if attempt.plan is None else attempt.step_time
+    return "found no plan that fits" if attempt.plan is None else attempt.plan
 
 
 def main() -> None:
@@ -181,7 +184,8 @@ def main() -> None:
     problem = ShardingProblem(
         workload=workload, topology=topology, objective=Objective(workload, topology)
     )
-    sys.stdout.write(json.dumps(_step_time_or_reason(problem, time_limit, start)))
+    told = pickle.dumps(_plan_or_reason(problem, time_limit, start))
+    sys.stdout.write(b64encode(told).decode())
 
 
 if __name__ == "__main__":

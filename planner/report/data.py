@@ -80,6 +80,7 @@ def _baseline_data(report: Report) -> Mapping[str, Any] | None:
         "step_time_s": baseline.step_time,
         "speedup": baseline.step_time / report.step_time,
         "reason": baseline.reason,
+        "probability_beaten": baseline.probability_beaten,
     }
 
 

@@ -69,6 +69,9 @@ class Baseline:
     step_time: Seconds
     reason: str | None = None
     """Why it is not what was asked for."""
+    plan: ShardingPlan | None = None
+    probability_beaten: float | None = None
+    """That the plan it is compared with is faster, given how far off the models have been."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

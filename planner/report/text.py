@@ -7,7 +7,7 @@ from rich.text import Text
 
 from costmodel.execution.graph import Stage
 from costmodel.plan import ComputeKernel, ShardingType
-from planner.report.confidence_text import expected_text, span
+from planner.report.confidence_text import expected_text, odds, span
 from planner.report.extrapolation import Extrapolation, critical_share
 from planner.report.format import (
     bar,
@@ -131,13 +131,17 @@ def _against_baseline(report: Report) -> str:
     if abs(ratio - 1) < 5e-3:
         verdict = "this plan is as fast"
     elif ratio > 1:
-        verdict = f"this plan is {ratio:.2f}× faster"
+        verdict = f"this plan is {ratio:.2f}× faster{_chance(baseline.probability_beaten)}"
     else:
         verdict = f"this plan is {1 / ratio:.2f}× slower"
     name = _BASELINES.get(baseline.sharder, baseline.sharder)
     if baseline.reason is not None:
         name = f"{baseline.sharder} ({baseline.reason})"
     return f"{name}; {verdict}"
+
+
+def _chance(probability: float | None) -> str:
+    return "" if probability is None else f", P {odds(probability)}"
 
 
 def percent_fine(share: float) -> str:

@@ -31,6 +31,13 @@ def test_plan(run: Command, directory: Path) -> None:
     assert sure["optimism"] >= 0
 
 
+def test_plan_beside_its_baseline(run: Command, directory: Path) -> None:
+    del directory
+    flags = ("tables.yaml", "--gpus", "2", "--time-limit", "1s", "--baseline", "naive")
+    baseline = run("plan", *flags, "--json").data["baseline"]
+    assert 0.0 <= baseline["probability_beaten"] <= 1.0
+
+
 def test_simulate_and_explain(run: Command, planned: Path) -> None:
     for command in ("simulate", "explain"):
         assert "90% interval" in run(command, str(planned)).out

@@ -130,6 +130,10 @@ def test_the_whole_report() -> None:
         ),
         (Baseline(sharder="beam", step_time=MS), "beam; this plan is as fast"),
         (
+            Baseline(sharder="beam", step_time=2 * MS, probability_beaten=0.93),
+            "beam; this plan is 2.00× faster, P 93%",
+        ),
+        (
             Baseline(sharder="torchrec_greedy", step_time=0.5 * MS, reason="the real one failed"),
             "torchrec_greedy (the real one failed); this plan is 2.00× slower",
         ),
