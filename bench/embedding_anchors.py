@@ -16,6 +16,7 @@ are:
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from csv import DictReader
@@ -24,11 +25,19 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.distribution import Zipf
+from costmodel.distribution import Zipf, unique_curve
 from costmodel.hardware import HardwareProfile
-from costmodel.kernels.embedding import LookupShard, Traffic, embedding_estimate, shard_traffic
+from costmodel.kernels.embedding import (
+    KEY_BYTES,
+    Caches,
+    LookupShard,
+    Traffic,
+    embedding_estimate,
+    gpu_caches,
+    shard_traffic,
+)
 from costmodel.plan import ComputeKernel
-from costmodel.units import US
+from costmodel.units import KIB, US
 from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from planner.io.profiles import load_profile
 
@@ -36,6 +45,8 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared/data"
 RESULTS = ROOT / "bench/results/embedding_anchors.json"
 PROFILES = {"V100": "v100-nvlink", "NVIDIA H100 80GB HBM3": "h100-sxm"}
+L1_BYTES = {"V100": 128 * KIB, "NVIDIA H100 80GB HBM3": 256 * KIB}
+"""Per SM, with shared memory (NVIDIA's V100 and H100 whitepapers)."""
 KERNELS = {"HBM": ComputeKernel.FUSED, "UVM/hybrid": ComputeKernel.FUSED_UVM}
 Row = Mapping[str, str]
 
@@ -84,10 +95,19 @@ def remark(row: Row) -> str:
     return "cache" if "UVM_caching" in row["kernel"] else ""
 
 
-def hbm_bytes(row: Row, hardware: HardwareProfile) -> float:
-    """Return predicted DRAM traffic of the row's kernel."""
-    column = Traffic.BACKWARD_HBM if row["phase"].startswith("backward") else Traffic.FORWARD_HBM
-    total = 0.0
+def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
+    """Return predicted DRAM and L2 traffic of the row's kernel.
+
+    The backward of ``sparse-ads`` reads and writes the row of every id, one by one, so rows that
+    the L2 has lost in between count again: 2 cold(n, L2) instead of TBE's 2 U(n).
+    """
+    backward = row["phase"].startswith("backward")
+    places = (
+        (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2)
+        if backward
+        else (Traffic.FORWARD_HBM, Traffic.FORWARD_L2)
+    )
+    total = np.zeros(2)
     for table in tables(row):
         shard = LookupShard(
             table=table,
@@ -98,13 +118,19 @@ def hbm_bytes(row: Row, hardware: HardwareProfile) -> float:
             compute_kernel=compute_kernel(row),
             cache_load_factor=table.cache_load_factor,
         )
-        total += shard_traffic(
+        traffic = shard_traffic(
             shard,
             optimizer=Optimizer(row["optimizer"]),
             output_type=DataType.FP32,
-            l2_bytes=hardware.gpu.l2_bytes,
-        )[column]
-    return total
+            caches=caches,
+        )
+        total += [traffic[place] for place in places]
+        if backward and "sparse-ads" in row["kernel"]:
+            curve = unique_curve(table.inputs, table.num_embeddings)
+            again = curve.cold_misses(shard.num_lookups, caches.l2_bytes / shard.row_bytes)
+            again -= curve.unique_rows(shard.num_lookups)
+            total[0] += 2.0 * again * shard.row_bytes + shard.num_lookups * KEY_BYTES
+    return float(total[0]), float(total[1])
 
 
 def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]:
@@ -130,19 +156,40 @@ def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]
         "error": estimate.seconds / measured - 1.0,
         "bound_by": estimate.bound_by,
         "measured_dram_bytes": float(row["dram_bytes"]) if row["dram_bytes"] else None,
-        "predicted_hbm_bytes": hbm_bytes(row, hardware),
+        "measured_l2_bytes": float(row["l2_bytes"]) if row["l2_bytes"] else None,
+        **_bytes(row, hardware),
         "remark": remark(row),
+    }
+
+
+def _bytes(row: Row, hardware: HardwareProfile) -> dict[str, float]:
+    """Return predicted DRAM and L2 bytes, L2 without and with the L1 before it."""
+    caches = gpu_caches(hardware.gpu)
+    hbm, l2 = predicted_bytes(row, caches)
+    block = re.search(r"rows_per_block=(\d+)", row["kernel"])
+    l1 = caches._replace(
+        l1_bytes=L1_BYTES[row["gpu"]],
+        bags_per_block=int(block[1]) if block else caches.bags_per_block,
+    )
+    _, behind_l1 = predicted_bytes(row, l1)
+    _, all_gathered = predicted_bytes(row, caches._replace(l1_bytes=0.0))
+    return {
+        "predicted_hbm_bytes": hbm,
+        "predicted_l2_bytes": l2,
+        "predicted_l2_bytes_behind_l1": behind_l1,
+        "predicted_l2_bytes_without_l1": all_gathered,
     }
 
 
 def show(results: Sequence[Mapping[str, Any]]) -> None:
     """Print the table, and the errors of the rows that are the modelled kernel."""
     print(
-        f"{'GPU, shape':52}{'phase':19}{'measured':>11}{'predicted':>11}{'error':>8}  DRAM, remark"
+        f"{'GPU, shape':52}{'phase':19}{'measured':>11}{'predicted':>11}{'error':>8}"
+        "  bytes over counted: DRAM, L2 without L1 -> with; remark"
     )
     for row in results:
         dram = row["measured_dram_bytes"]
-        ratio = "" if dram is None else f"{row['predicted_hbm_bytes'] / dram:.2f} x measured"
+        ratio = "" if dram is None else f"{row['predicted_hbm_bytes'] / dram:.2f} {_l2_ratios(row)}"
         where = compute_kernel(row)
         place = "" if where is ComputeKernel.FUSED else f" {where.value}"
         gpu = row["gpu"].removeprefix("NVIDIA ").split(" ")[0]
@@ -160,6 +207,15 @@ def show(results: Sequence[Mapping[str, Any]]) -> None:
             f"{name}: {len(some)} rows, median error {np.median(errors):.0%}, "
             f"worst {errors.max():.0%}"
         )
+
+
+def _l2_ratios(row: Mapping[str, Any]) -> str:
+    """Return L2 bytes over those counted; the model's backward is another kernel."""
+    if row["phase"].startswith("backward"):
+        return ""
+    counted = row["measured_l2_bytes"]
+    without, behind = row["predicted_l2_bytes_without_l1"], row["predicted_l2_bytes_behind_l1"]
+    return f"{without / counted:.2f} -> {behind / counted:.2f}"
 
 
 def main() -> None:

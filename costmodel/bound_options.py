@@ -19,7 +19,7 @@ from costmodel.distribution import is_hashed
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.hardware import Topology
-from costmodel.kernels.embedding import LookupShard, Traffic, shard_traffic
+from costmodel.kernels.embedding import LookupShard, Traffic, gpu_caches, shard_traffic
 from costmodel.plan import ComputeKernel, ShardingType, column_counts, row_blocks
 from costmodel.storage import shard_bytes, shard_factors
 from costmodel.units import Bytes, Seconds
@@ -178,7 +178,7 @@ class OptionFeatures:
             shard,
             optimizer=self.workload.optimizer,
             output_type=self.workload.output_type,
-            l2_bytes=gpu.l2_bytes,
+            caches=gpu_caches(gpu),
         )
         sort = traffic[Traffic.LOOKUPS] / gpu.sort_rate
         parts = (

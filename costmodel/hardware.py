@@ -162,6 +162,8 @@ class Gpu:
     """Time of a distinct row in a forward lookup beyond its bytes: latency that is not hidden."""
     row_update_time: Seconds = 0.0
     """As ``row_read_time``, in the fused backward."""
+    l1_bytes: Bytes = 0.0
+    """L1 cache of one SM; 0: lookups reuse no rows there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,14 @@ from costmodel.distribution import is_hashed
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.program import Amount
 from costmodel.hardware import Topology
-from costmodel.kernels.embedding import NUM_TRAFFIC, LookupShard, combine, shard_traffic
+from costmodel.kernels.embedding import (
+    NUM_TRAFFIC,
+    Caches,
+    LookupShard,
+    combine,
+    gpu_caches,
+    shard_traffic,
+)
 from costmodel.plan import Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.workload import DataType, EmbeddingTable, Optimizer, Workload
 
@@ -158,8 +165,8 @@ def shard_row(
         compute_kernel=sharding.compute_kernel,
         cache_load_factor=table.cache_load_factor if cached is None else cached,
     )
-    l2_bytes = topology.hardware.gpu.l2_bytes
-    traffic, ids, bags = _cached_row(part, workload.optimizer, workload.output_type, l2_bytes)
+    caches = gpu_caches(topology.hardware.gpu)
+    traffic, ids, bags = _cached_row(part, workload.optimizer, workload.output_type, caches)
     return ShardRow(
         ranks=tuple(each.rank for each in shards),
         traffic=traffic,
@@ -171,7 +178,7 @@ def shard_row(
 
 @lru_cache(maxsize=262144)
 def _cached_row(
-    part: LookupShard, optimizer: Optimizer, output_type: DataType, l2_bytes: float
+    part: LookupShard, optimizer: Optimizer, output_type: DataType, caches: Caches
 ) -> tuple[tuple[float, ...], float, float]:
-    traffic = shard_traffic(part, optimizer=optimizer, output_type=output_type, l2_bytes=l2_bytes)
+    traffic = shard_traffic(part, optimizer=optimizer, output_type=output_type, caches=caches)
     return traffic, part.num_lookups, part.num_bags

@@ -10,6 +10,7 @@ from scipy.optimize import least_squares
 
 from costmodel.distribution import Zipf
 from costmodel.kernels.embedding import (
+    Caches,
     LookupRates,
     LookupShard,
     Traffic,
@@ -177,7 +178,7 @@ def point_traffic(point: EmbeddingPoint, l2_bytes: Bytes) -> Array:
                 shard,
                 optimizer=tables.optimizer,
                 output_type=DataType.FP32,
-                l2_bytes=l2_bytes,
+                caches=Caches(l2_bytes=l2_bytes),
             )
         )
     total: Array = combine(np.array(rows), np.zeros(len(rows), dtype=np.intp), 1)[0]

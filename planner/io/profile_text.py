@@ -19,6 +19,7 @@ _WIDTH = 99
 def profile_text(profile: HardwareProfile) -> str:
     """Write every field with its source, so that `load_profile` gives the same profile back."""
     skip = {*EMBEDDING_FIELDS, *_CORE_FIELDS, "name", "gemm"}
+    skip |= set() if profile.gpu.l1_bytes else {"l1_bytes"}
     gpu = _section(profile.gpu, "gpu", profile.sources, skip=skip)
     defaults = {item.name: item.default for item in fields(Gpu)}
     own = [name for name in _CORE_FIELDS if getattr(profile.gpu, name) != defaults[name]]

@@ -3,6 +3,7 @@ over PCIe 100 us; a kernel 2 us at the least; 10,000 keys are sorted in 1 us.
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from costmodel.kernels.embedding import (
     NUM_TRAFFIC,
     ROW_GATHER_TIME,
     UVM_UPDATE_RATIO,
+    Caches,
     LookupShard,
     Traffic,
     backward_bound,
@@ -57,10 +59,14 @@ def shard(
     return replace(whole, **more)  # type: ignore[arg-type]
 
 
+L2_ALONE = Caches(l2_bytes=1e6)
+
+
 def traffic(
     table: EmbeddingTable,
     kernel: ComputeKernel = ComputeKernel.FUSED,
     optimizer: Optimizer = Optimizer.SGD,
+    caches: Caches = L2_ALONE,
     **more: object,
 ) -> np.ndarray:
     return np.array(
@@ -68,7 +74,7 @@ def traffic(
             shard(table, kernel, **more),
             optimizer=optimizer,
             output_type=DataType.FP32,
-            l2_bytes=1e6,
+            caches=caches,
         )
     )
 
@@ -154,6 +160,38 @@ def test_replicated_tables_write_a_gradient_of_the_whole_table() -> None:
     small = replace(WIDE, num_embeddings=100_000)
     got = traffic(small, ComputeKernel.DENSE)
     assert got[Traffic.BACKWARD_HBM] >= 100_000 * 256
+
+
+def l2_bytes_of_rows(table: EmbeddingTable, caches: Caches) -> float:
+    """Return the L2 traffic of forward, less that of a table whose rows are free."""
+    x = traffic(table, caches=caches)
+    ids, output = 4000 * 8 + 1000 * 8, 1000 * 64 * 4
+    return float(x[Traffic.FORWARD_L2] - ids - output)
+
+
+def test_rows_stay_in_the_l1_of_every_multiprocessor_by_hand() -> None:
+    # 1000 bags are 31.25 blocks of 32: on 8 SMs each reads the one row once
+    assert l2_bytes_of_rows(ONE_ROW, L2_ALONE) == 4000 * 256
+    with_l1 = L2_ALONE._replace(l1_bytes=1e5, num_sms=8)
+    assert l2_bytes_of_rows(ONE_ROW, with_l1) == pytest.approx(8 * 256)
+    many = with_l1._replace(num_sms=100)
+    assert l2_bytes_of_rows(ONE_ROW, many) == pytest.approx(31.25 * 256)
+
+
+def test_an_l1_keeps_nothing_of_rows_that_are_read_once() -> None:
+    with_l1 = L2_ALONE._replace(l1_bytes=1e5, num_sms=80)
+    assert l2_bytes_of_rows(WIDE, with_l1) == pytest.approx(4000 * 256, rel=1e-4)
+
+
+@given(st.floats(0, 2), st.integers(100, 10**7), st.floats(0.5, 100))
+def test_an_l1_saves_l2_traffic_but_not_hbm_s(skew: float, rows: int, pooling: float) -> None:
+    table = replace(WIDE, num_embeddings=rows, pooling_factor=pooling, inputs=Zipf(exponent=skew))
+    sizes = (0.0, 1e4, 1e5, 1e6)
+    found = [traffic(table, caches=Caches(1e6, size, 100)) for size in sizes]
+    on_chip = [float(x[Traffic.FORWARD_L2]) for x in found]
+    assert all(more <= less * 1.001 for less, more in pairwise(on_chip))
+    assert on_chip[-1] >= float(found[0][Traffic.FORWARD_HBM]) * 0.999
+    assert len({float(x[Traffic.FORWARD_HBM]) for x in found}) == 1
 
 
 def test_an_empty_shard_has_no_traffic() -> None:
