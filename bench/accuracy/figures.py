@@ -38,6 +38,7 @@ def write_all(results: Mapping[str, Any]) -> list[Path]:
 
 def steps_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw measured steps beside the predicted critical path by stage, as the paper's Fig. 10."""
+    rows = [row for row in rows if row["stages_s"]]
     figure = Figure(figsize=(9.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     at = np.arange(len(rows), dtype=np.float64)

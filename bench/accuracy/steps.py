@@ -16,7 +16,9 @@ from costmodel.execution.graph import Stage
 from costmodel.execution.program import Program
 from costmodel.execution.simulator import simulate
 from costmodel.execution.synthesis import NUM_STEPS
+from costmodel.hardware import Topology
 from costmodel.units import Seconds
+from planner.io.profiles import load_profile
 
 RESULTS = Path(__file__).parents[1] / "results"
 WORST = 3
@@ -45,23 +47,31 @@ def step_rows() -> list[dict[str, Any]]:
 
 
 def cpu_rows() -> list[dict[str, Any]]:
-    """Return the steps run on CPUs with gloo, if that study was made."""
-    path = RESULTS / "cpu_study.json"
-    if not path.exists():
+    """Return the steps of the study on CPU cores with gloo; none if its measurements are not there.
+
+    They have no stages, and so no place in the figure: their stages are other ones.
+    """
+    if not (RESULTS / "cpu_study.json").exists():
         return []
-    study = json.loads(path.read_text(encoding="utf-8"))
-    cases = study.get("rows", study.get("cases", []))
+    from bench import cpu_study
+
+    kept = json.loads((RESULTS / "cpu_study.json").read_text(encoding="utf-8"))
+    hardware = load_profile(cpu_study.PROFILE)
+    topology = Topology(hardware=hardware, world_size=2, local_world_size=2)
+    studies = [
+        cpu_study.studied(name, record, topology) for name, record in kept["workloads"].items()
+    ]
     return [
         {
-            "set": "TorchRec on CPU, gloo",
-            "name": case["name"],
-            "measured_s": case["measured_s"],
-            "predicted_s": case["predicted_s"],
-            "error": case["predicted_s"] / case["measured_s"] - 1,
-            "stages_s": case.get("breakdown_s", {}),
+            "set": "TorchRec on CPU, 2 gloo ranks",
+            "name": f"{study.name}, {outcome.name}",
+            "measured_s": outcome.measured,
+            "predicted_s": outcome.predicted,
+            "error": outcome.predicted / outcome.measured - 1,
+            "stages_s": {},
         }
-        for case in cases
-        if case.get("measured_s") and case.get("predicted_s")
+        for study in studies
+        for outcome in study.outcomes
     ]
 
 
