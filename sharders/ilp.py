@@ -24,6 +24,8 @@ MAX_NODES = 8
 TIME_LIMIT: Seconds = 60.0
 SHARE_OF_TIME = 0.6
 """Of the time left, for each run of the solver."""
+LAST_DESCENTS = 4
+"""Plans from which the last descents start, the best ones of the first: by two tables at a time."""
 FEW_VARIABLES = 200
 """Binaries up to which every set of sharding types gets a program of its own: each is solved in
 some hundredths of a second."""
@@ -55,6 +57,7 @@ class Ilp:
         start = CostGreedy().shard(problem, replace(budget, max_evaluations=_most(budget)), rng)
         best, status = start, SearchStatus.LIMIT
         polisher = Polisher(problem, budget, start.evaluated)
+        ends: list[tuple[ShardingPlan, Seconds]] = []
         for types in _sets_of_types(problem, start.plan):
             if budget.spent(best.evaluated):
                 status = SearchStatus.LIMIT
@@ -64,11 +67,13 @@ class Ilp:
                 continue
             if types == frozenset(ShardingType):
                 status = SearchStatus.OPTIMAL if solution.optimal else SearchStatus.LIMIT
-            plan, step_time = polisher.descend(solution.plan)
-            if step_time < best.step_time:
-                best = replace(best, plan=plan, step_time=step_time)
-            best = replace(best, evaluated=polisher.evaluated)
-            budget.report(Progress(evaluated=best.evaluated, best=best.step_time))
+            ends.append(polisher.descend(solution.plan, pairs=False))
+            best = _better(best, ends[-1], polisher.evaluated, budget)
+        ends.sort(key=lambda end: end[1])
+        for plan, _ in ends[:LAST_DESCENTS]:
+            if not budget.spent(best.evaluated):
+                end = polisher.descend(plan)
+                best = _better(best, end, polisher.evaluated, budget)
         return replace(best, status=status)
 
     def solve(
@@ -108,6 +113,16 @@ def _sets_of_types(
         for types in map(frozenset, combinations(offered, size)):
             if types != used:
                 yield types
+
+
+def _better(
+    best: SearchResult, end: tuple[ShardingPlan, Seconds], evaluated: int, budget: Budget
+) -> SearchResult:
+    """Return the better of a result and where a descent ended; and tell."""
+    if end[1] < best.step_time:
+        best = replace(best, plan=end[0], step_time=end[1])
+    budget.report(Progress(evaluated=evaluated, best=best.step_time))
+    return replace(best, evaluated=evaluated)
 
 
 def _most(budget: Budget) -> int | None:

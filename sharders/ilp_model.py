@@ -71,8 +71,8 @@ class IlpModel:
     sharding_types: frozenset[ShardingType] = frozenset(ShardingType)
     """Types to choose from; tables that may have none of them keep all of theirs."""
     max_options: int = 6
-    """Options per table: the cheapest in all, the ones with the fastest and the smallest shards;
-    none that another can always stand in for."""
+    """Options per table in HBM, and as many with host memory: the cheapest in all, the ones with
+    the fastest and the smallest shards; none that another can always stand in for."""
     _variables: "dict[tuple[object, ...], pulp.LpVariable]" = field(default_factory=dict)
 
     @property
@@ -140,7 +140,9 @@ class IlpModel:
                 kept.append(way)
         spread = sorted(kept, key=lambda way: way.cost.shard_load)[:1]
         small = sorted(kept, key=lambda way: way.bytes_per_shard)[:1]
-        return list(dict.fromkeys([*kept[: self.max_options], *spread, *small]))
+        in_hbm = [way for way in kept if not way.host_per_shard][: self.max_options]
+        on_host = [way for way in kept if way.host_per_shard][: self.max_options]
+        return list(dict.fromkeys([*in_hbm, *on_host, *spread, *small]))
 
     def _way(self, table: EmbeddingTable, option: TableOption) -> _Way:
         sizes = option_bytes(self.problem, table, option)

@@ -16,6 +16,7 @@ from costmodel.plan import (
 )
 from costmodel.validity import allowed_kernels, allowed_types
 from costmodel.workload import EmbeddingTable, Workload
+from sharders.cache_shares import cache_shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class TableOption:
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
     num_column_shards: int = 1
     """Equal column blocks."""
+    cache_load_factor: float | None = None
+    """``fused_uvm_caching``: share of the rows cached; None: the table's own."""
 
     @property
     def num_ranks(self) -> int:
@@ -53,7 +56,8 @@ def table_options(
 
     Constraints of the table, pooling and pipeline are honoured. Kernels: ``dense`` for
     data_parallel; otherwise what the table lists, without a list ``fused``. ``dense`` is not
-    offered for sharded tables, as in TorchRec's own enumerator. Columns are split over at most
+    offered for sharded tables, as in TorchRec's own enumerator; ``fused_uvm_caching`` comes with
+    several sizes of the cache (``cache_shares``). Columns are split over at most
     as many blocks as there are ranks (``table_column_wise``: in a node; ``grid_shard``: nodes).
 
     Raises
@@ -65,7 +69,7 @@ def table_options(
     options = tuple(
         option
         for sharding_type in allowed_types(workload, table)
-        for option in _options_of_type(topology, table, sharding_type)
+        for option in _options_of_type(workload, topology, table, sharding_type)
     )
     if options:
         return options
@@ -107,6 +111,7 @@ def make_sharding(
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
         ),
+        cache_load_factor=option.cache_load_factor,
     )
 
 
@@ -127,6 +132,7 @@ def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) 
         sharding_type=kind,
         compute_kernel=option.compute_kernel,
         shards=(shard,),
+        cache_load_factor=option.cache_load_factor,
     )
 
 
@@ -137,6 +143,7 @@ def option_of(sharding: TableSharding) -> TableOption:
         sharding_type=sharding.sharding_type,
         compute_kernel=sharding.compute_kernel,
         num_column_shards=len(blocks),
+        cache_load_factor=sharding.cache_load_factor,
     )
 
 
@@ -150,13 +157,18 @@ def make_plan(topology: Topology, shardings: Sequence[TableSharding]) -> Shardin
 
 
 def _options_of_type(
-    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+    workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> Iterator[TableOption]:
     for kernel in _offered_kernels(table, sharding_type):
-        for count in _offered_counts(topology, table, sharding_type):
-            yield TableOption(
-                sharding_type=sharding_type, compute_kernel=kernel, num_column_shards=count
-            )
+        caching = kernel is ComputeKernel.FUSED_UVM_CACHING
+        for share in cache_shares(workload, topology, table) if caching else (None,):
+            for count in _offered_counts(topology, table, sharding_type):
+                yield TableOption(
+                    sharding_type=sharding_type,
+                    compute_kernel=kernel,
+                    num_column_shards=count,
+                    cache_load_factor=share,
+                )
 
 
 def _offered_kernels(

@@ -31,19 +31,22 @@ class Polisher:
         self.step_time = float("inf")
         self._ends: set[tuple[Choice, ...]] = set()
 
-    def descend(self, plan: ShardingPlan) -> tuple[ShardingPlan, Seconds]:
+    def descend(self, plan: ShardingPlan, *, pairs: bool = True) -> tuple[ShardingPlan, Seconds]:
         """Return where a descent from a plan ends, and its step by the problem's objective."""
         self.state.start(plan)
         self.step_time = self.state.objective.step_time(plan)
         self.evaluated += 1
-        while self._improved(self._singles()) or (self._new() and self._improved(self._pairs())):
+        while self._improved(self._singles()) or (pairs and self._again()):
             pass
-        self._ends.add(tuple(self.state.choices))
+        if pairs:
+            self._ends.add(tuple(self.state.choices))
         end = self.state.plan()
         return end, self.problem.objective.step_time(end)
 
-    def _new(self) -> bool:
-        return tuple(self.state.choices) not in self._ends
+    def _again(self) -> bool:
+        """Return whether changes of two tables improve a plan that they were not tried on yet."""
+        new = tuple(self.state.choices) not in self._ends
+        return new and self._improved(self._pairs())
 
     def _improved(self, moves: Iterator[Move]) -> bool:
         """Go through some moves, and make those that improve; return whether any did."""
