@@ -17,6 +17,7 @@ from sharders import PORTFOLIO, SHARDERS
 from sharders.problem import (
     Budget,
     Progress,
+    Proof,
     SearchResult,
     SearchStatus,
     Sharder,
@@ -71,6 +72,8 @@ class Attempt:
     evaluated: int = 0
     time: Seconds = 0.0
     error: PlannerError | None = None
+    proof: Proof | None = None
+    """Of a sharder that minimises something else than the step."""
 
 
 def sharders_for(name: str) -> tuple[str, ...]:
@@ -142,6 +145,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         bound=result.bound,
         evaluated=result.evaluated,
         time=search.clock() - start,
+        proof=result.proof,
     )
 
 

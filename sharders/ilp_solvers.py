@@ -68,13 +68,14 @@ def _solve_highs(
 def _solve_cbc(
     program: "pulp.LpProblem", first: Mapping[str, float] | None, limits: Limits
 ) -> tuple[float | None, bool]:
-    """Solve with CBC, which pulp brings along; it does not tell its bound."""
+    """Solve with CBC, which pulp brings along; it does not tell its bound but where it is met."""
     import pulp
 
     if first is not None:
         for variable in program.variables():
             variable.setInitialValue(first.get(variable.name, 0.0))
-    solver = pulp.PULP_CBC_CMD(
+    solver = pulp.COIN_CMD(
+        path=_cbc_path(),
         msg=False,
         gapRel=limits.gap,
         timeLimit=limits.time,
@@ -83,4 +84,15 @@ def _solve_cbc(
         threads=1,
     )
     program.solve(solver)
-    return None, program.sol_status == pulp.LpSolutionOptimal
+    optimal = program.sol_status == pulp.LpSolutionOptimal
+    value = pulp.value(program.objective)
+    return (float(value) * (1 - limits.gap) if optimal and value is not None else None), optimal
+
+
+def _cbc_path() -> str | None:
+    """Return where pulp keeps its own CBC; None: look for ``cbc`` on the path."""
+    import pulp
+
+    bundled = getattr(pulp, "PULP_CBC_CMD", None)  # goes away with pulp 4
+    path = getattr(bundled, "pulp_cbc_path", None)
+    return str(path) if path and pulp.COIN_CMD(path=path).available() else None

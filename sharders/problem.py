@@ -125,6 +125,23 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How far a sharder got with an objective of its own, which is not the step time."""
+
+    value: Seconds
+    """Of its solution."""
+    bound: Seconds | None
+    """No plan has a smaller value; None: not known."""
+
+    @property
+    def gap(self) -> float | None:
+        """What the value may be above the least one, as a share of it."""
+        if self.bound is None or self.value <= 0:
+            return None
+        return max(0.0, 1 - self.bound / self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """The best plan a sharder found."""
 
@@ -136,6 +153,8 @@ class SearchResult:
     """No valid plan is faster than this, under the objective; None: not known."""
     evaluated: int = 1
     """Plans looked at."""
+    proof: Proof | None = None
+    """Of a sharder that minimises something else than the step."""
 
 
 class Sharder(Protocol):

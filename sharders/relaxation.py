@@ -1,6 +1,7 @@
 """The program of ``ilp_model`` without ranks, and with fractions of options: small at any scale."""
 
 from sharders.ilp_model import IlpModel
+from sharders.ilp_solvers import Limits, solve
 
 HEADROOM = 0.97
 """Share of all memory that a relaxed plan may use: whole shards do not fill ranks evenly."""
@@ -13,36 +14,28 @@ def option_shares(model: IlpModel) -> list[list[float]]:
         for every table:  sum of shares x = 1,  sum of shard loads x <= M
         over all tables:  sum of total loads x <= W M,  sum of bytes x <= W capacity
 
-    One linear program, solved by HiGHS.
+    One linear program, solved as ``ilp_solvers`` does.
     """
-    import highspy
-    import numpy as np
+    import pulp
 
-    topology = model.problem.topology
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.setOptionValue("output_flag", False)  # noqa: FBT003 -- highspy's signature
-    solver.addVar(0.0, highspy.kHighsInf)
-    solver.changeColCost(0, 1.0)
-    ways = [way for table in model.ways for way in table]
-    for _ in ways:
-        solver.addVar(0.0, 1.0)
-    unit = max(way.cost.total_load for way in ways) or 1.0
-    memory = HEADROOM * topology.world_size * model.problem.capacity
-    shards = [way.option.num_shards(topology) for way in ways]
-    everything = np.arange(len(ways) + 1, dtype=np.int32)
-    load = [way.cost.total_load / unit / topology.world_size for way in ways]
-    held = [way.bytes_per_shard * count / memory for way, count in zip(ways, shards, strict=True)]
-    solver.addRow(-highspy.kHighsInf, 0.0, len(everything), everything, np.array([-1.0, *load]))
-    solver.addRow(-highspy.kHighsInf, 1.0, len(everything), everything, np.array([0.0, *held]))
-    first = 1
-    for table in model.ways:
-        columns = np.arange(first, first + len(table), dtype=np.int32)
-        solver.addRow(1.0, 1.0, len(columns), columns, np.ones(len(columns)))
-        largest = np.array([way.cost.shard_load / unit for way in table])
-        row = np.append(columns, 0).astype(np.int32)
-        solver.addRow(-highspy.kHighsInf, 0.0, len(row), row, np.append(largest, -1.0))
-        first += len(table)
-    solver.run()
-    values = list(solver.getSolution().col_value)[1:]
-    ends = np.cumsum([len(table) for table in model.ways])
-    return [values[end - len(table) : end] for table, end in zip(model.ways, ends, strict=True)]
+    topology, capacity = model.problem.topology, model.problem.capacity
+    program = pulp.LpProblem("relaxation", pulp.LpMinimize)
+    largest = program.add_variable("largest", lowBound=0)
+    program += largest
+    unit = max(way.cost.total_load for ways in model.ways for way in ways) or 1.0
+    load, held = {largest: -1.0}, {}
+    shares = []
+    for t, ways in enumerate(model.ways):
+        x = [program.add_variable(f"x_{t}_{o}", lowBound=0, upBound=1) for o in range(len(ways))]
+        for variable, way in zip(x, ways, strict=True):
+            load[variable] = way.cost.total_load / unit / topology.world_size
+            total = way.bytes_per_shard * way.option.num_shards(topology)
+            held[variable] = total / (HEADROOM * topology.world_size * capacity)
+        program += pulp.LpAffineExpression(dict.fromkeys(x, 1.0)) == 1
+        own = {v: way.cost.shard_load / unit for v, way in zip(x, ways, strict=True)}
+        program += pulp.LpAffineExpression({**own, largest: -1.0}) <= 0
+        shares.append(x)
+    program += pulp.LpAffineExpression(load) <= 0
+    program += pulp.LpAffineExpression(held) <= 1
+    solve(program, None, Limits())
+    return [[variable.varValue or 0.0 for variable in x] for x in shares]

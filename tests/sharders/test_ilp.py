@@ -1,7 +1,9 @@
+import sys
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
 
+import pulp
 import pytest
 from machines import machine, topology
 
@@ -16,7 +18,7 @@ from planner.testing import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.ilp import Ilp
 from sharders.ilp_model import IlpModel
-from sharders.ilp_solvers import Limits
+from sharders.ilp_solvers import Limits, _cbc_path
 from sharders.option_costs import OptionCosts
 from sharders.options import make_plan, make_sharding, option_of
 from sharders.problem import Budget, SearchStatus, ShardingProblem
@@ -128,3 +130,53 @@ def test_a_clock_limits_the_solver() -> None:
     problem = example_problem(example_workload(40), world_size=8)
     result = Ilp().shard(problem, Budget(max_evaluations=100, time_left=lambda: 0.5), Random(0))
     check_memory(problem.workload, problem.topology, result.plan)
+
+
+def test_tells_its_own_value_bound_and_gap() -> None:
+    proof = Ilp().shard(_problem(0), Budget(), Random(0)).proof
+    assert proof is not None
+    assert proof.bound is not None
+    assert proof.bound <= proof.value * (1 + 1e-6)
+    assert proof.gap is not None
+    assert proof.gap <= 2 * Ilp().gap
+
+
+@pytest.fixture
+def without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make importing highspy fail, and pulp know it."""
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    monkeypatch.setattr(pulp.HiGHS, "available", lambda _: False)
+    if not pulp.COIN_CMD(path=_cbc_path()).available():
+        pytest.skip("pulp came without CBC")
+
+
+@pytest.mark.usefixtures("without_highs")
+@pytest.mark.parametrize("memory", [80.0, 0.6])
+def test_cbc_finds_the_same_optimum(memory: float) -> None:
+    problem = _problem(2, memory=memory)
+    model = IlpModel(problem, OptionCosts(problem))
+    best = min(model.makespan(p) for p in _every_plan(problem) if _fits(problem, p))
+    start = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    solution = model.solve(start, Limits(gap=1e-6))
+    assert solution is not None
+    assert solution.optimal
+    assert solution.makespan == pytest.approx(best, rel=1e-4)
+    assert solution.bound == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.usefixtures("without_highs")
+def test_without_highs_plans_are_as_good_on_small_problems() -> None:
+    problem = _problem(1)
+    result = Ilp().shard(problem, Budget(max_evaluations=500), Random(0))
+    check_memory(problem.workload, problem.topology, result.plan)
+    assert result.status is SearchStatus.OPTIMAL
+
+
+@pytest.mark.usefixtures("without_highs")
+def test_without_highs_a_limit_still_gives_a_plan() -> None:
+    problem = example_problem(example_workload(40), world_size=8)
+    for max_variables in (10, 6000):
+        sharder = Ilp(max_variables=max_variables)
+        budget = Budget(max_evaluations=40, time_left=lambda: 2.0)
+        result = sharder.shard(problem, budget, Random(0))
+        check_memory(problem.workload, problem.topology, result.plan)
