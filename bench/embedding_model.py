@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parent / "results"
 MEASURED = RESULTS / "cpu_embedding.csv.gz"
 RESULT = RESULTS / "embedding_model.json"
+EXPORTED = RESULTS / "embedding_model.npz"
+"""The network of all points, as arrays (``costmodel.kernels.learned_embedding.from_arrays``)."""
 NUM_FOLDS = 5
 CACHE_BYTES = 32 * MB
 """L3 of the machine that was measured (AMD EPYC)."""
@@ -281,12 +283,26 @@ def show(found: Mapping[str, Any]) -> None:
     print(f"{found['cpu_seconds']} s of processor time")
 
 
+def export(rows: Sequence[MeasuredRow]) -> None:
+    """Train the best form on all points and write its arrays."""
+    from planner.calibration.train_embedding import Training, train
+
+    columns, head = VARIANTS[BEST]
+    network = train(measured_kernels(rows), Training(columns=columns, with_head=head))
+    single = {
+        name: array.astype(np.float32) if array.dtype.kind == "f" else array
+        for name, array in network.arrays().items()
+    }
+    np.savez_compressed(EXPORTED, **single)
+
+
 def main() -> None:
-    """Print the table; with --write keep it."""
+    """Print the table; with --write keep it, and the network that all points train."""
     found = results()
     show(found)
     if "--write" in sys.argv:
         RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        export(list(measured_rows()))
 
 
 if __name__ == "__main__":
