@@ -289,7 +289,7 @@ def export(rows: Sequence[MeasuredRow]) -> None:
 
     columns, head = VARIANTS[BEST]
     network = train(measured_kernels(rows), Training(columns=columns, with_head=head))
-    single = {
+    single: dict[str, Any] = {
         name: array.astype(np.float32) if array.dtype.kind == "f" else array
         for name, array in network.arrays().items()
     }
