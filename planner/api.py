@@ -253,6 +253,7 @@ class _Task:
             evaluated=sum(each.evaluated for each in attempts),
             time=sum(each.time for each in attempts),
             bound=max(bounds, default=None),
+            proof=attempt.proof,
         )
         return replace(made, search=search)
 

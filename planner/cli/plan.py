@@ -164,6 +164,8 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
         if search.requested != name:
             name = f"{search.requested}: {name} won"
         how = f"{name}, {count(search.evaluated, 'plan')}, seed {search.seed}"
+        if search.proof is not None and search.proof.gap is not None:
+            how += f", gap of its own objective {search.proof.gap:.1%}"
     if target == "-":
         return f"\nPlanned in {seconds:.1f} s ({how})"
     return (

@@ -68,7 +68,23 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
     lines = table(columns, width=width)
     yield Text(lines[0], style="bold")
     yield from map(Text, lines[1:])
+    yield from map(Text, _proofs(reports, width))
     yield from map(Text, _rivals(reports, width))
+
+
+def _proofs(reports: Sequence[Report], width: int) -> list[str]:
+    """Say how far sharders got that minimise something else than the step."""
+    lines = []
+    for search in (report.search for report in reports):
+        if search is None or search.proof is None or search.proof.bound is None:
+            continue
+        value, bound = duration(search.proof.value), duration(search.proof.bound)
+        text = (
+            f"{search.sharder}'s own objective, which is not quite the step time, is {value}; "
+            f"none is below {bound} (gap {search.proof.gap:.1%})."
+        )
+        lines += [f"  {line}" for line in wrap(text, width - 2)]
+    return lines
 
 
 def _odds_columns(reports: Sequence[Report]) -> list[Column]:

@@ -8,6 +8,7 @@ from costmodel.memory import RankMemory
 from planner.io.plans import table_data
 from planner.report.extrapolation import Extrapolation
 from planner.report.model import Confidence, RankReport, Report, SearchReport
+from sharders.problem import Proof
 
 SCHEMA_VERSION = 1
 """Raised when a reader of today could misread tomorrow's output."""
@@ -68,7 +69,15 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
         "evaluated": search.evaluated,
         "search_time_s": search.time,
         "bound_s": search.bound,
+        **_proof_data(search.proof),
     }
+
+
+def _proof_data(proof: Proof | None) -> Mapping[str, Any]:
+    if proof is None:
+        return {}
+    own = {"value_s": proof.value, "bound_s": proof.bound, "gap": proof.gap}
+    return {"own_objective": own}
 
 
 def _baseline_data(report: Report) -> Mapping[str, Any] | None:

@@ -11,6 +11,7 @@ from costmodel.plan import ShardingPlan, TableSharding
 from costmodel.units import Bytes, Seconds
 from costmodel.workload import Workload
 from planner.report.extrapolation import Extrapolation, extrapolations
+from sharders.problem import Proof
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, Stage.ALL_REDUCE)
 
@@ -59,6 +60,8 @@ class SearchReport:
     time: Seconds
     bound: Seconds | None = None
     """No valid plan is faster than this under the model; None: not known."""
+    proof: Proof | None = None
+    """Of a sharder that minimised something else than the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,3 +33,14 @@ def test_a_study_is_kept(run: Command, directory: Path) -> None:
     arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "optuna", "--time-limit", "3s")
     assert run(*arguments, "--storage", "journal://study.log").code == 0
     assert (directory / "study.log").exists()
+
+
+def test_ilp_tells_how_far_it_got_with_its_own_objective(run: Command) -> None:
+    done = run("plan", "tables.yaml", "--gpus", "2", "--json", "--sharder", "ilp")
+    own = done.data["own_objective"]
+    assert own["bound_s"] <= own["value_s"] * (1 + 1e-9)
+    assert own["gap"] <= 0.01
+    planned = run("plan", "tables.yaml", "--gpus", "2", "--sharder", "ilp")
+    assert "gap of its own objective 0." in planned.err
+    compared = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "ilp")
+    assert "ilp's own objective, which is not quite the step time" in compared.out
