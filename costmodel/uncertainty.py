@@ -97,8 +97,9 @@ class StepSamples:
     def shares(self, plan: int = 0) -> Mapping[Cause, float]:
         """Return the share of a plan's variance that each cause's shared error explains.
 
-        Squared correlations with the log step time; what is missing to 1 are the own errors of
-        single kernels. Largest first.
+        Squared correlations with the log step time, those left out that chance gives unrelated
+        numbers once in twenty times (4 over their number). What is missing to 1 are the own errors
+        of single kernels. Largest first.
         """
         wanted = np.log(self.times[:, plan])
         wanted = wanted - wanted.mean()
@@ -109,7 +110,9 @@ class StepSamples:
             cause: float(wanted @ score) ** 2 / (total * float(score @ score))
             for cause, score in self.shared.items()
         }
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+        least = 4.0 / len(wanted)
+        known = [(cause, share) for cause, share in shares.items() if share >= least]
+        return dict(sorted(known, key=lambda item: -item[1]))
 
 
 def sample_steps(
