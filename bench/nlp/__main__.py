@@ -11,6 +11,7 @@ are compared with steps timed without a profiler.
 
 import io
 import json
+import lzma
 import math
 import os
 import statistics
@@ -35,49 +36,6 @@ TABLE = RESULTS / "nlp.json"
 PAPER_GEOMEAN = 0.0300
 """Geometric mean of the step time errors of NLP models, arXiv 2404.12674, abstract."""
 _ROUNDS = 3
-_STEPS = 10
-_SIZES: Mapping[str, tuple[int, tuple[int, ...]]] = {
-    "bert": (64, (2, 8, 16)),
-    "gpt2": (128, (1, 4, 8)),
-    "xlnet": (64, (2, 8, 16)),
-}
-"""Sequence length and local batch sizes."""
-_VARIANTS = (("bert", 8, "fused"), ("gpt2", 4, "foreach"))
-
-
-def cases() -> list[Any]:
-    """Return what is predicted."""
-    from bench.nlp.models import Case
-
-    def case(model: str, batch: int, optimizer: str = "for-loop") -> Case:
-        return Case(
-            model=model,
-            hidden_size=256,
-            num_layers=4,
-            num_heads=4,
-            vocabulary=8192,
-            sequence_length=_SIZES[model][0],
-            local_batch_size=batch,
-            optimizer=optimizer,
-        )
-
-    plain = [case(model, batch) for model, (_, batches) in _SIZES.items() for batch in batches]
-    return plain + [case(*variant) for variant in _VARIANTS]
-
-
-def trace_all(rank: int, folder: str) -> None:
-    """Trace a step of every case on one rank."""
-    from bench.nlp.models import traced_step
-
-    for case in cases():
-        traced_step(rank, case, folder)
-
-
-def time_all(rank: int) -> dict[str, Any]:
-    """Time steps of every case on one rank."""
-    from bench.nlp.models import timed_steps
-
-    return {case.name: timed_steps(rank, case, num_steps=_STEPS) for case in cases()}
 
 
 def calibrate() -> None:
@@ -91,19 +49,22 @@ def calibrate() -> None:
 def measure() -> None:
     """Trace and time the cases, round by round, and keep both."""
     from bench.nlp.calibration import source
-    from bench.nlp.ranks import run_ranks
+    from bench.nlp.cases import cases, time_all, trace_all
+    from bench.nlp.ranks import OtherLoad, run_ranks
 
     with tempfile.TemporaryDirectory() as folder:
         run_ranks(trace_all, folder)
         _pack(Path(folder))
-    loads, rounds = [], []
+    others, rounds = [], []
     for _ in range(_ROUNDS):
-        loads.append(os.getloadavg()[0])
-        rounds.append(run_ranks(time_all))
+        with OtherLoad() as other:
+            rounds.append(run_ranks(time_all))
+        others.append(other.cores)
     kept = {
         "machine": source(),
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
-        "load_before_rounds": loads,
+        "nice": os.nice(0),
+        "cores_busy_with_other_processes": others,
         "cases": [{**case.data(), **_summary(case.name, rounds)} for case in cases()],
     }
     MEASURED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
@@ -129,7 +90,7 @@ def _summary(name: str, rounds: Sequence[Sequence[Mapping[str, Any]]]) -> dict[s
 
 
 def _pack(folder: Path) -> None:
-    with tarfile.open(TRACES, "w:xz", preset=9) as archive:
+    with tarfile.open(TRACES, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
         for path in sorted(folder.glob("*.json")):
             entry = tarfile.TarInfo(path.name)
             data = path.read_bytes()

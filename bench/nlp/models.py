@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from bench.nlp.shorten import shortened
+
 _UNTRAINED = ("mask_emb", "r_s_bias", "seg_embed")
 """Parameters of XLNet that a plain language model does not use; DDP wants every gradient."""
 
@@ -153,16 +155,6 @@ def traced_step(rank: int, case: Case, folder: str) -> str:
         step()
         observer.stop()
         observer.unregister_callback()
-    _shorten(path)
-    return str(path)
-
-
-def _shorten(path: Path) -> None:
-    """Leave out what no reader needs: schemas, kernel files, sequence numbers."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    for node in document["nodes"]:
-        kept = [a for a in node["attrs"] if a["name"] == "tid"]
-        node["attrs"] = kept
-        for side in ("inputs", "outputs"):
-            node[side] = {key: node[side][key] for key in ("values", "shapes", "types", "strides")}
+    document = shortened(json.loads(path.read_text(encoding="utf-8")))
     path.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
+    return str(path)

@@ -1,11 +1,14 @@
 """Two ranks on this machine, each on a core of its own, joined by gloo."""
 
 import os
+import resource
 import socket
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.queues import SimpleQueue
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -19,6 +22,33 @@ ALLOCATOR = {
 }
 """glibc keeps freed memory, as the allocators that training jobs preload do. Otherwise every step
 returns its activations to the kernel and gets them back page by page."""
+
+
+class OtherLoad:
+    """How many cores other processes keep busy, on average over a ``with`` block."""
+
+    cores: float = 0.0
+
+    def __enter__(self) -> Self:
+        self._begin = (_busy(), _own(), time.monotonic())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        busy, own, begin = self._begin
+        wall = time.monotonic() - begin
+        self.cores = max(0.0, (_busy() - busy) - (_own() - own)) / wall
+
+
+def _busy() -> float:
+    """Return CPU seconds of all cores since the machine started, without idling."""
+    first = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0]
+    user, nice, system, _, _, *interrupts = map(int, first.split()[1:])
+    return (user + nice + system + sum(interrupts[:2])) / os.sysconf("SC_CLK_TCK")
+
+
+def _own() -> float:
+    used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def run_ranks(work: Callable[..., Any], *arguments: object) -> list[Any]:
