@@ -40,7 +40,11 @@ def run(script: Path, world_size: int, *arguments: object) -> None:
         )
         for rank in range(world_size)
     ]
-    errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+    try:
+        errors = [rank.communicate(timeout=300)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
     assert not any(rank.returncode for rank in ranks), "\n".join(errors)[-3000:]
 
 

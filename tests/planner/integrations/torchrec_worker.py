@@ -192,7 +192,8 @@ def main() -> None:
             results[name] = sharded(Model, constraints, local_world_size)
     (folder / f"losses_{rank}.json").write_text(json.dumps(results))
     (folder / f"refusals_{rank}.json").write_text(json.dumps(refusals()))
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # gloo's threads abort a process now and then that ends in the usual way
 
 
 if __name__ == "__main__":
