@@ -89,26 +89,26 @@ def run_in_parallel(
     """
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
-    deadline = time.monotonic() + search.time_limit
+    task = _Task(
+        names=tuple(names),
+        workload=problem.workload,
+        topology=problem.topology,
+        seed=search.seed,
+        deadline=time.monotonic() + search.time_limit,
+        storage=search.storage,
+    )
     workers: dict[Connection, tuple[int, SpawnProcess]] = {}
     with _uninterrupted():
         for number in range(search.jobs):
-            task = _Task(
-                names=tuple(names),
-                workload=problem.workload,
-                topology=problem.topology,
-                seed=search.seed + SEEDS_APART * number,
-                deadline=deadline,
-                storage=search.storage,
-            )
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(task, theirs, stop), daemon=True)
+            own = replace(task, seed=search.seed + SEEDS_APART * number)
+            process = context.Process(target=_work, args=(own, theirs, stop), daemon=True)
             process.start()
             theirs.close()
             workers[ours] = (number, process)
     standing = _Standing(search)
     try:
-        _listen(workers, standing, stop, deadline)
+        _listen(workers, standing, stop, task.deadline)
     finally:
         for _, process in workers.values():
             process.terminate()
