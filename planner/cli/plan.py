@@ -168,8 +168,10 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
             how += f", gap of its own objective {search.proof.gap:.1%}"
     if target == "-":
         return f"\nPlanned in {seconds:.1f} s ({how})"
+    then = f"simulate {target} --trace trace.json"
+    if planned.torchrec is not None:
+        then = f"torchrec export {target}"
     return (
         f"\nWrote {target} in {seconds:.1f} s ({how})\n"
-        f"Next: planner explain {target}        "
-        f"planner simulate {target} --trace trace.json"
+        f"Next: planner explain {target}        planner {then}"
     )

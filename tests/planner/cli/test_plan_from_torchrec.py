@@ -42,6 +42,7 @@ def test_tables_are_read_off_a_model(run: Command, model: str) -> None:
     assert done.code == 0
     assert "3 tables" in done.out
     assert "local batch 64" in done.out
+    assert "planner torchrec export plan.json" in done.err
 
 
 @needs_torchrec
