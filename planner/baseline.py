@@ -12,7 +12,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
 from typing import IO, TypeAlias
 
@@ -35,7 +35,14 @@ _POLL: Seconds = 0.05
 
 Judge: TypeAlias = Callable[[Sequence[Attempt]], Baseline | None]
 """Returns the baseline, given what the search found."""
-_Process: TypeAlias = subprocess.Popen[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    """TorchRec's planner at work, and where its answer goes."""
+
+    running: subprocess.Popen[bytes]
+    answer: IO[bytes]
 
 
 def default_baseline() -> str:
@@ -76,7 +83,7 @@ def baseline_beside(
 
         require_torchrec("the baseline `torchrec`")
         end = time.monotonic() + search.time_limit
-        with _process(problem, search.time_limit) as process:
+        with _started(problem, search.time_limit) as process:
             yield lambda attempts: _torchrec(process, end, problem, search, attempts)
     else:
         load_sharder(name)
@@ -101,32 +108,30 @@ def _torchrec(
 
 
 @contextmanager
-def _process(problem: ShardingProblem, time_limit: Seconds) -> Iterator[_Process | None]:
-    """Start TorchRec's planner; it gets no Ctrl-C, and ends when the block does."""
-    with TemporaryFile() as question:
+def _started(problem: ShardingProblem, time_limit: Seconds) -> Iterator[_Process | None]:
+    """Start TorchRec's planner; it gets no Ctrl-C, and ends when the block does.
+
+    It answers into a file: a pipe would hold a small plan, and keep the process until it is read.
+    """
+    with TemporaryFile() as question, TemporaryFile() as answer:
         pickle.dump((problem.workload, problem.topology, time_limit), question)
         question.seek(0)
-        process = _started(question)
-    try:
-        yield process
-    finally:
-        if process is not None:
-            process.kill()
-            with process:  # waits for it, and closes its output
-                pass
-
-
-def _started(question: IO[bytes]) -> _Process | None:
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "planner.baseline"],
-            stdin=question,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError:
-        return None
+        try:
+            running = subprocess.Popen(
+                [sys.executable, "-P", "-m", "planner.baseline"],
+                stdin=question,
+                stdout=answer,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            yield None
+            return
+        try:
+            yield _Process(running=running, answer=answer)
+        finally:
+            running.kill()
+            running.wait()
 
 
 def _answer(
@@ -137,17 +142,18 @@ def _answer(
         evaluated=sum(attempt.evaluated for attempt in attempts),
         best=min(attempt.step_time for attempt in attempts),
     )
-    while process.poll() is None:
+    while process.running.poll() is None:
         if search.interrupted():
             return "was interrupted"
         if time.monotonic() > end:
             return f"was not done in {search.time_limit:g} s"
         search.watch("waiting for TorchRec's planner", progress)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL)
-    if process.returncode or process.stdout is None:
+            process.running.wait(_POLL)
+    if process.running.returncode:
         return "failed"
-    answer = b64decode(process.stdout.read().splitlines()[-1])
+    process.answer.seek(0)
+    answer = b64decode(process.answer.read().splitlines()[-1])
     told: ShardingPlan | str = pickle.loads(answer)  # noqa: S301 - our child's
     return told
 

@@ -1,8 +1,11 @@
 """What a plan is compared with, and what happens when TorchRec's planner does not answer."""
 
+import pickle
 import sys
+from base64 import b64encode
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +97,21 @@ def test_without_an_answer_the_stand_in_says_why_it_is_there(
     assert found is not None
     assert found.sharder == STAND_IN
     assert found.reason == f"TorchRec's own planner {reason}"
+
+
+@pytest.mark.usefixtures("pretend")
+def test_an_answer_may_be_longer_than_a_pipe(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    answer = b64encode(pickle.dumps("answered" + 200_000 * "!")).decode()
+    script.write_text(f"#!/bin/sh\necho a warning\ncat <<END\n{answer}\nEND\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    found = judged(TORCHREC, problem, Search(time_limit=10))
+    assert found is not None
+    assert found.reason is not None
+    assert found.reason.startswith("TorchRec's own planner answered!!")
 
 
 @needs_torchrec
