@@ -11,6 +11,7 @@ Lin et al., arXiv 2404.12674, section III-C: reuse factors, 17 bins.
 
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import erf, sqrt
@@ -155,23 +156,28 @@ def fitted_zipf(
         law = expected(exponent)
         return num_batches * float((counted * np.log(law) - law).sum())
 
-    grid = [0.1 * step for step in range(round(10 * _MAX_EXPONENT) + 1)]
-    near = max(grid, key=likelihood)
-    low, high = max(0.0, near - 0.1), min(_MAX_EXPONENT, near + 0.1)
-    for _ in range(30):  # golden section
-        left, right = high - 0.618 * (high - low), low + 0.618 * (high - low)
-        low, high = (left, high) if likelihood(left) < likelihood(right) else (low, right)
-    best = (low + high) / 2
+    best, error = _maximum(likelihood)
     law = expected(best)
-    step = 1e-3
-    around = [likelihood(abs(best + offset)) for offset in (-step, 0.0, step)]
-    curvature = (2 * around[1] - around[0] - around[2]) / step**2
     return ZipfFit(
         exponent=best,
-        standard_error=1 / sqrt(curvature) if curvature > 0 else float("inf"),
+        standard_error=error,
         unique_error=float(law.sum() / counted.sum() - 1),
         histogram_error=float(np.abs(law / law.sum() - counted / counted.sum()).sum() / 2),
     )
+
+
+def _maximum(likelihood: Callable[[float], float]) -> tuple[float, float]:
+    """Return the likeliest exponent and its standard error: a grid, then golden sections."""
+    grid = [0.1 * step for step in range(round(10 * _MAX_EXPONENT) + 1)]
+    near = max(grid, key=likelihood)
+    low, high = max(0.0, near - 0.1), min(_MAX_EXPONENT, near + 0.1)
+    for _ in range(30):
+        left, right = high - 0.618 * (high - low), low + 0.618 * (high - low)
+        low, high = (left, high) if likelihood(left) < likelihood(right) else (low, right)
+    best, step = (low + high) / 2, 1e-3
+    around = [likelihood(abs(best + offset)) for offset in (-step, 0.0, step)]
+    curvature = (2 * around[1] - around[0] - around[2]) / step**2
+    return best, 1 / sqrt(curvature) if curvature > 0 else float("inf")
 
 
 def _longer_batch(

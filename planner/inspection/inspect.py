@@ -56,13 +56,21 @@ def inspect(
     source = source_name(path)
     num_batches = _num_batches(samples, batch_samples, source)
     if workload is None:
-        tables = tuple(
-            observe(feature.name, [feature], num_batches=num_batches)
-            for feature in samples.features
-            if len(feature.ids)
-        )
-        empty = tuple(feature.name for feature in samples.features if not len(feature.ids))
-        return Inspection(source=source, tables=tables, skipped=(*samples.skipped, *empty))
+        return _features_as_tables(samples, num_batches, source)
+    return _tables_of(workload, samples, num_batches, source)
+
+
+def _features_as_tables(samples: Samples, num_batches: int, source: str) -> Inspection:
+    tables = tuple(
+        observe(feature.name, [feature], num_batches=num_batches)
+        for feature in samples.features
+        if len(feature.ids)
+    )
+    empty = tuple(feature.name for feature in samples.features if not len(feature.ids))
+    return Inspection(source=source, tables=tables, skipped=(*samples.skipped, *empty))
+
+
+def _tables_of(workload: Workload, samples: Samples, num_batches: int, source: str) -> Inspection:
     matched = _matched(samples, workload, source)
     _check_rows(matched, workload, source)
     used = {feature.name for features in matched.values() for feature in features}

@@ -112,7 +112,6 @@ def observe(
     pooling = sum(len(f.ids) / f.num_samples for f in features if f.num_samples)
     skew = float(_range_counts(ids, hits, rows, SKEW_RANKS).max() * SKEW_RANKS / hits.sum())
     inputs = _inputs(np.concatenate(counted), lookups, ranges=_ranges(ids, hits, rows, skew))
-    order = np.argsort(-hits, kind="stable")
     return TableObservation(
         name=name,
         feature_names=tuple(feature.name for feature in features),
@@ -126,11 +125,8 @@ def observe(
         unique_rows=sum(map(len, counted)) / len(batches),
         reuse_rows=bins,
         inputs=inputs,
-        hot_rows=tuple(
-            HotRow(id=int(ids[row]), lookup_share=float(hits[row] / hits.sum()))
-            for row in order[:NUM_HOT_ROWS]
-        ),
-        half_rows=int(np.searchsorted(np.cumsum(hits[order]), hits.sum() / 2)) + 1,
+        hot_rows=_hot_rows(ids, hits),
+        half_rows=int(np.searchsorted(np.cumsum(-np.sort(-hits)), hits.sum() / 2)) + 1,
         skew=skew,
         zipf=fitted_zipf(bins, num_lookups=lookups, num_embeddings=rows, num_batches=len(batches)),
         half_batch_error=_half_batch_error(features, inputs, rows, len(batches)),
@@ -146,6 +142,13 @@ def _batches(features: Sequence[FeatureSample], num_batches: int) -> Iterator[ND
             size = feature.num_samples // num_batches
             parts.append(feature.ids[end[batch * size] : end[(batch + 1) * size]])
         yield np.concatenate(parts).astype(np.int64)
+
+
+def _hot_rows(ids: NDArray[np.int64], hits: NDArray[np.int64]) -> tuple[HotRow, ...]:
+    hottest = np.argsort(-hits, kind="stable")[:NUM_HOT_ROWS]
+    shares = hits[hottest] / hits.sum()
+    pairs = zip(ids[hottest].tolist(), shares.tolist(), strict=True)
+    return tuple(HotRow(id=row, lookup_share=share) for row, share in pairs)
 
 
 def _bins(counted: Sequence[NDArray[np.int64]]) -> tuple[float, ...]:
