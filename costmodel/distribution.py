@@ -317,26 +317,31 @@ def counted_rows(
     return CountedRows(rows=distinct * share * shares, hits=1.0 + (hits - 1.0) * scale)
 
 
+@lru_cache(maxsize=65536)
 def _spread_hits(law: ReuseHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return shares and hits of classes: every bin as up to eight counts, k as common as k ** -a.
+    """Return shares and hits of classes: every bin as up to eight counts."""
+    total = sum(law.row_shares)
+    bins = [_spread_bin(bin_, mean) for bin_, mean in enumerate(law.bin_means())]
+    shares = [part * (share / total) for share, (part, _) in zip(law.row_shares, bins, strict=True)]
+    return np.concatenate(shares), np.concatenate([hits for _, hits in bins])
+
+
+@lru_cache(maxsize=65536)
+def _spread_bin(bin_: int, mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return up to eight counts of a bin and their shares, k as common as k ** -a.
 
     The exponent a is the one that gives the bin its mean hits; about 1 if they were not counted.
     """
-    total = sum(law.row_shares)
-    shares, hits = [], []
-    for bin_, (share, mean) in enumerate(zip(law.row_shares, law.bin_means(), strict=True)):
-        low, high = _bin_edges(bin_)
-        counts = np.unique(np.round(np.linspace(low, high, 8)))
-        steepest, flattest = 400.0, -400.0
-        for _ in range(40 if low < high else 0):
-            exponent = (steepest + flattest) / 2
-            weights = np.exp(-exponent * np.log(counts / mean))
-            above = float(weights @ counts) > mean * float(weights.sum())
-            steepest, flattest = (steepest, exponent) if above else (exponent, flattest)
-        weights = np.exp(-(steepest + flattest) / 2 * np.log(counts / mean))
-        shares.append(weights / weights.sum() * (share / total))
-        hits.append(counts)
-    return np.concatenate(shares), np.concatenate(hits)
+    low, high = _bin_edges(bin_)
+    counts = np.unique(np.round(np.linspace(low, high, 8)))
+    steepest, flattest = 400.0, -400.0
+    for _ in range(40 if low < high else 0):
+        exponent = (steepest + flattest) / 2
+        weights = np.exp(-exponent * np.log(counts / mean))
+        above = float(weights @ counts) > mean * float(weights.sum())
+        steepest, flattest = (steepest, exponent) if above else (exponent, flattest)
+    weights = np.exp(-(steepest + flattest) / 2 * np.log(counts / mean))
+    return weights / weights.sum(), counts
 
 
 def _counted_unique(
