@@ -131,9 +131,30 @@ def torchrec_speed() -> str:
     return "\n".join(lines)
 
 
+def nlp() -> str:
+    """Return the table of language models predicted from execution traces."""
+    found = result("nlp")
+    lines = [
+        "| model | batch | optimizer | measured | spread | predicted | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['model']} | {row['local_batch_size']} | {row['optimizer']} "
+        f"| {row['measured_s'] / MS:.1f} ms | {row['spread']:.0%} "
+        f"| {row['predicted_s'] / MS:.1f} ms | {row['error']:+.1%} |"
+        for row in found["rows"]
+    ]
+    paper = f"{found['geomean_of_paper']:.2%}"
+    lines.append(
+        f"| geometric mean | | | | | | {found['geomean_error']:.1%} (the paper's: {paper}) |"
+    )
+    return "\n".join(lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "published_steps": published_steps,
     "replay": replay,
+    "nlp": nlp,
     "coverage": coverage,
     "plan_quality": plan_quality,
     "accuracy_collectives": accuracy_collectives,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bench.nlp import fit, kernels
@@ -39,29 +40,29 @@ _STEPS = 40
 def calibrated() -> CpuProfile:
     """Return this machine's profile."""
     measured = run_ranks(kernels.measured)
-    operators = _quieter(measured, "operators", ("seconds", "far_seconds"))
+    operators = _typical(measured, "operators", ("seconds", "far_seconds"))
     profile = CpuProfile(
         name=f"{platform.machine()}-1-core",
         source=source(),
         near_bytes=float(kernels.NEAR),
         far_bytes=float(kernels.FAR),
-        products=fit.products(_quieter(measured, "products", ("seconds", "far_seconds"))),
+        products=fit.products(_typical(measured, "products", ("seconds", "far_seconds"))),
         operators=fit.operators(operators, kernels.LONG),
         host=fit.NO_HOST,
         all_reduce=fit.all_reduce(
-            _quieter(measured, "reductions", ("wall_s", "cpu_s")), WORLD_SIZE
+            _typical(measured, "reductions", ("wall_s", "cpu_s")), WORLD_SIZE
         ),
     )
     with tempfile.TemporaryDirectory() as folder:
         return replace(profile, host=fit.host(profile, _tiny_steps(folder)))
 
 
-def _quieter(
+def _typical(
     measured: Sequence[Mapping[str, Any]], kind: str, keys: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return rows with the smaller time of the ranks: nothing makes a core faster than it is."""
+    """Return rows with the mean of the ranks' medians: what is predicted is a median, too."""
     columns = zip(*(rank[kind] for rank in measured), strict=True)
-    return [{**rows[0], **{k: min(row[k] for row in rows) for k in keys}} for rows in columns]
+    return [{**rows[0], **{k: fmean(row[k] for row in rows) for k in keys}} for rows in columns]
 
 
 def tiny_times(rank: int, folder: str) -> dict[str, float]:
@@ -79,7 +80,7 @@ def _tiny_steps(folder: str) -> list[tuple[RankWork, float]]:
     for case in TINY:
         path = Path(folder) / f"{case.name}-rank0.json"
         (trace,) = operator_traces(read_documents(path), str(path))
-        steps.append((rank_work(trace.ops), min(rank[case.name] for rank in times)))
+        steps.append((rank_work(trace.ops), fmean(rank[case.name] for rank in times)))
     return steps
 
 

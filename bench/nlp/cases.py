@@ -7,12 +7,13 @@ from bench.nlp.models import Case, timed_steps, traced_step
 
 _STEPS = 10
 _SIZES: Mapping[str, tuple[int, tuple[int, ...]]] = {
-    "bert": (64, (2, 8, 16)),
-    "gpt2": (128, (1, 4, 8)),
-    "xlnet": (64, (2, 8, 16)),
+    "bert": (64, (2, 6, 12)),
+    "gpt2": (128, (1, 3, 6)),
+    "xlnet": (64, (2, 6, 12)),
 }
-"""Sequence length and local batch sizes."""
-_VARIANTS = (("bert", 8, "fused"), ("gpt2", 4, "foreach"))
+"""Sequence length and local batch sizes. The logits stay below 32 MiB: glibc gets larger tensors
+from the kernel page by page every time, which no calibrated operator does."""
+_VARIANTS = (("bert", 6, "fused"), ("gpt2", 3, "foreach"))
 
 
 def cases() -> list[Case]:

@@ -127,16 +127,21 @@ def _curve(rows: Sequence[Row], long: int) -> OperatorTimes:
 def all_reduce(rows: Sequence[Row], num_ranks: int) -> CpuCollective:
     """Make the curves of all-reduces; each second size is held out for the error."""
     sizes = tuple(row["bytes"] for row in rows)
-    wall = tuple(row["wall_s"] for row in rows)
+    wall, work = (_growing([row[key] for row in rows]) for key in ("wall_s", "cpu_s"))
     half = OperatorTimes(elements=sizes[::2], seconds=wall[::2])
     pairs = [(half.time(s), t) for s, t in zip(sizes[1:-1:2], wall[1:-1:2], strict=True)]
     return CpuCollective(
         num_ranks=num_ranks,
         sizes=sizes,
         seconds=wall,
-        work=tuple(min(row["cpu_s"], row["wall_s"]) for row in rows),
+        work=tuple(map(min, work, wall)),
         error=median_error(pairs),
     )
+
+
+def _growing(times: Sequence[float]) -> tuple[float, ...]:
+    """Return times that no larger message undercuts."""
+    return tuple(min(times[index:]) for index in range(len(times)))
 
 
 def host(profile: CpuProfile, steps: Sequence[tuple[RankWork, float]]) -> CpuHost:

@@ -18,15 +18,16 @@ import torch.distributed as dist
 NEAR, FAR = 2**19, 48 * 2**20
 _ARENA = 160 * 2**20
 _MOST_COPIES = 400
-_SIZES = (12, 300, 3_000, 14_000, 50_000, 150_000, 420_000, 1_100_000, 3_000_000)
-_HELD_OUT = (7_000, 90_000, 700_000)
+_SIZES = (12, 300, 3_000, 14_000, 50_000, 150_000, 420_000, 1_100_000, 2_600_000, 6_200_000)
+_HELD_OUT = (7_000, 90_000, 700_000, 4_100_000)
 LONG, _SHORT = 704, 48
 """Lengths of rows: to tell what a row costs from what an element does."""
 _SAMPLES = 9
+_REDUCTIONS, _WARMUP = 27, 6
 _PRODUCTS = 36
 _MOST_LABELS = 100_000
 _MOST_FLOP = 1.5e9
-_REDUCED = (4e3, 3e4, 2e5, 7e5, 2e6, 6e6, 1.5e7, 3.2e7)
+_REDUCED = (4e3, 3e4, 2e5, 7e5, 2e6, 6e6, 1e7, 1.5e7, 3.2e7)
 """Bytes of all-reduces."""
 
 Call = Callable[[], object]
@@ -400,7 +401,7 @@ def reductions() -> list[dict[str, float]]:
     for num_bytes in _REDUCED:
         data = torch.ones(int(num_bytes / 4))
         wall, cpu = [], []
-        for _ in range(_SAMPLES + 2):
+        for _ in range(_REDUCTIONS):
             dist.barrier()
             begin, begin_cpu = time.perf_counter(), time.process_time()
             dist.all_reduce(data)
@@ -408,8 +409,8 @@ def reductions() -> list[dict[str, float]]:
             cpu.append(time.process_time() - begin_cpu)
         rows.append({
             "bytes": 4.0 * data.numel(),
-            "wall_s": statistics.median(wall[2:]),
-            "cpu_s": statistics.median(cpu[2:]),
+            "wall_s": statistics.median(wall[_WARMUP:]),
+            "cpu_s": statistics.median(cpu[_WARMUP:]),
         })
     return rows
 

@@ -5,6 +5,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -65,7 +66,8 @@ def run_ranks(work: Callable[..., Any], *arguments: object) -> list[Any]:
             found[rank] = result
         elif spawned.join(timeout=0.1) and results.empty() and len(found) < WORLD_SIZE:
             raise RuntimeError("a rank ended without a result")
-    spawned.join()
+    with suppress(mp.ProcessExitedException):  # gloo's threads can abort a rank as it ends
+        spawned.join()
     return [found[rank] for rank in range(WORLD_SIZE)]
 
 
@@ -85,6 +87,7 @@ def _rank(
         "gloo", rank=rank, world_size=WORLD_SIZE, timeout=timedelta(seconds=300)
     )
     results.put((rank, work(rank, *arguments)))
+    dist.barrier()
     dist.destroy_process_group()
 
 
