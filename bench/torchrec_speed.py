@@ -2,7 +2,8 @@
 
 Both plan the same tables, drawn from the open dataset's statistics, for the same GPUs; both plans
 are timed by our simulator, which TorchRec's planner does not know of. Needs torchrec. Each run is
-a process of its own, one at a time; importing torch, or our own packages, is not counted. TorchRec
+a process of its own, one at a time; importing torch and our own packages, and loading what our
+search has compiled once per machine, is not counted. TorchRec
 chooses among the workload's kernels, ``fused`` and ``dense``: fewer options than its enumerator
 makes unasked. It is given a minute to propose (its ``timeout_seconds``): by default it knows no
 limit, and its last two sizes here would take hours.
@@ -12,13 +13,15 @@ limit, and its last two sizes here would take hours.
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.plan_quality import Instance, attempt, bound, isolated, provenance
 from costmodel.units import MS, Seconds
-from planner.plugins import AUTO, TORCHREC, load_sharder, sharder_names
+from planner.plugins import AUTO, TORCHREC, load_sharder
+from planner.search import sharders_for
 
 RESULTS = Path(__file__).parent / "results" / "torchrec_speed.json"
 INSTANCES = {
@@ -31,6 +34,7 @@ THEIR_LIMIT: Seconds = 60.0
 """For TorchRec to propose; enumerating before, and the last proposal, come on top."""
 STAND_IN = "torchrec_greedy"
 BUDGETS: tuple[Seconds, ...] = (1.0, 10.0, 60.0)
+WARM_UP = Instance(25, 4)
 
 
 def measured(instance: Instance, budgets: Sequence[Seconds]) -> dict[str, Any]:
@@ -70,6 +74,14 @@ def _ahead(row: Mapping[str, Any]) -> str:
     return "" if after is None else f"  ahead of TorchRec's plan after {after:.2f} CPU s"
 
 
+def prepare() -> None:
+    """Import torch and our packages, and have the search compiled, once and before the runs."""
+    os.environ["PLANNER_COMPILE"] = "wait"
+    for sharder in (TORCHREC, *sharders_for(AUTO)):
+        load_sharder(sharder)
+    attempt(WARM_UP, AUTO, 1.0)
+
+
 def main() -> None:
     """Run, print, and with --write keep the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -77,8 +89,7 @@ def main() -> None:
     parser.add_argument("--seconds", nargs="+", type=float, default=list(BUDGETS))
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
-    for sharder in (TORCHREC, *(name for name in sharder_names() if name != TORCHREC)):
-        load_sharder(sharder)
+    prepare()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     for name in args.instances:
         record = measured(INSTANCES[name], args.seconds)
