@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.nlp import fit, kernels
+from bench.nlp import fit, kernels, timing
 from bench.nlp.models import Case, timed_steps, traced_step
 from bench.nlp.ranks import WORLD_SIZE, run_ranks
 from planner.io.trace_files import read_documents
@@ -44,8 +44,8 @@ def calibrated() -> CpuProfile:
     profile = CpuProfile(
         name=f"{platform.machine()}-1-core",
         source=source(),
-        near_bytes=float(kernels.NEAR),
-        far_bytes=float(kernels.FAR),
+        near_bytes=float(timing.NEAR),
+        far_bytes=float(timing.FAR),
         products=fit.products(_typical(measured, "products", ("seconds", "far_seconds"))),
         operators=fit.operators(operators, kernels.LONG),
         host=fit.NO_HOST,

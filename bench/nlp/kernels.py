@@ -8,92 +8,23 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
-from math import prod
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-NEAR, FAR = 2**19, 48 * 2**20
-_ARENA = 160 * 2**20
-_MOST_COPIES = 400
+from bench.nlp.timing import ARENA, PLACES, Call, cpu_time, rotating
+
 _SIZES = (12, 300, 3_000, 14_000, 50_000, 150_000, 420_000, 1_100_000, 2_600_000, 6_200_000)
 _HELD_OUT = (7_000, 90_000, 700_000, 4_100_000)
 LONG, _SHORT = 704, 48
 """Lengths of rows: to tell what a row costs from what an element does."""
-_SAMPLES = 9
 _REDUCTIONS, _WARMUP = 27, 6
 _PRODUCTS = 36
 _MOST_LABELS = 100_000
 _MOST_FLOP = 1.5e9
 _REDUCED = (4e3, 3e4, 2e5, 7e5, 2e6, 6e6, 1e7, 1.5e7, 3.2e7)
 """Bytes of all-reduces."""
-
-Call = Callable[[], object]
-
-
-def cpu_time(call: Call) -> float:
-    """Return the median CPU time of a call."""
-    call()
-    begin = time.thread_time_ns()
-    call()
-    once = time.thread_time_ns() - begin
-    inner = max(1, min(50, int(2e5 / max(once, 1))))
-    samples = []
-    for _ in range(_SAMPLES):
-        begin = time.thread_time_ns()
-        for _ in range(inner):
-            call()
-        samples.append((time.thread_time_ns() - begin) / inner * 1e-9)
-    return statistics.median(samples)
-
-
-class _Arena:
-    """Memory that inputs are cut from, one behind the other, so that each comes from afar."""
-
-    def __init__(self) -> None:
-        self.data = torch.empty(_ARENA // 4)
-        self.at = 0
-        self.rotated = NEAR
-        self.refill()
-
-    def refill(self) -> None:
-        """Fill it with numbers between 0.1 and 1.1: safe to divide by, far from denormal."""
-        torch.rand(self.data.shape, out=self.data).add_(0.1)
-
-    def turn(self) -> None:
-        """Begin again where enough was cut."""
-        self.at = 0 if 4 * self.at >= self.rotated else self.at
-
-    def cut(self, *shape: int, pad: int = 0) -> torch.Tensor:
-        """Return the next tensor; rows are ``pad`` elements apart."""
-        strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        if pad:
-            strides[0] += pad
-        span = -(-(strides[0] * shape[0] + 16) // 16) * 16
-        cut = self.data.as_strided(shape, strides, self.at)
-        self.at += span
-        return cut
-
-
-ARENA = _Arena()
-_PLACES = (("seconds", NEAR), ("far_seconds", FAR))
-
-
-def _rotating(
-    make: Callable[[], tuple[torch.Tensor, ...]], function: Callable[..., object]
-) -> Call:
-    ARENA.at = 0
-    first = make()
-    size = sum(t.numel() * t.element_size() for t in first)
-    copies = min(_MOST_COPIES, int(ARENA.rotated / max(size, 1)))
-    inputs = [first]
-    for _ in range(copies):
-        ARENA.turn()
-        inputs.append(make())
-    pool = cycle(inputs)
-    return lambda: function(*next(pool))
 
 
 def _rows(size: int, width: int) -> tuple[int, int]:
@@ -110,7 +41,7 @@ def _plain(function: Callable[..., object], num_inputs: int) -> Callable[[int, i
         def make() -> tuple[torch.Tensor, ...]:
             return tuple(ARENA.cut(rows, columns, pad=pad) for _ in range(num_inputs))
 
-        return _rotating(make, function)
+        return rotating(make, function)
 
     return bench
 
@@ -120,7 +51,7 @@ def _by_rows(function: Callable[..., object], num_inputs: int) -> Callable[[int,
 
     def bench(size: int, width: int) -> Call:
         shape = _rows(size, width)
-        return _rotating(lambda: tuple(ARENA.cut(*shape) for _ in range(num_inputs)), function)
+        return rotating(lambda: tuple(ARENA.cut(*shape) for _ in range(num_inputs)), function)
 
     return bench
 
@@ -135,12 +66,12 @@ def _copied(size: int, width: int) -> Call:
         source = ARENA.cut(*shape).transpose(0, 1)
         return ARENA.cut(*source.shape), source
 
-    return _rotating(make, lambda target, source: target.copy_(source))
+    return rotating(make, lambda target, source: target.copy_(source))
 
 
 def _transposed(size: int, width: int) -> Call:
     rows, columns = _rows(size, width)
-    return _rotating(
+    return rotating(
         lambda: (ARENA.cut(rows, columns), ARENA.cut(columns, rows).t()),
         lambda target, source: target.copy_(source),
     )
@@ -159,13 +90,13 @@ def _norm_backward(size: int, width: int) -> Call:
             grad, data, [columns], mean, scale, weight, weight, [True, True, True]
         )
 
-    return _rotating(make, backward)
+    return rotating(make, backward)
 
 
 def _norm(size: int, width: int) -> Call:
     rows, columns = _rows(size, width)
     weight = torch.rand(columns)
-    return _rotating(
+    return rotating(
         lambda: (ARENA.cut(rows, columns),),
         lambda data: torch.native_layer_norm(data, [columns], weight, weight, 1e-5),
     )
@@ -174,7 +105,7 @@ def _norm(size: int, width: int) -> Call:
 def _lookup(size: int, width: int) -> Call:
     rows, columns = _rows(size, width)
     table = torch.rand(5_000, columns)
-    return _rotating(
+    return rotating(
         lambda: (torch.randint(0, 5_000, (rows,)),), lambda ids: table.index_select(0, ids)
     )
 
@@ -182,7 +113,7 @@ def _lookup(size: int, width: int) -> Call:
 def _lookup_backward(size: int, width: int) -> Call:
     rows, columns = _rows(size, width)
     few = 8
-    return _rotating(
+    return rotating(
         lambda: (ARENA.cut(rows, columns), torch.randint(0, few, (rows,))),
         lambda grad, ids: torch.ops.aten.embedding_dense_backward(
             grad, ids, few, -1, scale_grad_by_freq=False
@@ -194,19 +125,19 @@ def _scatter(size: int, width: int) -> Call:
     rows, columns = _rows(size, width)
     target = torch.zeros(rows, columns)
     ids = torch.randperm(rows)
-    return _rotating(
+    return rotating(
         lambda: (ARENA.cut(rows, columns),), lambda source: target.index_add_(0, ids, source)
     )
 
 
 def _columns_sum(size: int, width: int) -> Call:
     shape = _rows(size, width)
-    return _rotating(lambda: (ARENA.cut(*shape),), lambda data: data.sum(0, keepdim=True))
+    return rotating(lambda: (ARENA.cut(*shape),), lambda data: data.sum(0, keepdim=True))
 
 
 def _concatenated(size: int, width: int) -> Call:
     del width
-    return _rotating(
+    return rotating(
         lambda: (ARENA.cut(size // 2 + 1), ARENA.cut(size // 2 + 1)),
         lambda first, second: torch.cat((first, second)),
     )
@@ -220,7 +151,7 @@ def _counted(size: int, width: int) -> Call:
 def _loss(size: int, width: int) -> Call:
     del width
     labels = torch.randint(0, 16, (size,))
-    return _rotating(
+    return rotating(
         lambda: (ARENA.cut(size, 16),),
         lambda data: torch.ops.aten.nll_loss_forward(data, labels, None, 1, -100),
     )
@@ -230,7 +161,7 @@ def _loss_backward(size: int, width: int) -> Call:
     del width
     labels = torch.randint(0, 2, (size,))
     total, grad = torch.tensor(float(size)), torch.tensor(1.0)
-    return _rotating(
+    return rotating(
         lambda: (ARENA.cut(size, 2),),
         lambda data: torch.ops.aten.nll_loss_backward(grad, data, labels, None, 1, -100, total),
     )
@@ -241,7 +172,7 @@ _STEP = torch.tensor(3.0)
 
 def _fused_adam(size: int, width: int) -> Call:
     del width
-    return _rotating(
+    return rotating(
         lambda: tuple(ARENA.cut(size) for _ in range(4)),
         lambda p, g, m, v: _ATEN["_fused_adamw_"](
             [p], [g], [m], [v], [], [_STEP], lr=1e-4, beta1=0.9, beta2=0.999, weight_decay=0.01,
@@ -337,8 +268,8 @@ def _product(name: str, shape: tuple[int, int, int, int], flavour: int) -> Call:
         return (first, second) if name == "aten::bmm" else (first[0], second[0])
 
     if name == "aten::addmm":
-        return _rotating(make, lambda a, b: torch.addmm(bias, a, b))
-    return _rotating(make, torch.bmm if name == "aten::bmm" else torch.mm)
+        return rotating(make, lambda a, b: torch.addmm(bias, a, b))
+    return rotating(make, torch.bmm if name == "aten::bmm" else torch.mm)
 
 
 def products() -> list[dict[str, Any]]:
@@ -351,7 +282,7 @@ def products() -> list[dict[str, Any]]:
             shape = next(small if name == "aten::bmm" and index % 3 else large)
             flavour = 0 if name == "aten::addmm" else index % 3
             row: dict[str, Any] = {"operator": name, "shape": shape}
-            for key, rotated in _PLACES:
+            for key, rotated in PLACES:
                 ARENA.rotated = rotated
                 row[key] = cpu_time(_product(name, shape, flavour))
             rows.append(row)
@@ -389,7 +320,7 @@ def operators() -> list[dict[str, Any]]:
 
 def _near_and_far(bench: Callable[[int, int], Call], size: int, width: int) -> dict[str, float]:
     found = {}
-    for key, rotated in _PLACES:
+    for key, rotated in PLACES:
         ARENA.rotated = rotated
         found[key] = cpu_time(bench(size, width))
     return found
