@@ -33,6 +33,7 @@ def checks() -> tuple[Check, ...]:
         *(_package(name, needed=False, use=use) for name, use in _OPTIONAL.items()),
         *_profiles(),
         *_sharders(),
+        _compiled(),
         _settings(),
     )
 
@@ -65,6 +66,16 @@ def _sharders() -> Iterator[Check]:
         except PlannerError as error:
             yield Check(name=f"plug-in {point.name}", good=False, detail=str(error))
     yield Check(name="sharders", good=True, detail=", ".join(sharder_names()))
+
+
+def _compiled() -> Check:
+    from planner.compiling import is_available, is_ready
+
+    if not is_available():
+        detail = "numba is not installed; large searches are some ten times slower"
+        return Check(name="compiled search", good=False, needed=False, detail=detail)
+    later = "not yet; the first large search compiles it in the background"
+    return Check(name="compiled search", good=True, detail="ready" if is_ready() else later)
 
 
 def _settings() -> Check:

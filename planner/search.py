@@ -12,6 +12,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from costmodel.validity import check_plan
+from planner.compiling import is_compiled
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS
 from sharders.problem import (
@@ -113,7 +114,7 @@ def run_sharders(
         share = PORTFOLIO.get(name, 1.0) if len(names) > 1 else 1.0
         until = now + share * max(0.0, deadline - now)
         try:
-            attempts.append(run_sharder(name, replace(problem, known=plans), search, until))
+            attempts.append(run_sharder(name, problem.with_known(plans), search, until))
         except KeyboardInterrupt:
             if not found:
                 raise
@@ -130,6 +131,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         should_stop=lambda: search.interrupted() or search.clock() > deadline,
         time_left=lambda: deadline - search.clock(),
         report=lambda progress: search.watch(name, progress),
+        compiled=lambda: is_compiled(problem),
     )
     start = search.clock()
     try:

@@ -41,7 +41,8 @@ class Annealing:
     together still improve; where none improves, the least bad one is made with the probability
     exp(-loss / temperature). Bursts start from the best greedy plans that differ in their sharding
     types, and last from the best of all. No guarantee, but never worse than the plans it starts
-    from.
+    from. Where the budget allows compiled code, ``sharders.native`` does the same one move at a
+    time, some ten times as fast.
     """
 
     candidates: int = CANDIDATES
@@ -50,8 +51,14 @@ class Annealing:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Anneal until nothing better is found for a while, or the budget is spent."""
         starts, evaluated = starting_plans(problem, budget, rng)
-        search = _Search(self, problem, budget, rng, starts[0], evaluated)
         different = _different(starts)[:BEST_STARTS]
+        if budget.compiled():
+            from sharders.native.bursts import anneal_from
+
+            result = anneal_from(different, problem, budget, rng, (starts[0], evaluated))
+            if result is not None:
+                return result
+        search = _Search(self, problem, budget, rng, starts[0], evaluated)
         for number, plan in enumerate(different):
             search.burst(plan, share=1 / (len(different) + 1 - number))
         search.burst(search.best[1], share=1.0)

@@ -51,10 +51,10 @@ class OptionCosts:
 
     def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
         """Return the cost of one option of one table."""
-        key = (table.name, option)
-        if key not in self._known:
-            self._known[key] = self._compute(table, option)
-        return self._known[key]
+        known, key = self.problem.known_costs, (table.name, option)
+        if key not in known:
+            known[key] = self._compute(table, option)
+        return known[key]
 
     @cached_property
     def balanced_load(self) -> Seconds:
@@ -62,10 +62,6 @@ class OptionCosts:
         tables, options = self.problem.workload.tables, self.problem.options
         cheapest = (min(self.cost(t, o).total_load for o in options[t.name]) for t in tables)
         return sum(cheapest) / self.problem.topology.world_size
-
-    @cached_property
-    def _known(self) -> dict[tuple[str, TableOption], OptionCost]:
-        return {}
 
     def _compute(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
         problem = self.problem

@@ -1,11 +1,11 @@
 """What a sharder is given, what it gives back, and the protocol it follows."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from costmodel.hardware import Topology
 from costmodel.memory import host_bytes_usable, usable_bytes
@@ -14,6 +14,9 @@ from costmodel.storage import ShardBytes
 from costmodel.units import Bytes, Seconds
 from costmodel.workload import Workload
 from sharders.options import TableOption, table_options
+
+if TYPE_CHECKING:
+    from sharders.option_costs import OptionCost
 
 
 class Objective(Protocol):
@@ -59,6 +62,19 @@ class ShardingProblem:
     def known_bytes(self) -> dict[tuple[str, TableOption], tuple[ShardBytes, ...]]:
         """Shard sizes of a table's option, kept by ``sharders.placement.option_bytes``."""
         return {}
+
+    @cached_property
+    def known_costs(self) -> dict[tuple[str, TableOption], "OptionCost"]:
+        """Costs of a table's option, kept by ``sharders.option_costs``."""
+        return {}
+
+    def with_known(self, plans: Sequence[ShardingPlan]) -> "ShardingProblem":
+        """Return the same problem with other plans known; what was computed of it is kept."""
+        same = replace(self, known=tuple(plans))
+        for name in ("options", "known_bytes", "known_costs", "packing"):
+            if name in self.__dict__:
+                same.__dict__[name] = self.__dict__[name]
+        return same
 
     @cached_property
     def packing(self) -> ShardingPlan | None:
@@ -111,6 +127,8 @@ class Budget:
     time_left: Callable[[], Seconds] = _forever
     """For solvers that cannot be asked to stop, only told how long to run."""
     report: Callable[[Progress], None] = _ignore
+    compiled: Callable[[], bool] = _never
+    """Asked by searches that have compiled code: whether they may use it (compiling takes long)."""
 
     def left(self, evaluated: int, most: int) -> int:
         """Return how many of ``most`` further plans may be looked at after so many."""

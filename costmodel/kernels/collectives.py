@@ -166,8 +166,13 @@ def curve_seconds(size: Any, log_bytes: Any, log_seconds: Any) -> Any:  # noqa: 
     Serves arrays of sizes and, compiled, single ones (``execution.native``).
     """
     log_size = np.log(np.maximum(size, _NO_BYTES))
-    beyond = np.maximum(log_size - log_bytes[-1], 0.0)
-    return np.exp(np.interp(log_size, log_bytes, log_seconds) + beyond)
+    if len(log_bytes) == 1:
+        return np.exp(log_seconds[0] + np.maximum(log_size - log_bytes[0], 0.0))
+    inside = np.minimum(np.maximum(log_size, log_bytes[0]), log_bytes[-1])
+    after = np.searchsorted(log_bytes[1:-1], inside) + 1
+    along = (inside - log_bytes[after - 1]) / (log_bytes[after] - log_bytes[after - 1])
+    known = log_seconds[after - 1] + along * (log_seconds[after] - log_seconds[after - 1])
+    return np.exp(known + log_size - np.minimum(log_size, log_bytes[-1]))
 
 
 def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:

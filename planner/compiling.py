@@ -1,0 +1,117 @@
+"""Compiled code of the search: made once per machine, in the background.
+
+The annealer has a core that numba compiles (``sharders.native``), which takes about half a minute
+and is kept on disk. A search does not wait for it: until it is there, the search runs on numpy, and
+the first search that would use it has it compiled by a process of its own, which may outlive it.
+``PLANNER_COMPILE`` in the environment says ``wait`` (compile before searching) or ``off``
+(never use compiled code); the default is ``background``.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from random import Random
+
+import costmodel
+import sharders
+from sharders.problem import Budget, ShardingProblem
+
+VARIABLE = "PLANNER_COMPILE"
+BACKGROUND, WAIT, OFF = "background", "wait", "off"
+SMALLEST = 100
+"""Tables times GPUs from which on compiled code is worth loading: below, numpy is done sooner."""
+GIVEN_UP_AFTER = 600.0
+"""Seconds after which a process that was to compile is taken to have died."""
+
+
+def is_compiled(problem: ShardingProblem) -> bool:
+    """Return whether a search may use compiled code; see to it that a later one may."""
+    size = len(problem.workload.tables) * problem.topology.world_size
+    mode = os.environ.get(VARIABLE, BACKGROUND)
+    if size < SMALLEST or mode == OFF or not is_available():
+        return False
+    if is_ready():
+        return True
+    if mode == WAIT:
+        compile_now()
+        return True
+    compile_in_background()
+    return False
+
+
+@cache
+def is_available() -> bool:
+    """Return whether numba is installed."""
+    try:
+        version("numba")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def is_ready() -> bool:
+    """Return whether the code of this version has been compiled on this machine."""
+    return _marker().exists()
+
+
+def compile_now() -> None:
+    """Compile, which takes about half a minute, and note that it was done."""
+    from planner.testing import example_problem, example_workload
+    from sharders.annealing import Annealing
+
+    problem = example_problem(example_workload(8, seed=0), world_size=4)
+    budget = Budget(max_evaluations=200, compiled=lambda: True)
+    Annealing().shard(problem, budget, Random(0))  # noqa: S311 - searching, not hiding
+    _marker().parent.mkdir(parents=True, exist_ok=True)
+    _marker().touch()
+
+
+def compile_in_background() -> None:
+    """Start a process that compiles, unless one has been started."""
+    claim = _marker().with_suffix(".claimed")
+    try:
+        claim.parent.mkdir(parents=True, exist_ok=True)
+        if claim.exists() and time.time() - claim.stat().st_mtime < GIVEN_UP_AFTER:
+            return
+        claim.touch()
+    except OSError:
+        return  # nowhere to keep a note: each search would start a process
+    subprocess.Popen(
+        [sys.executable, "-m", "planner.compiling"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+@cache
+def _marker() -> Path:
+    """Return the file that exists once this code has been compiled by this numba."""
+    place = Path(sharders.__file__).parent
+    digest = hashlib.sha256(f"{place} {sys.version} {version('numba')}".encode())
+    for source in _sources():
+        digest.update(source.read_bytes())
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home, "planner", f"compiled-{digest.hexdigest()[:16]}")
+
+
+def _sources() -> list[Path]:
+    """Return the files whose code is compiled."""
+    model = Path(costmodel.__file__).parent
+    return [
+        *sorted(Path(sharders.__file__).parent.glob("native/*.py")),
+        *sorted(model.glob("execution/[ln]*.py")),
+        *sorted(model.glob("kernels/*.py")),
+    ]
+
+
+if __name__ == "__main__":
+    if hasattr(os, "nice"):
+        os.nice(10)
+    compile_now()

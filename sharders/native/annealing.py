@@ -1,0 +1,99 @@
+"""Annealing in compiled code: some thousands of moves a call."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.execution.native import compiled, program
+from sharders.native.moves import draw, look_around
+from sharders.native.state import FITS, UNKNOWN, copy_row, keep, try_move, undo
+
+LOOK_AROUND = 64
+"""Moves between two looks at which ranks are loaded."""
+IMPROVED = 1e-6
+"""Share of the step time that counts as an improvement."""
+
+
+class Best(NamedTuple):
+    """The best plan of a burst."""
+
+    option: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    changed: NDArray[np.int64]
+    """Tables whose choice is not the best plan's; the last number counts them."""
+    is_changed: NDArray[np.int64]
+
+
+class Standing(NamedTuple):
+    """Where a burst stands."""
+
+    moves: int
+    """Drawn so far."""
+    timed: int
+    guide: float
+    best: float
+    best_guide: float
+    last_gain: int
+    """Moves drawn when the best plan was found."""
+
+
+@compiled
+def anneal(search, aids, move, best, standing, count, schedule, seed):
+    """Draw that many moves; return where the burst stands, sooner if a program is missing.
+
+    ``schedule``: temperatures at its begin and end, as shares of the step time, and its moves.
+    """
+    np.random.seed(seed)
+    moves, timed_moves, guide, shortest, best_guide, last_gain = standing
+    hot, cold, length = schedule
+    step = program(search.programs, search.which[1])
+    for number in range(count):
+        if number % LOOK_AROUND == 0:
+            look_around(search, aids)
+        moves += 1
+        draw(search, aids, move)
+        if move.length[0] == 0:
+            continue
+        timed = try_move(search, step, move)
+        timed_moves += timed.outcome == FITS
+        temperature = hot * (cold / hot) ** min(1.0, moves / length) * guide
+        loss = timed.guide - guide
+        if timed.outcome == FITS and (
+            loss <= 0 or np.random.random() < np.exp(-loss / temperature)
+        ):
+            _note(move, best)
+            other = timed.program != search.which[1]
+            keep(search, timed)
+            guide = timed.guide
+            if other:
+                step = program(search.programs, search.which[1])
+            if timed.step_time < shortest * (1 - IMPROVED):
+                shortest, best_guide, last_gain = timed.step_time, guide, moves
+                _remember(search, best)
+        else:
+            undo(search, move)
+            if timed.outcome == UNKNOWN:
+                break
+    return Standing(moves, timed_moves, guide, shortest, best_guide, last_gain)
+
+
+@compiled
+def _note(move, best):
+    for index in range(move.length[0]):
+        table = move.table[index]
+        if not best.is_changed[table]:
+            best.is_changed[table] = 1
+            best.changed[best.changed[-1]] = table
+            best.changed[-1] += 1
+
+
+@compiled
+def _remember(search, best):
+    """Make the present plan the best one."""
+    for index in range(best.changed[-1]):
+        table = best.changed[index]
+        best.is_changed[table] = 0
+        best.option[table] = search.choices.option[table]
+        copy_row(search.choices.ranks, table, best.ranks, table)
+    best.changed[-1] = 0

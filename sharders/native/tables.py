@@ -1,0 +1,234 @@
+"""A sharding problem as flat arrays: every option of every table, and what its shards add."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.distribution import is_hashed
+from costmodel.execution.groups import GroupKey, KernelKey, group_key
+from costmodel.execution.loads import shard_row
+from costmodel.execution.lowering import Columns
+from costmodel.kernels.embedding import Traffic
+from costmodel.objective import Signature
+from costmodel.plan import ShardingPlan, ShardingType
+from costmodel.storage import ShardBytes
+from costmodel.workload import EmbeddingTable
+from sharders.option_costs import OptionCosts
+from sharders.options import TableOption, make_plan, make_sharding, option_of
+from sharders.placement import option_bytes
+from sharders.problem import ShardingProblem
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+EVERYWHERE, ON_RANKS, ON_NODES = range(3)
+"""Where an option's shards lie: one on every rank, one per block, one per block and local rank."""
+
+
+class Tables(NamedTuple):
+    """All options of all tables; row ranges as in ``costmodel.execution.lowering``."""
+
+    options: Ints
+    """Where each table's options begin; one more than there are tables."""
+    table_columns: Floats
+    """Output columns of each table per sample."""
+    table: Ints
+    """Of every option, its table; the next ones are of every option, too."""
+    group: Ints
+    kernel: Ints
+    kind: Ints
+    """Sharding type, by its place in ``ShardingType``."""
+    spread: Ints
+    blocks: Ints
+    """Ranks to choose."""
+    one_node: Ints
+    """1 where all blocks must be on one node."""
+    replicated: Floats
+    """Bytes that data parallelism keeps on every rank."""
+    cost: Floats
+    """Seconds over all shards (``OptionCosts``)."""
+    shard_cost: Floats
+    longest_bag: Floats
+    """Seconds (``Traffic.CHAIN``), the most of all shards."""
+    first: Ints
+    """Where its shards begin in ``rows`` and ``sizes``."""
+    rows: Ints
+    """Of every shard, its row of ``traffic`` and ``features``."""
+    sizes: Ints
+    """Of every shard, its row of ``held``."""
+    traffic: Floats
+    features: Floats
+    held: Floats
+    """Bytes in HBM, and in host memory."""
+
+
+@dataclass(frozen=True)
+class NativeProblem:
+    """A problem's tables, and how plans are written in their terms."""
+
+    problem: ShardingProblem
+    tables: Tables
+    columns: Columns
+    signature: Signature
+    options: tuple[TableOption, ...]
+
+    def has(self, plan: ShardingPlan) -> bool:
+        """Return whether a plan uses only options of its tables."""
+        options = self.problem.options
+        return all(option_of(table) in options[table.table] for table in plan.tables)
+
+    def choices(self, plan: ShardingPlan, width: int) -> tuple[Ints, Ints]:
+        """Return every table's option, and the ranks of its blocks, (tables, width).
+
+        The plan must use only options on offer (``has``).
+        """
+        begins = self.tables.options
+        chosen = np.zeros(len(begins) - 1, dtype=np.int64)
+        ranks = np.zeros((len(chosen), width), dtype=np.int64)
+        for index, table in enumerate(self.problem.workload.tables):
+            sharding = plan.table(table.name)
+            option = option_of(sharding)
+            own = self.options[begins[index] : begins[index + 1]]
+            chosen[index] = begins[index] + own.index(option)
+            blocks = option.num_ranks
+            per_block = len(sharding.shards) // blocks if blocks else 1
+            for block in range(blocks):
+                ranks[index, block] = sharding.shards[block * per_block].rank
+        return chosen, ranks
+
+    def plan(self, chosen: Ints, ranks: Ints) -> ShardingPlan:
+        """Return the plan of some choices."""
+        problem = self.problem
+        shardings = []
+        for index, table in enumerate(problem.workload.tables):
+            option = self.options[chosen[index]]
+            places = tuple(ranks[index, : option.num_ranks].tolist())
+            shardings.append(make_sharding(table, problem.topology, option, places))
+        return make_plan(problem.topology, shardings)
+
+    @property
+    def widest(self) -> int:
+        """The most blocks of any option, and at least one."""
+        return max(1, int(self.tables.blocks.max()))
+
+
+def native_problem(problem: ShardingProblem) -> NativeProblem:
+    """Write a problem as arrays."""
+    signature = _signature(problem)
+    groups = {key: index for index, (key, _) in enumerate(signature)}
+    names = [(key, kernel) for key, kernels in signature for kernel in kernels]
+    columns = Columns(groups, {name: index for index, name in enumerate(names)})
+    writer = _Writer(problem, columns)
+    for table in problem.workload.tables:
+        for option in problem.options[table.name]:
+            writer.add(table, option)
+        writer.begins.append(len(writer.options))
+    return NativeProblem(problem, writer.tables(), columns, signature, tuple(writer.options))
+
+
+def _signature(problem: ShardingProblem) -> Signature:
+    """Return every sharding group and kernel that some plan of the problem has."""
+    kernels: dict[GroupKey, set[KernelKey]] = {}
+    for table in problem.workload.tables:
+        for option in problem.options[table.name]:
+            key = group_key(table, option.sharding_type)
+            kernel = KernelKey(option.compute_kernel, table.data_type)
+            kernels.setdefault(key, set()).add(kernel)
+    return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
+
+
+class _Writer:
+    """Collects rows."""
+
+    def __init__(self, problem: ShardingProblem, columns: Columns) -> None:
+        self.problem, self.columns, self.costs = problem, columns, OptionCosts(problem)
+        self.options: list[TableOption] = []
+        self.begins = [0]
+        self.of_option: list[tuple[float, ...]] = []
+        self.firsts = [0]
+        self.rows: list[int] = []
+        self.sizes: list[int] = []
+        self.traffic: list[tuple[float, ...]] = []
+        self.features: list[tuple[float, float, float]] = []
+        self.held: list[tuple[float, float]] = []
+
+    def add(self, table: EmbeddingTable, option: TableOption) -> None:
+        topology, kind = self.problem.topology, option.sharding_type
+        self.options.append(option)
+        key = group_key(table, kind)
+        kernel = key, KernelKey(option.compute_kernel, table.data_type)
+        replicated = kind is ShardingType.DATA_PARALLEL
+        cost = self.costs.cost(table, option)
+        local = topology.local_world_size
+        homes = [block * local if kind.within_node else block for block in range(option.num_ranks)]
+        spread = ON_NODES if kind.within_node else ON_RANKS
+        bags = self._add_rows(table, option, [home % topology.world_size for home in homes])
+        self.of_option.append((
+            len(self.begins) - 1,
+            self.columns.groups[key],
+            self.columns.kernels[kernel],
+            list(ShardingType).index(kind),
+            spread if option.num_ranks else EVERYWHERE,
+            option.num_ranks,
+            kind is ShardingType.TABLE_COLUMN_WISE,
+            4.0 * table.num_embeddings * table.embedding_dim if replicated else 0.0,
+            cost.total_load,
+            cost.shard_load,
+            bags,
+        ))
+        self._add_sizes(option_bytes(self.problem, table, option))
+        self.firsts.append(len(self.rows))
+
+    def _add_rows(self, table: EmbeddingTable, option: TableOption, homes: list[int]) -> float:
+        problem = self.problem
+        sharding = make_sharding(table, problem.topology, option, homes)
+        hashed, known = is_hashed(table.inputs), dict[tuple[int, int, int], int]()
+        for shard in sharding.shards:
+            alike = (0 if hashed else shard.row_offset, shard.num_rows, shard.num_columns)
+            if alike not in known:
+                known[alike] = len(self.traffic)
+                row = shard_row(problem.workload, problem.topology, table, sharding, [shard])
+                self.traffic.append(row.traffic)
+                self.features.append((row.features, row.ids, row.columns))
+            self.rows.append(known[alike])
+        return max(self.traffic[row][Traffic.CHAIN] for row in known.values())
+
+    def _add_sizes(self, sizes: tuple[ShardBytes, ...]) -> None:
+        known: dict[tuple[float, float], int] = {}
+        for size in sizes:
+            held = float(size.total), float(size.host)
+            if held not in known:
+                known[held] = len(self.held)
+                self.held.append(held)
+            self.sizes.append(known[held])
+
+    def tables(self) -> Tables:
+        workload = self.problem.workload
+        columns = list(zip(*self.of_option, strict=True))
+        fields: dict[str, Any] = dict(zip(_OPTION_FIELDS, _of_options(columns), strict=True))
+        return Tables(
+            options=np.array(self.begins),
+            table_columns=np.array([
+                float(table.embedding_dim * table.output_rows_per_sample)
+                for table in workload.tables
+            ]),
+            **fields,
+            first=np.array(self.firsts),
+            rows=np.array(self.rows),
+            sizes=np.array(self.sizes),
+            traffic=np.array(self.traffic),
+            features=np.array(self.features),
+            held=np.array(self.held),
+        )
+
+
+_OPTION_FIELDS = Tables._fields[2:13]
+_NUMBERS = 7
+"""So many of them are whole numbers."""
+
+
+def _of_options(columns: list[tuple[float, ...]]) -> Iterator[NDArray[np.generic]]:
+    for number, column in enumerate(columns):
+        yield np.array(column, dtype=np.int64 if number < _NUMBERS else np.float64)

@@ -1,0 +1,80 @@
+"""The compiled search times moves exactly, keeps to memory, and finds what others find."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import cases
+
+from costmodel.hardware import Topology
+from costmodel.memory import check_memory
+from costmodel.objective import Objective
+from costmodel.plan import ShardingPlan
+from costmodel.validity import check_plan
+from costmodel.workload import Workload
+from planner.testing import example_problem, example_workload
+from sharders.annealing import Annealing
+from sharders.native.engine import Engine
+from sharders.problem import Budget, SearchStatus, ShardingProblem
+
+Case = tuple[Workload, Topology, ShardingPlan]
+
+
+def compiled(most: int | None = None) -> Budget:
+    return Budget(max_evaluations=most, compiled=lambda: True)
+
+
+@given(cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
+    workload, topology, plan = case
+    objective = Objective(workload, topology)
+    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    engine = Engine(problem)
+    if not engine.native.has(plan):
+        return
+    assert engine.start(plan) == pytest.approx(objective.step_time(plan), rel=1e-12)
+    assert engine.best_plan() == plan
+    rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
+    for _ in range(3):
+        standing = engine.anneal(20, anywhere, rng)
+        now = engine.native.plan(*engine.search.choices)
+        check_plan(workload, topology, now)
+        check_memory(workload, topology, now)
+        present = float(engine.present_time())
+        assert present == pytest.approx(objective.step_time(now), rel=1e-9)
+        best = engine.best_plan()
+        assert standing.best == pytest.approx(objective.step_time(best), rel=1e-9)
+
+
+def test_is_no_worse_than_the_search_on_numpy() -> None:
+    problem = example_problem(example_workload(40, seed=1), world_size=8)
+    slow = Annealing().shard(problem, Budget(max_evaluations=3000), Random(0))
+    fast = Annealing().shard(problem, compiled(20_000), Random(0))
+    assert fast.step_time <= slow.step_time * 1.001
+    assert fast.step_time == pytest.approx(problem.objective.step_time(fast.plan), rel=1e-9)
+
+
+def test_the_same_seed_and_evaluations_give_the_same_plan() -> None:
+    problem = example_problem(example_workload(20, seed=2), world_size=4)
+    first = Annealing().shard(problem, compiled(2000), Random(3))
+    again = Annealing().shard(problem, compiled(2000), Random(3))
+    assert first == again
+    assert first.status is SearchStatus.LIMIT
+    assert first.evaluated <= 2000
+
+
+def test_ends_when_nothing_better_is_found() -> None:
+    problem = example_problem(example_workload(4, seed=5), world_size=2)
+    result = Annealing().shard(problem, compiled(), Random(0))
+    assert result.status is SearchStatus.CONVERGED
+
+
+def test_stops_when_told_to() -> None:
+    problem = example_problem(example_workload(20, seed=2), world_size=4)
+    calls = iter(range(10**9))
+    budget = Budget(should_stop=lambda: next(calls) > 6, compiled=lambda: True)
+    result = Annealing().shard(problem, budget, Random(0))
+    assert result.status is SearchStatus.LIMIT
+    assert result.evaluated > 0
