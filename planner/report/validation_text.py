@@ -33,7 +33,7 @@ def validation_text(validation: Validation, width: int) -> Iterator[Text]:
             yield from map(Text, table(_phase_columns(each), width=width, indent=4))
     if any(each.disturbed for each in outcomes):
         yield Text("")
-        text = f"  other processes had more than {percent(MOST_FOREIGN)} of the ranks' cores: "
+        text = f"  other processes had more than {percent(MOST_FOREIGN)} of a busy rank's core: "
         yield Text(f"{text}measure again on an idle machine", style="yellow")
 
 

@@ -26,8 +26,10 @@ class Job:
     """Rounds over all plans."""
     steps: int = 4
     """Timed steps of a plan in every round."""
-    warmup: int = 2
-    """Steps before them: the pipeline fills, memory is touched."""
+    warmup: int = 5
+    """Steps before them: the pipeline fills, memory is touched. A new model's first steps take new
+    pages from the system, which takes up to four times a step's processor time (seen after two
+    steps of 200 ms with 130 MB of replicated tables)."""
     profiled: int = 2
     """Steps of a plan under the profiler, after the last round; 0: none."""
     seed: int = 0

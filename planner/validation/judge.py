@@ -14,7 +14,8 @@ CLOSE_ENOUGH = 1.10
 """The paper counts a pick as a success up to this multiple of the fastest plan's step (Lin et al.,
 section IV-B)."""
 MOST_FOREIGN = 0.05
-"""Rounds in which other processes had more of a rank's core are left out where others remain."""
+"""Rounds in which other processes had more of the busiest rank's core are left out where others
+remain."""
 _FEWEST_ROUNDS = 3
 _STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """97.5% quantiles of Student's t with 1, 2, ... degrees of freedom (any statistics textbook)."""
@@ -29,7 +30,7 @@ class Outcome:
     rounds: tuple[Seconds, ...]
     """Median step of every round."""
     foreign: tuple[float, ...]
-    """Largest share of a rank's core that other processes had, of every round."""
+    """Share of the busiest rank's core that other processes had, of every round."""
     cpu: tuple[Seconds, ...] = ()
     """Processor time of a step, by rank."""
     phases: tuple[Mapping[str, Seconds], ...] = ()
@@ -71,14 +72,18 @@ class Outcome:
 
 
 def outcome(name: str, prediction: Prediction, ranks: Sequence[RankResult]) -> Outcome:
-    """Return a plan's outcome from what every rank measured: the slowest rank's steps count."""
+    """Return a plan's outcome from what every rank measured: the slowest rank's steps count.
+
+    Of others' shares of the cores, that of the rank with most work: a core whose rank waits for
+    another is anyone's.
+    """
     count = len(ranks[0].blocks)
     rounds, foreign = [], []
     for turn in range(count):
         blocks = [rank.blocks[turn] for rank in ranks]
         slowest = [max(steps) for steps in zip(*(block.wall for block in blocks), strict=True)]
         rounds.append(median(slowest))
-        foreign.append(max(block.foreign for block in blocks))
+        foreign.append(max(blocks, key=lambda block: sum(block.cpu)).foreign)
     return Outcome(
         name=name,
         prediction=prediction,

@@ -76,7 +76,7 @@ def test_a_wrong_pick_says_how_much_was_lost() -> None:
 
 def test_a_loaded_machine_is_told() -> None:
     assert text(plan("p", 1.0, 1.0, foreign=0.3))[-1] == (
-        "  other processes had more than 5% of the ranks' cores: measure again on an idle machine"
+        "  other processes had more than 5% of a busy rank's core: measure again on an idle machine"
     )
 
 
