@@ -198,13 +198,13 @@ def keep(results: Mapping[str, Any], path: Path) -> None:
     for name, record in results.get("workloads", {}).items():
         plans = ",\n".join(f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in record.items())
         lines.append(f"  {json.dumps(name)}: {{\n{plans}\n  }}")
-    figures = json.dumps(results.get("figures", {}), indent=1)
-    machine = json.dumps(results["machine"])
-    body = ",\n".join(lines)
-    path.write_text(
-        f'{{\n "machine": {machine},\n "figures": {figures},\n "workloads": {{\n{body}\n }}\n}}\n',
-        encoding="utf-8",
+    head = "".join(
+        f" {json.dumps(key)}: {json.dumps(results.get(key, {}))},\n"
+        for key in ("machine", "jobs", "figures")
     )
+    body = ",\n".join(lines)
+    text = f'{{\n{head} "workloads": {{\n{body}\n }}\n}}\n'
+    path.write_text(text, encoding="utf-8")
 
 
 def readme_table() -> str:
@@ -236,6 +236,8 @@ def main() -> None:
     parser.add_argument("--only", choices=WORKLOADS, action="append", help="of the workloads")
     parser.add_argument("--repeats", type=int, default=6, help="rounds over all plans")
     parser.add_argument("--steps", type=int, default=3, help="timed steps in a round")
+    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
+    parser.add_argument("--conditions", default="idle", help="what else the machine did")
     parser.add_argument("--phases", action="store_true", help="print every plan's phases")
     parser.add_argument("--profile", type=Path, default=PROFILE, help="of the measured machine")
     parser.add_argument("--results", type=Path, default=RESULTS, help="measurements")
@@ -248,9 +250,16 @@ def main() -> None:
         from planner.calibration.machine import machine_facts
 
         for name in names:
-            taken = measure(name, topology, {"repeats": args.repeats, "steps": args.steps})
+            job = {"repeats": args.repeats, "steps": args.steps, "warmup": args.warmup}
+            taken = measure(name, topology, job)
             results.setdefault("workloads", {})[name] = taken
-            results["machine"] = {**machine_facts("cpu", 2, 1), "threads_per_rank": 1}
+            results.setdefault("jobs", {})[name] = job
+            results["machine"] = {
+                **machine_facts("cpu", 2, 1),
+                "threads_per_rank": 1,
+                "keeps_memory": True,  # planner.validation.launch.RANK_ENVIRONMENT
+                "conditions": args.conditions,
+            }
             keep(results, args.results)
     print(", ".join(f"{key} {value}" for key, value in results["machine"].items()))
     for name in names:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench import cpu_study
 from bench.accuracy import tables
 from bench.table_iii import TABLE_III
 from costmodel.units import MS
@@ -157,6 +158,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "nlp": nlp,
     "coverage": coverage,
     "plan_quality": plan_quality,
+    "cpu_study": cpu_study.readme_table,
     "accuracy_collectives": accuracy_collectives,
     "accuracy_steps": accuracy_steps,
 }
