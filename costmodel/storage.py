@@ -212,10 +212,14 @@ def table_shard_bytes(
         sharding.cache_load_factor,
     )
     shares = id_shares(table, sharding.sharding_type, sharding.shards)
-    return tuple(
-        shard_bytes(factors, shard.num_rows, shard.num_columns, share)
-        for shard, share in zip(sharding.shards, shares, strict=True)
-    )
+    known: dict[tuple[int, int, float], ShardBytes] = {}  # most shards are alike
+    sizes = []
+    for shard, share in zip(sharding.shards, shares, strict=True):
+        alike = shard.num_rows, shard.num_columns, share
+        if alike not in known:
+            known[alike] = shard_bytes(factors, *alike)
+        sizes.append(known[alike])
+    return tuple(sizes)
 
 
 def local_batch_bytes(workload: Workload) -> Bytes:

@@ -30,7 +30,7 @@ PORTFOLIO = {
     "size_lookup_greedy": 1.0,
     "uniform": 1.0,
     "cost_greedy": 1.0,
-    "tuned_greedy": 0.6,
+    "tuned_greedy": 0.2,
     "annealing": 1.0,
 }
 """What ``auto`` runs, in this order, and the share of the time left that each may take: one-shot

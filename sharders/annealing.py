@@ -1,7 +1,7 @@
 """Cold annealing over all decisions at once, under the objective itself."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
 
@@ -10,6 +10,7 @@ from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.units import Seconds
 from sharders.moves import Proposer
 from sharders.option_costs import OptionCosts
+from sharders.polish import Polisher
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 from sharders.search_state import Move, SearchState
 from sharders.starts import starting_plans
@@ -26,6 +27,8 @@ BEST_STARTS = 3
 same."""
 IMPROVED = 1e-6
 """Share of the step time that counts as an improvement."""
+FEW_OPTIONS = 100
+"""Options of all tables up to which the best plans are descended from by pairs of changes, too."""
 HOT, COLD = 3e-3, 1e-5
 """Temperatures at the first and the last rounds, as shares of the step time. Hotter ones split
 tables that are better left whole, and do not find back."""
@@ -52,15 +55,29 @@ class Annealing:
         """Anneal until nothing better is found for a while, or the budget is spent."""
         starts, evaluated = starting_plans(problem, budget, rng)
         different = _different(starts)[:BEST_STARTS]
+        annealed = self._annealed(different, problem, budget, rng, (starts[0], evaluated))
+        if sum(len(problem.options[table.name]) for table in problem.workload.tables) > FEW_OPTIONS:
+            return annealed
+        return _polished([annealed.plan, *different], annealed, problem, budget)
+
+    def _annealed(
+        self,
+        starts: Sequence[ShardingPlan],
+        problem: ShardingProblem,
+        budget: Budget,
+        rng: Random,
+        known: tuple[tuple[Seconds, ShardingPlan], int],
+    ) -> SearchResult:
+        """Anneal from some plans, given the best one known and how many were timed for it."""
         if budget.compiled():
             from sharders.native.bursts import anneal_from
 
-            result = anneal_from(different, problem, budget, rng, (starts[0], evaluated))
+            result = anneal_from(starts, problem, budget, rng, known)
             if result is not None:
                 return result
-        search = _Search(self, problem, budget, rng, starts[0], evaluated)
-        for number, plan in enumerate(different):
-            search.burst(plan, share=1 / (len(different) + 1 - number))
+        search = _Search(self, problem, budget, rng, *known)
+        for number, plan in enumerate(starts):
+            search.burst(plan, share=1 / (len(starts) + 1 - number))
         search.burst(search.best[1], share=1.0)
         status = SearchStatus.LIMIT if search.spent() else SearchStatus.CONVERGED
         return SearchResult(
@@ -69,6 +86,23 @@ class Annealing:
             status=status,
             evaluated=search.evaluated,
         )
+
+
+def _polished(
+    plans: Sequence[ShardingPlan], best: SearchResult, problem: ShardingProblem, budget: Budget
+) -> SearchResult:
+    """Descend from some plans by changes of one table and of two, while the budget lasts."""
+    polisher = Polisher(problem, budget, best.evaluated)
+    for plan in plans:
+        if budget.spent(polisher.evaluated):
+            return replace(best, evaluated=polisher.evaluated, status=SearchStatus.LIMIT)
+        end, step_time = polisher.descend(plan)
+        if step_time < best.step_time:
+            best = replace(best, plan=end, step_time=step_time)
+            budget.report(Progress(evaluated=polisher.evaluated, best=step_time))
+    spent = budget.spent(polisher.evaluated)
+    status = SearchStatus.LIMIT if spent else best.status
+    return replace(best, evaluated=polisher.evaluated, status=status)
 
 
 def _different(starts: Sequence[tuple[Seconds, ShardingPlan]]) -> list[ShardingPlan]:

@@ -155,16 +155,14 @@ class _Writer:
         self.held: list[tuple[float, float]] = []
 
     def add(self, table: EmbeddingTable, option: TableOption) -> None:
-        topology, kind = self.problem.topology, option.sharding_type
+        kind = option.sharding_type
         self.options.append(option)
         key = group_key(table, kind)
         kernel = key, KernelKey(option.compute_kernel, table.data_type)
         replicated = kind is ShardingType.DATA_PARALLEL
         cost = self.costs.cost(table, option)
-        local = topology.local_world_size
-        homes = [block * local if kind.within_node else block for block in range(option.num_ranks)]
         spread = ON_NODES if kind.within_node else ON_RANKS
-        bags = self._add_rows(table, option, [home % topology.world_size for home in homes])
+        bags = self._add_rows(table, option)
         self.of_option.append((
             len(self.begins) - 1,
             self.columns.groups[key],
@@ -181,9 +179,9 @@ class _Writer:
         self._add_sizes(option_bytes(self.problem, table, option))
         self.firsts.append(len(self.rows))
 
-    def _add_rows(self, table: EmbeddingTable, option: TableOption, homes: list[int]) -> float:
-        problem = self.problem
-        sharding = make_sharding(table, problem.topology, option, homes)
+    def _add_rows(self, table: EmbeddingTable, option: TableOption) -> float:
+        problem, anywhere = self.problem, (0,) * option.num_ranks
+        sharding = make_sharding(table, problem.topology, option, anywhere)
         hashed, known = is_hashed(table.inputs), dict[tuple[int, int, int], int]()
         for shard in sharding.shards:
             alike = (0 if hashed else shard.row_offset, shard.num_rows, shard.num_columns)
