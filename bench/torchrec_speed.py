@@ -90,7 +90,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     prepare()
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    results = {name: kept[name] for name in INSTANCES if name in kept}
     for name in args.instances:
         record = measured(INSTANCES[name], args.seconds)
         show(name, record)
