@@ -40,6 +40,7 @@ from costmodel.storage import RESERVE_SHARE
 from costmodel.units import MS, Seconds
 from costmodel.workload import Workload
 from planner.integrations.torchrec import torchrec_installed
+from planner.compiling import compile_now, is_available, is_ready
 from planner.io.profiles import load_profile
 from planner.plugins import AUTO, TORCHREC
 from planner.search import Search, run_sharders, sharders_for
@@ -278,6 +279,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Run what is asked for, print it, and with --write keep it."""
     args = _arguments()
+    if is_available() and not is_ready():
+        compile_now()  # once per machine, and not part of any run
     shown = {name: read(RESULTS).get(name, {}) for name in args.instances}
     jobs = list(product(args.seconds, args.instances, args.sharders))
     for index, (seconds, name, sharder) in enumerate([] if args.show else jobs):

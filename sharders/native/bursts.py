@@ -6,6 +6,7 @@ from random import Random
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from sharders.native.engine import Engine
+from sharders.native.tables import offered
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
 FIRST_BURST = 100
@@ -32,9 +33,10 @@ def anneal_from(
 
     None: all plans use options that are not on offer, such as caches of another size.
     """
-    bursts = Bursts(problem, budget, rng, *known)
-    usable = [plan for plan in starts if bursts.engine.native.has(plan)]
-    return bursts.run(usable) if usable else None
+    usable = offered(problem, starts)
+    if not usable:
+        return None
+    return Bursts(problem, budget, rng, known, usable).run()
 
 
 class Bursts:
@@ -45,17 +47,18 @@ class Bursts:
         problem: ShardingProblem,
         budget: Budget,
         rng: Random,
-        best: tuple[Seconds, ShardingPlan],
-        evaluated: int,
+        known: tuple[tuple[Seconds, ShardingPlan], int],
+        starts: Sequence[ShardingPlan],
     ) -> None:
         self.problem, self.budget, self.rng = problem, budget, rng
-        self.best, self.evaluated = best, evaluated
-        self.engine = Engine(problem)
+        self.best, self.evaluated = known
+        self.starts = starts
+        self.engine = Engine(problem, starts)
 
-    def run(self, starts: Sequence[ShardingPlan]) -> SearchResult:
+    def run(self) -> SearchResult:
         """Anneal from all plans, then from the better half, and so on, and then from the best."""
         length = FIRST_BURST * len(self.problem.workload.tables)
-        field = list(starts)
+        field = list(self.starts)
         quiet = 0
         while quiet < CONVERGED_AFTER and not self.spent():
             before = self.best[0]

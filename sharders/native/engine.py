@@ -1,5 +1,6 @@
 """The compiled search as the annealer uses it: start from a plan, anneal, read the best plan."""
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -14,7 +15,7 @@ from costmodel.units import Seconds
 from sharders.native.annealing import Best, Standing, anneal
 from sharders.native.moves import MOST_TOGETHER, Aids
 from sharders.native.state import Choices, Move, Rows, Search, guide_of, rebuild, time_of
-from sharders.native.tables import NativeProblem, native_problem
+from sharders.native.tables import NativeProblem, native_problem, offered
 from sharders.problem import ShardingProblem
 
 MOST_GROUPS = 20
@@ -25,8 +26,8 @@ NOT_MADE = -1
 class Engine:
     """One search on one problem; every burst starts from a plan."""
 
-    def __init__(self, problem: ShardingProblem) -> None:
-        self.native: NativeProblem = native_problem(problem)
+    def __init__(self, problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()) -> None:
+        self.native: NativeProblem = native_problem(problem, offered(problem, starts))
         self.problem = problem
         self.steps: list[LoweredStep] = []
         self.search = self._empty()

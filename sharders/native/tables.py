@@ -1,6 +1,6 @@
 """A sharding problem as flat arrays: every option of every table, and what its shards add."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +25,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 EVERYWHERE, ON_RANKS, ON_NODES = range(3)
 """Where an option's shards lie: one on every rank, one per block, one per block and local rank."""
+
+FINEST = 0.01
+"""Shards that take less than this share of a balanced rank's lookups need not be split further."""
 
 
 class Tables(NamedTuple):
@@ -74,15 +77,10 @@ class NativeProblem:
     signature: Signature
     options: tuple[TableOption, ...]
 
-    def has(self, plan: ShardingPlan) -> bool:
-        """Return whether a plan uses only options of its tables."""
-        options = self.problem.options
-        return all(option_of(table) in options[table.table] for table in plan.tables)
-
     def choices(self, plan: ShardingPlan, width: int) -> tuple[Ints, Ints]:
         """Return every table's option, and the ranks of its blocks, (tables, width).
 
-        The plan must use only options on offer (``has``).
+        The plan must be one of those the problem was written for, or use options kept for all.
         """
         begins = self.tables.options
         chosen = np.zeros(len(begins) - 1, dtype=np.int64)
@@ -114,18 +112,46 @@ class NativeProblem:
         return max(1, int(self.tables.blocks.max()))
 
 
-def native_problem(problem: ShardingProblem) -> NativeProblem:
-    """Write a problem as arrays."""
+def native_problem(problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()) -> NativeProblem:
+    """Write a problem as arrays: the options of some plans, and others that are worth trying.
+
+    Not worth trying are splits finer than ``FINEST``, but for the coarsest of their type.
+    """
     signature = _signature(problem)
     groups = {key: index for index, (key, _) in enumerate(signature)}
     names = [(key, kernel) for key, kernels in signature for kernel in kernels]
     columns = Columns(groups, {name: index for index, name in enumerate(names)})
     writer = _Writer(problem, columns)
     for table in problem.workload.tables:
-        for option in problem.options[table.name]:
+        started = {option_of(plan.table(table.name)) for plan in starts}
+        for option in _worth_trying(table, writer.costs, started):
             writer.add(table, option)
         writer.begins.append(len(writer.options))
     return NativeProblem(problem, writer.tables(), columns, signature, tuple(writer.options))
+
+
+def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
+    """Return the plans that use only options of the problem: caches may have other sizes."""
+    options = problem.options
+    return [
+        plan
+        for plan in plans
+        if all(option_of(table) in options[table.table] for table in plan.tables)
+    ]
+
+
+def _worth_trying(
+    table: EmbeddingTable, costs: OptionCosts, started: set[TableOption]
+) -> list[TableOption]:
+    finest, kept, types = FINEST * costs.balanced_load, [], set[ShardingType]()
+    options = costs.problem.options[table.name]
+    for option in sorted(options, key=lambda option: option.num_column_shards):
+        coarsest = option.sharding_type not in types
+        types.add(option.sharding_type)
+        coarse = costs.cost(table, option).shard_load >= finest
+        if option in started or coarsest or coarse or option.num_column_shards == 1:
+            kept.append(option)
+    return kept
 
 
 def _signature(problem: ShardingProblem) -> Signature:

@@ -16,6 +16,7 @@ from costmodel.workload import Workload
 from planner.testing import example_problem, example_workload
 from sharders.annealing import Annealing
 from sharders.native.engine import Engine
+from sharders.native.tables import offered
 from sharders.problem import Budget, SearchStatus, ShardingProblem
 
 Case = tuple[Workload, Topology, ShardingPlan]
@@ -31,9 +32,9 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
     workload, topology, plan = case
     objective = Objective(workload, topology)
     problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
-    engine = Engine(problem)
-    if not engine.native.has(plan):
+    if not offered(problem, [plan]):
         return
+    engine = Engine(problem, [plan])
     assert engine.start(plan) == pytest.approx(objective.step_time(plan), rel=1e-12)
     assert engine.best_plan() == plan
     rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
