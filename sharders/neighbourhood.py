@@ -42,15 +42,18 @@ def places(
 ) -> Iterator[tuple[int, ...]]:
     """Yield the sets of distinct ranks that an option can be on, those first in order first.
 
+    Options on one node have all sets of the first rank's node before those of another.
     For options within nodes a node's first rank stands for it, and has the node's first place.
     """
     local = topology.local_world_size
     if option.sharding_type.within_node:
         order = list(dict.fromkeys(rank - rank % local for rank in order))
-    for ranks in combinations(order, option.num_ranks):
-        nodes = {rank // local for rank in ranks}
-        if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE or len(nodes) == 1:
-            yield ranks
+    if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE:
+        yield from combinations(order, option.num_ranks)
+        return
+    for node in dict.fromkeys(rank // local for rank in order):
+        mates = [rank for rank in order if rank // local == node]
+        yield from combinations(mates, option.num_ranks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,9 +17,12 @@ HOT, COLD = 2e-3, 1e-5
 tables that are better left whole, and do not find back."""
 AT_ONCE = 4000
 """Moves between two looks at the budget; some tenths of a second where they take longest."""
-CONVERGED_AFTER = 3
-"""Bursts in a row, each longer than the last, that find nothing better."""
+CONVERGED_AFTER = 2
+"""Bursts in a row, each longer than the last, that gain less than ``GAIN``."""
+GAIN = 1e-3
+"""Share of the step time: less than the model can tell apart is not worth seconds of search."""
 IMPROVED = 1e-6
+"""Share of the step time that counts as an improvement."""
 
 
 def anneal_from(
@@ -65,7 +68,7 @@ class Bursts:
             found = [self._burst(plan, length) for plan in field if not self.spent()]
             found.sort(key=lambda pair: pair[0])
             field = [plan for _, plan in found[: max(1, len(found) // 2)]]
-            quiet = 0 if self.best[0] < before * (1 - IMPROVED) else quiet + 1
+            quiet = 0 if self.best[0] < before * (1 - GAIN) else quiet + 1
             quiet = quiet if len(found) == 1 else 0
             length = int(length * GROWTH)
         status = SearchStatus.LIMIT if self.spent() else SearchStatus.CONVERGED

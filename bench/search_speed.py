@@ -1,0 +1,89 @@
+"""How many plans a search times per CPU second: `python -m bench.search_speed [--write]`.
+
+Moves of the compiled annealer from the best greedy plan (drawn, and those of them that fit in
+memory and were timed), moves of the search on numpy, and whole plans by the objective; on the
+instances of ``plan_quality``. Setting up is not counted, and printed beside.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.plan_quality import INSTANCES, provenance
+from costmodel.objective import Objective
+from planner.compiling import compile_now
+from sharders.cost_greedy import CostGreedy
+from sharders.moves import Proposer
+from sharders.native.bursts import COLD, HOT
+from sharders.native.engine import Engine
+from sharders.option_costs import OptionCosts
+from sharders.problem import Budget
+from sharders.search_state import SearchState
+
+RESULTS = Path(__file__).parent / "results" / "search_speed.json"
+MOVES = 20_000
+CANDIDATES = 48
+"""Moves that the search on numpy times together (``sharders.annealing``)."""
+PLANS = 64
+
+
+def measured(name: str) -> dict[str, Any]:
+    """Return the speeds on one instance."""
+    problem = INSTANCES[name].problem()
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan  # noqa: S311 - searching
+    start = time.process_time()
+    engine = Engine(problem, [plan])
+    engine.start(plan)
+    setup = time.process_time() - start
+    rng = Random(0)  # noqa: S311 - searching
+    before = engine.anneal(2000, (HOT, COLD, float(MOVES)), rng)  # makes the common programs
+    start = time.process_time()
+    after = engine.anneal(MOVES, (HOT, COLD, float(MOVES)), rng)
+    seconds = time.process_time() - start
+    objective = problem.objective
+    if not isinstance(objective, Objective):
+        raise TypeError("instances have our objective")
+    state = SearchState(problem, objective)
+    state.start(plan)
+    moves = Proposer(state, OptionCosts(problem), rng).draw(CANDIDATES)
+    return {
+        "setup_cpu_s": setup,
+        "drawn_per_s": MOVES / seconds,
+        "timed_per_s": (after.timed - before.timed) / seconds,
+        "numpy_moves_per_s": len(moves) / _seconds(lambda: state.times(moves)),
+        "plans_per_s": PLANS / _seconds(lambda: objective.step_times([plan] * PLANS)),
+    }
+
+
+def _seconds(work: Any) -> float:  # noqa: ANN401 - any callable
+    """Return the CPU time of some work, the least of three times after one to warm up."""
+    work()
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return max(min(times), 1e-9)
+
+
+def main() -> None:
+    """Measure, print, and with --write keep."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--write", action="store_true", help="update search_speed.json")
+    parser.add_argument("--instances", nargs="+", choices=INSTANCES, default=list(INSTANCES))
+    args = parser.parse_args()
+    compile_now()
+    rows = {name: measured(name) for name in args.instances}
+    print(f"{'':<9}{'set up':>9}{'drawn/s':>11}{'timed/s':>11}{'numpy/s':>11}{'plans/s':>11}")
+    for name, row in rows.items():
+        speeds = "".join(f"{row[key]:>11,.0f}" for key in list(row)[1:])
+        print(f"{name:<9}{row['setup_cpu_s']:>8.2f}s{speeds}")
+    if args.write:
+        RESULTS.write_text(json.dumps({"rows": rows, **provenance()}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
