@@ -23,16 +23,16 @@ arguments and is a ``sharders.problem.Sharder``."""
 
 PORTFOLIO = {
     "naive": 1.0,
-    "random": 1.0,
-    "size_greedy": 1.0,
-    "lookup_greedy": 1.0,
-    "norm_lookup_greedy": 1.0,
-    "size_lookup_greedy": 1.0,
-    "uniform": 0.15,
     "cost_greedy": 0.25,
-    "tuned_greedy": 0.1,
-    "annealing": 1.0,
+    "uniform": 0.15,
+    "annealing": 0.9,
+    "tuned_greedy": 0.8,
+    "size_lookup_greedy": 1.0,
+    "norm_lookup_greedy": 1.0,
+    "lookup_greedy": 1.0,
+    "size_greedy": 1.0,
+    "random": 1.0,
 }
-"""What ``auto`` runs, in this order, and the share of the time left that each may take: one-shot
-sharders, those that choose sharding types for all tables at once, then the search that starts from
-the best plans so far and gains most per second (``bench.plan_quality``)."""
+"""What ``auto`` runs, in this order, and the share of the time left that each may take: a plan at
+once, those that choose sharding types for all tables together, then the search that starts from
+these and gains most per second (``bench.plan_quality``), and the others for what is left."""
