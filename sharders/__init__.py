@@ -23,7 +23,7 @@ arguments and is a ``sharders.problem.Sharder``."""
 
 PORTFOLIO = {
     "naive": 1.0,
-    "cost_greedy": 0.25,
+    "cost_greedy": 0.6,
     "uniform": 0.15,
     "annealing": 0.9,
     "tuned_greedy": 0.8,
