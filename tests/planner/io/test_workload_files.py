@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -235,11 +236,13 @@ def test_shipped_workloads_follow_the_schema(path: Path) -> None:
     assert load_workload(path).name == path.stem
 
 
-def test_856_tables_load_quickly() -> None:
+def test_856_tables_load_as_fast_as_plain_yaml() -> None:
     path = next(path for path in SHIPPED if path.stem == "open_856")
     start = time.process_time()
+    yaml.safe_load(path.read_text())  # PyYAML's own parser, in Python
+    parsed = time.process_time()
     load_workload(path)
-    assert time.process_time() - start < 0.6
+    assert time.process_time() - parsed < parsed - start
 
 
 shares = st.floats(0, 1e6, allow_subnormal=False)
