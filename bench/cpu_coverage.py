@@ -16,8 +16,8 @@ import numpy as np
 
 from costmodel.error_model import NORMAL_90, STRUCTURE, Cause, ErrorModel, error_model
 from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.uncertainty import sample_steps
+from planner.io.plans import plan_from_tables
 from planner.io.profiles import load_profile
 
 BINS = (0.5, 0.7, 0.9, 1.0)
@@ -133,7 +133,7 @@ def _group(name: str, record: Mapping[str, Any], topology: Topology) -> Group:
     from planner.validation.judge import are_told_apart
 
     work, outcomes = workload(name), studied(name, record, topology).outcomes
-    plans = [_plan(record[each.name]["tables"], topology) for each in outcomes]
+    plans = [plan_from_tables(record[each.name]["tables"], topology) for each in outcomes]
     spreads = dict(error_model(topology, work.dense.precision).spreads)
     shipped = sample_steps(work, topology, plans)
     del spreads[Cause.STRUCTURE]
@@ -158,20 +158,4 @@ def _group(name: str, record: Mapping[str, Any], topology: Topology) -> Group:
             for i, j in numbered
             if are_told_apart(outcomes[i], outcomes[j])
         ),
-    )
-
-
-def _plan(tables: Sequence[Mapping[str, Any]], topology: Topology) -> ShardingPlan:
-    return ShardingPlan(
-        tables=tuple(
-            TableSharding(
-                table=table["name"],
-                sharding_type=ShardingType(table["sharding_type"]),
-                compute_kernel=ComputeKernel(table["compute_kernel"]),
-                shards=tuple(Shard(**shard) for shard in table["shards"]),
-            )
-            for table in tables
-        ),
-        world_size=topology.world_size,
-        local_world_size=topology.local_world_size,
     )

@@ -17,10 +17,10 @@ from typing import Any
 
 from bench.cpu_plans import study_plans
 from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.plan import ShardingPlan
 from costmodel.units import MS, Seconds
 from costmodel.workload import Workload
-from planner.io.plans import PlanFile, table_data
+from planner.io.plans import PlanFile, plan_from_tables, table_data
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload
 from planner.validation.job import Job, RankResult, rank_result
@@ -95,7 +95,7 @@ def studied(name: str, record: Mapping[str, Any], topology: Topology) -> Study:
     outcomes = []
     for each, entry in record.items():
         ranks: list[RankResult] = [rank_result(rank) for rank in entry["ranks"]]
-        file = _file(made, _plan(entry["tables"]))
+        file = _file(made, plan_from_tables(entry["tables"], topology))
         outcomes.append(outcome(each, predicted(file, topology.hardware), ranks))
     scores = {each: entry["torchrec_score_s"] for each, entry in record.items()}
     return Study(name=name, outcomes=tuple(outcomes), scores=scores)
@@ -103,19 +103,6 @@ def studied(name: str, record: Mapping[str, Any], topology: Topology) -> Study:
 
 def _file(made: Workload, plan: ShardingPlan) -> PlanFile:
     return PlanFile(plan=plan, workload=made, hardware="cpu_profile.yaml")
-
-
-def _plan(tables: list[dict[str, Any]]) -> ShardingPlan:
-    shardings = tuple(
-        TableSharding(
-            table=table["name"],
-            sharding_type=ShardingType(table["sharding_type"]),
-            compute_kernel=ComputeKernel(table["compute_kernel"]),
-            shards=tuple(Shard(**shard) for shard in table["shards"]),
-        )
-        for table in tables
-    )
-    return ShardingPlan(tables=shardings, world_size=2, local_world_size=2)
 
 
 def summary(study: Study) -> dict[str, Any]:

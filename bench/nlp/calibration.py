@@ -89,13 +89,9 @@ def source() -> str:
     import torch
     import transformers
 
+    from planner.calibration.machine import cpu_name
+
     return (
-        f"{_processor()}, one core a rank, {WORLD_SIZE} ranks at once; torch {torch.__version__}, "
+        f"{cpu_name()}, one core a rank, {WORLD_SIZE} ranks at once; torch {torch.__version__}, "
         f"transformers {transformers.__version__}; {date.today().isoformat()}"  # noqa: DTZ011
     )
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())

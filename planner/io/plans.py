@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from costmodel.errors import InputError, PlanMismatchError, Problem
+from costmodel.hardware import Topology
 from costmodel.plan import Shard, ShardingPlan, TableSharding
 from costmodel.units import Seconds
 from costmodel.workload import Workload
@@ -95,6 +96,17 @@ def table_data(table: TableSharding) -> dict[str, Any]:
             for shard in table.shards
         ],
     }
+
+
+def plan_from_tables(tables: Iterable[Mapping[str, Any]], topology: Topology) -> ShardingPlan:
+    """Return the plan of tables as ``table_data`` writes them; pydantic checks their form."""
+    from planner.io.plan_schema import TableEntry
+
+    return ShardingPlan(
+        tables=tuple(_table_sharding(TableEntry.model_validate(table)) for table in tables),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )
 
 
 def plan_text(data: Mapping[str, Any]) -> str:

@@ -1,9 +1,10 @@
 """Tables of text: columns below each other, the least important dropped when it gets narrow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
+from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,12 @@ def table(columns: Sequence[Column], *, width: int, indent: int = 2, gap: int = 
     if any(column.header for column in shown):
         rows.insert(0, tuple(column.header for column in shown))
     return [_row(shown, row, " " * gap, " " * indent) for row in rows]
+
+
+def titled(title: str, lines: Iterable[str]) -> Iterator[Text]:
+    """Yield a bold title and the lines below it."""
+    yield Text(title, style="bold")
+    yield from map(Text, lines)
 
 
 def flow(items: Sequence[str], *, width: int, indent: int, gap: int = 4) -> list[str]:

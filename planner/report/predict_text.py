@@ -6,7 +6,7 @@ from rich.text import Text
 
 from planner.predict.prediction import Prediction, RankStep
 from planner.report.format import change, count, duration, durations, percent, printable
-from planner.report.layout import Column, table
+from planner.report.layout import Column, table, titled
 
 _MOST_ROWS = 16
 """Ranks and unknown operators listed one by one."""
@@ -21,7 +21,7 @@ def predict_text(prediction: Prediction, width: int) -> Iterator[Text]:
     yield Text()
     yield Text(f"  step time   {duration(prediction.step_time)} predicted{_beside(prediction)}")
     yield Text()
-    yield from _titled("  Rank by rank", table(_rank_columns(prediction), width=width, indent=4))
+    yield from titled("  Rank by rank", table(_rank_columns(prediction), width=width, indent=4))
     yield Text()
     path = prediction.timeline.breakdown()
     stages = [
@@ -32,9 +32,9 @@ def predict_text(prediction: Prediction, width: int) -> Iterator[Text]:
         ),
     ]
     lines = table(stages, width=width, indent=4)
-    yield from _titled("  Where the step goes (critical path)", lines)
+    yield from titled("  Where the step goes (critical path)", lines)
     yield Text()
-    yield from _titled("  Kernels of a rank", table(_families(prediction), width=width, indent=4))
+    yield from titled("  Kernels of a rank", table(_families(prediction), width=width, indent=4))
     yield from map(Text, _doubts(prediction, width))
 
 
@@ -44,11 +44,6 @@ def _beside(prediction: Prediction) -> str:
         return ""
     error = change(prediction.step_time / measured)
     return f", {duration(measured)} in the profiler traces ({error})"
-
-
-def _titled(title: str, lines: Sequence[str]) -> Iterator[Text]:
-    yield Text(title, style="bold")
-    yield from map(Text, lines)
 
 
 def _rank_columns(prediction: Prediction) -> list[Column]:

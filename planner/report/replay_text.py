@@ -9,7 +9,7 @@ from planner.replay.breakdown import CATEGORIES, Breakdown, StreamUse
 from planner.replay.modes import Replay, StepTime
 from planner.replay.report import Answer, ReplayReport
 from planner.report.format import change, count, duration, durations, percent
-from planner.report.layout import Column, table
+from planner.report.layout import Column, table, titled
 
 _MOST_ROWS = 24
 """Steps and streams listed one by one."""
@@ -25,7 +25,7 @@ def replay_text(report: ReplayReport, width: int) -> Iterator[Text]:
     """Yield the lines of a replay."""
     yield from map(Text, _headline(report))
     yield Text()
-    yield from _titled("  Step by step", table(_step_columns(report.replay), width=width))
+    yield from titled("  Step by step", table(_step_columns(report.replay), width=width))
     if report.breakdown is not None:
         yield from _breakdown_text(report.breakdown, width)
     if report.answers:
@@ -59,11 +59,6 @@ def _share(error: float) -> str:
     return f"{100 * error:.2f}%"
 
 
-def _titled(title: str, lines: Sequence[str]) -> Iterator[Text]:
-    yield Text(title, style="bold")
-    yield from map(Text, lines)
-
-
 def _step_columns(replay: Replay) -> list[Column]:
     """Return every step, or where there are many those that are furthest off."""
     steps: Sequence[StepTime] = replay.steps
@@ -90,16 +85,16 @@ def _breakdown_text(breakdown: Breakdown, width: int) -> Iterator[Text]:
     unit, name = _unit(max(max([*use.busy.values(), use.waiting]) for use in uses))
     yield Text()
     lines = table(_stream_columns(uses, unit), width=width, gap=2)
-    yield from _titled(f"  Where the time goes, from the first event to the last, in {name}", lines)
+    yield from titled(f"  Where the time goes, from the first event to the last, in {name}", lines)
     if len(merged) > _MOST_ROWS:
         yield Text("  and more: see --json")
     yield Text()
-    yield from _titled(
+    yield from titled(
         f"  Communication in {name}, once all ranks have joined",
         table(_communication_columns(breakdown, unit), width=width),
     )
     yield Text()
-    yield from _titled(
+    yield from titled(
         f"  Critical path of the last step: {percent(breakdown.host_bound)} host",
         table(_path_columns(breakdown), width=width, indent=4),
     )
