@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -64,11 +65,24 @@ def compile_now() -> None:
     from planner.testing import example_problem, example_workload
     from sharders.annealing import Annealing
 
+    _forget_older()
     problem = example_problem(example_workload(8, seed=0), world_size=4)
     budget = Budget(max_evaluations=200, compiled=lambda: True)
     Annealing().shard(problem, budget, Random(0))  # noqa: S311 - searching, not hiding
     _marker().parent.mkdir(parents=True, exist_ok=True)
     _marker().touch()
+
+
+def _forget_older() -> None:
+    """Remove what numba kept of other versions.
+
+    It looks for changes in a function's own file only, and would go on with what the functions it
+    calls, and the constants it reads, were before.
+    """
+    for source in _sources():
+        for kept in source.parent.glob(f"__pycache__/{source.stem}.*.nb[ci]"):
+            with suppress(OSError):
+                kept.unlink()
 
 
 def compile_in_background() -> None:
@@ -102,10 +116,12 @@ def _marker() -> Path:
 
 
 def _sources() -> list[Path]:
-    """Return the files whose code is compiled."""
-    model = Path(costmodel.__file__).parent
+    """Return the files whose code, or whose constants, are compiled."""
+    model, search = Path(costmodel.__file__).parent, Path(sharders.__file__).parent
     return [
-        *sorted(Path(sharders.__file__).parent.glob("native/*.py")),
+        search / "moves.py",
+        search / "search_state.py",
+        *sorted(search.glob("native/*.py")),
         *sorted(model.glob("execution/[ln]*.py")),
         *sorted(model.glob("kernels/*.py")),
     ]

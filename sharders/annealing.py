@@ -12,7 +12,7 @@ from sharders.moves import Proposer
 from sharders.option_costs import OptionCosts
 from sharders.polish import Polisher
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
-from sharders.search_state import Move, SearchState
+from sharders.search_state import IMPROVED, Move, SearchState
 from sharders.starts import starting_plans
 
 CANDIDATES = 48
@@ -25,8 +25,6 @@ TOGETHER = 8
 BEST_STARTS = 3
 """Plans to start from. Which sharding types are in use changes slowly, so no two of them have the
 same."""
-IMPROVED = 1e-6
-"""Share of the step time that counts as an improvement."""
 FEW_OPTIONS = 100
 """Options of all tables up to which the best plans are descended from by pairs of changes, too."""
 HOT, COLD = 3e-3, 1e-5

@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 BALANCE_POWER = 8
 EMPTY = 1e-6
 """Lookups below this are what rounding leaves on a rank whose last table went away."""
+IMPROVED = 1e-6
+"""Share of the step time that counts as an improvement: less may be rounding."""
 BALANCE_WEIGHT = 0.05
 """The search is guided by the step time plus this share of the power mean of the ranks' lookup
 times: most moves away from the slowest rank leave the step as it is, and would look useless."""
@@ -121,7 +123,7 @@ class SearchState:
         self.problem = problem
         self.objective = objective
         self.tables = problem.workload.tables
-        self.layout = Layout(_signature(problem))
+        self.layout = Layout(signature_of(problem))
         self._effects: dict[tuple[int, int, tuple[int, ...]], Effect] = {}
         self._options: dict[TableOption, TableOption] = {
             option: option for options in problem.options.values() for option in options
@@ -359,7 +361,7 @@ def _whole_features(table: EmbeddingTable, option: TableOption) -> tuple[float, 
     return columns, size if replicated else 0.0, 1.0
 
 
-def _signature(problem: ShardingProblem) -> Signature:
+def signature_of(problem: ShardingProblem) -> Signature:
     """Return every sharding group and kernel that some plan of the problem has."""
     kernels: dict[GroupKey, set[KernelKey]] = {}
     for table in problem.workload.tables:

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from costmodel.execution.native import compiled, program
 from sharders.native.moves import draw, look_around
 from sharders.native.state import FITS, UNKNOWN, copy_row, keep, try_move, undo
+from sharders.search_state import IMPROVED
 
 LOOK_AROUND = 64
 """Moves between two looks at which ranks are loaded."""
-IMPROVED = 1e-6
-"""Share of the step time that counts as an improvement."""
 
 
 class Best(NamedTuple):

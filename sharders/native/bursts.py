@@ -8,6 +8,7 @@ from costmodel.units import Seconds
 from sharders.native.engine import Engine
 from sharders.native.tables import offered
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.search_state import IMPROVED
 
 FIRST_BURST = 100
 """Moves of the first bursts, for each table; the ones after them are longer by ``GROWTH``."""
@@ -21,8 +22,6 @@ CONVERGED_AFTER = 2
 """Bursts in a row, each longer than the last, that gain less than ``GAIN``."""
 GAIN = 1e-3
 """Share of the step time: less than the model can tell apart is not worth seconds of search."""
-IMPROVED = 1e-6
-"""Share of the step time that counts as an improvement."""
 
 
 def anneal_from(

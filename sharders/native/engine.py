@@ -12,22 +12,21 @@ from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
+from sharders.moves import MOST_TOGETHER
 from sharders.native.annealing import Best, Standing, anneal
-from sharders.native.moves import MOST_TOGETHER, Aids
+from sharders.native.moves import Aids
 from sharders.native.state import Choices, Move, Rows, Search, guide_of, rebuild, time_of
-from sharders.native.tables import NativeProblem, native_problem, offered
+from sharders.native.tables import NativeProblem, native_problem
 from sharders.problem import ShardingProblem
 
-MOST_GROUPS = 20
-"""More sharding groups than seven types of pooled, weighted and unpooled tables make."""
 NOT_MADE = -1
 
 
 class Engine:
-    """One search on one problem; every burst starts from a plan."""
+    """One search on one problem; every burst starts from one of some plans, or one found since."""
 
     def __init__(self, problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()) -> None:
-        self.native: NativeProblem = native_problem(problem, offered(problem, starts))
+        self.native: NativeProblem = native_problem(problem, starts)
         self.problem = problem
         self.steps: list[LoweredStep] = []
         self.search = self._empty()
@@ -106,6 +105,8 @@ class Engine:
         load = traffic + kernels * NUM_TRAFFIC
         rows = Rows(traffic=traffic, load=load, free=load + 1, host_free=load + 2, counts=load + 3)
         numbers = np.zeros((rows.counts + groups, ranks))
+        program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
+        program_of[-1] = len(self.steps)
         self.steps.append(lower(everything, native.columns))
         tables = len(problem.workload.tables)
         return Search(
@@ -122,7 +123,7 @@ class Engine:
             tables=native.tables,
             choices=Choices(_ints(tables), np.zeros((tables, native.widest), dtype=np.int64)),
             programs=join(self.steps),
-            program_of=np.full(1 << groups, NOT_MADE, dtype=np.int64),
+            program_of=program_of,
             which=_ints(2),
             wanted=_ints(1),
             scratch=Scratch(

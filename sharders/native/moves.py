@@ -7,22 +7,14 @@ from numpy.typing import NDArray
 
 from costmodel.execution.native import compiled
 from costmodel.plan import ShardingType
+from sharders.moves import CRITICAL_SHARE, MOST_TOGETHER, OPTION_SHARE, SWAP_SHARE
 from sharders.native.state import copy_row
 from sharders.native.tables import ON_NODES
 
 Ints = NDArray[np.int64]
-CRITICAL_SHARE = 0.5
-"""Share of the moves that take a table from the rank with the longest lookups: as useful as moves
-from anywhere up to some 64 ranks, and more so beyond."""
-SWAP_SHARE = 0.25
-OPTION_SHARE = 0.35
-"""Shares of the moves that swap two tables' ranks, and that change a table's option; the others
-move one column block to another rank."""
 TOGETHER_SHARE = 0.02
-"""Share of the moves that give several tables another sharding type at once: every type in use
-costs a set of collectives and the host time to issue them, which only the last table to leave it
-saves, and only several tables may be worth."""
-MOST_TOGETHER = 12
+"""Share of the moves that change several tables at once; fewer than in ``sharders.moves``, as here
+they take some ten times as long as the others: they often change which collectives there are."""
 NUM_TYPES = len(ShardingType)
 
 

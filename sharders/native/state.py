@@ -25,6 +25,7 @@ from costmodel.execution.native import (
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
 from sharders.native.tables import EVERYWHERE, ON_RANKS, Tables
+from sharders.search_state import BALANCE_POWER, BALANCE_WEIGHT, EMPTY
 
 Ints = NDArray[np.int64]
 NUM_FEATURES = len(RANK_FEATURES)
@@ -37,12 +38,6 @@ NUM_SUMS = len(PLAN_FEATURES)
 CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
 TO_FIND = -1.0
 """Stands for a longest bag that left with its table."""
-EMPTY = 1e-6
-"""Lookups below this are what rounding leaves on a rank whose last table went away."""
-BALANCE_WEIGHT = 0.05
-"""The search is guided by the step time plus this share of the power mean, of exponent 8, of the
-ranks' lookup times: most moves away from the slowest rank leave the step as it is, and would look
-useless."""
 FITS, FULL, UNKNOWN = range(3)
 """How a move went: it was timed; there is no room; the program of its groups is missing."""
 
@@ -301,9 +296,8 @@ def guide_of(search, seconds):
     """Return what the search minimises."""
     total, ranks = 0.0, search.plan.machine.num_ranks
     for rank in range(ranks):
-        square = search.plan.numbers[search.rows.load, rank] ** 2
-        total += square * square * square * square
-    return seconds + BALANCE_WEIGHT * (total / ranks) ** 0.125
+        total += search.plan.numbers[search.rows.load, rank] ** BALANCE_POWER
+    return seconds + BALANCE_WEIGHT * (total / ranks) ** (1 / BALANCE_POWER)
 
 
 @inlined

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.distribution import is_hashed
-from costmodel.execution.groups import GroupKey, KernelKey, group_key
+from costmodel.execution.groups import KernelKey, group_key
 from costmodel.execution.loads import shard_row
 from costmodel.execution.lowering import Columns
 from costmodel.kernels.embedding import Traffic
@@ -20,6 +20,7 @@ from sharders.option_costs import OptionCosts
 from sharders.options import TableOption, make_plan, make_sharding, option_of
 from sharders.placement import option_bytes
 from sharders.problem import ShardingProblem
+from sharders.search_state import Layout, signature_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -117,17 +118,15 @@ def native_problem(problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()
 
     Not worth trying are splits finer than ``FINEST``, but for the coarsest of their type.
     """
-    signature = _signature(problem)
-    groups = {key: index for index, (key, _) in enumerate(signature)}
-    names = [(key, kernel) for key, kernels in signature for kernel in kernels]
-    columns = Columns(groups, {name: index for index, name in enumerate(names)})
+    layout = Layout(signature_of(problem))
+    columns = Columns(layout.groups, layout.kernels)
     writer = _Writer(problem, columns)
     for table in problem.workload.tables:
         started = {option_of(plan.table(table.name)) for plan in starts}
         for option in _worth_trying(table, writer.costs, started):
             writer.add(table, option)
         writer.begins.append(len(writer.options))
-    return NativeProblem(problem, writer.tables(), columns, signature, tuple(writer.options))
+    return NativeProblem(problem, writer.tables(), columns, layout.signature, tuple(writer.options))
 
 
 def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
@@ -152,17 +151,6 @@ def _worth_trying(
         if option in started or coarsest or coarse or option.num_column_shards == 1:
             kept.append(option)
     return kept
-
-
-def _signature(problem: ShardingProblem) -> Signature:
-    """Return every sharding group and kernel that some plan of the problem has."""
-    kernels: dict[GroupKey, set[KernelKey]] = {}
-    for table in problem.workload.tables:
-        for option in problem.options[table.name]:
-            key = group_key(table, option.sharding_type)
-            kernel = KernelKey(option.compute_kernel, table.data_type)
-            kernels.setdefault(key, set()).add(kernel)
-    return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
 
 
 class _Writer:

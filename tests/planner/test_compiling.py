@@ -63,3 +63,17 @@ def test_nothing_is_started_where_nothing_can_be_noted(started: list[Any], tmp_p
     (tmp_path / "planner").write_text("a file, not a folder")
     assert not compiling.is_compiled(LARGE)
     assert not started
+
+
+def test_what_was_compiled_of_another_version_is_forgotten(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # numba itself sees changes in a function's own file, not in those of the functions it calls
+    source, kept = tmp_path / "state.py", tmp_path / "__pycache__"
+    kept.mkdir()
+    for name in ("state.keep-1.py311.nbi", "state.keep-1.py311.1.nbc", "state.cpython-311.pyc"):
+        (kept / name).touch()
+    monkeypatch.setattr(compiling, "_sources", lambda: [source])
+    compiling._forget_older()
+    assert [each.name for each in kept.iterdir()] == ["state.cpython-311.pyc"]
+    assert not started
