@@ -1,11 +1,11 @@
 """What the commands do, as functions: plan, compare, simulate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from costmodel.errors import InputError, Problem
+from costmodel.errors import InputError, PlannerError, Problem
 from costmodel.hardware import HardwareProfile, Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Workload
@@ -15,7 +15,7 @@ from planner.io.profiles import load_profile
 from planner.io.workload import load_workload
 from planner.plugins import AUTO
 from planner.report.model import Baseline, Confidence, Report, SearchReport, make_report
-from planner.search import Attempt, Search, run_sharders, sharders_for
+from planner.search import Attempt, Search, run_apart, run_sharders, sharders_for
 
 if TYPE_CHECKING:
     from costmodel.execution.timeline import Timeline
@@ -155,18 +155,28 @@ def compare(
     hardware: HardwareLike = DEFAULT_HARDWARE,
     sharders: Sequence[str] = (),
     search: Search | None = None,
+    left_out: Callable[[str, PlannerError], None] | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> tuple[Planned, ...]:
-    """Run several sharders (none named: all) and simulate each one's plan, best first.
+    """Run several sharders (none named: all, and ``auto``), simulate their plans, best first.
 
-    A sharder that finds no plan is left out; if none finds one, the first's error is raised.
+    None knows what the others found, and each may take an equal share of the time left. A sharder
+    that finds no plan is left out, and ``left_out`` told its name and why; if none finds one, the
+    first's error is raised.
     """
     from planner.plugins import sharder_names
 
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
-    attempts = run_sharders(tuple(sharders) or sharder_names(), task.problem, search)
+    names = tuple(sharders) or (*sharder_names(), AUTO)
+    attempts = run_apart(names, task.problem, search)
+    errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
+    if not found:
+        raise next(iter(errors.values()))
+    if left_out is not None:
+        for name, error in errors.items():
+            left_out(name, error)
     reports = [
         task.report(attempt, (attempt,), requested=attempt.sharder, seed=search.seed)
         for attempt in found

@@ -124,6 +124,40 @@ def run_sharders(
     return tuple(attempts)
 
 
+def run_apart(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> tuple[Attempt, ...]:
+    """Run sharders, or ``auto``, one after the other, none knowing what the others found.
+
+    Each may take an equal share of the time left, so those that need little leave theirs to the
+    ones after them. Being interrupted ends it; the last one heard is then one that has a plan.
+    """
+    deadline = search.clock() + search.time_limit
+    attempts: list[Attempt] = []
+    for position, name in enumerate(names):
+        if search.interrupted() and any(attempt.plan for attempt in attempts):
+            break
+        share = max(0.0, deadline - search.clock()) / (len(names) - position)
+        try:
+            attempts.append(_alone(name, problem, replace(search, time_limit=share)))
+        except KeyboardInterrupt:
+            if not attempts:
+                raise
+            break
+    return tuple(attempts)
+
+
+def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
+    start = search.clock()
+    try:
+        tried = run_sharders(sharders_for(name), problem, search)
+    except (InfeasibleError, MissingDependencyError) as error:
+        return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
+    best = min(tried, key=lambda attempt: attempt.step_time)
+    evaluated = sum(attempt.evaluated for attempt in tried)
+    return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
+
+
 def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
     """Run one sharder until a moment of the monotonic clock, and check what it returns."""
     sharder = with_storage(load_sharder(name), search.storage)

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 @nodes_option
 @hardware_option
 @click.option("--seed", type=int, help="Of everything random.")
-@click.option("--time-limit", type=TIME, metavar="10s", help="Of all searches together.")
+@click.option(
+    "--time-limit",
+    type=TIME,
+    metavar="10s",
+    help="Of all searches together; each gets an equal share.",
+)
 @click.option("--sharder", "sharders", multiple=True, metavar="NAME", help="Only this; repeatable.")
 @output_options
 def command(
@@ -78,6 +83,7 @@ def _compare_sharders(
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
             ),
+            left_out=lambda name, error: output.remark(f"{name} found no plan: {error}"),
         )
     reports = [result.report for result in results]
     if output.json:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from costmodel.errors import InfeasibleError, MissingDependencyError
-from planner.search import Search, run_sharders, sharders_for
+from planner.search import Attempt, Search, run_apart, run_sharder, run_sharders, sharders_for
 from sharders import PORTFOLIO, SHARDERS
 from sharders.problem import ShardingProblem
 
@@ -52,3 +52,36 @@ def test_a_sharder_whose_package_is_missing_is_passed_over(
     assert [attempt.sharder for attempt in attempts if attempt.plan] == ["naive"]
     with pytest.raises(MissingDependencyError):
         run_sharders(("optuna",), problem, Search())
+
+
+def test_sharders_that_are_compared_share_the_time_and_know_nothing_of_each_other(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, float, int]] = []
+
+    def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
+        seen.append((name, deadline - search.clock(), len(given.known)))
+        return run_sharder(name, given, search, deadline)
+
+    monkeypatch.setattr("planner.search.run_sharder", watched)
+    names = ("naive", "random", "size_greedy")
+    apart = run_apart(names, problem, Search(time_limit=60.0, clock=lambda: 0.0))
+    assert [attempt.sharder for attempt in apart] == list(names)
+    assert seen == [("naive", 20.0, 0), ("random", 30.0, 0), ("size_greedy", 60.0, 0)]
+    (auto,) = run_apart(("auto",), problem, Search(time_limit=1e-9))
+    assert auto.sharder == "auto"
+    assert auto.plan is not None
+
+
+def test_a_comparison_says_why_a_sharder_found_nothing(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    missing, naive = run_apart(("optuna", "naive"), problem, Search())
+    assert isinstance(missing.error, MissingDependencyError)
+    assert naive.plan is not None
+
+
+def test_an_interrupted_comparison_keeps_what_it_has(problem: ShardingProblem) -> None:
+    (attempt,) = run_apart(("naive", "random"), problem, Search(interrupted=lambda: True))
+    assert attempt.sharder == "naive"

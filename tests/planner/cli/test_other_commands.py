@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from sharders import SHARDERS
+
 Command = Callable[..., Any]
 
 
@@ -21,7 +23,7 @@ def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) ->
     results = run("compare", "tables.yaml", "--gpus", "2", "--json").data["results"]
     times = [result["step_time_s"] for result in results]
     assert times == sorted(times)
-    assert {"naive", "random", "size_greedy"} <= {result["sharder"] for result in results}
+    assert {*SHARDERS, "auto"} <= {result["sharder"] for result in results}
     text = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "naive").out
     header = " ".join(text.splitlines()[0].split())
     assert header.startswith("Sharder Step time vs best 90% interval")
