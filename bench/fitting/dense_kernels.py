@@ -21,6 +21,7 @@ from costmodel.kernels.pointwise import (
     batched_product_time,
     concat_time,
     index_backward_time,
+    index_time,
     pointwise_time,
 )
 from costmodel.units import US, Seconds
@@ -34,6 +35,7 @@ FITTED = {
     ("concat", "DLRM_MLPerf", 0),
     ("index backward", "DLRM_MLPerf", 0),
     ("index backward", "DLRM_default", 0),
+    ("interaction backward", "DLRM_MLPerf", 0),
 }
 """Kernels that constants of ``costmodel.kernels.pointwise`` were fitted to."""
 
@@ -134,7 +136,7 @@ def _predictions(model: Model, gpu: Gpu) -> dict[str, list[Seconds]]:
         "concat": [concat_time(2 * FLOAT * BATCH * w, gpu) for w in (columns, top_inputs)],
         "interaction": [products(vectors, vectors, dim)],
         "interaction backward": [products(vectors, dim, vectors) + products(dim, vectors, vectors)],
-        "lower triangle": [stream(2, model.pairs)],
+        "lower triangle": [index_time(BATCH * model.pairs, FLOAT, gpu)],
         "index backward": [index_backward_time(BATCH * model.pairs, gpu)],
         "add gradients": [stream(3, columns)],
         "optimizer": [sum(pointwise_time(passes * size, gpu) for size in model.parameters)],

@@ -28,6 +28,7 @@ from costmodel.kernels.pointwise import (
     batched_product_time,
     concat_time,
     index_backward_time,
+    index_time,
     pointwise_time,
 )
 from costmodel.units import MIB, Bytes
@@ -245,7 +246,12 @@ class DensePart:
             "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, concat=True
         )
         self._batched("dot interaction", Stage.DENSE_FORWARD, (widths.vectors, widths.vectors, dim))
-        self._stream("lower triangle", Stage.DENSE_FORWARD, 2 * batch * pairs)
+        element_bytes = self.workload.dense.precision.num_bytes
+        self.builder.kernel(
+            "lower triangle", Stage.DENSE_FORWARD,
+            index_time(batch * pairs, element_bytes, self.builder.hardware.gpu),
+            num_bytes=2.0 * batch * pairs * element_bytes,
+        )  # fmt: skip
         self._stream(
             "concat interactions", Stage.DENSE_FORWARD, 2 * batch * widths.top_inputs, concat=True
         )

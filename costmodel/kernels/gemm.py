@@ -1,6 +1,7 @@
 """How long a matrix product takes: the best of a few tilings, or memory if that is slower."""
 
 from functools import lru_cache
+from math import ceil
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +20,13 @@ SPLITS = (1, 2, 4, 8, 16, 32)
 """Into how many slices k is cut when there are too few tiles to fill the GPU."""
 _DEPTH = 32
 """k is padded to the depth of one main-loop iteration."""
+BATCHED_TILES = (*zip(TILES, _KIND_OF_TILE, strict=True), ((32, 128), 2), ((128, 32), 2))
+"""Tiles of batched products, with their kinds: cuBLAS has 32 x 128 besides (volta_sgemm_32x128 in
+v100_dlrm_kernels.csv), of the area of 64 x 64."""
+BATCHED_DEPTH = 61.0
+"""k that takes a block as long as its first loads and last stores do. Blocks of other products on
+the same SM work meanwhile, so it counts where k is smaller. Fitted to the interaction's backward
+of 27 vectors on a V100, 242 us (v100_dlrm_kernels.csv); that of 9 vectors asks for 56."""
 _STAND_IN = (DataType.BF16, DataType.FP16, DataType.FP32)
 """Whose efficiency stands in for a type without one (fp8, int8), best first."""
 
@@ -64,6 +72,31 @@ def gemm_time(
     memory = _memory_time(_bytes(shape, data_type), constants, gpu)
     slower: NDArray[np.float64] = np.maximum(math, memory)
     return constants.latency + slower
+
+
+def batched_gemm_time(
+    num_products: float, m: int, n: int, k: int, data_type: DataType, gpu: Gpu
+) -> float:
+    """Time of that many independent products C[m, n] = A[m, k] B[k, n] in one kernel.
+
+    Tiles of all products share the SMs, k is not split, and several blocks are on every SM:
+
+        t_math = min over (a, b) of  ceil(T / P) t_tile     T = products ceil(m/a) ceil(n/b)
+        t_tile = 2 a b max(k, k_b) / (peak e e_ab / P)
+
+    with the constants fitted to single products, and k_b = ``BATCHED_DEPTH`` in place of their
+    prologue. Memory as in ``gemm_time``.
+    """
+    constants = gemm_constants(data_type, gpu)
+    depth = max(ceil(k / _DEPTH) * _DEPTH, BATCHED_DEPTH)
+    rate = constants.peak * constants.max_efficiency / gpu.num_sms
+    math = min(
+        ceil(num_products * ceil(m / rows) * ceil(n / columns) / gpu.num_sms)
+        * (2 * rows * columns * depth / (rate * constants.tile_efficiency[kind]))
+        for (rows, columns), kind in BATCHED_TILES
+    )
+    size = num_products * _bytes(_shape(m, n, k), data_type)
+    return constants.latency + max(math, float(_memory_time(size, constants, gpu)))
 
 
 def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -> Estimate:

@@ -3,18 +3,15 @@
 from math import ceil
 
 from costmodel.hardware import Gpu, HardwareProfile
-from costmodel.kernels.gemm import gemm_constants
+from costmodel.kernels.gemm import batched_gemm_time, gemm_constants
 from costmodel.units import Bytes, Seconds
 from costmodel.workload import DataType
 
 CONCAT_EFFICIENCY = 0.76
 """Share of the memory bandwidth that ``cat`` reaches: 57 MB in 91 us on a V100
 (v100_dlrm_kernels.csv, CatArrayBatchedCopy)."""
-BATCHED_TILE = (32, 128)
-"""Tile of the batched products of small matrices: the V100 steps of v100_dlrm_kernels.csv use
-32 x 128 kernels for 27 x 27 outputs."""
 CORE_TILE = (6, 16)
-"""The same of a CPU's core: products of 6 x 16 numbers fill the registers of AVX-512 (oneDNN)."""
+"""Tile of batched products on a CPU's core: fills the registers of AVX-512 (oneDNN)."""
 CORE_INDEX_UPDATES = 2.1e8
 """Elements per second that the backward of an index expression adds on a CPU's core, which sorts
 nothing: 43 k in 0.20 ms (x86-64 at 2.6 GHz, torch 2.13, profiled 2026-11-21)."""
@@ -22,6 +19,11 @@ INDEX_UPDATES_PER_BYTE = 2.2e9 / 817e9
 """Elements per second that the backward of an index expression writes, per byte per second of
 memory bandwidth: 719 k elements in 320 us and 74 k in 38 us on a V100 of 817 GB/s
 (v100_dlrm_kernels.csv, indexing_backward_kernel); scaled with bandwidth for want of others."""
+GATHERS_PER_THREAD = 4
+"""Elements per thread of PyTorch's index kernel, index_elementwise_kernel<128, 4>."""
+DRAM_LATENCY: Seconds = 600e-9
+"""Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking, 2018."""
+INDEX_BYTES = 8
 
 
 def pointwise_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
@@ -49,11 +51,14 @@ def batched_product_time(
 ) -> Seconds:
     """Time of that many independent products C[m, n] = A[m, k] B[k, n].
 
-    Every product pads to whole tiles of ``BATCHED_TILE`` (m and n change places where that pads
-    less), and at most streams its operands: max(padded FLOP / rate, bytes / bandwidth).
+    On a GPU as ``batched_gemm_time`` says. On a CPU's core every product pads to whole tiles of
+    ``CORE_TILE`` (m and n change places where that pads less), and at most streams its operands:
+    max(padded FLOP / rate, bytes / bandwidth).
     """
+    if not _is_core(gpu):
+        return batched_gemm_time(num_products, m, n, k, data_type, gpu)
     constants = gemm_constants(data_type, gpu)
-    rows, columns = CORE_TILE if _is_core(gpu) else BATCHED_TILE
+    rows, columns = CORE_TILE
     padded = min(
         ceil(m / rows) * rows * ceil(n / columns) * columns,
         ceil(n / rows) * rows * ceil(m / columns) * columns,
@@ -62,6 +67,24 @@ def batched_product_time(
     arithmetic = 2.0 * num_products * padded * k / rate
     moved = num_products * data_type.num_bytes * (m * k + k * n + m * n)
     return constants.latency + max(arithmetic, moved / gpu.memory_bandwidth)
+
+
+def index_time(num_elements: float, element_bytes: Bytes, gpu: Gpu) -> Seconds:
+    """Time to gather that many elements by two indices, as ``x[:, i, j]`` does.
+
+    A thread gathers ``GATHERS_PER_THREAD`` elements one after the other, each an index read and
+    then the element it names; both indices come from the L2, where all samples read the same ones:
+
+        t = t0 + 4 x 2 t_DRAM + n (2 i / BW_L2 + 2 e / BW)
+
+    A core reads indices from its cache, and hides them: it streams the elements.
+    """
+    streamed = 2.0 * num_elements * element_bytes
+    if _is_core(gpu):
+        return pointwise_time(streamed, gpu)
+    ids = 2.0 * num_elements * INDEX_BYTES
+    chain = GATHERS_PER_THREAD * 2 * DRAM_LATENCY
+    return pointwise_time(streamed, gpu) + chain + ids / gpu.l2_bandwidth
 
 
 def index_backward_time(num_elements: float, gpu: Gpu) -> Seconds:

@@ -14,6 +14,7 @@ from costmodel.kernels.pointwise import (
     concat_time,
     host_copy_time,
     index_backward_time,
+    index_time,
     pointwise_time,
 )
 from costmodel.workload import DataType, EmbeddingTable, Optimizer
@@ -79,6 +80,7 @@ def test_more_bytes_never_stream_faster(
 ) -> None:
     for time in (pointwise_time, concat_time, index_backward_time):
         assert time(amount + more, hardware.gpu) >= time(amount, hardware.gpu)
+    assert index_time(amount + more, 4, hardware.gpu) >= index_time(amount, 4, hardware.gpu)
     assert host_copy_time(amount + more, hardware) >= host_copy_time(amount, hardware)
 
 

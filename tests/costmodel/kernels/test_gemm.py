@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.hardware import GemmEfficiency, Gpu
-from costmodel.kernels.gemm import gemm_constants, gemm_estimate, gemm_time
+from costmodel.kernels.gemm import (
+    BATCHED_DEPTH,
+    batched_gemm_time,
+    gemm_constants,
+    gemm_estimate,
+    gemm_time,
+)
 from costmodel.units import US
 from costmodel.workload import DataType
 
@@ -48,6 +54,29 @@ def test_one_row_more_starts_another_wave() -> None:
     full = float(gemm_time(1280, 2560, 4096, DataType.BF16, GPU))
     more = float(gemm_time(1281, 2560, 4096, DataType.BF16, GPU))
     assert more > 1.05 * full
+
+
+def test_batched_products_share_the_multiprocessors() -> None:
+    # 1,000 tiles of 32 x 128 on 100 SMs are 10 waves of 2 x 32 x 128 x 128 flops at 0.4 TFLOP/s;
+    # 16 x 64 pads less, and would take 2 x 10 x 2 x 16 x 64 x 128 at 0.16
+    wave = 2 * 32 * 128 * 128 / 0.4e12
+    smaller = 2 * 2 * 16 * 64 * 128 / 0.16e12
+    made = batched_gemm_time(1000, 27, 27, 128, DataType.BF16, GPU)
+    assert made == pytest.approx(2 * US + 10 * min(wave, smaller))
+
+
+def test_shallow_batched_products_take_a_blocks_loads_and_stores() -> None:
+    # 10 waves of 16 x 64 tiles, as if k were 61
+    tile = 2 * 16 * 64 * BATCHED_DEPTH / 0.16e12
+    shallow = [batched_gemm_time(1000, 9, 9, k, DataType.BF16, GPU) for k in (9, 32)]
+    assert shallow == pytest.approx([2 * US + 10 * tile] * 2)
+
+
+def test_many_small_products_are_bound_by_memory() -> None:
+    # a million products move 132 GB: 40 MB from L2 at 2 TB/s, the rest at 0.8
+    size = 1e6 * 2 * (256 + 256 + 256 * 256)
+    made = batched_gemm_time(1_000_000, 256, 256, 1, DataType.BF16, GPU)
+    assert made == pytest.approx(2 * US + 40e6 / 2e12 + (size - 40e6) / 0.8e12)
 
 
 def test_deep_and_narrow_products_split_k() -> None:

@@ -1,14 +1,18 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import gpu, machine
 
+from costmodel.kernels.gemm import batched_gemm_time
 from costmodel.kernels.pointwise import (
     CONCAT_EFFICIENCY,
     batched_product_time,
     concat_time,
     host_copy_time,
     index_backward_time,
+    index_time,
     pointwise_time,
 )
 from costmodel.units import GB, MB, US
@@ -31,21 +35,34 @@ def test_host_copy_by_hand() -> None:
     assert host_copy_time(2 * MB, machine()) == pytest.approx(102 * US)
 
 
-def test_batched_products_pad_to_tiles() -> None:
-    # 27 x 27 pads to 32 x 128: 2 * 1000 * 32 * 128 * 128 FLOP at 10 TFLOP/s
-    made = batched_product_time(1000, 27, 27, 128, DataType.FP32, GPU)
-    assert made == pytest.approx(2 * US + 2 * 1000 * 32 * 128 * 128 / 10e12)
+def test_products_on_a_core_pad_to_its_tiles() -> None:
+    # 100 x 100 pads to 102 x 112: 2 * 1000 * 102 * 112 * 128 FLOP at 10 TFLOP/s
+    core = replace(GPU, num_sms=1)
+    made = batched_product_time(1000, 100, 100, 128, DataType.FP32, core)
+    assert made == pytest.approx(2 * US + 2 * 1000 * 102 * 112 * 128 / 10e12)
 
 
-def test_batched_products_stream_their_operands_at_least() -> None:
+def test_products_on_a_core_stream_their_operands_at_least() -> None:
     # 128 x 32 outputs of k = 1 do little arithmetic on 4,256 numbers
-    made = batched_product_time(1000, 128, 32, 1, DataType.FP32, GPU)
+    core = replace(GPU, num_sms=1)
+    made = batched_product_time(1000, 128, 32, 1, DataType.FP32, core)
     assert made == pytest.approx(2 * US + 1000 * 4 * (128 + 32 + 128 * 32) / 1e12)
 
 
-def test_tiles_may_lie_either_way() -> None:
-    tall = batched_product_time(1000, 128, 27, 64, DataType.FP32, GPU)
-    assert tall == batched_product_time(1000, 27, 128, 64, DataType.FP32, GPU)
+def test_products_of_a_gpu_are_those_of_its_tilings() -> None:
+    made = batched_product_time(1000, 27, 27, 128, DataType.FP32, GPU)
+    assert made == batched_gemm_time(1000, 27, 27, 128, DataType.FP32, GPU)
+
+
+def test_gathering_by_hand() -> None:
+    # 2 us, 4 x 2 loads of 600 ns; 1e6 x 2 x 4 B at 1 TB/s, 1e6 x 2 x 8 B at the L2's 4 TB/s
+    fast_l2 = replace(GPU, l2_bandwidth=4e12)
+    assert index_time(1e6, 4, fast_l2) == pytest.approx((2 + 4.8 + 8 + 4) * US)
+
+
+def test_a_core_gathers_as_it_streams() -> None:
+    core = replace(GPU, num_sms=1)
+    assert index_time(1e6, 4, core) == pointwise_time(8e6, core)
 
 
 def test_index_backward_by_hand() -> None:
