@@ -3,11 +3,15 @@
 One process per rank, one thread per host thread or stream; arrows from launches to kernels,
 between streams that wait for each other, and from the last rank of a collective to the others.
 Perfetto and chrome://tracing open it; categories and the names of collectives and copies are
-those that tools for profiler traces look for.
+those that tools for profiler traces look for. Slices of a thread nest or are apart to the
+nanosecond, no arrow points back in time, and no thread has number 0, which is "none" to Perfetto:
+it would put such slices on the thread whose number is the process's.
 
 References
 ----------
 Trace Event Format (Google, 2016): phases X, M, s, f. Kineto, ``output_json.cpp``: categories.
+Perfetto (ec5d16b1), ``src/trace_processor/importers``: ``json/json_trace_tokenizer.cc``,
+``json/json_trace_parser.cc``, ``common/slice_tracker.cc``, ``common/flow_tracker.cc``.
 
 """
 
@@ -39,6 +43,8 @@ _PREFIXES: Mapping[NodeKind, str] = {
 _HOST_THREADS = ("main", "autograd")
 _THREADS: Mapping[str, int] = {"main": 1, "autograd": 2, "compute": 7}
 """Thread numbers; Kineto shows PyTorch's default stream as 7."""
+_STEPS = 3
+"""Thread number of the steps."""
 _FIRST_OTHER_STREAM = 20
 
 
@@ -81,14 +87,20 @@ def _thread_numbers(timeline: Timeline) -> Mapping[str, int]:
 def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
     used = {(node.rank, node.resource) for node in timeline.graph.nodes}
     for rank in range(timeline.graph.world_size):
-        yield _metadata("process_name", rank, 0, {"name": f"rank {rank}"})
-        yield _metadata("process_sort_index", rank, 0, {"sort_index": rank})
-        yield _metadata("thread_name", rank, 0, {"name": "steps"})
+        yield _metadata("process_name", rank, _STEPS, {"name": f"rank {rank}"})
+        yield _metadata("process_sort_index", rank, _STEPS, {"sort_index": rank})
+        yield _metadata("thread_name", rank, _STEPS, {"name": "steps"})
+        yield _metadata("thread_sort_index", rank, _STEPS, {"sort_index": 0})
     for rank, resource in sorted(used, key=lambda use: (use[0], threads[use[1]])):
         number = threads[resource]
-        kind = "thread" if resource in _HOST_THREADS else f"stream {number}"
+        kind = "thread" if _is_host_thread(resource) else f"stream {number}"
         yield _metadata("thread_name", rank, number, {"name": f"{kind} {resource}"})
         yield _metadata("thread_sort_index", rank, number, {"sort_index": number})
+
+
+def _is_host_thread(resource: str) -> bool:
+    """Whether a resource is a thread; profiled runs have several of autograd, with numbers."""
+    return resource.partition(" ")[0] in _HOST_THREADS
 
 
 def _metadata(name: str, rank: int, thread: int, args: Mapping[str, Any]) -> Event:
@@ -105,9 +117,8 @@ def _steps(timeline: Timeline) -> Iterator[Event]:
                 "cat": "user_annotation",
                 "name": f"ProfilerStep#{step}",
                 "pid": rank,
-                "tid": 0,
-                "ts": _us(starts[step]),
-                "dur": _us(end - starts[step]),
+                "tid": _STEPS,
+                **_span(starts[step], end),
                 "args": {},
             }
 
@@ -115,15 +126,13 @@ def _steps(timeline: Timeline) -> Iterator[Event]:
 def _slice(timeline: Timeline, index: int, thread: int) -> Event:
     """Return a node as a slice; a collective's covers its wait for peers, as profilers show it."""
     node = timeline.graph.nodes[index]
-    start = _shown_start(timeline, index)
     return {
         "ph": "X",
         "cat": _CATEGORIES[node.kind],
         "name": _PREFIXES.get(node.kind, "") + node.name,
         "pid": node.rank,
         "tid": thread,
-        "ts": _us(start),
-        "dur": _us(timeline.ends[index] - start),
+        **_span(_shown_start(timeline, index), timeline.ends[index]),
         "args": _args(timeline, index, thread),
     }
 
@@ -131,7 +140,7 @@ def _slice(timeline: Timeline, index: int, thread: int) -> Event:
 def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
     node = timeline.graph.nodes[index]
     args: dict[str, Any] = {"stage": node.stage.value, "step": node.step, "rank": node.rank}
-    if node.resource not in _HOST_THREADS:
+    if not _is_host_thread(node.resource):
         args |= {
             "device": node.rank,
             "stream": thread,
@@ -167,7 +176,9 @@ def _launches(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]
 def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
     """Yield a start and a finish event for every dependency between threads or ranks."""
     for number, (kind, source, target) in enumerate(_dependencies(timeline)):
-        for phase, index in (("s", source), ("f", target)):
+        begin = _shown_start(timeline, source)
+        end = max(begin, _shown_start(timeline, target))
+        for phase, index, at in (("s", source, begin), ("f", target, end)):
             node = timeline.graph.nodes[index]
             yield {
                 "ph": phase,
@@ -176,7 +187,7 @@ def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
                 "name": kind,
                 "pid": node.rank,
                 "tid": threads[node.resource],
-                "ts": _us(_shown_start(timeline, index)),
+                "ts": _us(at),
                 **({"bp": "e"} if phase == "f" else {}),
             }
 
@@ -206,6 +217,12 @@ def _shown_start(timeline: Timeline, index: int) -> float:
     if timeline.graph.nodes[index].collective is None:
         return timeline.starts[index]
     return min(timeline.ready[index], timeline.starts[index])
+
+
+def _span(start: float, end: float) -> dict[str, float]:
+    """Return start and duration; the end is rounded, so that what follows does not overlap."""
+    begin = _us(start)
+    return {"ts": begin, "dur": round(_us(end) - begin, 3)}
 
 
 def _us(seconds: float) -> float:

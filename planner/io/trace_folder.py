@@ -1,11 +1,13 @@
 """A timeline as one Chrome trace, or as a folder with one per rank."""
 
 import json
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from costmodel.execution.timeline import Timeline
 from planner.io.files import write_text
-from planner.io.trace import trace_events, write_trace
+from planner.io.trace import Event, trace_events, write_trace
 
 
 def is_folder(path: str | Path) -> bool:
@@ -21,6 +23,7 @@ def write_traces(timeline: Timeline, path: str | Path) -> list[Path]:
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     events = list(trace_events(timeline))
+    across = _across(events)
     written = []
     for rank in range(timeline.graph.world_size):
         size = timeline.graph.world_size
@@ -28,9 +31,20 @@ def write_traces(timeline: Timeline, path: str | Path) -> list[Path]:
             "schemaVersion": 1,
             "displayTimeUnit": "ms",
             "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": size},
-            "traceEvents": [event for event in events if event["pid"] == rank],
+            "traceEvents": [
+                event for event in events if event["pid"] == rank and event.get("id") not in across
+            ],
         }
         file = folder / f"rank{rank}.json"
         write_text(file, json.dumps(document, ensure_ascii=False))
         written.append(file)
     return written
+
+
+def _across(events: Iterable[Event]) -> set[int]:
+    """Return the arrows between ranks: in a file of one rank they would lack an end."""
+    ranks: dict[int, set[int]] = defaultdict(set)
+    for event in events:
+        if "id" in event:
+            ranks[event["id"]].add(event["pid"])
+    return {number for number, ends in ranks.items() if len(ends) > 1}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from kineto_traces import two_ranks, write_folder
+from perfetto import perfetto
 
 Command = Callable[..., Any]
 
@@ -60,6 +61,7 @@ def test_chrome_traces_in_one_file_or_one_per_rank(
     assert "Wrote all.json" in run("replay", traces, "--trace", "all.json").err
     events = json.loads((directory / "all.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
+    assert not +perfetto((directory / "all.json").read_text()).problems
     assert run("replay", traces, "--trace", "out").code == 0
     for rank in (0, 1):
         document = json.loads((directory / "out" / f"rank{rank}.json").read_text())

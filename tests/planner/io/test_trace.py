@@ -3,10 +3,31 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from machines import machine
+from perfetto import perfetto
+from plans import plan, table, workload
 from timelines import two_ranks
 
 from costmodel.errors import InputError
+from costmodel.execution.simulator import simulate
+from costmodel.execution.synthesis import synthesize
+from costmodel.execution.timeline import Timeline
+from costmodel.hardware import Topology
+from costmodel.plan import ShardingType
 from planner.io.trace import trace_events, trace_text, write_trace
+from planner.io.trace_folder import write_traces
+
+
+def ten_ranks() -> Timeline:
+    """Three steps in fractions of nanoseconds; ranks have the numbers of threads."""
+    tables = [table("wide", dim=128, ids=7.3), table("long", ids=33.7)]
+    work = workload(*tables)
+    topology = Topology(hardware=machine(), world_size=10, local_world_size=10)
+    how = {
+        "wide": (ShardingType.TABLE_WISE, (7,)),
+        "long": (ShardingType.ROW_WISE, tuple(range(10))),
+    }
+    return simulate(synthesize(work, topology, plan(work, topology, how)))
 
 
 def slices(name: str) -> list[dict[str, object]]:
@@ -54,6 +75,47 @@ def test_every_process_and_thread_has_a_name() -> None:
         "rank 0",
         "rank 1",
     }
+
+
+@pytest.mark.parametrize("timeline", [two_ranks(), ten_ranks()], ids=["by hand", "synthesized"])
+def test_perfetto_shows_every_slice_and_every_arrow(timeline: Timeline, tmp_path: Path) -> None:
+    nodes = timeline.graph.nodes
+    found = perfetto(trace_text(timeline))
+    assert not +found.problems
+    events = list(trace_events(timeline))
+    assert sum(map(len, found.slices.values())) == sum(event["ph"] == "X" for event in events)
+    assert len(found.arrows) == sum(event["ph"] == "s" for event in events)
+    assert found.slices.keys() == found.threads.keys()
+    assert found.processes == {r: f"rank {r}" for r in range(timeline.graph.world_size)}
+    for (rank, _), mine in found.slices.items():
+        steps = [event["name"].startswith("ProfilerStep") for event in mine]
+        assert all(steps) or not any(steps)
+        assert rank in {node.rank for node in nodes}
+    for path in write_traces(timeline, tmp_path):
+        assert not +perfetto(path.read_text(encoding="utf-8")).problems
+
+
+def test_the_rules_of_perfetto_tell_what_would_be_lost() -> None:
+    def event(**fields: object) -> dict[str, object]:
+        return {"ph": "X", "name": "a", "cat": "c", "pid": 5, "tid": 1, "ts": 0, "dur": 2, **fields}
+
+    events = [
+        event(),
+        event(ts=1.5, dur=1),
+        event(ts=2, dur=0),
+        event(tid=0),
+        event(ph="f", id=1, bp="e"),
+        event(ph="s", id=1, tid=9),
+        event(ph="X", ts="soon"),
+    ]
+    found = perfetto(json.dumps({"traceEvents": events}))
+    assert +found.problems == {
+        "slice_spill_overlapping_complete_event": 1,
+        "flow_end_without_start": 1,
+        "flow_no_enclosing_slice": 1,
+        "json_tokenizer_failure": 1,
+    }
+    assert found.slices.keys() == {(5, 1), (5, 5)}
 
 
 def test_slices_of_a_thread_do_not_overlap() -> None:
