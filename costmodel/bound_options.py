@@ -23,7 +23,7 @@ from costmodel.kernels.embedding import LookupShard, Traffic, gpu_caches, shard_
 from costmodel.plan import ComputeKernel, ShardingType, column_counts, row_blocks
 from costmodel.storage import shard_bytes, shard_factors
 from costmodel.units import Bytes, Seconds
-from costmodel.validity import allowed_kernels, allowed_types
+from costmodel.validity import allowed_kernels, allowed_types, fixed_homes
 from costmodel.workload import EmbeddingTable, Workload
 
 
@@ -82,7 +82,8 @@ class OptionFeatures:
         for kind in allowed_types(self.workload, table):
             replicated = kind is ShardingType.DATA_PARALLEL
             shape = (replicated, kind.splits_rows, self._copies(kind))
-            for kernel, count in product(allowed_kernels(table, kind), _column_counts(table, kind)):
+            counts = self._column_counts(table, kind)
+            for kernel, count in product(allowed_kernels(table, kind), counts):
                 width = table.embedding_dim // count
                 if self._is_hopeless(table, kind, kernel, width):
                     continue
@@ -91,6 +92,15 @@ class OptionFeatures:
                     known[key] = self._option(table, kind, kernel, count)
                 options.append(replace(known[key], group=group_key(table, kind)))
         return options
+
+    def _column_counts(self, table: EmbeddingTable, kind: ShardingType) -> tuple[int, ...]:
+        """Return numbers of column blocks; where the ranks are given, the one number they leave."""
+        if table.ranks:
+            homes = fixed_homes(self.workload, self.topology, table, kind)
+            return () if homes is None else (len(homes) or 1,)
+        if kind.splits_columns:
+            return column_counts(table.embedding_dim, table.min_shard_dim)
+        return (1,)
 
     def _is_hopeless(
         self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
@@ -213,12 +223,6 @@ def _like_blocks(rows: int, count: int, hashed: bool) -> tuple[tuple[int, int, i
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:
     """Return what decides which tables can be in one group."""
     return group_key(table, ShardingType.TABLE_WISE)[:2]
-
-
-def _column_counts(table: EmbeddingTable, kind: ShardingType) -> tuple[int, ...]:
-    if kind.splits_columns:
-        return column_counts(table.embedding_dim, table.min_shard_dim)
-    return (1,)
 
 
 def group_kernels(

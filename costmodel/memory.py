@@ -230,10 +230,24 @@ def _sizes(workload: Workload, topology: Topology) -> list[tuple[str, Bytes]]:
 
 
 def _remedies(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    yield from _ranks_remedy(workload, topology)
     yield from _split_remedy(workload, topology)
     yield from _gpus_remedy(workload, topology)
     yield from _uvm_remedy(workload, topology)
     yield from _batch_remedy(workload, topology)
+
+
+def _ranks_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Offer to leave tables free that are to be on ranks which have no room for all of them."""
+    held: dict[int, float] = {}
+    for table in workload.tables:
+        for rank in table.ranks:
+            share = least_table_bytes(workload, topology, table) / len(table.ranks)
+            held[rank] = held.get(rank, 0.0) + share
+    full = max(held, key=held.__getitem__, default=None)
+    if full is not None and held[full] > usable_bytes(workload, topology):
+        names = [table.name for table in workload.tables if full in table.ranks]
+        yield "ranks: []", f"for {_listed(names)}: {_gib(held[full])} are to be on rank {full}"
 
 
 def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
@@ -245,7 +259,8 @@ def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
     stuck = {
         table.name
         for table in workload.tables
-        if not _may_split(workload, table) and least_table_bytes(workload, topology, table) > usable
+        if not (table.ranks or _may_split(workload, table))
+        and least_table_bytes(workload, topology, table) > usable
     }
     if not stuck:
         return

@@ -28,6 +28,11 @@ class ShardingType(StrEnum):
         return self in _SPLITS_COLUMNS
 
     @property
+    def everywhere(self) -> bool:
+        """Whether all ranks have a shard, always the same, so that none is to be chosen."""
+        return self in _EVERYWHERE
+
+    @property
     def within_node(self) -> bool:
         """Whether the row shards of a column block lie on the ranks of one node."""
         return self in _WITHIN_NODE
@@ -39,6 +44,7 @@ _SPLITS_COLUMNS = {
     ShardingType.TABLE_COLUMN_WISE,
     ShardingType.GRID_SHARD,
 }
+_EVERYWHERE = {ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE}
 _WITHIN_NODE = {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}
 
 
@@ -82,6 +88,15 @@ class TableSharding:
     def ranks(self) -> tuple[int, ...]:
         """Ranks in shard order; a rank may repeat."""
         return tuple(shard.rank for shard in self.shards)
+
+    @property
+    def homes(self) -> tuple[int, ...]:
+        """The rank of every column block: of its first shard, where its rows are split, too."""
+        return tuple(
+            shard.rank
+            for index, shard in enumerate(self.shards)
+            if index == 0 or self.shards[index - 1].column_offset != shard.column_offset
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

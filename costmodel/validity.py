@@ -1,7 +1,7 @@
 """Whether a plan shards exactly this workload's tables, legally, on this many ranks."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from costmodel.errors import PlanMismatchError
@@ -12,6 +12,7 @@ from costmodel.plan import (
     ShardingPlan,
     ShardingType,
     TableSharding,
+    column_counts,
     make_shards,
 )
 from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
@@ -81,6 +82,49 @@ def allowed_kernels(
     return table.compute_kernels or (ComputeKernel.FUSED, ComputeKernel.DENSE)
 
 
+def fixed_homes(
+    workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[int, ...] | None:
+    """Return the ranks of the column blocks of a table that says which ``ranks`` it is to be on.
+
+    Exactly these ranks have shards: for ``table_wise`` there is one, for ``column_wise`` and
+    ``table_column_wise`` one for each block, in order; ``table_row_wise`` and ``grid_shard`` have
+    all ranks of one or more nodes, ``row_wise`` and ``data_parallel`` all there are. Where only
+    ``table_row_wise`` or ``grid_shard`` is allowed, one rank of a node may stand for the node.
+
+    None: the type has no shards on just these ranks. Empty: they are all ranks, and the type
+    always uses all. A node's first rank stands for the node.
+    """
+    ranks, local = table.ranks, topology.local_world_size
+    if max(ranks, default=-1) >= topology.world_size:
+        return None
+    if sharding_type.everywhere:
+        return () if len(ranks) == topology.world_size else None
+    homes = ranks
+    if sharding_type.within_node:
+        homes = tuple(dict.fromkeys(rank - rank % local for rank in ranks))
+        named = all(kind.within_node for kind in allowed_types(workload, table))
+        if len(ranks) != len(homes) * local and not (named and len(ranks) == len(homes)):
+            return None
+    nodes = {rank // local for rank in homes}
+    if sharding_type is ShardingType.TABLE_COLUMN_WISE and len(nodes) > 1:
+        return None
+    return homes if len(homes) in _block_counts(table, sharding_type) else None
+
+
+def _block_counts(table: EmbeddingTable, sharding_type: ShardingType) -> tuple[int, ...]:
+    """Return numbers of column blocks; one block, which splits nothing, only if asked for."""
+    if not sharding_type.splits_columns:
+        return (1,)
+    counts = column_counts(table.embedding_dim, table.min_shard_dim)
+    return counts if sharding_type in table.sharding_types else counts[1:]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    distinct = list(dict.fromkeys(ranks))
+    return f"rank{'s' if len(distinct) > 1 else ''} {', '.join(map(str, distinct))}"
+
+
 def _topology_problems(topology: Topology, plan: ShardingPlan) -> Iterator[str]:
     if (plan.world_size, plan.local_world_size) != (topology.world_size, topology.local_world_size):
         yield (
@@ -110,7 +154,12 @@ def _table_problems(
     share = sharding.cache_load_factor
     if share is not None and not 0 < share <= 1:
         yield f"cache_load_factor must be in (0, 1], got {share}"
-    yield from _shard_problems(table, topology, sharding)
+    unfit = list(_shard_problems(table, topology, sharding))
+    yield from unfit
+    if table.ranks and not unfit:
+        homes = fixed_homes(workload, topology, table, kind)
+        if homes is None or not (kind.everywhere or homes == sharding.homes):
+            yield f"`{kind}` on {_ranks(sharding.ranks)} is not on its {_ranks(table.ranks)}"
 
 
 def _shard_problems(
@@ -165,13 +214,7 @@ def _expected_shards(
     table: EmbeddingTable, topology: Topology, sharding: TableSharding
 ) -> tuple[Shard, ...] | None:
     """Return the shards TorchRec would make for the type and ranks; None if it could make none."""
-    offsets = [shard.column_offset for shard in sharding.shards]
-    homes = [
-        shard.rank
-        for index, shard in enumerate(sharding.shards)
-        if index == 0 or offsets[index - 1] != offsets[index]
-    ]
-    kind = sharding.sharding_type
+    kind, homes = sharding.sharding_type, sharding.homes
     if len(homes) > 1 and not kind.splits_columns and kind is not ShardingType.DATA_PARALLEL:
         return None
     if table.embedding_dim % (4 * len(homes)):

@@ -114,6 +114,9 @@ class EmbeddingTable:
     """Sharding types to choose from; empty stands for all that suit the table."""
     compute_kernels: tuple[ComputeKernel, ...] = ()
     """Kernels to choose from; empty stands for ``fused`` (and ``dense`` for data_parallel)."""
+    ranks: tuple[int, ...] = ()
+    """Ranks that the table is to be on, in the order of its column blocks, and no others; empty
+    stands for any (``validity.fixed_homes`` says which sharding types are left)."""
     min_shard_dim: int = 4
     """Narrowest column shard allowed (TorchRec's ``min_partition``)."""
     cache_load_factor: float = 0.2
@@ -128,6 +131,9 @@ class EmbeddingTable:
             raise ValueError(f"embedding_dim must be a multiple of 4, got {self.embedding_dim}")
         if not 0 < self.pooling_factor < float("inf"):
             raise ValueError(f"pooling_factor must be above 0, got {self.pooling_factor}")
+        if len(set(self.ranks)) < len(self.ranks) or min(self.ranks, default=0) < 0:
+            given = ", ".join(map(str, self.ranks))
+            raise ValueError(f"ranks must be different numbers from 0 on, got {given}")
         if self.min_shard_dim < 4 or self.min_shard_dim % 4:
             raise ValueError(f"min_shard_dim must be a multiple of 4, got {self.min_shard_dim}")
         if not 0 < self.cache_load_factor <= 1:

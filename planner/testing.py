@@ -12,7 +12,7 @@ Needs pytest; no GPU, no network.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -165,6 +165,14 @@ def _with_a_giant() -> Workload:
     return Workload(tables=(giant, *example_workload(10, seed=4).tables), local_batch_size=512)
 
 
+def _with_fixed_tables() -> Workload:
+    """Return tables of which some are on one rank, two, a node, and all ranks."""
+    fixed = ((5,), (1, 6), (4, 5, 6, 7), tuple(range(8)), (0,))
+    tables = example_workload(12, seed=6).tables
+    placed = [replace(table, ranks=ranks) for table, ranks in zip(tables, fixed, strict=False)]
+    return Workload(tables=(*placed, *tables[len(placed) :]), local_batch_size=512)
+
+
 class SharderContract:
     """Tests that a sharder must pass; override ``make_sharder``."""
 
@@ -199,6 +207,16 @@ class SharderContract:
         problem = example_problem(example_workload(40, seed=5), fill=0.05)
         times = [_random_step_time(problem, seed) for seed in range(40)]
         assert self._result(problem).step_time <= max(times)
+
+    def test_leaves_tables_where_the_user_wants_them(self) -> None:
+        """A table with ``ranks`` has shards there and nowhere else."""
+        problem = example_problem(_with_fixed_tables(), world_size=8, num_nodes=2)
+        result = self._result(problem)
+        check_plan(problem.workload, problem.topology, result.plan)
+        check_memory(problem.workload, problem.topology, result.plan)
+        for table in problem.workload.tables:
+            ranks = result.plan.table(table.name).ranks
+            assert not table.ranks or ranks == table.ranks
 
     def test_stops_when_told(self) -> None:
         """A spent budget still gives a plan, and no more than a handful are looked at."""

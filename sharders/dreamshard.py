@@ -123,7 +123,9 @@ class _Player:
             noise = [-np.log(-np.log(rng.random() or 0.5)) for _ in held]  # Gumbel: softmax by max
             score = seen @ weights / TEMPERATURE + noise
             ranks: list[int] = np.argsort(-score, kind="stable").tolist()
-            held[ranks[0]] += table  # where it goes unless memory says otherwise
+            fixed = self.problem.workload.tables[index].ranks
+            # where it goes unless memory says otherwise
+            held[list(fixed or ranks[:1])] += table / max(1, len(fixed))
             return ranks
 
         def ways(index: int) -> list[tuple[TableOption, Loads]]:

@@ -6,12 +6,14 @@
     for every rank:    sum of shard loads a <= M,  sum of shard bytes a <= capacity
     for every node:    sum of host bytes a <= host capacity
 
-Ranks of one node are alike, so they are named in the order in which tables, the longest first, use
-them: a table may only be on ranks that the tables before it and itself can have needed.
+Ranks of one node are alike, unless the user has put tables on some, so they are named in the order
+in which tables, the longest first, use them: a table may only be on ranks that the tables before it
+and itself can have needed.
 
-Options that use every rank (row_wise, data_parallel) have no a: they load all ranks alike. Loads
-are ``OptionCosts``: lookup and exchange of each shard alone, in seconds, so M is a makespan of
-separable costs and not the step time.
+Options that leave no rank to choose have no a: row_wise and data_parallel load all ranks alike,
+those of a table that the user has put on certain ranks just these. Loads are ``OptionCosts``:
+lookup and exchange of each shard alone, in seconds, so M is a makespan of separable costs and not
+the step time.
 """
 
 from collections.abc import Mapping
@@ -56,6 +58,8 @@ class _Way:
     cost: OptionCost
     bytes_per_shard: float
     host_per_shard: float
+    fixed: tuple[int, ...]
+    """Ranks of its shards where the user has fixed them."""
 
     @property
     def option(self) -> TableOption:
@@ -117,7 +121,7 @@ class IlpModel:
         load = [0.0] * self.problem.topology.world_size
         for table in self.problem.workload.tables:
             sharding = plan.table(table.name)
-            cost = self.costs.cost(table, option_of(sharding))
+            cost = self.costs.cost(table, option_of(sharding, table))
             for rank in sharding.ranks:
                 load[rank] += cost.shard_load
         return max(load)
@@ -146,8 +150,10 @@ class IlpModel:
 
     def _way(self, table: EmbeddingTable, option: TableOption) -> _Way:
         sizes = option_bytes(self.problem, table, option)
+        fixed = make_sharding(table, self.problem.topology, option).ranks if option.ranks else ()
         return _Way(
             cost=self.costs.cost(table, option),
+            fixed=fixed,
             bytes_per_shard=max(float(size.total) for size in sizes),
             host_per_shard=max(float(size.host) for size in sizes),
         )
@@ -177,7 +183,7 @@ class IlpModel:
                 for place in places[self._needed[t] :]:
                     place.upBound = 0
                 program += pulp.lpSum(places) == way.option.num_ranks * y
-            if way.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
+            if way.option.num_ranks and way.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
                 self._keep_in_node(program, t, o, y)
         program += pulp.lpSum(chosen) == 1
 
@@ -219,6 +225,8 @@ class IlpModel:
         for t, ways in enumerate(self.ways):
             for o, way in enumerate(ways):
                 place = node if way.option.sharding_type in _NODE_TYPES else rank
+                if way.fixed and rank not in way.fixed:
+                    continue
                 key = ("a", t, o, place) if way.option.num_ranks else ("y", t, o)
                 found.append((way, self._variables[key]))
         return found
@@ -241,10 +249,16 @@ class IlpModel:
         return sorted(range(len(load)), key=lambda t: (-load[t], t))
 
     @cached_property
+    def _alike(self) -> bool:
+        """Whether naming the ranks anew makes no difference."""
+        problem = self.problem
+        return problem.topology.num_nodes == 1 and not any(t.ranks for t in problem.workload.tables)
+
+    @cached_property
     def _needed(self) -> list[int]:
-        """Ranks that a table and those before it in the order can have needed; all on nodes."""
+        """Ranks that a table and those before it in the order can need; all if not alike."""
         needed = [self.problem.topology.world_size] * len(self.ways)
-        if self.problem.topology.num_nodes > 1:
+        if not self._alike:
             return needed
         used = 0
         for t in self._order:
@@ -255,13 +269,13 @@ class IlpModel:
     def _renamed(self, plan: ShardingPlan) -> dict[int, int]:
         """Return new names of the ranks, in the order in which tables use them."""
         ranks = list(range(self.problem.topology.world_size))
-        if self.problem.topology.num_nodes > 1:
+        if not self._alike:
             return dict(zip(ranks, ranks, strict=True))
         tables = self.problem.workload.tables
         used = [
             rank
             for sharding in (plan.table(tables[t].name) for t in self._order)
-            for rank in (sharding.ranks if option_of(sharding).num_ranks else ())
+            for rank in (() if sharding.sharding_type.everywhere else sharding.ranks)
         ]
         return {rank: name for name, rank in enumerate(dict.fromkeys([*used, *ranks]))}
 
@@ -273,7 +287,7 @@ class IlpModel:
         """Return whether the program has all the options of a plan, shards on distinct ranks."""
         for t, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
-            option = option_of(sharding)
+            option = option_of(sharding, table)
             known = option in [way.option for way in self.ways[t]]
             if not known or len(set(sharding.ranks)) < len(sharding.ranks):
                 return False
@@ -285,7 +299,7 @@ class IlpModel:
         values = {"makespan": self.makespan(plan) * self._per_second * (1 + 1e-9)}
         for t, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
-            option = option_of(sharding)
+            option = option_of(sharding, table)
             o = [way.option for way in self.ways[t]].index(option)
             values[f"y_{t}_{o}"] = 1.0
             in_nodes = option.sharding_type in _NODE_TYPES

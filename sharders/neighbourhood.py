@@ -46,6 +46,9 @@ def places(
     For options within nodes a node's first rank stands for it, and has the node's first place.
     """
     local = topology.local_world_size
+    if not option.num_ranks:
+        yield ()
+        return
     if option.sharding_type.within_node:
         order = list(dict.fromkeys(rank - rank % local for rank in order))
     if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE:

@@ -1,7 +1,7 @@
 """The legal ways to shard one table, and the sharding that each makes on given ranks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costmodel.errors import InputError, Problem
 from costmodel.hardware import Topology
@@ -14,7 +14,7 @@ from costmodel.plan import (
     column_counts,
     make_shards,
 )
-from costmodel.validity import allowed_kernels, allowed_types
+from costmodel.validity import allowed_kernels, allowed_types, fixed_homes
 from costmodel.workload import EmbeddingTable, Workload
 from sharders.cache_shares import cache_shares
 
@@ -29,21 +29,21 @@ class TableOption:
     """Equal column blocks."""
     cache_load_factor: float | None = None
     """``fused_uvm_caching``: share of the rows cached; None: the table's own."""
+    ranks: tuple[int, ...] = ()
+    """Ranks of the column blocks where the user has fixed them; empty: to be chosen."""
 
     @property
     def num_ranks(self) -> int:
         """How many ranks there are to choose: one for each column block, or none.
 
         Where row blocks lie within a node (``table_row_wise``, ``grid_shard``), a rank stands for
-        its node. ``data_parallel`` and ``row_wise`` use all ranks.
+        its node. ``data_parallel`` and ``row_wise`` use all ranks, and ``ranks`` leave no choice.
         """
-        if self.sharding_type in {ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE}:
-            return 0
-        return self.num_column_shards
+        return 0 if self.ranks or self.sharding_type.everywhere else self.num_column_shards
 
     def num_shards(self, topology: Topology) -> int:
         """Return how many shards the option makes."""
-        if self.num_ranks == 0:
+        if self.sharding_type.everywhere:
             return topology.world_size
         rows = topology.local_world_size if self.sharding_type.within_node else 1
         return self.num_column_shards * rows
@@ -54,7 +54,8 @@ def table_options(
 ) -> tuple[TableOption, ...]:
     """Return every option of a table, in the order of ``ShardingType``.
 
-    Constraints of the table, pooling and pipeline are honoured. Kernels: ``dense`` for
+    Constraints of the table, pooling and pipeline are honoured: where the table says which ranks it
+    is to be on, options have them, and no ranks to choose. Kernels: ``dense`` for
     data_parallel; otherwise what the table lists, without a list ``fused``. ``dense`` is not
     offered for sharded tables, as in TorchRec's own enumerator; ``fused_uvm_caching`` comes with
     several sizes of the cache (``cache_shares``). Columns are split over at most
@@ -66,20 +67,84 @@ def table_options(
         The table's constraints leave nothing.
 
     """
-    options = tuple(
-        option
-        for sharding_type in allowed_types(workload, table)
-        for option in _options_of_type(workload, topology, table, sharding_type)
+    options = tuple(_options(workload, topology, table))
+    if not options:
+        problem = _refusal(workload, topology, table).problem
+        raise InputError(source=workload.name, problems=(problem,))
+    return options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A table whose constraints leave nothing to choose from."""
+
+    table: str
+    field: str
+    """The constraint that should change."""
+    problem: Problem
+
+
+def refusals(workload: Workload, topology: Topology) -> tuple[Refusal, ...]:
+    """Return every table of a workload that cannot be sharded, and why."""
+    return tuple(
+        _refusal(workload, topology, table)
+        for table in workload.tables
+        if not _is_shardable(workload, topology, table)
     )
-    if options:
-        return options
+
+
+def _is_shardable(workload: Workload, topology: Topology, table: EmbeddingTable) -> bool:
+    return any(True for _ in _options(workload, topology, table))
+
+
+def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> Refusal:
+    if table.ranks and _is_shardable(workload, topology, replace(table, ranks=())):
+        problem = _misplaced(workload, topology, table)
+        return Refusal(table=table.name, field="ranks", problem=problem)
     message = (
         f"table `{table.name}` cannot be sharded: nothing is left of its sharding types "
         f"({', '.join(table.sharding_types) or 'all'}) and compute kernels "
         f"({', '.join(table.compute_kernels) or 'default'}) with pipeline `{workload.pipeline}`, "
         f"pooling `{table.pooling}` and {topology.world_size} ranks"
     )
-    raise InputError(source=workload.name, problems=(Problem(message=message),))
+    field = "sharding_types" if table.sharding_types else "compute_kernels"
+    return Refusal(table=table.name, field=field, problem=Problem(message=message))
+
+
+def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) -> Problem:
+    """Say why no shards can be just on the ranks where a table is to be."""
+    given = ", ".join(map(str, table.ranks))
+    beyond = [str(rank) for rank in table.ranks if rank >= topology.world_size]
+    if beyond:
+        return Problem(
+            message=f"table `{table.name}` cannot be on rank {', '.join(beyond)}: there is none",
+            hint=f"{topology.world_size} GPUs are ranks 0 to {topology.world_size - 1}",
+        )
+    counts: dict[ShardingType, dict[int, None]] = {}
+    for option in _options(workload, topology, replace(table, ranks=())):
+        counts.setdefault(option.sharding_type, {})[option.num_shards(topology)] = None
+    takes = (f"{kind} {_places(topology, kind, list(some))}" for kind, some in counts.items())
+    return Problem(
+        message=f"table `{table.name}` cannot be on ranks [{given}] and no others",
+        hint=f"ranks that types take: {'; '.join(takes)}",
+    )
+
+
+def _places(topology: Topology, kind: ShardingType, counts: Sequence[int]) -> str:
+    """Return which numbers of ranks, and what ranks, a sharding type takes."""
+    if kind.everywhere:
+        return f"all {topology.world_size}"
+    numbers = " or ".join(map(str, counts))
+    if kind.within_node:
+        return f"{numbers}, all of a node"
+    return f"{numbers} of a node" if kind is ShardingType.TABLE_COLUMN_WISE else numbers
+
+
+def _options(
+    workload: Workload, topology: Topology, table: EmbeddingTable
+) -> Iterator[TableOption]:
+    for sharding_type in allowed_types(workload, table):
+        yield from _options_of_type(workload, topology, table, sharding_type)
 
 
 def make_sharding(
@@ -107,7 +172,7 @@ def make_sharding(
             option.sharding_type,
             table.num_embeddings,
             table.embedding_dim,
-            ranks=ranks,
+            ranks=option.ranks or ranks,
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
         ),
@@ -136,14 +201,16 @@ def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) 
     )
 
 
-def option_of(sharding: TableSharding) -> TableOption:
-    """Return the option that a sharding is one of."""
-    blocks = {shard.column_offset for shard in sharding.shards}
+def option_of(sharding: TableSharding, table: EmbeddingTable) -> TableOption:
+    """Return the option that a table's sharding is one of."""
+    homes = sharding.homes
+    fixed = table.ranks and not sharding.sharding_type.everywhere
     return TableOption(
         sharding_type=sharding.sharding_type,
         compute_kernel=sharding.compute_kernel,
-        num_column_shards=len(blocks),
+        num_column_shards=len(homes),
         cache_load_factor=sharding.cache_load_factor,
+        ranks=homes if fixed else (),
     )
 
 
@@ -159,15 +226,23 @@ def make_plan(topology: Topology, shardings: Sequence[TableSharding]) -> Shardin
 def _options_of_type(
     workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> Iterator[TableOption]:
+    counts = _offered_counts(topology, table, sharding_type)
+    ranks: tuple[int, ...] = ()
+    if table.ranks:
+        homes = fixed_homes(workload, topology, table, sharding_type)
+        if homes is None:
+            return
+        counts, ranks = (len(homes) or 1,), homes
     for kernel in _offered_kernels(table, sharding_type):
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
         for share in cache_shares(workload, topology, table) if caching else (None,):
-            for count in _offered_counts(topology, table, sharding_type):
+            for count in counts:
                 yield TableOption(
                     sharding_type=sharding_type,
                     compute_kernel=kernel,
                     num_column_shards=count,
                     cache_load_factor=share,
+                    ranks=ranks,
                 )
 
 

@@ -32,7 +32,6 @@ LARGE = 0.2
 """Share of a rank's memory from which a block is split, if splits are what it takes."""
 _HOST = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
-_EVERYWHERE = (ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def _selections(problem: ShardingProblem) -> Iterator[list[_Way]]:
 
 def _ways(problem: ShardingProblem, table: EmbeddingTable) -> list[_Way]:
     options = problem.options[table.name]
-    flexible = [o for o in options if o.sharding_type in (*_ANYWHERE, *_EVERYWHERE)]
+    flexible = [o for o in options if not o.num_ranks or o.sharding_type in _ANYWHERE]
     return [_Way(o, option_bytes(problem, table, o)) for o in flexible or options]
 
 
@@ -113,8 +112,8 @@ class _Packing:
         self.free = np.full(self.topology.world_size, float(problem.capacity))
         self.fixed: dict[int, TableSharding] = {}
         blocks = []
-        for index, way in enumerate(ways):
-            if way.option.sharding_type in _ANYWHERE:
+        for index, way in sorted(enumerate(ways), key=lambda item: item[1].option.num_ranks > 0):
+            if way.option.num_ranks and way.option.sharding_type in _ANYWHERE:
                 blocks += [(index, float(size.total)) for size in way.sizes]
             else:
                 self._fix(index, way)

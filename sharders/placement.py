@@ -128,6 +128,8 @@ def place(
 ) -> ShardingPlan:
     """Place tables one after the other, each in the first of its ways that there is room for.
 
+    Tables that the user has put on certain ranks come first.
+
     Raises
     ------
     InfeasibleError
@@ -136,7 +138,8 @@ def place(
     """
     occupancy = Occupancy(problem)
     placed: dict[int, TableSharding] = {}
-    for index in indices:
+    tables = problem.workload.tables
+    for index in sorted(indices, key=lambda index: not tables[index].ranks):
         placed[index] = _place_table(problem, index, ways, order, occupancy)
     return make_plan(problem.topology, [placed[index] for index in range(len(indices))])
 
@@ -231,10 +234,14 @@ def _no_room(
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
     if total > topology.world_size * problem.capacity:
         return infeasible(workload, topology)
-    needed = least_table_bytes(workload, topology, table)
+    needed = least_table_bytes(workload, topology, table) / GIB
+    where, free = "one GPU", max(occupancy.free) / GIB
+    if table.ranks:
+        where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
+        free = sum(occupancy.free[rank] for rank in table.ranks) / GIB
     return infeasible(
         workload,
         topology,
-        f"no plan fits: table `{table.name}` needs {needed / GIB:.1f} GiB, and at most "
-        f"{max(occupancy.free) / GIB:.1f} GiB is free on one GPU",
+        f"no plan fits: table `{table.name}` needs {needed:.1f} GiB, and at most "
+        f"{free:.1f} GiB is free on {where}",
     )

@@ -133,7 +133,7 @@ class SearchState:
     def start(self, plan: ShardingPlan) -> None:
         """Make a plan the current one."""
         topology = self.problem.topology
-        self.choices = [self._choice_of(plan.table(table.name)) for table in self.tables]
+        self.choices = [self._choice_of(plan.table(table.name), table) for table in self.tables]
         shape = (len(self.layout.groups), len(RANK_FEATURES), topology.world_size)
         self.loads = Loads(
             np.zeros(shape),
@@ -344,14 +344,10 @@ class SearchState:
         topology = self.problem.topology
         return make_sharding(self.tables[index], topology, choice.option, choice.ranks)
 
-    def _choice_of(self, sharding: TableSharding) -> Choice:
-        option = option_of(sharding)
+    def _choice_of(self, sharding: TableSharding, table: EmbeddingTable) -> Choice:
+        option = option_of(sharding, table)
         option = self._options.setdefault(option, option)
-        if not option.num_ranks:
-            return Choice(option, ())
-        per_block = len(sharding.shards) // option.num_ranks
-        ranks = tuple(sharding.shards[block * per_block].rank for block in range(option.num_ranks))
-        return Choice(option, ranks)
+        return Choice(option, sharding.homes if option.num_ranks else ())
 
 
 def _whole_features(table: EmbeddingTable, option: TableOption) -> tuple[float, float, float]:

@@ -190,7 +190,7 @@ def _rating(
     load = [0.0] * problem.topology.world_size
     for table, options in zip(problem.workload.tables, ways, strict=True):
         sharding = plan.table(table.name)
-        option = option_of(sharding)
+        option = option_of(sharding, table)
         cost = next(each.shard_load for each in options if each.option == option)
         for rank in sharding.ranks:
             load[rank] += cost

@@ -1,5 +1,7 @@
 """Hypothesis strategies: workloads, topologies, and valid plans of every kind."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from machines import machine
 
@@ -80,6 +82,19 @@ def plans(draw: st.DrawFn, workload: Workload, topology: Topology) -> ShardingPl
             ranks = list(draw(st.permutations(range(topology.world_size)))[: option.num_ranks])
         shardings.append(make_sharding(table, topology, option, ranks))
     return make_plan(topology, shardings)
+
+
+@st.composite
+def fixed_cases(draw: st.DrawFn) -> tuple[Workload, Topology, ShardingPlan]:
+    """Draw a case in which some tables are where the user wants them."""
+    workload, topology, plan = draw(cases())
+    tables = tuple(
+        replace(table, ranks=tuple(dict.fromkeys(plan.table(table.name).ranks)))
+        if draw(st.booleans())
+        else table
+        for table in workload.tables
+    )
+    return replace(workload, tables=tables), topology, plan
 
 
 @st.composite

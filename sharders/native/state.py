@@ -24,7 +24,7 @@ from costmodel.execution.native import (
 )
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
-from sharders.native.tables import EVERYWHERE, ON_RANKS, Tables
+from sharders.native.tables import EVERYWHERE, FIXED, ON_RANKS, Tables
 from sharders.search_state import BALANCE_POWER, BALANCE_WEIGHT, EMPTY
 
 Ints = NDArray[np.int64]
@@ -112,6 +112,8 @@ def home(search, option, ranks, shard):
         return shard
     if spread == ON_RANKS:
         return ranks[shard]
+    if spread == FIXED:
+        return search.tables.at[search.tables.first[option] + shard]
     return ranks[shard // local] // local * local + shard % local
 
 
@@ -201,6 +203,11 @@ def _longest_bag(search, kernel, rank):
             continue
         if spread == EVERYWHERE:
             longest = max(longest, tables.traffic[tables.rows[first + rank], CHAIN])
+            continue
+        if spread == FIXED:
+            for shard in range(first, tables.first[option + 1]):
+                if tables.at[shard] == rank:
+                    longest = max(longest, tables.traffic[tables.rows[shard], CHAIN])
             continue
         width = 1 if spread == ON_RANKS else local
         for block in range(tables.blocks[option]):

@@ -24,8 +24,9 @@ from sharders.search_state import Layout, signature_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-EVERYWHERE, ON_RANKS, ON_NODES = range(3)
-"""Where an option's shards lie: one on every rank, one per block, one per block and local rank."""
+EVERYWHERE, ON_RANKS, ON_NODES, FIXED = range(4)
+"""Where an option's shards lie: one on every rank, one per block, one per block and local rank, or
+where the user wants them."""
 
 FINEST = 0.01
 """Shards that take less than this share of a balanced rank's lookups need not be split further."""
@@ -66,6 +67,8 @@ class Tables(NamedTuple):
     features: Floats
     held: Floats
     """Bytes in HBM, and in host memory."""
+    at: Ints
+    """Of every shard, its rank, if its option is ``FIXED``."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,11 @@ class NativeProblem:
         ranks = np.zeros((len(chosen), width), dtype=np.int64)
         for index, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
-            option = option_of(sharding)
+            option = option_of(sharding, table)
             own = self.options[begins[index] : begins[index + 1]]
             chosen[index] = begins[index] + own.index(option)
             blocks = option.num_ranks
-            per_block = len(sharding.shards) // blocks if blocks else 1
-            for block in range(blocks):
-                ranks[index, block] = sharding.shards[block * per_block].rank
+            ranks[index, :blocks] = sharding.homes[:blocks]
         return chosen, ranks
 
     def plan(self, chosen: Ints, ranks: Ints) -> ShardingPlan:
@@ -122,7 +123,7 @@ def native_problem(problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()
     columns = Columns(layout.groups, layout.kernels)
     writer = _Writer(problem, columns)
     for table in problem.workload.tables:
-        started = {option_of(plan.table(table.name)) for plan in starts}
+        started = {option_of(plan.table(table.name), table) for plan in starts}
         for option in _worth_trying(table, writer.costs, started):
             writer.add(table, option)
         writer.begins.append(len(writer.options))
@@ -135,7 +136,7 @@ def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[Sha
     return [
         plan
         for plan in plans
-        if all(option_of(table) in options[table.table] for table in plan.tables)
+        if all(option_of(plan.table(t.name), t) in options[t.name] for t in problem.workload.tables)
     ]
 
 
@@ -167,6 +168,7 @@ class _Writer:
         self.traffic: list[tuple[float, ...]] = []
         self.features: list[tuple[float, float, float]] = []
         self.held: list[tuple[float, float]] = []
+        self.at: list[int] = []
 
     def add(self, table: EmbeddingTable, option: TableOption) -> None:
         kind = option.sharding_type
@@ -176,13 +178,15 @@ class _Writer:
         replicated = kind is ShardingType.DATA_PARALLEL
         cost = self.costs.cost(table, option)
         spread = ON_NODES if kind.within_node else ON_RANKS
+        if not option.num_ranks:
+            spread = FIXED if option.ranks else EVERYWHERE
         bags = self._add_rows(table, option)
         self.of_option.append((
             len(self.begins) - 1,
             self.columns.groups[key],
             self.columns.kernels[kernel],
             list(ShardingType).index(kind),
-            spread if option.num_ranks else EVERYWHERE,
+            spread,
             option.num_ranks,
             kind is ShardingType.TABLE_COLUMN_WISE,
             4.0 * table.num_embeddings * table.embedding_dim if replicated else 0.0,
@@ -205,6 +209,7 @@ class _Writer:
                 self.traffic.append(row.traffic)
                 self.features.append((row.features, row.ids, row.columns))
             self.rows.append(known[alike])
+            self.at.append(shard.rank)
         return max(self.traffic[row][Traffic.CHAIN] for row in known.values())
 
     def _add_sizes(self, sizes: tuple[ShardBytes, ...]) -> None:
@@ -233,6 +238,7 @@ class _Writer:
             traffic=np.array(self.traffic),
             features=np.array(self.features),
             held=np.array(self.held),
+            at=np.array(self.at),
         )
 
 

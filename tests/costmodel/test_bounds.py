@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import flat_curve, machine, topology
-from strategies import cases, workloads
+from strategies import cases, fixed_cases, workloads
 
 from costmodel.bound_paths import lines_below
 from costmodel.bounds import step_time_bound
@@ -23,8 +23,8 @@ from sharders.options import TableOption, make_plan, make_sharding, table_option
 SLACK = 1 + 1e-9
 
 
-@given(cases())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases() | fixed_cases())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, plan = case
     assert step_time_bound(workload, ranks) <= Objective(workload, ranks).step_time(plan) * SLACK

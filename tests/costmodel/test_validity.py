@@ -171,3 +171,27 @@ def legal_ranks(option: TableOption, topology: Topology) -> st.SearchStrategy[li
             )
         )
     return st.lists(ranks, min_size=option.num_ranks, max_size=option.num_ranks)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "kind", "ranks", "problem"),
+    [
+        ((3,), ShardingType.TABLE_WISE, (3,), None),
+        ((3,), ShardingType.TABLE_WISE, (2,), "`table_wise` on rank 2 is not on its rank 3"),
+        ((1, 2), ShardingType.COLUMN_WISE, (1, 2), None),
+        ((2, 1), ShardingType.COLUMN_WISE, (1, 2), "on ranks 1, 2 is not on its ranks 2, 1"),
+        ((1, 2), ShardingType.ROW_WISE, (), "on ranks 0, 1, 2, 3 is not on its ranks 1, 2"),
+        ((0, 1, 2, 3), ShardingType.ROW_WISE, (), None),
+        ((2, 3), ShardingType.TABLE_ROW_WISE, (3,), None),
+        ((2,), ShardingType.TABLE_ROW_WISE, (3,), "on ranks 2, 3 is not on its rank 2"),
+    ],
+)
+def test_a_table_is_where_the_user_wants_it(
+    fixed: tuple[int, ...], kind: ShardingType, ranks: tuple[int, ...], problem: str | None
+) -> None:
+    option = TableOption(sharding_type=kind, num_column_shards=max(1, len(ranks)))
+    sharding = make_sharding(TABLE, TOPOLOGY, option, ranks)
+    workload = Workload(tables=(replace(TABLE, ranks=fixed),))
+    problems = plan_problems(workload, TOPOLOGY, make_plan(TOPOLOGY, [sharding]))
+    assert (problem is None) == (not problems)
+    assert problem is None or problem in problems[0]

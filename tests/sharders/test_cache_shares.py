@@ -62,7 +62,7 @@ def test_shardings_keep_the_size_of_their_cache() -> None:
     options = table_options(_workload(TABLE), ranks, TABLE)
     assert len({option.cache_load_factor for option in options}) == len(options) > 1
     for option in options:
-        assert option_of(make_sharding(TABLE, ranks, option, (0,))) == option
+        assert option_of(make_sharding(TABLE, ranks, option, (0,)), TABLE) == option
 
 
 def test_the_program_caches_more_where_hbm_has_room_for_more() -> None:

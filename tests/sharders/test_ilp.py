@@ -115,7 +115,7 @@ def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
     start = CostGreedy().shard(tight, Budget(), Random(0)).plan
     solution = Ilp().solve(tight, Budget(), start)
     assert solution is not None
-    kernels = [option_of(solution.plan.table(each.name)).compute_kernel for each in tables]
+    kernels = [option_of(solution.plan.table(each.name), each).compute_kernel for each in tables]
     assert kernels.count(ComputeKernel.FUSED_UVM_CACHING) == 1
 
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import cases, fixed_cases
 
 from costmodel.hardware import Topology
 from costmodel.memory import check_memory
@@ -26,8 +26,8 @@ def compiled(most: int | None = None) -> Budget:
     return Budget(max_evaluations=most, compiled=lambda: True)
 
 
-@given(cases(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
 def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
     workload, topology, plan = case
     objective = Objective(workload, topology)

@@ -3,16 +3,25 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from strategies import cases
+from strategies import cases, fixed_cases
 
 from costmodel.errors import InputError
 from costmodel.hardware import Topology
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.validity import check_plan
 from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from planner.testing import example_hardware
-from sharders.options import TableOption, first_shard, make_sharding, table_options
+from sharders.options import (
+    TableOption,
+    first_shard,
+    make_sharding,
+    option_of,
+    refusals,
+    table_options,
+)
 
 TABLE = EmbeddingTable(name="t", num_embeddings=100, embedding_dim=64)
+TABLE_0 = replace(TABLE, name="t0")
 
 
 def topology(world_size: int, local_world_size: int) -> Topology:
@@ -124,3 +133,98 @@ def test_no_shard_is_larger_than_the_first(case: tuple[Workload, Topology, Shard
                 whole.shards[0].num_rows * whole.shards[0].num_columns
             )
             assert len(whole.shards) == option.num_shards(ranks)
+
+
+def fixed(*ranks: int, kinds: tuple[ShardingType, ...] = ()) -> set[str]:
+    """Return the options on two nodes of four."""
+    table = placed(*ranks, kinds=kinds)
+    return {f"{option.sharding_type} {option.ranks}" for option in options(table, (8, 4))}
+
+
+def placed(*ranks: int, kinds: tuple[ShardingType, ...] = ()) -> EmbeddingTable:
+    return replace(TABLE, ranks=ranks, sharding_types=kinds)
+
+
+def test_on_one_rank_a_table_is_whole() -> None:
+    assert fixed(5) == {"table_wise (5,)"}
+
+
+def test_on_some_ranks_a_table_has_a_block_of_columns_on_each() -> None:
+    assert fixed(6, 1) == {"column_wise (6, 1)"}
+    assert fixed(2, 1) == {"column_wise (2, 1)", "table_column_wise (2, 1)"}
+
+
+def test_on_all_ranks_of_a_node_rows_can_be_split_too() -> None:
+    blocks = (4, 5, 6, 7)
+    assert fixed(*blocks) == {
+        f"column_wise {blocks}",
+        f"table_column_wise {blocks}",
+        "table_row_wise (4,)",
+    }
+
+
+def test_on_all_ranks_a_table_can_be_wherever_nothing_is_to_be_chosen() -> None:
+    every = tuple(range(8))
+    assert fixed(*every) == {
+        "data_parallel ()",
+        "row_wise ()",
+        f"column_wise {every}",
+        "grid_shard (0, 4)",
+    }
+
+
+def test_a_rank_stands_for_its_node_where_only_nodes_can_be_meant() -> None:
+    assert fixed(6, kinds=(ShardingType.TABLE_ROW_WISE,)) == {"table_row_wise (4,)"}
+    kinds = (ShardingType.TABLE_WISE, ShardingType.TABLE_ROW_WISE)
+    assert fixed(6, kinds=kinds) == {"table_wise (6,)"}
+
+
+def test_one_block_of_columns_only_if_asked_for() -> None:
+    assert fixed(3, kinds=(ShardingType.COLUMN_WISE,)) == {"column_wise (3,)"}
+
+
+@given(fixed_cases())
+@settings(max_examples=60, deadline=None)
+def test_a_table_can_be_fixed_where_any_plan_has_it(
+    case: tuple[Workload, Topology, ShardingPlan],
+) -> None:
+    workload, ranks, plan = case
+    check_plan(workload, ranks, plan)
+    assert not refusals(workload, ranks)
+    for table in workload.tables:
+        option = option_of(plan.table(table.name), table)
+        assert option in table_options(workload, ranks, table)
+        assert not (table.ranks and option.num_ranks)
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "message", "hint"),
+    [
+        (
+            placed(3, 8, 9),
+            "ranks",
+            "table `t` cannot be on rank 8, 9: there is none",
+            "8 GPUs are ranks 0 to 7",
+        ),
+        (
+            placed(3, 4, 5, kinds=(ShardingType.TABLE_WISE, ShardingType.ROW_WISE)),
+            "ranks",
+            "table `t` cannot be on ranks [3, 4, 5] and no others",
+            "ranks that types take: table_wise 1; row_wise all 8",
+        ),
+        (
+            placed(3, 4, kinds=(ShardingType.TABLE_COLUMN_WISE,)),
+            "ranks",
+            "table `t` cannot be on ranks [3, 4] and no others",
+            "ranks that types take: table_column_wise 2 or 4 of a node",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    table: EmbeddingTable, field: str, message: str, hint: str
+) -> None:
+    (refusal,) = refusals(Workload(tables=(TABLE_0, table)), topology(8, 4))
+    assert (refusal.table, refusal.field) == ("t", field)
+    assert (refusal.problem.message, refusal.problem.hint) == (message, hint)
+    with pytest.raises(InputError, match="cannot be on"):
+        options(table, (8, 4))

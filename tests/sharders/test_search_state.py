@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import cases, fixed_cases
 
 from costmodel.hardware import Topology
 from costmodel.memory import check_memory
@@ -30,15 +30,15 @@ def searching(case: Case) -> tuple[SearchState, ShardingProblem, Objective]:
     return state, problem, objective
 
 
-@given(cases())
+@given(cases() | fixed_cases())
 @settings(max_examples=40, deadline=None)
 def test_a_plan_is_kept_as_it_is(case: Case) -> None:
     state, _, _ = searching(case)
     assert state.plan() == case[2]
 
 
-@given(cases(), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=80, deadline=None)
 def test_moves_are_timed_as_the_plans_they_lead_to(case: Case, seed: int) -> None:
     state, problem, objective = searching(case)
     proposer = Proposer(state, OptionCosts(problem), Random(seed))
