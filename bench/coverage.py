@@ -12,7 +12,10 @@ Every interval is made without the measurements it is tested on:
   steps are off by beyond their kernels (``costmodel.error_model.STRUCTURE``) is estimated from the
   other rows: all others, or only those of other frameworks, or of other GPUs.
 * *winner's curse*: ``bench.winners_curse``, made-up plans.
-* *CPU runs*: the same for ``bench/results/cpu_study.json``, where it is, by workload.
+* *CPU runs*: the same for ``bench/results/cpu_study.json``, where it is: the structure of a
+  workload's steps is that of the other workloads.
+* *all whole steps*: both, every step with a structure from others: published ones from all other
+  published ones, CPU runs from other workloads.
 
 Needs ``../shared/data``; takes half a minute.
 """
@@ -212,6 +215,7 @@ def results() -> dict[str, Any]:
     labs = [*holdout.other_labs()]
     steps = published()
     step_tests = [left_out(steps, by) for by in (None, "framework", "gpu")]
+    cpu_runs = _cpu_runs()
     return {
         "level": LEVEL,
         "kernels": {family: _kernel_data(errors) for family, errors in families.items()},
@@ -228,9 +232,18 @@ def results() -> dict[str, Any]:
                 _row(step, inside) for step, inside in zip(steps, step_tests[0][1], strict=True)
             ],
         },
-        "cpu_runs": _cpu_runs(),
+        "cpu_runs": cpu_runs,
+        "whole_steps": whole_steps(step_tests[0][0], cpu_runs).data(),
         "winners_curse": winners_curse.results(),
     }
+
+
+def whole_steps(public: Coverage, cpu_runs: Mapping[str, Any] | None) -> Coverage:
+    """Return the coverage of all measured steps, none of them tested with its own structure."""
+    tests = cpu_runs["tests"] if cpu_runs else {}
+    other = tests.get(cpu_coverage.OTHER_WORKLOADS, {"points": 0, "held": 0})
+    own = Coverage(what="cpu runs", points=other["points"], held=other["held"])
+    return together("all whole steps", [public, own])
 
 
 def _cpu_runs() -> dict[str, Any] | None:
@@ -297,6 +310,7 @@ def show(found: Mapping[str, Any]) -> None:
     _show_steps(found["steps"])
     if found["cpu_runs"]:
         _show_cpu(found["cpu_runs"])
+    _line("all whole steps, structure from others", found["whole_steps"])
     print("Winner's curse: step of the picked plan under-estimated by, and after the correction")
     for row in found["winners_curse"]:
         print(

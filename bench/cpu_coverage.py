@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.error_model import NORMAL_90, STRUCTURE, Cause, ErrorModel, error_model
+from costmodel.error_model import (
+    NORMAL_90,
+    STRUCTURE,
+    STRUCTURE_ON_CORES,
+    Cause,
+    ErrorModel,
+    error_model,
+)
 from costmodel.hardware import Topology
 from costmodel.uncertainty import sample_steps
 from planner.io.plans import plan_from_tables
@@ -22,6 +29,8 @@ from planner.io.profiles import load_profile
 
 BINS = (0.5, 0.7, 0.9, 1.0)
 """Odds of the plan that is more likely the faster one."""
+OTHER_WORKLOADS = "kernels, and the other workloads"
+"""The test whose structure comes from no plan of the workload tested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +87,10 @@ def coverage(groups: Sequence[Group]) -> dict[str, Any]:
     tests = {
         "errors of kernels alone": sum(group.held(0.0) for group in groups),
         "kernels, and published steps": sum(group.held(hypot(*STRUCTURE)) for group in groups),
+        "as shipped": sum(group.held(hypot(*STRUCTURE_ON_CORES)) for group in groups),
     }
     if len(groups) > 1:
-        tests["kernels, and the other workloads"] = sum(
+        tests[OTHER_WORKLOADS] = sum(
             group.held(structure_sigma([g for g in groups if g is not group])) for group in groups
         )
     return {
@@ -88,11 +98,21 @@ def coverage(groups: Sequence[Group]) -> dict[str, Any]:
         "points": points,
         "structure_sigma": round(structure_sigma(groups), 4),
         "own_sigma": round(own_sigma(groups), 4),
+        "by_workload": {group.name: _data(group) for group in groups},
         "tests": {
             what: {"points": points, "held": held, "coverage": round(held / points, 4)}
             for what, held in tests.items()
         },
         "odds": odds([pair for group in groups for pair in group.pairs]),
+    }
+
+
+def _data(group: Group) -> dict[str, Any]:
+    return {
+        "points": len(group.errors),
+        "mean_log_error": round(sum(group.errors) / len(group.errors), 4),
+        "kernel_sigma": round(sum(group.sigmas) / len(group.sigmas), 4),
+        "held_by_kernels_alone": group.held(0.0),
     }
 
 

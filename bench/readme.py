@@ -14,6 +14,7 @@ from typing import Any
 
 from bench import cpu_study
 from bench.accuracy import tables
+from bench.cpu_coverage import OTHER_WORKLOADS
 from bench.table_iii import TABLE_III
 from costmodel.units import MS
 
@@ -77,6 +78,9 @@ def coverage() -> str:
         ("matrix products, another lab's GPUs", "profile, and the other GPU", labs["gemm"]),
         ("published steps", "kernels alone", steps["errors of kernels alone"]),
         ("published steps", "kernels, and the other steps", steps["each by all others"]),
+        ("published steps", "kernels, and those of other GPUs", steps["by other gpus"]),
+        ("steps on CPU cores", OTHER_WORKLOADS, found["cpu_runs"]["tests"][OTHER_WORKLOADS]),
+        ("all whole steps", "kernels, and other steps", found["whole_steps"]),
     ]
     lines = ["| measured | interval from | points | inside |", "|---|---|---|---|"]
     lines += [

@@ -18,13 +18,13 @@ from bench.coverage import (
     structure_sigma,
     within,
 )
-from bench.cpu_coverage import Group, Pair, coverage, measured, odds, own_sigma
+from bench.cpu_coverage import OTHER_WORKLOADS, Group, Pair, coverage, measured, odds, own_sigma
 from bench.cpu_plans import study_plans
 from bench.cpu_study import workload
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.winners_curse import bias, truths
-from costmodel.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE
+from costmodel.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE, STRUCTURE_ON_CORES
 from costmodel.hardware import Topology
 from costmodel.objective import Objective
 from planner.io.plans import table_data
@@ -73,9 +73,23 @@ def test_kernels_alone_are_not_enough_for_whole_steps(kept: Any) -> None:  # noq
     assert tests["each by all others"]["held"] >= 10
 
 
+def test_intervals_hold_on_whole_steps(kept: Any) -> None:  # noqa: ANN401
+    # every step with a structure that others gave: published ones, and those of CPU runs
+    assert kept["whole_steps"]["points"] > 50
+    assert 0.85 <= kept["whole_steps"]["coverage"] <= 0.95
+    runs = kept["cpu_runs"]["tests"]
+    assert 0.85 <= runs[OTHER_WORKLOADS]["coverage"] <= 0.97
+    for by in ("framework", "gpu"):
+        assert kept["steps"]["tests"][f"by other {by}s"]["held"] >= 10
+
+
 def test_the_model_s_constants_are_the_measured_ones(kept: Any) -> None:  # noqa: ANN401
     few = 1.796 / NORMAL_90  # Student's t of eleven others
     assert pytest.approx(kept["steps"]["structure_sigma"] * few, abs=0.02) == STRUCTURE.shared
+    few = 2.353 / NORMAL_90  # of three workloads
+    cores = STRUCTURE_ON_CORES.shared
+    assert pytest.approx(kept["cpu_runs"]["structure_sigma"] * few, abs=0.02) == cores
+    assert pytest.approx(kept["cpu_runs"]["own_sigma"], abs=0.02) == STRUCTURE_ON_CORES.own
     ratio = kept["kernels"]["collectives"]["p90_over_median"]
     assert pytest.approx(ratio, rel=0.1) == MEDIAN_TO_90
 

@@ -15,6 +15,7 @@ from costmodel.error_model import (
     OTHER_RANKS,
     SAME_MACHINE,
     STRUCTURE,
+    STRUCTURE_ON_CORES,
     Cause,
     Spread,
     cause_of,
@@ -24,7 +25,7 @@ from costmodel.error_model import (
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.program import Op
 from costmodel.execution.synthesis import program
-from costmodel.hardware import CollectiveOp, Family, HardwareProfile, Source, Topology
+from costmodel.hardware import CollectiveOp, Device, Family, HardwareProfile, Source, Topology
 from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.workload import DataType, Workload
 
@@ -86,6 +87,16 @@ def test_a_calibrated_machine_is_not_another_one() -> None:
     assert found[Cause.LATENCY] == found[Cause.ALL_TO_ALL]
     # what calibration did not measure is as unknown as before
     assert found[Cause.GEMM] == NOT_MEASURED[Cause.GEMM]
+
+
+def test_cores_that_were_calibrated_have_the_structure_of_their_runs() -> None:
+    host = Family(source=Source.FITTED, origin="made up", num_points=9, error_p90=0.2)
+    calibrated = replace(machine(), families={"host": host})
+    cores = replace(calibrated, device=Device.CPU)
+    assert spreads(cores)[Cause.STRUCTURE] == STRUCTURE_ON_CORES
+    # neither GPUs nor cores of another machine
+    assert spreads(calibrated)[Cause.STRUCTURE] == STRUCTURE
+    assert spreads(replace(machine(), device=Device.CPU))[Cause.STRUCTURE] == STRUCTURE
 
 
 def test_causes_of_a_step() -> None:
