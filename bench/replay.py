@@ -10,6 +10,9 @@ of the importer are the profiler's clock, what CUDA documents, and thresholds na
 Ablations leave one rule of the simulator or one kind of edge out. Algorithm 1 is given the host's
 own time as overheads. In the row "blocked time as overhead" it is also given the time in which
 the device blocks the host: then its host time is the measured time by construction.
+
+Beside the imported graph of the 8 x V100 run stands the one synthesized for its model and plan: kind
+and size of every collective on every rank.
 """
 
 import json
@@ -19,11 +22,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from bench.traced_dlrm import Pair, side_by_side, synthesized
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.units import GIB, MS
 from planner.io.execution_traces import execution_traces
@@ -224,6 +228,15 @@ def show_set(name: str, made: Mapping[str, Replay]) -> None:
         print(f"{row['rank']:6}{row['step']:6}" + numbers.format(*columns))
 
 
+def show_collectives(pairs: Sequence[Pair]) -> None:
+    """Print the collectives of the imported and of the synthesized graph."""
+    print(f"\n{'collective':26}{'imported':>12}{'synthesized':>13}  bytes on ranks 0, 1, ...")
+    for pair in pairs:
+        sizes = " ".join(f"{size:,.0f}" for size in pair.imported_bytes)
+        alike = "the same" if pair.same else f"not {pair.synthesized_bytes}"
+        print(f"{pair.name:26}{pair.imported:>12}{pair.synthesized:>13}  {sizes}: {alike}")
+
+
 def main() -> None:
     """Print the tables; with --write keep them."""
     if not TRACES.is_dir():
@@ -233,15 +246,18 @@ def main() -> None:
     for run, made in zip(runs, sets, strict=True):
         show_set(run.name, made)
     summary, used = overall(sets), cost()
+    pairs = side_by_side(runs[0].run.graph, synthesized())
     print(f"\n{'all sets':38}{'makespan':>10}{'worst step':>12}{'mean step':>11}")
     for name, row in summary.items():
         print(f"{name:38}" + "{:10.2%}{:12.2%}{:11.2%}".format(*row.values()))
+    show_collectives(pairs)
     print(f"\n8 ranks: {used['cpu_s']:.2f} s of CPU, {used['peak_memory_bytes'] / GIB:.2f} GiB")
     if "--write" in sys.argv:
         kept = {
             "machine": f"{platform.machine()}, Python {platform.python_version()}",
             "date": date.today().isoformat(),  # noqa: DTZ011 -- the day here
             "eight_ranks": used,
+            "collectives": [{**asdict(pair), "same": pair.same} for pair in pairs],
             "overall": summary,
             "sets": [
                 {

@@ -47,9 +47,17 @@ def program_builder(topology: Topology) -> ProgramBuilder:
     )
 
 
-def write_step(sparse: SparsePart) -> Program:
-    """Write one step around its embedding work, and return it."""
-    _write(sparse)
+def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -> Program:
+    """Write one step around its embedding work, and return it.
+
+    ``distributes_after_forward``: as the ``TrainPipelineSparseDist`` of 2023 did it, whose traces
+    show that; TorchRec 1.9 starts to distribute the next batch before forward.
+    """
+    if distributes_after_forward and sparse.workload.pipeline is Pipeline.SPARSE_DIST:
+        dense = DensePart(sparse.builder, sparse.workload)
+        _sparse_dist(sparse.builder, sparse, dense, after_forward=True)
+    else:
+        _write(sparse)
     return sparse.builder.build()
 
 
@@ -74,20 +82,26 @@ def _write(sparse: SparsePart) -> None:
     write(sparse.builder, sparse, DensePart(sparse.builder, sparse.workload))
 
 
-def _sparse_dist(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _sparse_dist(
+    builder: ProgramBuilder, sparse: SparsePart, dense: DensePart, *, after_forward: bool = False
+) -> None:
     """Compute batch k while k + 1 is distributed and k + 2 copied.
 
     What the step before copied and exchanged is what this one distributes and looks up.
     """
+
+    def start() -> int | None:
+        return sparse.inputs.start("data_dist", after_previous=("batch copied",))
+
     builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
-    splits = sparse.inputs.start("data_dist", after_previous=("batch copied",))
+    splits = None if after_forward else start()
     builder.mark("batch copied", sparse.inputs.copy("memcpy"))
     dense.bottom_forward()
     sparse.inputs.receive("data_dist")
     _lookups(builder, sparse, after=builder.last("data_dist"))
     dense.interaction_forward()
     dense.top_forward()
-    sparse.inputs.finish("data_dist", splits)
+    sparse.inputs.finish("data_dist", start() if after_forward else splits)
     _torchrec_backward(builder, sparse, dense)
 
 

@@ -1,12 +1,15 @@
 """The committed replay results hold what the project claims; ablations keep the graph sound."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.replay import ABLATIONS, SETS, TRACES, load
+from bench.traced_dlrm import side_by_side, synthesized
+from costmodel.execution.graph import NodeKind
 from costmodel.execution.simulator import simulate
 
 RESULTS = Path(__file__).parents[2] / "bench/results/replay.json"
@@ -54,3 +57,32 @@ def test_every_ablation_can_be_simulated(kept: Any) -> None:  # noqa: ANN401
         ends = simulate(change(run.graph), drain=True).ends
         error = max(ends) / run.makespan - 1
         assert error == pytest.approx(kept["sets"][0]["errors"][name]["makespan"], abs=1e-6)
+
+
+def test_imported_and_synthesized_graphs_have_the_same_collectives(kept: Any) -> None:  # noqa: ANN401
+    assert len(kept["collectives"]) == 8
+    for pair in kept["collectives"]:
+        assert pair["same"]
+        assert pair["imported"] == pair["synthesized"]
+        assert pair["imported_bytes"] == pair["synthesized_bytes"]
+        assert len(pair["imported_bytes"]) == 8
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
+def test_collectives_side_by_side(kept: Any) -> None:  # noqa: ANN401
+    pairs = side_by_side(load(SETS[0]).run.graph, synthesized())
+    assert [pair.name for pair in pairs] == [pair["name"] for pair in kept["collectives"]]
+    assert all(pair.same for pair in pairs)
+
+
+def test_another_size_or_order_is_not_the_same() -> None:
+    made = synthesized()
+    first = next(n for n in made.nodes if n.kind is NodeKind.COLLECTIVE and n.rank == 5)
+    larger = replace(first, num_bytes=first.num_bytes + 4)
+    other = replace(made, nodes=[larger if node is first else node for node in made.nodes])
+    before, after = side_by_side(made, made)[0], side_by_side(other, made)[0]
+    assert before.same
+    assert not after.same
+    assert after.imported_bytes[5] == before.imported_bytes[5] + 4
+    fewer = replace(made, nodes=[node for node in made.nodes if node is not first])
+    assert not side_by_side(fewer, made)[-1].same

@@ -1,10 +1,4 @@
-"""One step of the 8 x V100 TorchRec DLRM trace beside the program synthesized for its model.
-
-The trace names no tables, but its shapes leave one answer: the MLPerf DLRM-DCNv2 sizes and ids per
-sample (26 flattened lists of ids in the loader), 16 columns, 16 samples per rank. Rows per rank
-(the fused lookup's weights) and ids per rank (the values' all-to-all) fit one placement only, and
-the two tables of no rank, 3 + 4 rows, are the 112 numbers of the small all-reduce.
-"""
+"""One step of the 8 x V100 TorchRec DLRM trace beside the program synthesized for its model."""
 
 import json
 import tarfile
@@ -15,30 +9,16 @@ from typing import Any
 
 import pytest
 
+from bench.traced_dlrm import sparse_part, topology
 from costmodel.execution.graph import NodeKind
-from costmodel.execution.loads import group_loads
 from costmodel.execution.program import Op, Program, ProgramBuilder
-from costmodel.execution.sparse import SparsePart
 from costmodel.execution.synthesis import write_step
 from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
 from costmodel.units import US
-from costmodel.workload import DenseModel, EmbeddingTable, Interaction, Optimizer, Workload
-from planner.io.profiles import load_profile
 
 TRACE = Path(__file__).parents[4] / "shared/data/traces/dlrm8_v100/kineto.tar.gz"
 pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"no measured trace at {TRACE.name}")
 
-ROWS = (
-    40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956, 405_282,
-    10, 2_209, 11_938, 155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108,
-    36,
-)  # fmt: skip
-IDS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
-PLACEMENT = (
-    (0, 1, 7), (4, 9, 17), (2, 15, 19), (20, 23, 24), (8, 14, 21), (3, 10, 25), (6, 18, 22),
-    (11, 12, 13),
-)  # fmt: skip
 TYPE_BYTES = {"float": 4, "int": 4, "long int": 8}
 COLLECTIVES = ("c10d::alltoall_base_", "nccl:all_reduce")
 Event = dict[str, Any]
@@ -56,43 +36,11 @@ class CountingBuilder(ProgramBuilder):
         return super()._issue(name, num_ops, num_launches, seconds)
 
 
-def sharding(index: int, home: dict[int, int]) -> TableSharding:
-    kind = ShardingType.TABLE_WISE if index in home else ShardingType.DATA_PARALLEL
-    return TableSharding(
-        table=str(index),
-        sharding_type=kind,
-        compute_kernel=ComputeKernel.FUSED if index in home else ComputeKernel.DENSE,
-        shards=make_shards(
-            kind, ROWS[index], 16, ranks=(home.get(index, 0),), world_size=8, local_world_size=8
-        ),
-    )
-
-
 @cache
 def synthesized() -> tuple[Program, Counter[str]]:
     """Return our program of the traced step, and its launches per thread."""
-    workload = Workload(
-        tables=tuple(
-            EmbeddingTable(
-                name=str(i), num_embeddings=ROWS[i], embedding_dim=16, pooling_factor=IDS[i]
-            )
-            for i in range(26)
-        ),
-        dense=DenseModel(
-            bottom_mlp=(256, 128, 16), top_mlp=(512, 512, 256, 1), interaction=Interaction.DOT
-        ),
-        local_batch_size=16,
-        optimizer=Optimizer.ADAGRAD,
-        index_bytes=4,
-    )
-    topology = Topology(hardware=load_profile("v100-nvlink"), world_size=8, local_world_size=8)
-    home = {table: rank for rank, tables in enumerate(PLACEMENT) for table in tables}
-    plan = ShardingPlan(
-        tables=tuple(sharding(i, home) for i in range(26)), world_size=8, local_world_size=8
-    )
-    builder = CountingBuilder(topology)
-    step = write_step(SparsePart(builder, workload, group_loads(workload, topology, plan)))
-    return step, builder.launches
+    builder = CountingBuilder(topology())
+    return write_step(sparse_part(builder)), builder.launches
 
 
 @cache
