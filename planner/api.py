@@ -12,7 +12,7 @@ from costmodel.workload import Workload
 from planner.baseline import STAND_IN, baseline_beside
 from planner.confidence import confidences, picked_confidence, probability_faster
 from planner.io.profiles import load_profile
-from planner.io.workload import load_workload
+from planner.io.workload import read_workload, refused
 from planner.plugins import AUTO
 from planner.report.model import Baseline, Confidence, Report, SearchReport, make_report
 from planner.search import Attempt, Search, run_apart, run_sharders, sharders_for
@@ -305,11 +305,17 @@ class _Task:
 
 def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None) -> _Task:
     from costmodel.objective import Objective
+    from sharders.options import refusals
     from sharders.problem import ShardingProblem
 
     profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
-    loaded = workload if isinstance(workload, Workload) else load_workload(workload)
+    loaded, document = (
+        (workload, None) if isinstance(workload, Workload) else read_workload(workload)
+    )
     topology = make_topology(profile, gpus, nodes)
+    without_choice = refusals(loaded, topology)
+    if without_choice:
+        raise refused(loaded, document, without_choice)
     problem = ShardingProblem(
         workload=loaded, topology=topology, objective=Objective(loaded, topology)
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from costmodel.errors import InfeasibleError, PlanMismatchError
+from costmodel.errors import InfeasibleError, InputError, PlanMismatchError
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.simulator import simulate
 from costmodel.execution.synthesis import synthesize
@@ -51,9 +51,12 @@ class Choice:
     mean: Seconds
     """Lookups of the average rank."""
     whole_step_time: Seconds | None
-    """Step time with this table whole on the rank where that hurts least; None: it is whole."""
+    """Step time with this table whole on the rank where that hurts least; None: it is whole, or
+    fixed."""
     whole_fits: bool
     """Whether that plan would fit in memory."""
+    fixed: bool = False
+    """Whether the user said which ranks it is to be on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +137,13 @@ def _last_rank(timeline: Timeline) -> int:
 def _choices(planned: Planned) -> tuple[Choice, ...]:
     mean = sum(rank.lookup for rank in planned.report.ranks) / len(planned.report.ranks)
     alone = {table.name: _alone(planned, table) for table in planned.workload.tables}
-    split = [s for s in planned.plan.tables if s.sharding_type is not ShardingType.TABLE_WISE]
-    chosen = sorted(split or planned.plan.tables, key=lambda sharding: -alone[sharding.table])
+    fixed = {table.name for table in planned.workload.tables if table.ranks}
+    special = [
+        sharding
+        for sharding in planned.plan.tables
+        if sharding.table in fixed or sharding.sharding_type is not ShardingType.TABLE_WISE
+    ]
+    chosen = sorted(special or planned.plan.tables, key=lambda sharding: -alone[sharding.table])
     return tuple(
         _choice(planned, sharding, alone=alone[sharding.table], mean=mean)
         for sharding in chosen[:MOST_CHOICES]
@@ -156,14 +164,20 @@ def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
 
 def _choice(planned: Planned, sharding: TableSharding, *, alone: Seconds, mean: Seconds) -> Choice:
     step_time, fits = None, True
-    if sharding.sharding_type is not ShardingType.TABLE_WISE:
+    fixed = bool(planned.workload.table(sharding.table).ranks)
+    if sharding.sharding_type is not ShardingType.TABLE_WISE and not fixed:
         variants = list(_whole_variants(planned, sharding))
         objective = Objective(planned.workload, planned.topology)
         fitting = [variant for variant in variants if _fits(planned, variant)]
         fits = bool(fitting)
         step_time = min(objective.step_time(variant) for variant in fitting or variants)
     return Choice(
-        sharding=sharding, alone=alone, mean=mean, whole_step_time=step_time, whole_fits=fits
+        sharding=sharding,
+        fixed=fixed,
+        alone=alone,
+        mean=mean,
+        whole_step_time=step_time,
+        whole_fits=fits,
     )
 
 
@@ -242,7 +256,10 @@ def _in_fp16(table: EmbeddingTable) -> EmbeddingTable:
 
 
 def _twice_the_gpus(planned: Planned) -> Iterator[Remedy]:
-    """Yield a new plan for twice the GPUs; it is searched for, as the old one cannot be used."""
+    """Yield a new plan for twice the GPUs; it is searched for, as the old one cannot be used.
+
+    None where tables are to be on ranks that are all there are only of the fewer GPUs.
+    """
     old = planned.topology
     local = min(2 * old.local_world_size, old.hardware.gpus_per_node)
     topology = make_topology(old.hardware, 2 * old.world_size, 2 * old.world_size // local)
@@ -253,7 +270,7 @@ def _twice_the_gpus(planned: Planned) -> Iterator[Remedy]:
             nodes=topology.num_nodes,
             hardware=old.hardware,
         )
-    except (InfeasibleError, PlanMismatchError):
+    except (InfeasibleError, InputError, PlanMismatchError):
         return
     change = f"{topology.world_size} GPUs instead of {old.world_size}"
     yield _remedy(planned, change, planned.workload, topology, new.plan)

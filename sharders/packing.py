@@ -213,7 +213,7 @@ class _Packing:
         import pulp
 
         ranks = range(len(self.free))
-        if len(self.size) * len(ranks) > MOST_BINARIES:
+        if not 0 < len(self.size) * len(ranks) <= MOST_BINARIES:
             return False
         np.add.at(self.free, self.at, self.size)
         program = pulp.LpProblem("packing", pulp.LpMinimize)

@@ -51,6 +51,7 @@ def _data(explanation: "Explanation") -> dict[str, Any]:
                 **table_data(choice.sharding),
                 "alone_s": choice.alone,
                 "mean_lookup_s": choice.mean,
+                "fixed": choice.fixed,
                 "whole_step_time_s": choice.whole_step_time,
                 "whole_fits": choice.whole_fits,
             }

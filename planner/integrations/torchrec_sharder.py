@@ -32,9 +32,10 @@ from torchrec.types import DataType as TorchRecType
 
 from costmodel.errors import InfeasibleError
 from costmodel.memory import check_memory, infeasible
-from costmodel.plan import ShardingPlan, ShardingType
+from costmodel.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.workload import EmbeddingTable, Optimizer, Pooling
 from planner.integrations.torchrec_plans import Home, from_torchrec
+from sharders.options import TableOption, make_plan, make_sharding
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
 MEMORY_SHARES = (1.0, 0.9, 0.75, 1.15, 1.4)
@@ -56,7 +57,8 @@ class TorchRecPlanner:
 
     Its proposers, partitioner and cost model are the defaults, for the machine it takes by default;
     ``grid_shard`` and column shards narrower than 128 only where a table asks for them, as
-    its enumerator has it. Ignores the objective and the seed.
+    its enumerator has it. It cannot be told which ranks a table is to be on: tables with ``ranks``
+    are moved there afterwards. Ignores the objective and the seed.
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
@@ -166,7 +168,31 @@ def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> Shard
         debug=False,
     )
     made = planner.plan(module, [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()])
-    return from_torchrec(made, homes, problem.workload, topology)
+    return _with_fixed_tables(problem, from_torchrec(made, homes, problem.workload, topology))
+
+
+def _with_fixed_tables(problem: ShardingProblem, plan: ShardingPlan) -> ShardingPlan:
+    """Return the plan with tables where the user wants them, by the same type if it may be."""
+    return make_plan(
+        problem.topology,
+        [_as_wanted(problem, table, plan.table(table.name)) for table in problem.workload.tables],
+    )
+
+
+def _as_wanted(
+    problem: ShardingProblem, table: EmbeddingTable, sharding: TableSharding
+) -> TableSharding:
+    if not table.ranks:
+        return sharding
+
+    def difference(option: TableOption) -> tuple[bool, bool]:
+        return (
+            option.sharding_type is not sharding.sharding_type,
+            option.compute_kernel is not sharding.compute_kernel,
+        )
+
+    nearest = min(problem.options[table.name], key=difference)
+    return make_sharding(table, problem.topology, nearest)
 
 
 def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, Home]]:

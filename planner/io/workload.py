@@ -14,6 +14,7 @@ from planner.io.validation import Validator, in_order
 
 if TYPE_CHECKING:
     from planner.io import workload_schema as schema
+    from sharders.options import Refusal
 
 Part = TypeVar("Part", EmbeddingTable, DenseModel, Workload)
 
@@ -26,6 +27,7 @@ _SYNONYMS = {
     "features": "write `feature_names`",
     "kernels": "write `compute_kernels`",
     "sharding": "write `sharding_types`",
+    "placement": "write `ranks`",
 }
 """Names other tools use, and what to write here."""
 
@@ -50,7 +52,32 @@ def load_workload(path: str | Path) -> Workload:
         With every problem of the file, each with line and column.
 
     """
-    return parse_workload(read_text(path), source_name(path))
+    return read_workload(path)[0]
+
+
+def read_workload(path: str | Path) -> tuple[Workload, Document]:
+    """Read a workload file, and return what it says where, too."""
+    document = parse_yaml(read_text(path), source_name(path))
+    return workload_from_document(document), document
+
+
+def refused(
+    workload: Workload, document: Document | None, refusals: "Sequence[Refusal]"
+) -> InputError:
+    """Return what is wrong with the constraints of some tables, in the file if there is one."""
+    problems = [refusal.problem for refusal in refusals]
+    if document is None:
+        return InputError(workload.name, tuple(problems))
+    number = {table.name: number for number, table in enumerate(workload.tables)}
+    located = [
+        document.problem(
+            refusal.problem.message,
+            ("tables", number[refusal.table], refusal.field),
+            hint=refusal.problem.hint,
+        )
+        for refusal in refusals
+    ]
+    return InputError(document.source, in_order(located), document.text)
 
 
 def parse_workload(text: str, source: str) -> Workload:
@@ -359,7 +386,7 @@ def inputs_data(inputs: InputDistribution) -> dict[str, Any]:
 
 def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the fields, fit for `defaults`, in which all tables agree."""
-    own = {"name", "feature_names"}
+    own = {"name", "feature_names", "ranks"}
     if len(rows) < 2:
         return {}
     return {

@@ -126,6 +126,11 @@ class Table(TableFields):
     """Unique in the file. Needed."""
     feature_names: list[str] = _TABLE["feature_names"]
     """Features that share the table; empty stands for one feature of the table's name."""
+    ranks: list[Int64] = Field(default=_TABLE["ranks"], json_schema_extra={"uniqueItems": True})
+    """Ranks (GPUs, from 0) that the table is to be on, and no others; empty stands for any. One for
+    table_wise; one for each block of columns, in order, for column_wise and table_column_wise; all
+    of a node for table_row_wise, of several for grid_shard (if sharding_types has only these, one
+    rank stands for its node); all there are for row_wise and data_parallel."""
 
 
 class Comms(_Strict):

@@ -87,6 +87,8 @@ def _how(choice: Choice) -> str:
 
 def _why(choice: Choice, step_time: float) -> str:
     alone, mean = duration(choice.alone), duration(choice.mean)
+    if choice.fixed:
+        return f"your `ranks`; its lookups take {alone}, the mean rank's {mean}"
     if choice.whole_step_time is None:
         return f"its lookups take {alone}; all of the mean rank's take {mean}"
     if not choice.whole_fits:

@@ -191,3 +191,37 @@ def test_a_workload_from_standard_input(directory: Path) -> None:
     )
     data = json.loads(done.stdout)
     assert data["breakdown"].keys().isdisjoint({"all_to_all", "all_reduce"})
+
+
+def test_tables_can_be_put_on_ranks(run: Command, directory: Path) -> None:
+    text = (directory / "tables.yaml").read_text()
+    put = text.replace("name: item,", "name: item, ranks: [1, 0],")
+    put = put.replace("name: place,", "name: place, ranks: [1],")
+    (directory / "put.yaml").write_text(put)
+    done = run("plan", "put.yaml", "--gpus", "2", "-o", "put.json")
+    assert done.code == 0
+    planned = json.loads((directory / "put.json").read_text())
+    ranks = {t["name"]: [s["rank"] for s in t["shards"]] for t in planned["tables"]}
+    assert sorted(ranks["item"]) == [0, 1]
+    assert ranks["place"] == [1]
+    assert "your `ranks`; its lookups take" in run("explain", "put.json").out
+
+
+def test_ranks_that_there_are_not_are_pointed_at(run: Command, directory: Path) -> None:
+    text = (directory / "tables.yaml").read_text()
+    (directory / "put.yaml").write_text(text.replace("name: ad,", "name: ad, ranks: [2],"))
+    done = run("plan", "put.yaml", "--gpus", "2")
+    assert done.code == 3
+    assert "table `ad` cannot be on rank 2: there is none" in done.err
+    assert "put.yaml:7:" in done.err
+    assert "2 GPUs are ranks 0 to 1" in done.err
+
+
+def test_tables_too_large_for_their_rank_are_named(run: Command, directory: Path) -> None:
+    rows = "num_embeddings: 150_000_000, embedding_dim: 128"
+    tables = "".join(f"  - {{name: {name}, {rows}, ranks: [1]}}\n" for name in "ab")
+    (directory / "put.yaml").write_text(f"dense: {{bottom_mlp: [128]}}\ntables:\n{tables}")
+    done = run("plan", "put.yaml", "--gpus", "8")
+    assert done.code == 4
+    assert "GiB is free on rank 1, where it is to be" in done.err
+    assert re.search(r"ranks: \[\] +for a and b: 1\d\d\.\d GiB are to be on rank 1", done.err)

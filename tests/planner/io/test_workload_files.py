@@ -9,10 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from machines import machine
 from pydantic import BaseModel
 
 from costmodel.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from costmodel.errors import InputError, Problem
+from costmodel.hardware import Topology
 from costmodel.plan import ComputeKernel, ShardingType
 from costmodel.workload import (
     DataType,
@@ -25,8 +27,16 @@ from costmodel.workload import (
     Workload,
 )
 from planner.io import workload_schema as schema
-from planner.io.workload import dump_workload, load_workload, parse_workload, workload_schema
+from planner.io.workload import (
+    dump_workload,
+    load_workload,
+    parse_workload,
+    read_workload,
+    refused,
+    workload_schema,
+)
 from planner.report.errors import render_error
+from sharders.options import refusals
 
 SHIPPED = sorted((Path(__file__).parents[3] / "bench" / "workloads").glob("*.yaml"))
 TABLE = "{name: a, num_embeddings: 100, embedding_dim: 16}"
@@ -131,6 +141,12 @@ tables:
             "write 8",
         ),
         ("min_shard_dim: 7", "`min_shard_dim` must be a multiple of 4, got 7", "write 4 or 8"),
+        ("ranks: 3", "`ranks` must be a list, got the number 3", "write [3]"),
+        ("ranks: [1, 1]", "`ranks` must be different numbers from 0 on, got 1, 1", None),
+        ("ranks: [-1]", "`ranks` must be different numbers from 0 on, got -1", None),
+        ("ranks: [1.0]", "an item of `ranks` must be a whole number, got the number 1.0",
+         "write 1"),
+        ("placement: [1]", "unknown field `placement`", "write `ranks`"),
         ("pooling_factor: -2", "`pooling_factor` must be above 0, got -2.0", None),
         ("pooling_factor: .nan", "`pooling_factor` must be above 0, got nan", None),
         ("weighted: 'true'", "`weighted` must be true or false, got the text `true`",
@@ -277,6 +293,7 @@ some_tables = st.builds(
     inputs=laws,
     sharding_types=st.lists(st.sampled_from(ShardingType), max_size=2).map(tuple),
     compute_kernels=st.lists(st.sampled_from(ComputeKernel), max_size=2).map(tuple),
+    ranks=st.lists(st.integers(0, 99), max_size=3, unique=True).map(tuple),
     min_shard_dim=st.sampled_from([4, 32]),
     cache_load_factor=st.floats(0.01, 1),
 )
@@ -374,3 +391,35 @@ def test_whatever_stands_in_a_field_is_read_or_explained(
         shown = render_error(error).splitlines()
     assert shown[0].startswith("error")
     assert all(line.isprintable() for line in shown)
+
+
+REFUSED = """\
+error: table `b` cannot be on rank 7: there is none
+   --> tables.yaml:4:22
+    |
+  4 |   - {name: b, ranks: [1, 7]}
+    |                      ^^^^^^ 4 GPUs are ranks 0 to 3
+error: table `c` cannot be on ranks [0, 1] and no others
+   --> tables.yaml:6:12
+    |
+  6 |     ranks: [0, 1]
+    |            ^^^^^^ ranks that types take: table_wise 1
+error: tables.yaml has 2 problems; nothing was planned
+"""
+
+
+def test_constraints_that_leave_nothing_are_shown_where_they_stand(tmp_path: Path) -> None:
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        "defaults: {num_embeddings: 8, embedding_dim: 8, sharding_types: [table_wise]}\n"
+        "tables:\n"
+        "  - {name: a}\n"
+        "  - {name: b, ranks: [1, 7]}\n"
+        "  - name: c\n"
+        "    ranks: [0, 1]\n"
+    )
+    workload, document = read_workload(file)
+    ranks = Topology(hardware=machine(), world_size=4, local_world_size=4)
+    error = refused(workload, document, refusals(workload, ranks))
+    shown = render_error(error).replace(str(file), "tables.yaml")
+    assert f"{shown}\n" == REFUSED

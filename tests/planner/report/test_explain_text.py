@@ -16,6 +16,7 @@ EXPLANATION = """\
     user_history    column_wise ×2    its lookups alone take 600 us, the mean rank's 300 us; \
 whole: +20.0%
     item            table_wise → 1    its lookups take 100 us; all of the mean rank's take 300 us
+    ads             column_wise ×2    your `ranks`; its lookups take 100 us, the mean rank's 300 us
   What would help
     local batch 32,768  1.50 ms  +50.0%  43.7 M samples/s  1.33×  lookup forward +400 us
 """
@@ -41,6 +42,14 @@ def test_the_whole_explanation() -> None:
                 mean=0.3 * MS,
                 whole_step_time=None,
                 whole_fits=True,
+            ),
+            Choice(
+                sharding=sharding("ads", ShardingType.COLUMN_WISE, 1, 0),
+                alone=0.1 * MS,
+                mean=0.3 * MS,
+                whole_step_time=None,
+                whole_fits=True,
+                fixed=True,
             ),
         ),
         remedies=(
