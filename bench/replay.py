@@ -11,8 +11,8 @@ Ablations leave one rule of the simulator or one kind of edge out. Algorithm 1 i
 own time as overheads. In the row "blocked time as overhead" it is also given the time in which
 the device blocks the host: then its host time is the measured time by construction.
 
-Beside the imported graph of the 8 x V100 run stands the one synthesized for its model and plan: kind
-and size of every collective on every rank.
+Beside the imported graph of the 8 x V100 run stands the one synthesized for its model and plan:
+kind and size of every collective on every rank.
 """
 
 import json
