@@ -14,7 +14,6 @@ from typing import Any
 
 from bench import cpu_study
 from bench.accuracy import tables
-from bench.cpu_coverage import OTHER_WORKLOADS
 from bench.table_iii import TABLE_III
 from costmodel.units import MS
 
@@ -64,30 +63,7 @@ def replay() -> str:
 
 def coverage() -> str:
     """Return the table of how often 90% intervals hold."""
-    found = result("coverage")
-    kernels, labs, steps = found["kernels"], found["other_labs"], found["steps"]["tests"]
-    half, elsewhere = "spread of the other half", "spread of other platforms"
-    rows = [
-        ("collectives, held-out sizes", half, kernels["collectives"]["own_half"]),
-        ("collectives, held-out sizes", elsewhere, kernels["collectives"]["other_platforms"]),
-        ("matrix products, held-out shapes", half, kernels["gemm"]["own_half"]),
-        ("matrix products, held-out shapes", elsewhere, kernels["gemm"]["other_platforms"]),
-        ("lookups on a CPU", "calibration on the other tables", found["cpu_lookups"]["forward"]),
-        ("their backward", "the same", found["cpu_lookups"]["backward"]),
-        ("collectives, another lab's H100", "profile, and other operations", labs["collectives"]),
-        ("matrix products, another lab's GPUs", "profile, and the other GPU", labs["gemm"]),
-        ("published steps", "kernels alone", steps["errors of kernels alone"]),
-        ("published steps", "kernels, and the other steps", steps["each by all others"]),
-        ("published steps", "kernels, and those of other GPUs", steps["by other gpus"]),
-        ("steps on CPU cores", OTHER_WORKLOADS, found["cpu_runs"]["tests"][OTHER_WORKLOADS]),
-        ("all whole steps", "kernels, and other steps", found["whole_steps"]),
-    ]
-    lines = ["| measured | interval from | points | inside |", "|---|---|---|---|"]
-    lines += [
-        f"| {what} | {source} | {data['points']:,} | {data['coverage']:.0%} |"
-        for what, source, data in rows
-    ]
-    return "\n".join(lines)
+    return tables.intervals(result("coverage"))
 
 
 def plan_quality() -> str:
@@ -109,6 +85,11 @@ def plan_quality() -> str:
 def accuracy_collectives() -> str:
     """Return the table of collectives on held-out sizes."""
     return tables.collectives_short(result("accuracy")["collectives"])
+
+
+def accuracy_table_i() -> str:
+    """Return the paper's Table I beside ours."""
+    return tables.table_i(result("accuracy"))
 
 
 def accuracy_steps() -> str:
@@ -164,6 +145,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "torchrec_speed": torchrec_speed,
     "cpu_study": cpu_study.readme_table,
     "accuracy_collectives": accuracy_collectives,
+    "accuracy_table_i": accuracy_table_i,
     "accuracy_steps": accuracy_steps,
 }
 
