@@ -50,8 +50,13 @@ class HostFit:
     num_points: int
 
 
-def fit_stream(records: Sequence[Record], *, maps_anew: bool) -> StreamFit:
+def fit_stream(
+    records: Sequence[Record], *, maps_anew: bool, cache_bytes: Bytes = 0.0
+) -> StreamFit:
     """Fit a latency and a bandwidth to copies and sums; alternate sizes are held out in turn.
+
+    What fits in ``cache_bytes`` counts in proportion to its size: the bandwidth is the memory's,
+    where the time goes, and not what a core's cache gives for an instant.
 
     With ``maps_anew`` to tensors below `FRESH_BYTES`: a larger one is new memory from the system
     each time, and every page of it costs a fault. That bandwidth is returned beside the fitted one.
@@ -61,13 +66,14 @@ def fit_stream(records: Sequence[Record], *, maps_anew: bool) -> StreamFit:
     fitted = [p for p in points if p not in fresh]
     sizes = np.array([p.num_bytes for p in fitted], dtype=np.float64)
     times = np.array([p.seconds for p in fitted])
+    weights = np.minimum(sizes / cache_bytes, 1.0) if cache_bytes else np.ones(len(sizes))
     ranks = np.unique(sizes, return_inverse=True)[1]
     errors = []
     for fold in (0, 1):
         out = ranks % 2 == fold
-        form = alpha_beta(sizes[~out], times[~out], np.ones(int((~out).sum())))
+        form = alpha_beta(sizes[~out], times[~out], weights[~out])
         errors.append(form(sizes[out]) / times[out] - 1)
-    latency, bandwidth = _line(sizes, times)
+    latency, bandwidth = _line(sizes, times, weights)
     return StreamFit(
         latency=latency,
         bandwidth=bandwidth,
@@ -149,7 +155,7 @@ def _streams(records: Sequence[Record]) -> Iterator[_Stream]:
             yield _Stream(float(point.num_bytes), written, record.seconds["operator"])
 
 
-def _line(sizes: Array, times: Array) -> tuple[Seconds, BytesPerSecond]:
-    form = alpha_beta(sizes, times, np.ones(len(sizes)))
+def _line(sizes: Array, times: Array, weights: Array) -> tuple[Seconds, BytesPerSecond]:
+    form = alpha_beta(sizes, times, weights)
     latency, slope = (float(value) for value in form(np.array([0.0, 1.0])))
     return latency, 1.0 / (slope - latency)

@@ -131,7 +131,7 @@ def _collectives(target: Target, *, full: bool) -> Iterator[Point]:
     ranks = target.num_ranks
     if ranks == 1:
         return
-    biggest: Bytes = 64 * MIB if target.on_cpu else GIB
+    biggest: Bytes = min(256 * MIB, target.memory_bytes / 32) if target.on_cpu else GIB
     whole = 4 * ranks
     for op, size in product(CollectiveOp, _sizes(KIB, biggest, 2 if full else 1)):
         yield _collective(op, -(-size // whole) * whole, target)

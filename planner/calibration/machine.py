@@ -44,10 +44,12 @@ def keeps_memory() -> bool:
     """Return whether glibc was told never to give large tensors' memory back to the system.
 
     By default tensors of 32 MiB and more are mapped anew each time, and the system fills every
-    page with zeros: several times slower. `planner validate` trains with that switched off, and the
-    command line measures so, too (``planner.validation.launch.RANK_ENVIRONMENT``).
+    page with zeros: several times slower; those of other threads' arenas, from 64 MiB on, however
+    many mappings are allowed. `planner validate` trains with that switched off, and the command
+    line measures so, too (``planner.validation.launch.RANK_ENVIRONMENT``).
     """
-    return os.environ.get("MALLOC_MMAP_MAX_") == "0"
+    asked = {"MALLOC_MMAP_MAX_": "0", "MALLOC_ARENA_MAX": "1"}
+    return all(os.environ.get(name) == value for name, value in asked.items())
 
 
 def same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -89,7 +89,11 @@ def fit_profile(
     facts, records = measured.machine, measured.records
     synchronous = facts["device"] == "cpu"
     maps_anew = synchronous and not facts.get("keeps_memory", False)
-    stream = fit_stream(_of(records, StreamPoint), maps_anew=maps_anew)
+    stream = fit_stream(
+        _of(records, StreamPoint),
+        maps_anew=maps_anew,
+        cache_bytes=machine.l2_bytes if synchronous else 0.0,
+    )
     host = fit_host(_of(records, HostPoint), synchronous=synchronous)
     setting = _setting(machine, stream, host, synchronous=synchronous)
     lookups = fit_lookups(_of(records, EmbeddingPoint), setting)

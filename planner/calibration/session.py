@@ -155,16 +155,25 @@ class _Session:
         known = keys(earlier)
         for family, points in grid_points(self._request.grid, target).items():
             todo = [point for point in points if point_key(point) not in known]
-            if family is not Family.COLLECTIVE:
+            together = self._is_measured_together(family)
+            if not together:
                 todo = _share(todo, self._ranks)
             self._watcher.begin(family.value, len(todo), len(points) - len(todo))
             self._ranks.gathered(None)  # all begin together
             for record in self._records(todo):
                 self._new.append(record)
-                if family is not Family.COLLECTIVE or self._ranks.rank == 0:
+                if not together or self._ranks.rank == 0:
                     self._journal.append(record)
                 self._watcher.advance()
         return self._new, self._skipped
+
+    def _is_measured_together(self, family: Family) -> bool:
+        """Tell whether all ranks measure the same points at the same time, and the first's count.
+
+        Cores share the memory that copies and sums come from, and in a step all copy at once.
+        """
+        shared = self._device.synchronous and family is Family.STREAM
+        return shared or family is Family.COLLECTIVE
 
     def _target(self) -> Target:
         kind, ranks = self._request.kind, self._ranks
@@ -205,6 +214,8 @@ class _Session:
     def _measure_one(self, point: Point) -> Record:
         device = self._device
         if isinstance(point, StreamPoint):
+            if device.synchronous:
+                self._ranks.gathered(None)
             return measure_stream(point, device)
         if isinstance(point, GemmPoint):
             return measure_product(point, device)

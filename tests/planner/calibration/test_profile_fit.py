@@ -1,6 +1,14 @@
 import numpy as np
 import pytest
-from calibration_cases import BACKWARD_OP_TIME, FACTS, MACHINE, OP_TIME, measured, record
+from calibration_cases import (
+    BACKWARD_OP_TIME,
+    FACTS,
+    L2_BYTES,
+    MACHINE,
+    OP_TIME,
+    measured,
+    record,
+)
 
 from costmodel.hardware import CollectiveOp, Device
 from costmodel.kernels.collectives import RankGroup, collective_time
@@ -87,6 +95,20 @@ def test_memory_that_the_system_maps_anew_is_left_out_and_said() -> None:
     assert fit.bandwidth == pytest.approx(20 * GB, rel=0.01)
     assert fit.fresh_bandwidth == pytest.approx(20 * GB / 7, rel=0.05)
     assert fit_stream(slow, maps_anew=False).fresh_bandwidth is None
+
+
+def test_a_bandwidth_is_that_of_memory_where_caches_are_faster() -> None:
+    sizes = [2**i for i in range(14, 29)]
+    records = [record(StreamPoint(op=StreamOp.COPY, num_bytes=size)) for size in sizes]
+    cached = [
+        Record(point=r.point, seconds={"operator": r.seconds["operator"] / 3})
+        if r.point.num_bytes < L2_BYTES  # type: ignore[union-attr]
+        else r
+        for r in records
+    ]
+    fit = fit_stream(cached, maps_anew=False, cache_bytes=L2_BYTES)
+    assert fit.bandwidth == pytest.approx(20 * GB, rel=0.05)
+    assert fit_stream(cached, maps_anew=False).bandwidth > 25 * GB
 
 
 def test_launches_of_a_gpu_are_taken_off_the_operators() -> None:
