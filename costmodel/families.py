@@ -1,6 +1,7 @@
 """What every kernel family of a machine rests on: points, hold-out errors, measured ranges."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from costmodel.hardware import (
@@ -13,23 +14,35 @@ from costmodel.hardware import (
 )
 
 NOT_MEASURED = Family(source=Source.ROOFLINE, origin="not measured")
+SINGLE_NUMBERS: Mapping[str, str] = {
+    "embedding_forward": "gpu.lookup_efficiency",
+    "embedding_backward": "gpu.update_efficiency",
+    "memory_bound": "gpu.memory_bandwidth",
+    "memory_copy": "host.pcie_bandwidth",
+    "host": "host.op_time",
+    "inter_node": "inter_node.bandwidth",
+}
+"""What a family rests on where a profile says no more of it."""
 
 
 def kernel_families(hardware: HardwareProfile) -> Mapping[str, Family]:
     """Return all families by name: collectives, matrix products by type, and the rest.
 
     A collective's errors are the medians over its curves that were measured, each on one number
-    of ranks.
+    of ranks. What a profile has only one number for (``SINGLE_NUMBERS``) is there with its source,
+    and without an error.
     """
     families = {}
     for op in CollectiveOp:
         curves = [curve for curve in hardware.curves if curve.op is op]
-        if curves:
-            families[op.value] = _collective(curves)
+        link = _single(hardware, "intra_node.bandwidth")
+        families[op.value] = _collective(curves) if curves else link
     for data_type, constants in hardware.gpu.gemm.items():
         origin = hardware.sources.get(f"gpu.gemm.{data_type}", "")
         families[f"gemm.{data_type}"] = _gemm(constants, origin)
-    return {**families, **hardware.families}
+    single = {name: _single(hardware, number) for name, number in SINGLE_NUMBERS.items()}
+    streamed = replace(single["memory_bound"], source=Source.ROOFLINE, num_points=0)
+    return {**families, **single, "memory_bound": streamed, **hardware.families}
 
 
 def is_lookup_covered(
@@ -62,9 +75,19 @@ def _collective(curves: Sequence[CollectiveCurve]) -> Family:
     )
 
 
+def _single(hardware: HardwareProfile, number: str) -> Family:
+    """Return a family that rests on one number of a profile, whose source is a sentence."""
+    origin = hardware.sources.get(number, "")
+    words = (Source.ASSUMED, Source.DATASHEET)
+    source = next((word for word in words if word.value in origin.lower()), Source.MEASURED)
+    if not origin:
+        return Family(source=Source.ASSUMED, origin="not said")
+    return Family(source=source, origin=origin, num_points=int(source is Source.MEASURED))
+
+
 def _gemm(constants: GemmEfficiency, origin: str) -> Family:
     return Family(
-        source=Source.FITTED,
+        source=Source.FITTED if constants.num_points else Source.DATASHEET,
         origin=origin,
         num_points=constants.num_points,
         error=constants.error,

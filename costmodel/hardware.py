@@ -17,6 +17,7 @@ class Source(StrEnum):
     FITTED = "fitted"
     ROOFLINE = "roofline"
     DATASHEET = "datasheet"
+    ASSUMED = "assumed"
 
 
 _BEYOND = ", extrapolated"

@@ -4,10 +4,11 @@ import pytest
 from machines import PLAIN_GEMM, flat_curve, machine
 from plans import table
 
-from costmodel.families import is_lookup_covered, kernel_families
+from costmodel.families import SINGLE_NUMBERS, is_lookup_covered, kernel_families
 from costmodel.hardware import CollectiveOp, Family, HardwareProfile, Source
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.workload import Optimizer
+from planner.io.profiles import load_profile, profile_names
 
 LOOKUPS = Family(
     source=Source.ROOFLINE,
@@ -39,6 +40,33 @@ def test_products_without_measurements_have_no_points() -> None:
     families = kernel_families(replace(machine_, gpu=gpu))
     assert families["gemm.fp32"].num_points == 0
     assert families["gemm.bf16"].ranges == {"m": (1, 2), "n": (3, 4), "k": (5, 6)}
+
+
+def test_what_rests_on_one_number_says_where_it_is_from() -> None:
+    sources = {
+        "intra_node.bandwidth": "datasheet: 300 GB/s",
+        "host.op_time": "assumed: as elsewhere",
+        "host.pcie_bandwidth": "fastest of 13 copies",
+        "gpu.gemm.fp32": "not measured: as bf16",
+    }
+    families = kernel_families(replace(machine(), sources=sources))
+    named = {name: (family.source, family.num_points) for name, family in families.items()}
+    assert named["all_reduce"] == (Source.DATASHEET, 0)
+    assert named["host"] == (Source.ASSUMED, 0)
+    assert named["memory_copy"] == (Source.MEASURED, 1)
+    assert named["memory_bound"] == (Source.ROOFLINE, 0)
+    assert named["gemm.fp32"] == (Source.DATASHEET, 0)
+    assert families["inter_node"].origin == "not said"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_shipped_profile_lists_every_family_with_a_source(name: str) -> None:
+    families = kernel_families(load_profile(name))
+    assert {*CollectiveOp, *SINGLE_NUMBERS} <= families.keys()
+    assert all(family.origin and family.origin != "not said" for family in families.values())
+    # what was fitted says how far off it was
+    fitted = [family for family in families.values() if family.source is Source.FITTED]
+    assert all(family.num_points and family.error is not None for family in fitted)
 
 
 def test_families_cover_what_lies_between_their_measurements() -> None:

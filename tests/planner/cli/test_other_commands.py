@@ -156,7 +156,7 @@ def test_a_shown_profile_lists_its_families_and_loads_again(run: Command, direct
     assert families[0][:5] == ["Family", "Source", "Points", "Held-out", "error"]
     shown = {line[0]: line[1:] for line in families[1:]}
     assert shown["gemm.fp32"][:3] == ["fitted", "63", "17.7%"]
-    assert shown["gemm.bf16"] == ["fitted", "0", "-", "-", "nothing"]
+    assert shown["gemm.bf16"] == ["datasheet", "0", "-", "-", "nothing"]
     assert {"all_to_all", "embedding_forward", "inter_node"} <= shown.keys()
     assert max(map(len, text.splitlines()[: len(families)])) <= 100
     (directory / "mine.yaml").write_text(text, encoding="utf-8")
