@@ -77,8 +77,9 @@ def _write(report: "ReplayReport", trace: str | None, html: str | None, output: 
     timeline = report.replay.timeline
     if trace is not None and timeline is not None:
         from planner.io.trace_folder import write_traces
+        from planner.replay.modes import step_spans
 
-        for path in write_traces(timeline, trace):
+        for path in write_traces(timeline, trace, step_spans(report.run, timeline)):
             output.remark(f"Wrote {path}")
     if html is not None:
         from planner.io.files import write_text

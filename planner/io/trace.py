@@ -16,16 +16,26 @@ Perfetto (ec5d16b1), ``src/trace_processor/importers``: ``json/json_trace_tokeni
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.execution.graph import Node, NodeKind
 from costmodel.execution.timeline import Timeline
-from costmodel.units import US
+from costmodel.units import US, Seconds
 from planner.io.files import write_text
 
 Event: TypeAlias = dict[str, Any]
+
+
+class StepSpan(NamedTuple):
+    """One step of one rank, as its host sees it."""
+
+    rank: int
+    number: int
+    start: Seconds
+    end: Seconds
+
 
 _CATEGORIES: Mapping[NodeKind, str] = {
     NodeKind.HOST: "cpu_op",
@@ -40,6 +50,8 @@ _PREFIXES: Mapping[NodeKind, str] = {
     NodeKind.COLLECTIVE: "ncclDevKernel: ",
 }
 """How profilers name them, and tools recognise them."""
+_KNOWN_NAMES = ("nccl", "Mem", "cuda")
+"""Names that came from a profiler."""
 _HOST_THREADS = ("main", "autograd")
 _THREADS: Mapping[str, int] = {"main": 1, "autograd": 2, "compute": 7}
 """Thread numbers; Kineto shows PyTorch's default stream as 7."""
@@ -48,23 +60,26 @@ _STEPS = 3
 _FIRST_OTHER_STREAM = 20
 
 
-def trace_events(timeline: Timeline) -> Iterator[Event]:
-    """Yield the events of all ranks and steps, times in microseconds."""
+def trace_events(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> Iterator[Event]:
+    """Yield the events of all ranks and steps, times in microseconds.
+
+    Without ``steps``, those are shown that begin and end for all ranks at once.
+    """
     threads = _thread_numbers(timeline)
     yield from _names(timeline, threads)
-    yield from _steps(timeline)
+    yield from map(_step, tuple(steps) or _common_steps(timeline))
     for index, node in enumerate(timeline.graph.nodes):
         yield _slice(timeline, index, threads[node.resource])
     yield from _launches(timeline, threads)
     yield from _arrows(timeline, threads)
 
 
-def write_trace(timeline: Timeline, path: str | Path) -> None:
+def write_trace(timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] = ()) -> None:
     """Write a trace file, as a whole or not at all; ``-`` is standard output."""
-    write_text(path, trace_text(timeline))
+    write_text(path, trace_text(timeline, steps))
 
 
-def trace_text(timeline: Timeline) -> str:
+def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
     """Return the trace as JSON, one event per line."""
     head = json.dumps({
         "schemaVersion": 1,
@@ -75,7 +90,9 @@ def trace_text(timeline: Timeline) -> str:
             "world_size": timeline.graph.world_size,
         },
     })
-    events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in trace_events(timeline))
+    events = ",\n".join(
+        json.dumps(event, ensure_ascii=False) for event in trace_events(timeline, steps)
+    )
     return f'{head[:-1]}, "traceEvents": [\n{events}\n]}}\n'
 
 
@@ -107,20 +124,24 @@ def _metadata(name: str, rank: int, thread: int, args: Mapping[str, Any]) -> Eve
     return {"ph": "M", "name": name, "pid": rank, "tid": thread, "ts": 0, "args": args}
 
 
-def _steps(timeline: Timeline) -> Iterator[Event]:
-    """Yield one slice per step and rank, as ``torch.profiler``'s step annotations."""
+def _common_steps(timeline: Timeline) -> Iterator[StepSpan]:
     starts = (0.0, *timeline.step_ends)
     for step, end in enumerate(timeline.step_ends):
         for rank in range(timeline.graph.world_size):
-            yield {
-                "ph": "X",
-                "cat": "user_annotation",
-                "name": f"ProfilerStep#{step}",
-                "pid": rank,
-                "tid": _STEPS,
-                **_span(starts[step], end),
-                "args": {},
-            }
+            yield StepSpan(rank, step, starts[step], end)
+
+
+def _step(step: StepSpan) -> Event:
+    """Return the slice of a step, as ``torch.profiler``'s step annotations."""
+    return {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": f"ProfilerStep#{step.number}",
+        "pid": step.rank,
+        "tid": _STEPS,
+        **_span(step.start, step.end),
+        "args": {},
+    }
 
 
 def _slice(timeline: Timeline, index: int, thread: int) -> Event:
@@ -129,12 +150,17 @@ def _slice(timeline: Timeline, index: int, thread: int) -> Event:
     return {
         "ph": "X",
         "cat": _CATEGORIES[node.kind],
-        "name": _PREFIXES.get(node.kind, "") + node.name,
+        "name": _shown_name(node),
         "pid": node.rank,
         "tid": thread,
         **_span(_shown_start(timeline, index), timeline.ends[index]),
         "args": _args(timeline, index, thread),
     }
+
+
+def _shown_name(node: Node) -> str:
+    known = node.name.startswith(_KNOWN_NAMES)
+    return node.name if known else _PREFIXES.get(node.kind, "") + node.name
 
 
 def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
@@ -156,9 +182,12 @@ def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
 
 
 def _launches(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
-    """Yield the runtime calls by which tools find a kernel's thread and step: moments, no time."""
+    """Yield the runtime calls by which tools find a kernel's thread and step: moments, no time.
+
+    As in a profiler's trace, what was launched before the first event has none.
+    """
     for index, node in enumerate(timeline.graph.nodes):
-        if node.launched_by is not None:
+        if node.launched_by is not None and timeline.ends[node.launched_by] > 0:
             launcher = timeline.graph.nodes[node.launched_by]
             copies = node.kind is NodeKind.COPY
             yield {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from costmodel.execution.timeline import Timeline
 from planner.io.files import write_text
-from planner.io.trace import Event, trace_events, write_trace
+from planner.io.trace import Event, StepSpan, trace_events, write_trace
 
 
 def is_folder(path: str | Path) -> bool:
@@ -15,14 +15,16 @@ def is_folder(path: str | Path) -> bool:
     return Path(path).is_dir() or not str(path).endswith(".json")
 
 
-def write_traces(timeline: Timeline, path: str | Path) -> list[Path]:
+def write_traces(
+    timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] = ()
+) -> list[Path]:
     """Write one file, or in a folder one per rank as tools for profiler traces want them."""
     if not is_folder(path):
-        write_trace(timeline, path)
+        write_trace(timeline, path, steps)
         return [Path(path)]
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    events = list(trace_events(timeline))
+    events = list(trace_events(timeline, steps))
     across = _across(events)
     written = []
     for rank in range(timeline.graph.world_size):

@@ -10,6 +10,7 @@ from costmodel.execution.graph import ExecutionGraph
 from costmodel.execution.simulator import simulate
 from costmodel.execution.timeline import DEVICE_KINDS, Timeline
 from costmodel.units import Seconds
+from planner.io.trace import StepSpan
 from planner.replay.importing import ImportedRun
 
 
@@ -103,6 +104,12 @@ def replay_graph(run: ImportedRun, graph: ExecutionGraph, *, drain: bool = True)
         simulated_makespan=max(timeline.ends),
         timeline=timeline,
     )
+
+
+def step_spans(run: ImportedRun, timeline: Timeline) -> list[StepSpan]:
+    """Return when every rank's steps begin and end in a replay, under the profiler's numbers."""
+    ends = timeline.ends
+    return [StepSpan(mark.rank, mark.step, ends[mark.begin], ends[mark.end]) for mark in run.marks]
 
 
 def _algorithm1(run: ImportedRun) -> Replay:
