@@ -136,7 +136,7 @@ def _failed_fetch() -> type[Exception]:
 
 def versions() -> Mapping[str, str | None]:
     """Return the versions of what read the traces."""
-    found = {}
+    found: dict[str, str | None] = {}
     for package in ("HolisticTraceAnalysis", "pandas", "perfetto"):
         try:
             found[package] = version(package)

@@ -33,6 +33,7 @@ def test_every_analysis_has_an_answer(kept: Any) -> None:  # noqa: ANN401
         assert row["rows"]["temporal_breakdown"] == row["num_ranks"]
 
 
+@pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
 @pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
 def test_the_eight_ranks_are_read(tmp_path: Path) -> None:
     pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed")
