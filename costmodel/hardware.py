@@ -7,6 +7,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.traced import TracedTimes
 from costmodel.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
 
@@ -253,6 +254,8 @@ class HardwareProfile:
     families: Mapping[str, Family] = field(default_factory=dict)
     """Of the kernels that are neither collectives nor matrix products, which say it themselves;
     ``costmodel.families`` has them all."""
+    traced: TracedTimes = field(default_factory=TracedTimes)
+    """Operators and kernels of a profiled job, where the profile was learned from one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,10 @@ def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator
         ),
     ]
     yield from map(Text, table(columns, width=width, gap=2))
+    yield Text("Kernels, the longest in all first", style="bold")
+    for kernel in learned.kernels[:_MOST_ROWS]:
+        name = _short(kernel.name)[: width - 30]
+        yield Text(f"  {duration(kernel.median):>9} × {kernel.count:<6,} {name}")
     known = [point for point in learned.collectives if point.num_bytes]
     yield Text("Collectives, from the latest start to the end", style="bold")
     for point in known[:_MOST_ROWS]:

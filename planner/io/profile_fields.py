@@ -1,6 +1,6 @@
 """Parsed YAML to a `HardwareProfile`, collecting every problem on the way."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from enum import StrEnum
 from statistics import median
@@ -19,8 +19,10 @@ from costmodel.hardware import (
     Link,
     Source,
 )
+from costmodel.traced import KernelTime, OperatorOverheads, TracedTimes
 from costmodel.units import US
 from costmodel.workload import DataType
+from planner.io.profile_text import OVERHEADS
 from planner.io.profile_units import parse_quantity
 from planner.io.source import KeyPath
 
@@ -47,7 +49,10 @@ class ProfileReader:
     def profile(self, document: object) -> HardwareProfile | None:
         """Return the profile, or None if there are problems."""
         top = self._mapping(
-            document, (), required=(*_TOP, *_FITTED), optional=("device", "errors", "families")
+            document,
+            (),
+            required=(*_TOP, *_FITTED),
+            optional=("device", "errors", "families", "traced"),
         )
         if top is None:
             return None
@@ -62,6 +67,7 @@ class ProfileReader:
             "sources": self._sources,
             "device": self._choice(Device, top.get("device", Device.CUDA), ("device",)),
             "families": self._families(top.get("families", {})),
+            "traced": self._traced(top.get("traced", {})),
         }
         errors = self._values(top.get("errors", {}), ("errors",), None)
         if self.problems:
@@ -174,6 +180,37 @@ class ProfileReader:
             else:
                 self._problem((*path, name), f"`{name}` needs the lowest and the highest value")
         return ranges
+
+    def _traced(self, section: object) -> TracedTimes:
+        known = self._mapping(section, ("traced",), optional=("operators", "kernels")) or {}
+        operators = self._named(known, "operators", OVERHEADS, OperatorOverheads)
+        kernels = self._named(known, "kernels", {"us": "median"}, KernelTime)
+        return TracedTimes(operators=operators, kernels=kernels)
+
+    def _named(
+        self,
+        section: Mapping[str, Any],
+        part: str,
+        times: Mapping[str, str],
+        make: Callable[..., _T],
+    ) -> dict[str, _T]:
+        """Return the entries of a list by name; ``times`` maps numbers in us to fields."""
+        path: KeyPath = ("traced", part)
+        entries = section.get(part, [])
+        if not isinstance(entries, list):
+            self._problem(path, f"`{part}` must be a list")
+            return {}
+        found = {}
+        for i, entry in enumerate(entries):
+            row = self._mapping(entry, (*path, i), required=("name", "count", *times))
+            if row is None:
+                continue
+            if not _numbers([row[key] for key in ("count", *times)]):
+                self._problem((*path, i), f"`count`, {', '.join(times)} must be numbers")
+                continue
+            values = {field: row[key] * US for key, field in times.items()}
+            found[str(row["name"])] = make(name=str(row["name"]), count=int(row["count"]), **values)
+        return found
 
     def _section(self, cls: type[_T], section: object, path: KeyPath) -> _T | None:
         """Build a dataclass from ``field: {value, source}`` entries."""

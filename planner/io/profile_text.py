@@ -6,6 +6,7 @@ from json import dumps
 from textwrap import fill
 
 from costmodel.hardware import CollectiveCurve, Device, Family, GemmEfficiency, Gpu, HardwareProfile
+from costmodel.traced import TracedTimes
 from costmodel.units import US
 from planner.io.profile_units import quantity_text
 
@@ -13,6 +14,10 @@ EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 """Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
 _CORE_FIELDS = ("overlap", "lookup_time", "row_read_time", "row_update_time")
 """More such fields, which the profile of a GPU leaves at their defaults."""
+OVERHEADS = {
+    "t1_us": "before", "t2_us": "lead", "t3_us": "tail", "t4_us": "call", "t5_us": "between",
+}  # fmt: skip
+"""Fields of traced operators in a file, and in `OperatorOverheads`."""
 _WIDTH = 99
 
 
@@ -40,7 +45,8 @@ def profile_text(profile: HardwareProfile) -> str:
         "inter_node:",
         *_section(profile.inter_node, "inter_node", profile.sources),
         *_errors(profile),
-        fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families),
+        fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
+        + _traced(profile.traced),
     ])
 
 
@@ -68,6 +74,23 @@ def fitted_text(
     anchors: dict[tuple[float, ...], str] = {}
     for curve in curves:
         lines += _curve(curve, anchors)
+    return "\n".join(lines) + "\n"
+
+
+def _traced(traced: TracedTimes) -> str:
+    """Write times by name; lists, for names of kernels are longer than keys of YAML may be."""
+    if traced == TracedTimes():
+        return ""
+    lines = ["traced:", f"  operators:{'' if traced.operators else ' []'}"]
+    for row in traced.operators.values():
+        times = ", ".join(
+            f"{short}: {getattr(row, name) / US:.6g}" for short, name in OVERHEADS.items()
+        )
+        lines.append(f"    - {{name: {dumps(row.name)}, count: {row.count}, {times}}}")
+    lines.append(f"  kernels:{'' if traced.kernels else ' []'}")
+    for kernel in traced.kernels.values():
+        time = f"us: {kernel.median / US:.6g}"
+        lines.append(f"    - {{name: {dumps(kernel.name)}, count: {kernel.count}, {time}}}")
     return "\n".join(lines) + "\n"
 
 

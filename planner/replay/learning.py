@@ -14,6 +14,7 @@ from statistics import fmean, median, quantiles
 from costmodel.execution.algorithm1 import Operator
 from costmodel.execution.graph import NodeKind
 from costmodel.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
+from costmodel.traced import KernelTime, OperatorOverheads, TracedTimes
 from costmodel.units import US, Bytes, Seconds
 from planner.replay.importing import ImportedRun
 
@@ -22,33 +23,6 @@ _FEWEST_SIZES = 3
 """Different message sizes that a curve needs to replace one that was fitted."""
 _BLOCKED: Seconds = 1 * US
 """The profiler's clock: the host was blocked if it waited longer than a tick."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorOverheads:
-    """Mean host overheads of one kind of operator."""
-
-    name: str
-    count: int
-    before: Seconds
-    """T1: between the operator before and this one."""
-    lead: Seconds
-    """T2: until the first launch."""
-    tail: Seconds
-    """T3: after the last launch."""
-    call: Seconds
-    """T4: of one launch call."""
-    between: Seconds
-    """T5: between launches, or all of an operator that launches nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTime:
-    """One kind of kernel."""
-
-    name: str
-    count: int
-    median: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +64,22 @@ def learned_profile(learned: Learned, base: HardwareProfile) -> HardwareProfile:
     """Return a profile with the numbers of the run where it has them, else those of ``base``."""
     origin = f"{learned.source}, profiled training steps"
     curves = {(c.op, c.num_ranks, c.num_nodes): c for c in base.curves}
-    curves |= {(c.op, c.num_ranks, c.num_nodes): c for c in _curves(learned.collectives, origin)}
+    for curve in _curves(learned.collectives, origin):
+        key = (curve.op, curve.num_ranks, curve.num_nodes)
+        curves[key] = _continued(curve, curves.get(key))
+    shortest = min((row.median for row in learned.kernels), default=0.0)
+    gpu = replace(base.gpu, kernel_latency=shortest) if shortest > 0 else base.gpu
+    names = [*(f"host.{name}" for name in learned.host), *(["gpu.kernel_latency"] * (shortest > 0))]
     return replace(
         base,
+        gpu=gpu,
         host=replace(base.host, **learned.host),
         curves=tuple(curves.values()),
-        sources={**base.sources, **{f"host.{name}": origin for name in learned.host}},
+        sources={**base.sources, **dict.fromkeys(names, origin)},
+        traced=TracedTimes(
+            operators={row.name: row for row in learned.operators},
+            kernels={row.name: row for row in learned.kernels},
+        ),
     )
 
 
@@ -203,6 +187,24 @@ def _curves(points: Sequence[CollectivePoint], origin: str) -> list[CollectiveCu
             )
         )
     return curves
+
+
+def _continued(curve: CollectiveCurve, base: CollectiveCurve | None) -> CollectiveCurve:
+    """Return what was learned, and beyond its sizes what the base says, never less.
+
+    A step has few sizes, and a curve goes on at its last knot's bandwidth: small messages, which
+    only wait for the network, would foretell a slow one.
+    """
+    if base is None:
+        return curve
+    size, time = curve.knots[-1]
+    beyond = ((larger, max(time, seconds)) for larger, seconds in base.knots if larger > size)
+    return replace(
+        curve,
+        knots=(*curve.knots, *beyond),
+        last_measured=size,
+        origin=f"{curve.origin}; beyond {size:,.0f} bytes: {base.origin}",
+    )
 
 
 def _mean(values: Iterable[Seconds]) -> Seconds:

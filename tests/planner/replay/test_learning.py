@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from kineto_traces import TraceMaker, two_ranks, write_folder
 
+from costmodel.errors import InputError
 from costmodel.hardware import CollectiveOp, Source
 from planner.io.profiles import dump_profile, load_profile, parse_profile
 from planner.replay.importing import load_run
@@ -72,10 +73,53 @@ def test_three_sizes_make_a_curve_that_grows() -> None:
     made = learned_profile(Learned(**{**PATHS, "collectives": points}), base)
     curve = next(c for c in made.curves if (c.op, c.num_ranks) == (CollectiveOp.ALL_TO_ALL, 8))
     assert curve.source is Source.MEASURED
-    assert curve.knots == (
+    assert curve.knots[:3] == (
         (1e3, pytest.approx(10e-6)),
         (1e6, pytest.approx(10e-6)),
         (1e7, pytest.approx(100e-6)),
     )
+    assert curve.last_measured == 1e7
     few = learned_profile(Learned(**{**PATHS, "collectives": points[1:]}), base)
     assert few.curves == base.curves
+
+
+def test_beyond_its_sizes_a_run_does_not_contradict_the_profile() -> None:
+    # 53 KB in 11 us are no sign of a network of 5 GB/s: the profile knows larger messages
+    base = load_profile("v100-nvlink")
+    points = (point(1e3, 8), point(2e4, 11), point(5e4, 11))
+    made = learned_profile(Learned(**{**PATHS, "collectives": points}), base)
+    before, after = (
+        next(c for c in p.curves if (c.op, c.num_ranks) == (CollectiveOp.ALL_TO_ALL, 8))
+        for p in (base, made)
+    )
+    assert after.knots[-1] == before.knots[-1]
+    assert after.covers(5e4)
+    assert not after.covers(1e6)
+    times = [time for _, time in after.knots]
+    assert times == sorted(times)
+
+
+def test_a_profile_keeps_operators_and_kernels_by_name(learned: Learned) -> None:
+    made = learned_profile(learned, load_profile("v100-nvlink"))
+    assert made.traced.kernels["volta_sgemm"].median == pytest.approx(150e-6)
+    assert made.gpu.kernel_latency == pytest.approx(30e-6)  # of the shortest kind
+    again = parse_profile(dump_profile(made), "made.yaml")
+    assert again.traced.kernels.keys() == made.traced.kernels.keys()
+    reduce = again.traced.operators["c10d::allreduce_"]
+    # 10 us before it, 10 to its launch, 10 the call, 10 after
+    assert reduce.own_time(1) == pytest.approx(40e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("traced: {operators: 3}", "`operators` must be a list"),
+        ("traced: {kernels: [{name: k, count: 1}]}", "missing field `us`"),
+        ("traced: {kernels: [{name: k, count: 1, us: soon}]}", "must be numbers"),
+    ],
+)
+def test_damaged_times_of_a_profile_are_named(change: str, message: str) -> None:
+    text = dump_profile(load_profile("v100-nvlink")) + change + "\n"
+    with pytest.raises(InputError) as caught:
+        parse_profile(text, "made.yaml")
+    assert message in str(caught.value.problems[0].message)
