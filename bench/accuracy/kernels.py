@@ -6,16 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from bench.embedding_anchors import measured_rows, predict
+from bench.embedding_anchors import compute_kernel, measured_rows, predict
 from bench.fitting.dense_kernels import by_kind, held_out_errors, kernel_rows
 from bench.fitting.gemm import MEASURED, TF32_MEASURED, products
 from costmodel.hardware import Gpu
 from costmodel.kernels.gemm import gemm_time
+from costmodel.plan import ComputeKernel
 from costmodel.workload import DataType
 from planner.calibration.curves import Array, accuracy
 from planner.calibration.fit_gemm import Products, held_out_shapes
 from planner.io.profiles import load_profile
 
+KINDS = {
+    ComputeKernel.FUSED: "modelled kernel",
+    ComputeKernel.FUSED_UVM: "UVM",
+    ComputeKernel.FUSED_UVM_CACHING: "UVM caching",
+}
 SMALL, LARGE = 1e9, 1e11
 """FLOP between which a product is called of medium size."""
 OTHER_LABS = (("A100", "fp16", "a100-sxm-80gb"), ("H100", "fp16", "h100-sxm"))
@@ -82,13 +88,43 @@ def embedding_rows() -> list[dict[str, Any]]:
     groups: dict[tuple[str, str, str], list[float]] = {}
     for row in measured_rows():
         made = predict(row)
-        phase = "backward" if row["phase"].startswith("backward") else "forward"
-        kind = made["remark"] or ("UVM" if "UVM" in row["kernel"] else "modelled kernel")
-        groups.setdefault((row["gpu"], kind, phase), []).append(made["error"])
+        kind = made["remark"] or KINDS[compute_kernel(row)]
+        groups.setdefault((row["gpu"], kind, _phase(row)), []).append(made["error"])
     return [
         {"gpu": gpu, "kind": kind, "phase": phase, "rows": len(errors), **_summed(errors)}
         for (gpu, kind, phase), errors in groups.items()
     ]
+
+
+def counter_rows() -> list[dict[str, Any]]:
+    """Return predicted over counted bytes of DRAM and L2, where counters were read (V100).
+
+    L2 bytes are those of the forward, with the blocks of the kernel that was measured.
+    """
+    counted: dict[tuple[str, str], list[float]] = {}
+    for row in measured_rows():
+        made, phase = predict(row), _phase(row)
+        if made["measured_dram_bytes"]:
+            ratio = made["predicted_hbm_bytes"] / made["measured_dram_bytes"]
+            counted.setdefault(("DRAM", phase), []).append(ratio)
+        if made["measured_l2_bytes"] and phase == "forward":
+            ratio = made["predicted_l2_bytes_behind_l1"] / made["measured_l2_bytes"]
+            counted.setdefault(("L2", phase), []).append(ratio)
+    return [
+        {
+            "memory": memory,
+            "phase": phase,
+            "rows": len(ratios),
+            "least": min(ratios),
+            "median": float(np.median(ratios)),
+            "most": max(ratios),
+        }
+        for (memory, phase), ratios in sorted(counted.items())
+    ]
+
+
+def _phase(row: Mapping[str, str]) -> str:
+    return "backward" if row["phase"].startswith("backward") else "forward"
 
 
 def _summed(errors: list[float]) -> Mapping[str, float]:
@@ -101,6 +137,7 @@ def results() -> dict[str, Any]:
     return {
         "gemm": gemm_rows(),
         "embedding": embedding_rows(),
+        "counters": counter_rows(),
         "dense": {
             "by_kind": by_kind(rows),
             "held_out": asdict(accuracy(held_out_errors(rows))),

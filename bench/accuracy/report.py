@@ -69,7 +69,7 @@ def kernels(results: Results) -> Sections:
         "Kernels between the products": ("Errors in %.", tables.dense(made)),
         "Lookups": (
             "Errors of the roofline in %; rows of other kernels than the modelled one say so.",
-            tables.embedding(made),
+            tables.embedding(made) + "\n\n" + tables.counters(made),
         ),
         "Learned lookups": (f"{LEARNED}{tables.one_kernel(learned)}.", tables.learned(learned)),
     }

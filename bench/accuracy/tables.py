@@ -217,6 +217,20 @@ def embedding(results: Results) -> str:
     )  # fmt: skip
 
 
+def counters(results: Results) -> str:
+    """Return predicted bytes of lookups over those that a GPU's counters counted."""
+    return table(
+        ["V100, bytes predicted over counted", "phase", "rows", "least", "median", "most"],
+        (
+            [
+                row["memory"], row["phase"], str(row["rows"]),
+                *(f"{row[name]:.2f}" for name in ("least", "median", "most")),
+            ]
+            for row in results["counters"]
+        ),
+    )  # fmt: skip
+
+
 def learned(results: Results) -> str:
     """Return errors of learned lookups on held-out tables, with and without reuse factors."""
     several = results["several_tables"]
