@@ -9,14 +9,13 @@ of the step, as long as no core waits: the work is the same.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.execution.graph import Node, NodeKind, Stage
 from costmodel.hardware import CollectiveOp
 from costmodel.units import US, Bytes, Seconds
 from planner.predict.cpu_model import CpuHost, CpuModel, CpuProfile
-from planner.predict.steps import NUM_REPEATS, Timed, Timer
-from planner.predict.walk import HostCounts, RankWork, Work, WorkKind
+from planner.predict.steps import Item, Machine, Nodes, Timed, Timer
+from planner.predict.walk import HostCounts, Work, WorkKind
 
 CORE = "main"
 COLLECTIVES = "collectives"
@@ -27,98 +26,76 @@ _UNKNOWN_BANDWIDTH = 1e10
 (bench/results/nlp_cpu.yaml) move more, transposing copies about as much."""
 
 
-@dataclass(slots=True)
-class _Rank:
-    """The nodes of one rank while they are made."""
-
-    rank: int
-    host: int | None = None
-    """The latest node of the core."""
-    started: list[int] = field(default_factory=list)
-    """Collectives that nothing has waited for."""
+def cpu_machine(profile: CpuProfile) -> Machine:
+    """Return the machine that a CPU profile describes."""
+    return Machine(
+        timer=Timer(CpuModel(profile), _UNKNOWN_FLOOR, _UNKNOWN_BANDWIDTH),
+        writer=lambda rank, nodes: CpuRank(profile, rank, nodes),
+        on_cpu=True,
+    )
 
 
-class CpuGraph:
-    """Builds the graph, and keeps the kernels it timed."""
+class CpuRank:
+    """Writes the nodes of a rank that computes on one core."""
 
-    on_cpu = True
+    def __init__(self, profile: CpuProfile, rank: int, nodes: Nodes) -> None:
+        self._profile = profile
+        self._rank = rank
+        self._nodes = nodes
+        self._latest: int | None = None
+        """Node of the core."""
+        self._started: list[int] = []
+        """Collectives that nothing has waited for."""
 
-    def __init__(self, profile: CpuProfile) -> None:
-        self.profile = profile
-        self.kernels: list[Timed] = []
-        """Of one step of all ranks."""
-        self._timer = Timer(CpuModel(profile), _UNKNOWN_FLOOR, _UNKNOWN_BANDWIDTH)
-        self._nodes: list[Node] = []
-
-    def build(self, works: Sequence[RankWork]) -> ExecutionGraph:
-        """Return the graph of some repeats of a step."""
-        timed = [[self._timed(item) for item in work.items] for work in works]
-        self.kernels = [kernel for mine in timed for kernel in mine if kernel is not None]
-        ranks = [_Rank(rank) for rank in range(len(works))]
-        for step in range(NUM_REPEATS):
-            for rank, work, kernels in zip(ranks, works, timed, strict=True):
-                self._step(rank, work, kernels, step)
-        return ExecutionGraph(nodes=self._nodes, world_size=len(works), num_steps=NUM_REPEATS)
-
-    def _timed(self, item: Work) -> Timed | None:
-        return None if item.call is None else self._timer.time(item.call)
-
-    def _step(
-        self, rank: _Rank, work: RankWork, kernels: Sequence[Timed | None], step: int
-    ) -> None:
-        self._host(rank, "step", self.profile.host.step_time, Stage.HOST, step)
-        number = step * sum(item.kind is WorkKind.COLLECTIVE for item in work.items)
-        for item, kernel in zip(work.items, kernels, strict=True):
-            overhead = host_time(item.before, self.profile.host)
+    def write(self, items: Sequence[Item], after: HostCounts, step: int) -> None:
+        """Write one step."""
+        self._host("step", self._profile.host.step_time, Stage.HOST, step)
+        for item in items:
+            overhead = host_time(item.work.before, self._profile.host)
             if overhead > 0:
-                self._host(rank, "operators", overhead, Stage.HOST, step)
-            if kernel is not None:
-                self._kernel(rank, item, kernel, step)
-            elif item.kind is WorkKind.COLLECTIVE:
-                self._collective(rank, item, number, step)
-                number += 1
+                self._host("operators", overhead, Stage.HOST, step)
+            if item.kernel is not None:
+                self._kernel(item.work, item.kernel, step)
+            elif item.work.kind is WorkKind.COLLECTIVE:
+                self._collective(item.work, item.collective, step)
             else:
-                self._wait(rank, item.name, step)
-        self._host(rank, "operators", host_time(work.after, self.profile.host), Stage.HOST, step)
+                self._wait(item.work.name, step)
+        self._host("operators", host_time(after, self._profile.host), Stage.HOST, step)
 
-    def _collective(self, rank: _Rank, item: Work, number: int, step: int) -> None:
-        total, busy = collective_times(self.profile, item.collective, item.num_bytes)
-        self._host(rank, f"{item.name} on the core", busy, item.stage, step)
+    def _collective(self, work: Work, number: int, step: int) -> None:
+        total, busy = collective_times(self._profile, work.collective, work.num_bytes)
+        self._host(f"{work.name} on the core", busy, work.stage, step)
         node = Node(
-            item.name, NodeKind.COLLECTIVE, item.stage, rank.rank, COLLECTIVES,
+            work.name, NodeKind.COLLECTIVE, work.stage, self._rank, COLLECTIVES,
             max(0.0, total - busy),
-            after=() if rank.host is None else (rank.host,),
-            collective=number, step=step, num_bytes=item.num_bytes,
+            after=() if self._latest is None else (self._latest,),
+            collective=number, step=step, num_bytes=work.num_bytes,
             bound_by="link", source="measured",
         )  # fmt: skip
-        rank.started.append(self._add(node))
-        if item.blocking:
-            self._wait(rank, item.name, step)
+        self._started.append(self._nodes.add(node))
+        if work.blocking:
+            self._wait(work.name, step)
 
-    def _kernel(self, rank: _Rank, item: Work, kernel: Timed, step: int) -> None:
+    def _kernel(self, work: Work, kernel: Timed, step: int) -> None:
         estimate = kernel.estimate
-        rank.host = self._add(
+        self._latest = self._nodes.add(
             Node(
-                item.name, NodeKind.KERNEL, item.stage, rank.rank, CORE, estimate.seconds,
+                work.name, NodeKind.KERNEL, work.stage, self._rank, CORE, estimate.seconds,
                 step=step, num_bytes=kernel.call.num_bytes, bound_by=estimate.bound_by,
                 source=estimate.source.value,
             )
         )  # fmt: skip
 
-    def _wait(self, rank: _Rank, name: str, step: int) -> None:
-        waits_for, rank.started = tuple(rank.started), []
-        rank.host = self._add(
-            Node(name, NodeKind.WAIT, Stage.HOST, rank.rank, CORE, 0.0, after=waits_for, step=step)
+    def _wait(self, name: str, step: int) -> None:
+        waits_for, self._started = tuple(self._started), []
+        self._latest = self._nodes.add(
+            Node(name, NodeKind.WAIT, Stage.HOST, self._rank, CORE, 0.0, after=waits_for, step=step)
         )
 
-    def _host(self, rank: _Rank, name: str, seconds: Seconds, stage: Stage, step: int) -> None:
-        rank.host = self._add(
-            Node(name, NodeKind.HOST, stage, rank.rank, CORE, seconds, step=step, source="fitted")
+    def _host(self, name: str, seconds: Seconds, stage: Stage, step: int) -> None:
+        self._latest = self._nodes.add(
+            Node(name, NodeKind.HOST, stage, self._rank, CORE, seconds, step=step, source="fitted")
         )
-
-    def _add(self, node: Node) -> int:
-        self._nodes.append(node)
-        return len(self._nodes) - 1
 
 
 def host_time(counts: HostCounts, host: CpuHost) -> Seconds:

@@ -3,120 +3,135 @@
 The host calls operators one after another (autograd's thread while the main one waits), every
 kernel is launched on the compute stream, every collective on a stream of its own. What follows
 the end of backward waits for the collectives on the compute stream, not on the host. Host times
-of profiles are times between launches: operators that launch nothing are in them.
+of profiles are times between launches: operators that launch nothing are in them. Profiles that
+were learned from traces know the outermost operators one by one.
 
 Profiles of a CPU (``device: cpu``) have kernels run by the thread that calls them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.execution.graph import Node, NodeKind, Stage
 from costmodel.hardware import Device, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_estimate
+from costmodel.units import Seconds
 from planner.predict.models import GpuModel
-from planner.predict.steps import NUM_REPEATS, Timed, Timer
-from planner.predict.walk import RankWork, Work, WorkKind
+from planner.predict.steps import Item, Machine, Nodes, Timed, Timer
+from planner.predict.walk import HostCounts, Work, WorkKind
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 
 
-@dataclass(slots=True)
-class _Rank:
-    """The nodes of one rank while they are made."""
-
-    rank: int
-    host: int | None = None
-    kernel: int | None = None
-    """The latest of the compute stream."""
-    started: list[int] = field(default_factory=list)
-    """Collectives that nothing has waited for."""
-    awaited: tuple[int, ...] = ()
-    """Collectives that the next kernel waits for."""
+def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> Machine:
+    """Return the machine that a hardware profile describes."""
+    gpu = hardware.gpu
+    return Machine(
+        timer=Timer(GpuModel(hardware), gpu.kernel_latency, gpu.memory_bandwidth),
+        writer=lambda rank, nodes: GpuRank(hardware, group, rank, nodes),
+        on_cpu=hardware.device is Device.CPU,
+    )
 
 
-class GpuGraph:
-    """Builds the graph, and keeps the kernels it timed."""
+class GpuRank:
+    """Writes the nodes of a rank that computes on a GPU."""
 
-    def __init__(self, hardware: HardwareProfile, group: RankGroup) -> None:
-        self.hardware = hardware
-        self.group = group
-        self.kernels: list[Timed] = []
-        """Of one step of all ranks."""
-        gpu = hardware.gpu
-        self._timer = Timer(GpuModel(hardware), gpu.kernel_latency, gpu.memory_bandwidth)
-        self.on_cpu = hardware.device is Device.CPU
-        self._compute = HOST if self.on_cpu else COMPUTE
-        self._nodes: list[Node] = []
-
-    def build(self, works: Sequence[RankWork]) -> ExecutionGraph:
-        """Return the graph of some repeats of a step."""
-        timed = [[self._timed(item) for item in work.items] for work in works]
-        self.kernels = [kernel for mine in timed for kernel in mine if kernel is not None]
-        ranks = [_Rank(rank) for rank in range(len(works))]
-        for step in range(NUM_REPEATS):
-            for rank, work, kernels in zip(ranks, works, timed, strict=True):
-                self._step(rank, work, kernels, step)
-        return ExecutionGraph(nodes=self._nodes, world_size=len(works), num_steps=NUM_REPEATS)
-
-    def _timed(self, item: Work) -> Timed | None:
-        return None if item.call is None else self._timer.time(item.call)
-
-    def _step(
-        self, rank: _Rank, work: RankWork, kernels: Sequence[Timed | None], step: int
+    def __init__(
+        self, hardware: HardwareProfile, group: RankGroup, rank: int, nodes: Nodes
     ) -> None:
-        number = step * sum(item.kind is WorkKind.COLLECTIVE for item in work.items)
-        for item, kernel in zip(work.items, kernels, strict=True):
-            if item.kind is WorkKind.WAIT:
-                rank.awaited, rank.started = (*rank.awaited, *rank.started), []
+        self._hardware = hardware
+        self._group = group
+        self._rank = rank
+        self._nodes = nodes
+        self._compute = HOST if hardware.device is Device.CPU else COMPUTE
+        self._operators = HostOperators(hardware)
+        self._host: int | None = None
+        """The latest node of the host."""
+        self._latest: int | None = None
+        """The latest kernel of the compute stream."""
+        self._started: list[int] = []
+        """Collectives that nothing has waited for."""
+        self._awaited: tuple[int, ...] = ()
+        """Collectives that the next kernel waits for."""
+
+    def write(self, items: Sequence[Item], after: HostCounts, step: int) -> None:
+        """Write one step."""
+        for item in items:
+            if item.work.kind is WorkKind.WAIT:
+                self._awaited, self._started = (*self._awaited, *self._started), []
                 continue
-            self._operator(rank, item, step)
-            if kernel is not None:
-                self._kernel(rank, item, kernel, step)
+            self._call(item.work.name, self._operators.launching(item.work), step)
+            if item.kernel is not None:
+                self._kernel(item.work, item.kernel, step)
             else:
-                self._collective(rank, item, number, step)
-                number += 1
+                self._collective(item.work, item.collective, step)
+        rest = self._operators.idle(after)
+        if rest > 0:
+            self._call("operators", rest, step)
 
-    def _operator(self, rank: _Rank, item: Work, step: int) -> None:
-        """Let the host call an operator and launch its kernel."""
-        host = self.hardware.host
-        own = host.backward_op_time if item.backward else host.op_time
-        rank.host = self._add(
-            Node(
-                item.name, NodeKind.HOST, Stage.HOST, rank.rank, HOST, own + host.launch_time,
-                step=step, source="fitted",
-            )
-        )  # fmt: skip
+    def _call(self, name: str, seconds: Seconds, step: int) -> None:
+        """Let the host call operators."""
+        node = Node(
+            name, NodeKind.HOST, Stage.HOST, self._rank, HOST, seconds, step=step, source="fitted"
+        )
+        self._host = self._nodes.add(node)
 
-    def _kernel(self, rank: _Rank, item: Work, kernel: Timed, step: int) -> None:
+    def _kernel(self, work: Work, kernel: Timed, step: int) -> None:
         estimate = kernel.estimate
-        rank.kernel = self._add(
+        self._latest = self._nodes.add(
             Node(
-                item.name, NodeKind.KERNEL, item.stage, rank.rank, self._compute, estimate.seconds,
-                after=rank.awaited, launched_by=rank.host,
-                launch_delay=self.hardware.host.launch_latency, step=step,
+                work.name, NodeKind.KERNEL, work.stage, self._rank, self._compute, estimate.seconds,
+                after=self._awaited, launched_by=self._host,
+                launch_delay=self._hardware.host.launch_latency, step=step,
                 num_bytes=kernel.call.num_bytes, bound_by=estimate.bound_by,
                 source=estimate.source.value,
             )
         )  # fmt: skip
-        rank.awaited = ()
+        self._awaited = ()
 
-    def _collective(self, rank: _Rank, item: Work, number: int, step: int) -> None:
-        if item.collective is None:
+    def _collective(self, work: Work, number: int, step: int) -> None:
+        if work.collective is None:
             return
-        estimate = collective_estimate(item.collective, item.num_bytes, self.group, self.hardware)
+        hardware = self._hardware
+        estimate = collective_estimate(work.collective, work.num_bytes, self._group, hardware)
         node = Node(
-            item.name, NodeKind.COLLECTIVE, item.stage, rank.rank, COLLECTIVES, estimate.seconds,
-            after=() if rank.kernel is None else (rank.kernel,), launched_by=rank.host,
-            launch_delay=self.hardware.host.launch_latency, collective=number, step=step,
-            num_bytes=item.num_bytes, bound_by=estimate.bound_by, source=estimate.source.value,
+            work.name, NodeKind.COLLECTIVE, work.stage, self._rank, COLLECTIVES, estimate.seconds,
+            after=() if self._latest is None else (self._latest,), launched_by=self._host,
+            launch_delay=hardware.host.launch_latency, collective=number, step=step,
+            num_bytes=work.num_bytes, bound_by=estimate.bound_by, source=estimate.source.value,
         )  # fmt: skip
-        position = self._add(node)
-        if item.blocking:
-            rank.awaited = (*rank.awaited, position)
+        position = self._nodes.add(node)
+        if work.blocking:
+            self._awaited = (*self._awaited, position)
         else:
-            rank.started.append(position)
+            self._started.append(position)
 
-    def _add(self, node: Node) -> int:
-        self._nodes.append(node)
-        return len(self._nodes) - 1
+
+class HostOperators:
+    """What operators take of a rank's host: by name where a profile knows them, else on average."""
+
+    def __init__(self, hardware: HardwareProfile) -> None:
+        self._host = hardware.host
+        self._known = hardware.traced.operators
+        self._outermost = ""
+        """The operator that the latest work was called in."""
+
+    def launching(self, work: Work) -> Seconds:
+        """Return the host's time from the launch before to this one's."""
+        names = work.before.outermost
+        average = self._host.backward_op_time if work.backward else self._host.op_time
+        if not self._known:
+            return average + self._host.launch_time
+        self._outermost = names[-1] if names else self._outermost
+        row = self._known.get(self._outermost)
+        if row is None:
+            own = average + self._host.launch_time
+        else:
+            own = row.own_time(1) if names else row.between + row.call
+        return self._idle(names[:-1]) + own
+
+    def idle(self, counts: HostCounts) -> Seconds:
+        """Return the time of operators that launch nothing."""
+        return self._idle(counts.outermost)
+
+    def _idle(self, names: Sequence[str]) -> Seconds:
+        return sum(self._known[name].own_time(0) for name in names if name in self._known)

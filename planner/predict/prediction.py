@@ -13,11 +13,11 @@ from costmodel.kernels.collectives import RankGroup
 from costmodel.units import Seconds
 from planner.io.profiles import load_profile
 from planner.io.trace_files import Document, read_documents
-from planner.predict.cpu_graph import CpuGraph
+from planner.predict.cpu_graph import cpu_machine
 from planner.predict.cpu_profile import is_cpu_profile, read_cpu_profile
-from planner.predict.gpu_graph import GpuGraph
+from planner.predict.gpu_graph import gpu_machine
 from planner.predict.measured import measured_steps
-from planner.predict.steps import Timed, work_of_step
+from planner.predict.steps import Machine, Timed, timed_graph, work_of_step
 from planner.predict.trace import OperatorTrace, operator_traces, runs_on_cpu
 
 
@@ -98,12 +98,13 @@ def predict_documents(
     """Predict a step from documents that were read; see `predict`."""
     traces = operator_traces(documents, source)
     works = work_of_step(traces, source)
-    builder = _builder(hardware, len(traces), source)
-    timeline = simulate(builder.build(works))
+    machine = _machine(hardware, len(traces), source)
+    made = timed_graph(works, machine)
+    timeline = simulate(made.graph)
     pids = {trace.rank: trace.pid for trace in traces}
-    comparable = builder.on_cpu == runs_on_cpu(traces)
+    comparable = machine.on_cpu == runs_on_cpu(traces)
     measured = measured_steps(documents, pids) if comparable else {}
-    kernels = builder.kernels
+    kernels = made.kernels
     total = sum(kernel.estimate.seconds for kernel in kernels)
     beyond = sum(k.estimate.seconds for k in kernels if k.estimate.extrapolated)
     return Prediction(
@@ -119,7 +120,7 @@ def predict_documents(
     )
 
 
-def _builder(hardware: str | Path, num_ranks: int, source: str) -> CpuGraph | GpuGraph:
+def _machine(hardware: str | Path, num_ranks: int, source: str) -> Machine:
     if is_cpu_profile(hardware):
         profile = read_cpu_profile(hardware)
         reduced = profile.all_reduce
@@ -128,13 +129,13 @@ def _builder(hardware: str | Path, num_ranks: int, source: str) -> CpuGraph | Gp
             message = f"traces of {num_ranks} ranks, but `{hardware}` has all-reduces of {known}"
             hint = "measure them on as many ranks"
             raise InputError(source, (Problem(message=message, hint=hint),))
-        return CpuGraph(profile)
+        return cpu_machine(profile)
     gpus = load_profile(hardware)
     local = min(num_ranks, gpus.gpus_per_node)
     if num_ranks % local:
         message = f"{num_ranks} ranks do not fill nodes of {gpus.gpus_per_node} GPUs evenly"
         raise InputError(source, (Problem(message=message, hint="use another profile"),))
-    return GpuGraph(gpus, RankGroup(num_ranks=num_ranks, ranks_per_node=local))
+    return gpu_machine(gpus, RankGroup(num_ranks=num_ranks, ranks_per_node=local))
 
 
 def _rank_step(

@@ -64,6 +64,8 @@ class HostCounts:
     """Functions of autograd."""
     accumulations: int = 0
     """Gradients added up, with the hooks of DistributedDataParallel."""
+    outermost: list[str] = field(default_factory=list)
+    """Names of operators and functions of autograd that no other operator calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +197,8 @@ class _Walk:
             self.counts.functions += not accumulates
         elif "::" in op.name and context.python and not context.backward:
             self.counts.python_calls += 1
+        if "::" in op.name and context.python:
+            self.counts.outermost.append(op.name)
         collective = _collective(op)
         if collective is not None:
             self._start(op, collective, context)

@@ -31,6 +31,7 @@ def test_counts_what_the_host_does_between_kernels() -> None:
     assert [item.before.python_calls for item in items] == [1, 1, 0, 0, 0, 1]
     assert [item.before.functions for item in items] == [0, 0, 1, 0, 0, 0]
     assert [item.before.accumulations for item in items] == [0, 0, 0, 1, 0, 0]
+    assert [item.before.outermost for item in items[:2]] == [["aten::mm"], ["aten::relu"]]
 
 
 def test_what_a_modelled_operator_calls_is_part_of_it() -> None:
