@@ -23,7 +23,7 @@ products:
 operators:
   aten::relu: {elements: [100, 10000], us: [1, 100], run_us: 0}
   aten::mul_: {elements: [1, 10000], us: [2, 2], run_us: 0}
-all_reduce: {num_ranks: 2, bytes: [400, 4000000], us: [50, 500000], cpu_us: [20, 200000]}
+all_reduce: {num_ranks: 2, bytes: [400, 4000000], us: [50, 500000], work_us: [20, 200000]}
 """
 
 

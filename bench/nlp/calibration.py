@@ -1,4 +1,4 @@
-"""Making the CPU profile: micro-benchmarks, then steps of models whose kernels are tiny."""
+"""Making the CPU profile: micro-benchmarks, then steps of models smaller than any predicted."""
 
 import platform
 import statistics
@@ -18,22 +18,31 @@ from planner.predict.cpu_model import CpuProfile
 from planner.predict.trace import operator_traces
 from planner.predict.walk import RankWork, rank_work
 
+
+def _case(model: str, optimizer: str, **sizes: int) -> Case:
+    return Case(model=model, optimizer=optimizer, **sizes)
+
+
 TINY = tuple(
-    Case(
-        model=model,
-        hidden_size=32,
-        num_layers=layers,
-        num_heads=2,
-        vocabulary=96,
-        sequence_length=8,
-        local_batch_size=1,
-        optimizer=optimizer,
+    _case(
+        model, optimizer, hidden_size=32, num_layers=layers, num_heads=2, vocabulary=96,
+        sequence_length=8, local_batch_size=1,
     )
     for model in ("bert", "gpt2", "xlnet")
     for layers in (1, 3)
     for optimizer in ("for-loop", "fused")
-)
+)  # fmt: skip
 """Steps that are nearly all host time."""
+SMALL = tuple(
+    _case(
+        model, "for-loop", hidden_size=hidden, num_layers=2, num_heads=4, vocabulary=2560,
+        sequence_length=48, local_batch_size=batch,
+    )
+    for model in ("bert", "gpt2", "xlnet")
+    for hidden, batch in ((96, 10), (160, 3), (160, 7))
+)  # fmt: skip
+"""Steps that are mostly kernels: narrower models, shorter sequences and fewer words than any
+that is predicted."""
 _STEPS = 40
 
 
@@ -50,11 +59,12 @@ def calibrated() -> CpuProfile:
         operators=fit.operators(operators, kernels.LONG),
         host=fit.NO_HOST,
         all_reduce=fit.all_reduce(
-            _typical(measured, "reductions", ("wall_s", "cpu_s")), WORLD_SIZE
+            _typical(measured, "reductions", ("wall_s", "work_s")), WORLD_SIZE
         ),
     )
     with tempfile.TemporaryDirectory() as folder:
-        return replace(profile, host=fit.host(profile, _tiny_steps(folder)))
+        host, in_step = fit.steps(profile, _timed_steps(folder))
+    return replace(profile, host=host, in_step=in_step)
 
 
 def _typical(
@@ -65,19 +75,19 @@ def _typical(
     return [{**rows[0], **{k: fmean(row[k] for row in rows) for k in keys}} for rows in columns]
 
 
-def tiny_times(rank: int, folder: str) -> dict[str, float]:
-    """Trace and time the tiny models on one rank: median CPU seconds of a step."""
+def step_times(rank: int, folder: str) -> dict[str, float]:
+    """Trace and time models on one rank: median CPU seconds of a step."""
     found = {}
-    for case in TINY:
+    for case in (*TINY, *SMALL):
         traced_step(rank, case, folder)
         found[case.name] = statistics.median(timed_steps(rank, case, num_steps=_STEPS)["cpu_s"])
     return found
 
 
-def _tiny_steps(folder: str) -> list[tuple[RankWork, float]]:
-    times = run_ranks(tiny_times, folder)
+def _timed_steps(folder: str) -> list[tuple[RankWork, float]]:
+    times = run_ranks(step_times, folder)
     steps = []
-    for case in TINY:
+    for case in (*TINY, *SMALL):
         path = Path(folder) / f"{case.name}-rank0.json"
         (trace,) = operator_traces(read_documents(path), str(path))
         steps.append((rank_work(trace.ops), fmean(rank[case.name] for rank in times)))

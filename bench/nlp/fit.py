@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from planner.predict.calls import Family
 from planner.predict.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuModel,
     CpuProfile,
+    InStep,
     MatrixTimes,
     OperatorTimes,
 )
@@ -127,7 +129,7 @@ def _curve(rows: Sequence[Row], long: int) -> OperatorTimes:
 def all_reduce(rows: Sequence[Row], num_ranks: int) -> CpuCollective:
     """Make the curves of all-reduces; each second size is held out for the error."""
     sizes = tuple(row["bytes"] for row in rows)
-    wall, work = (_growing([row[key] for row in rows]) for key in ("wall_s", "cpu_s"))
+    wall, work = (_growing([row[key] for row in rows]) for key in ("wall_s", "work_s"))
     half = OperatorTimes(elements=sizes[::2], seconds=wall[::2])
     pairs = [(half.time(s), t) for s, t in zip(sizes[1:-1:2], wall[1:-1:2], strict=True)]
     return CpuCollective(
@@ -144,23 +146,26 @@ def _growing(times: Sequence[float]) -> tuple[float, ...]:
     return tuple(min(times[index:]) for index in range(len(times)))
 
 
-def host(profile: CpuProfile, steps: Sequence[tuple[RankWork, float]]) -> CpuHost:
-    """Fit what is left of tiny models' steps, in CPU time, when their kernels are taken off."""
+def steps(
+    profile: CpuProfile, measured: Sequence[tuple[RankWork, float]]
+) -> tuple[CpuHost, InStep]:
+    """Fit what the host takes, and how much longer kernels take, to steps' CPU times."""
     model = CpuModel(profile)
     rows, left = [], []
-    for work, seconds in steps:
-        rows.append([*(float(sum(c)) for c in _counts(work)), 1.0])
-        left.append(seconds - _known(work, model, profile))
-    factors = relative_fit(rows, left)
+    for work, seconds in measured:
+        rows.append([*(float(sum(c)) for c in _counts(work)), 1.0, *_kernels(work, model)])
+        left.append(seconds - _collectives(work, profile))
+    factors = [float(factor) for factor in relative_fit(rows, left)]
     pairs = [(float(np.dot(factors, r)), t) for r, t in zip(rows, left, strict=True)]
-    return CpuHost(
-        python_call_time=float(factors[0]),
-        dispatch_time=float(factors[1]),
-        function_time=float(factors[2]),
-        accumulation_time=float(factors[3]),
-        step_time=float(factors[4]),
+    host = CpuHost(
+        python_call_time=factors[0],
+        dispatch_time=factors[1],
+        function_time=factors[2],
+        accumulation_time=factors[3],
+        step_time=factors[4],
         error=median_error(pairs),
     )
+    return host, InStep(products=factors[5], operators=factors[6])
 
 
 def _counts(work: RankWork) -> list[list[int]]:
@@ -168,13 +173,18 @@ def _counts(work: RankWork) -> list[list[int]]:
     return [[getattr(counts, name) for counts in found] for name in _HOST]
 
 
-def _known(work: RankWork, model: CpuModel, profile: CpuProfile) -> float:
-    """Return the CPU time of kernels and collectives."""
-    total = 0.0
+def _kernels(work: RankWork, model: CpuModel) -> tuple[float, float]:
+    """Return the times of matrix products and of all other kernels."""
+    times = [0.0, 0.0]
     for item in work.items:
-        if item.call is not None:
-            estimate = model.kernel(item.call)
-            total += estimate.seconds if estimate is not None else 0.0
-        elif item.kind is WorkKind.COLLECTIVE and profile.all_reduce is not None:
-            total += profile.all_reduce.work_time(item.num_bytes)
-    return total
+        if item.call is not None and (estimate := model.kernel(item.call)) is not None:
+            times[item.call.family is not Family.GEMM] += estimate.seconds
+    return times[0], times[1]
+
+
+def _collectives(work: RankWork, profile: CpuProfile) -> float:
+    """Return the CPU time of collectives."""
+    if profile.all_reduce is None:
+        return 0.0
+    sizes = (item.num_bytes for item in work.items if item.kind is WorkKind.COLLECTIVE)
+    return sum(map(profile.all_reduce.work_time, sizes))

@@ -19,7 +19,11 @@ _SIZES = (12, 300, 3_000, 14_000, 50_000, 150_000, 420_000, 1_100_000, 2_600_000
 _HELD_OUT = (7_000, 90_000, 700_000, 4_100_000)
 LONG, _SHORT = 704, 48
 """Lengths of rows: to tell what a row costs from what an element does."""
-_REDUCTIONS, _WARMUP = 27, 6
+_REDUCTIONS, _OVERLAPS = 27, 11
+_SIDE = 128
+"""Of the square matrices that are multiplied while an all-reduce runs."""
+_HIDES = 2.5
+"""How many times as long as the all-reduce that goes on."""
 _PRODUCTS = 36
 _MOST_LABELS = 100_000
 _MOST_FLOP = 1.5e9
@@ -327,23 +331,48 @@ def _near_and_far(bench: Callable[[int, int], Call], size: int, width: int) -> d
 
 
 def reductions() -> list[dict[str, float]]:
-    """Measure all-reduces: wall time with nothing else to do, and CPU time of all threads."""
-    rows = []
-    for num_bytes in _REDUCED:
-        data = torch.ones(int(num_bytes / 4))
-        wall, cpu = [], []
-        for _ in range(_REDUCTIONS):
-            dist.barrier()
-            begin, begin_cpu = time.perf_counter(), time.process_time()
-            dist.all_reduce(data)
-            wall.append(time.perf_counter() - begin)
-            cpu.append(time.process_time() - begin_cpu)
-        rows.append({
-            "bytes": 4.0 * data.numel(),
-            "wall_s": statistics.median(wall[_WARMUP:]),
-            "cpu_s": statistics.median(cpu[_WARMUP:]),
-        })
-    return rows
+    """Measure all-reduces: their time, and what CPU time they add to computing meanwhile."""
+    side = torch.rand(_SIDE, _SIDE)
+    once = _median(lambda: torch.mm(side, side), _REDUCTIONS)
+    return [_reduction(torch.ones(int(size / 4)), side, once) for size in _REDUCED]
+
+
+def _reduction(data: torch.Tensor, side: torch.Tensor, once: float) -> dict[str, float]:
+    wall = _median(lambda: dist.all_reduce(data), _REDUCTIONS)
+    times = max(2, round(_HIDES * wall / once))
+    both, alone = _meanwhile(data, side, times), _alone(side, times)
+    clock = time.process_time
+    added = statistics.median(_timed(both, clock) - _timed(alone, clock) for _ in range(_OVERLAPS))
+    return {"bytes": 4.0 * data.numel(), "wall_s": wall, "work_s": max(added, wall / 20)}
+
+
+def _median(work: Call, num_samples: int) -> float:
+    return statistics.median(_timed(work) for _ in range(num_samples))
+
+
+def _timed(work: Call, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the time of what all ranks begin together; that of threads by ``process_time``."""
+    dist.barrier()
+    begin = clock()
+    work()
+    return clock() - begin
+
+
+def _alone(side: torch.Tensor, times: int) -> Call:
+    def compute() -> None:
+        for _ in range(times):
+            torch.mm(side, side)
+
+    return compute
+
+
+def _meanwhile(data: torch.Tensor, side: torch.Tensor, times: int) -> Call:
+    def compute() -> None:
+        handle = dist.all_reduce(data, async_op=True)
+        _alone(side, times)()
+        handle.wait()
+
+    return compute
 
 
 def measured(rank: int) -> dict[str, Sequence[Mapping[str, Any]]]:

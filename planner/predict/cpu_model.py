@@ -100,7 +100,7 @@ class MatrixTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuHost:
-    """What a rank does around its kernels, fitted to steps whose kernels are tiny."""
+    """What a rank does around its kernels, fitted to steps, most of them with tiny kernels."""
 
     python_call_time: Seconds
     """Of calling one operator from Python, with the model's Python around it."""
@@ -116,6 +116,23 @@ class CpuHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InStep:
+    """How much longer kernels take within a training step than when repeated by themselves.
+
+    Repeated, a kernel finds its code, its branches and the pages of its operands where it left
+    them; within a step, others have run in between. Fitted to steps of models.
+    """
+
+    products: float = 1.0
+    operators: float = 1.0
+    """Of all kernels that are not matrix products."""
+
+    def __post_init__(self) -> None:
+        if min(self.products, self.operators) <= 0:
+            raise ValueError("kernels must take some time within a step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCollective:
     """Times of an all-reduce of ranks that have nothing else to do, and what of it is work.
 
@@ -126,7 +143,7 @@ class CpuCollective:
     sizes: tuple[Bytes, ...]
     seconds: tuple[Seconds, ...]
     work: tuple[Seconds, ...]
-    """CPU time of all threads of one rank."""
+    """How much longer computing takes that goes on meanwhile."""
     error: float | None = None
 
     def __post_init__(self) -> None:
@@ -138,7 +155,7 @@ class CpuCollective:
         return OperatorTimes(elements=self.sizes, seconds=self.seconds).time(num_bytes)
 
     def work_time(self, num_bytes: Bytes) -> Seconds:
-        """Return the CPU time that it takes on every rank."""
+        """Return the time that it takes from what every rank computes meanwhile."""
         return min(
             self.time(num_bytes),
             OperatorTimes(elements=self.sizes, seconds=self.work).time(num_bytes),
@@ -160,6 +177,7 @@ class CpuProfile:
     operators: dict[str, OperatorTimes]
     host: CpuHost
     all_reduce: CpuCollective | None = None
+    in_step: InStep = InStep()
 
 
 class CpuModel:
@@ -176,8 +194,9 @@ class CpuModel:
         times = self.profile.operators.get(name) or self.profile.operators.get(_other_form(name))
         if times is None:
             return None
+        seconds = times.time(call.num_elements, call.num_runs, self._far(call))
         return Estimate(
-            seconds=times.time(call.num_elements, call.num_runs, self._far(call)),
+            seconds=seconds * self.profile.in_step.operators,
             bound_by="measured curve",
             source=Source.MEASURED,
             extrapolated=not times.covers(call.num_elements),
@@ -187,7 +206,7 @@ class CpuModel:
         times = self.profile.products.get(call.operator)
         if times is None:
             return None
-        seconds = times.time(call, self._far(call))
+        seconds = times.time(call, self._far(call)) * self.profile.in_step.products
         return Estimate(seconds=seconds, bound_by="arithmetic", source=Source.FITTED)
 
     def _far(self, call: KernelCall) -> float:

@@ -18,6 +18,7 @@ from planner.predict.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuProfile,
+    InStep,
     MatrixTimes,
     OperatorTimes,
 )
@@ -25,6 +26,7 @@ from planner.predict.cpu_model import (
 KIND = "cpu-operators"
 _PRODUCT = ("call_time", "product_time", "flop_time", "byte_time", "far_byte_time")
 _HOST = ("python_call_time", "dispatch_time", "function_time", "accumulation_time", "step_time")
+_IN_STEP = ("products", "operators")
 _DIGITS = 5
 
 
@@ -66,6 +68,7 @@ class _Reader:
         if not all(map(_is_number, rotated)) or not 0 < rotated[0] < rotated[1]:
             self._problem((), "`near_bytes` and `far_bytes` must be numbers, the second larger")
         reduced = self._all_reduce() if "all_reduce" in data else None
+        in_step = self._in_step() if "in_step" in data else InStep()
         if self.problems or host is None:
             raise InputError(self.source, self.problems, self.document.text)
         return CpuProfile(
@@ -77,7 +80,15 @@ class _Reader:
             operators={name: times for name, times in operators.items() if times is not None},
             host=CpuHost(**host, error=self._error(("host",))),
             all_reduce=reduced,
+            in_step=in_step,
         )
+
+    def _in_step(self) -> InStep:
+        factors = [self._get(("in_step", name)) for name in _IN_STEP]
+        if all(_is_number(factor) and factor > 0 for factor in factors):
+            return InStep(**dict(zip(_IN_STEP, map(float, factors), strict=True)))
+        self._problem(("in_step",), "`in_step` needs numbers above 0 for `products`, `operators`")
+        return InStep()
 
     def _names(self, section: str) -> list[str]:
         found = self.document.data.get(section)
@@ -116,10 +127,10 @@ class _Reader:
 
     def _all_reduce(self) -> CpuCollective | None:
         path = ("all_reduce",)
-        columns = [self._list((*path, key)) for key in ("bytes", "us", "cpu_us")]
+        columns = [self._list((*path, key)) for key in ("bytes", "us", "work_us")]
         ranks = self._get((*path, "num_ranks"))
         if None in columns or not isinstance(ranks, int):
-            self._problem(path, "`all_reduce` needs `num_ranks`, `bytes`, `us` and `cpu_us`")
+            self._problem(path, "`all_reduce` needs `num_ranks`, `bytes`, `us` and `work_us`")
             return None
         sizes, wall, work = (column or () for column in columns)
         try:
@@ -180,6 +191,7 @@ def dump_cpu_profile(profile: CpuProfile) -> str:
         "near_bytes": profile.near_bytes,
         "far_bytes": profile.far_bytes,
         "host": _with_error(host, profile.host.error),
+        "in_step": {n: float(f"{getattr(profile.in_step, n):.{_DIGITS}g}") for n in _IN_STEP},
         "products": {
             name: _with_error(
                 {f"{n.removesuffix('_time')}_us": _us(getattr(times, n)) for n in _PRODUCT},
@@ -195,7 +207,7 @@ def dump_cpu_profile(profile: CpuProfile) -> str:
             "num_ranks": reduced.num_ranks,
             "bytes": list(reduced.sizes),
             "us": [_us(time) for time in reduced.seconds],
-            "cpu_us": [_us(time) for time in reduced.work],
+            "work_us": [_us(time) for time in reduced.work],
         }
         data["all_reduce"] = _with_error(curves, reduced.error)
     return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=99)

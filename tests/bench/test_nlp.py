@@ -104,7 +104,7 @@ def test_products_are_fitted() -> None:
 
 def test_larger_all_reduces_are_not_faster() -> None:
     times = ((4e3, 5e-3, 4e-3), (1e5, 1e-3, 5e-4), (1e6, 4e-3, 3e-3))
-    rows = [{"bytes": size, "wall_s": wall, "cpu_s": cpu} for size, wall, cpu in times]
+    rows = [{"bytes": size, "wall_s": wall, "work_s": work} for size, wall, work in times]
     made = fit.all_reduce(rows, 2)
     assert made.seconds == (1e-3, 1e-3, 4e-3)
     assert made.work == (5e-4, 5e-4, 3e-3)

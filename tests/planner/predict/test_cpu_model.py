@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from planner.predict.cpu_model import (
     CpuHost,
     CpuModel,
     CpuProfile,
+    InStep,
     MatrixTimes,
     OperatorTimes,
 )
@@ -126,3 +129,14 @@ def test_work_of_a_collective_is_at_most_its_time() -> None:
 def test_refuses_curves_that_do_not_grow(sizes: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="as many times as sizes"):
         OperatorTimes(elements=sizes, seconds=(1e-6,) * len(sizes))
+
+
+def test_within_a_step_kernels_take_a_share_longer() -> None:
+    alone = model(relu=CURVE)
+    within = CpuModel(replace(alone.profile, in_step=InStep(operators=1.5, products=2.0)))
+    before, after = alone.kernel(call("aten::relu")), within.kernel(call("aten::relu"))
+    assert before is not None
+    assert after is not None
+    assert after.seconds == pytest.approx(1.5 * before.seconds)
+    with pytest.raises(ValueError, match="some time"):
+        InStep(products=0.0)

@@ -4,6 +4,7 @@ import pytest
 from execution_trace_files import PROFILE
 
 from costmodel.errors import InputError
+from planner.predict.cpu_model import InStep
 from planner.predict.cpu_profile import dump_cpu_profile, is_cpu_profile, read_cpu_profile
 
 
@@ -28,6 +29,14 @@ def test_writes_what_it_reads(tmp_path: Path) -> None:
     assert again == profile
 
 
+def test_factors_of_kernels_within_a_step_are_kept(tmp_path: Path) -> None:
+    assert read_cpu_profile(written(tmp_path, PROFILE)).in_step == InStep()
+    text = PROFILE + "in_step: {products: 1.02, operators: 1.3}\n"
+    profile = read_cpu_profile(written(tmp_path, text))
+    assert profile.in_step == InStep(products=1.02, operators=1.3)
+    assert read_cpu_profile(written(tmp_path, dump_cpu_profile(profile))) == profile
+
+
 def test_other_files_are_other_profiles(tmp_path: Path) -> None:
     assert is_cpu_profile(written(tmp_path, PROFILE))
     assert not is_cpu_profile(written(tmp_path, "name: v100\n"))
@@ -43,6 +52,7 @@ def test_other_files_are_other_profiles(tmp_path: Path) -> None:
         (("flop_us: 0.001", "flop_us: 0"), "`aten::mm`: times must not be negative"),
         (("near_bytes: 1000", "near_bytes: 1e9"), "`near_bytes` and `far_bytes`"),
         (("num_ranks: 2,", ""), "`all_reduce` needs `num_ranks`"),
+        (("kind:", "in_step: {products: 0, operators: 1}\nkind:"), "`in_step` needs numbers above"),
     ],
 )
 def test_says_what_is_wrong_and_where(
