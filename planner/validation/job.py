@@ -34,6 +34,16 @@ class Job:
     """Steps of a plan under the profiler, after the last round; 0: none."""
     seed: int = 0
 
+    @property
+    def phases_apart(self) -> bool:
+        """Whether the profiler gets processes of its own; see ``launch.run_job``."""
+        return self.device == "cpu" and self.profiled > 0
+
+    @property
+    def num_blocks(self) -> int:
+        """Runs of consecutive steps under one plan, which is what progress counts."""
+        return (self.repeats + self.phases_apart) * self.num_plans
+
     def write(self, folder: Path) -> None:
         """Write the job where the ranks look for it."""
         (folder / JOB_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")

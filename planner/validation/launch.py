@@ -61,10 +61,15 @@ def run_job(files: Sequence[PlanFile], job: Job, progress: Progress) -> list[lis
         A rank failed; with the last lines it wrote.
 
     """
-    if job.device != "cpu" or not job.profiled:
+    if not job.phases_apart:
         return _results(files, job, progress)
     timed = _results(files, replace(job, profiled=0), progress)
-    watched = _results(files, replace(job, repeats=1, steps=1), lambda _: None)
+    before = job.repeats * job.num_plans
+    watched = _results(
+        files,
+        replace(job, repeats=1, steps=1, warmup=min(2, job.warmup)),
+        lambda done: progress(before + done),
+    )
     return [
         [replace(one, phases=other.phases) for one, other in zip(*rank, strict=True)]
         for rank in zip(timed, watched, strict=True)

@@ -67,7 +67,7 @@ def validate(
         device=profile.device.value,
         **options,
     )
-    total = job.repeats * len(files)
+    total = job.num_blocks
     ranks = run_job(files, job, lambda done: progress(done, total) if progress else None)
     outcomes = tuple(
         outcome(name, predicted(file, profile), [rank[index] for rank in ranks])
