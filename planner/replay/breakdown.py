@@ -3,9 +3,11 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
 
 from costmodel.execution.graph import NodeKind, Stage
-from costmodel.execution.timeline import DEVICE_KINDS, Timeline
+from costmodel.execution.timeline import DEVICE_KINDS, PathSegment, Timeline
 from costmodel.units import Seconds
 from planner.replay.classify import category
 
@@ -22,6 +24,22 @@ CATEGORIES = (
 )
 """Rows of Fig. 2 of arXiv 2404.12674; collectives by kind."""
 HOST = "host"
+_COLLECTIVES = CATEGORIES[5:]
+
+
+class Bound(StrEnum):
+    """What would have to be faster for a part of the critical path to be shorter."""
+
+    CPU = "CPU"
+    GPU = "GPU"
+    NETWORK = "network"
+
+
+def bound(category: str) -> Bound:
+    """Return what bounds the work of a category."""
+    if category == HOST:
+        return Bound.CPU
+    return Bound.NETWORK if category in _COLLECTIVES else Bound.GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +79,20 @@ class PathPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of the critical path that stays on one rank, thread or stream, and category."""
+
+    start: Seconds
+    """From the beginning of the step."""
+    seconds: Seconds
+    rank: int
+    resource: str
+    category: str
+    longest: str
+    """Name of the node that takes most of it; the host's have that of the call they lead to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
     """Where the time goes."""
 
@@ -69,12 +101,21 @@ class Breakdown:
     path: Sequence[PathPart]
     """Of the last step, longest first."""
     path_time: Seconds
+    stretches: Sequence[Stretch]
+    """The same in the order of time."""
 
     @property
     def host_bound(self) -> float:
         """The share of the critical path that is the host's."""
-        host = sum(part.seconds for part in self.path if part.category == HOST)
-        return host / self.path_time if self.path_time else 0.0
+        return self.bounds.get(Bound.CPU, 0.0)
+
+    @property
+    def bounds(self) -> Mapping[Bound, float]:
+        """The shares of the critical path by what bounds it, largest first."""
+        shares: dict[Bound, float] = defaultdict(float)
+        for part in self.path:
+            shares[bound(part.category)] += part.seconds / self.path_time
+        return dict(sorted(shares.items(), key=lambda share: -share[1]))
 
 
 def breakdown(timeline: Timeline) -> Breakdown:
@@ -84,12 +125,14 @@ def breakdown(timeline: Timeline) -> Breakdown:
     for index, node in enumerate(timeline.graph.nodes):
         if node.kind in DEVICE_KINDS:
             by_rank[node.rank].append(index)
-    path = _path(timeline)
+    segments = timeline.critical_path()
+    path = _path(timeline, segments)
     return Breakdown(
         streams=[use for rank in ranks for use in _streams(timeline, rank, by_rank[rank])],
         communication=[_communication(timeline, rank, by_rank[rank]) for rank in ranks],
         path=path,
         path_time=sum(part.seconds for part in path),
+        stretches=_stretches(timeline, segments),
     )
 
 
@@ -155,15 +198,13 @@ def _overlap(
     return total
 
 
-def _path(timeline: Timeline) -> list[PathPart]:
+def _path(timeline: Timeline, segments: Sequence[PathSegment]) -> list[PathPart]:
     seconds: dict[str, Seconds] = defaultdict(float)
     ranks: dict[str, set[int]] = defaultdict(set)
-    for segment in timeline.critical_path():
-        node = timeline.graph.nodes[segment.node]
-        host = segment.stage is Stage.HOST
-        name = HOST if host else category(node.name, node.kind, node.stage)
+    for segment in segments:
+        name = _category(timeline, segment)
         seconds[name] += segment.seconds
-        ranks[name].add(node.rank)
+        ranks[name].add(timeline.graph.nodes[segment.node].rank)
     return [
         PathPart(
             category=name,
@@ -172,3 +213,32 @@ def _path(timeline: Timeline) -> list[PathPart]:
         )
         for name in sorted(seconds, key=lambda each: -seconds[each])
     ]
+
+
+def _stretches(timeline: Timeline, segments: Sequence[PathSegment]) -> list[Stretch]:
+    def place(segment: PathSegment) -> tuple[int, str, str]:
+        node = timeline.graph.nodes[segment.node]
+        what = _category(timeline, segment)
+        return node.rank, HOST if what == HOST else node.resource, what
+
+    begin = timeline.window[0]
+    stretches = []
+    for (rank, resource, what), same in groupby(segments, place):
+        parts = list(same)
+        longest = max(parts, key=lambda part: part.seconds)
+        stretches.append(
+            Stretch(
+                start=parts[0].start - begin,
+                seconds=sum(part.seconds for part in parts),
+                rank=rank,
+                resource=resource,
+                category=what,
+                longest=timeline.graph.nodes[longest.node].name,
+            )
+        )
+    return stretches
+
+
+def _category(timeline: Timeline, segment: PathSegment) -> str:
+    node = timeline.graph.nodes[segment.node]
+    return HOST if segment.stage is Stage.HOST else category(node.name, node.kind, node.stage)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.replay.breakdown import Breakdown
+from planner.replay.breakdown import Breakdown, bound
 from planner.replay.modes import Replay
 from planner.replay.report import ReplayReport
 
@@ -78,8 +78,26 @@ def _breakdown(breakdown: Breakdown) -> dict[str, Any]:
             for each in breakdown.communication
         ],
         "critical_path": [
-            {"category": part.category, "time_s": part.seconds, "rank": part.rank}
+            {
+                "category": part.category,
+                "time_s": part.seconds,
+                "rank": part.rank,
+                "bound_by": bound(part.category).value,
+            }
             for part in breakdown.path
         ],
+        "critical_path_in_order": [
+            {
+                "start_s": part.start,
+                "time_s": part.seconds,
+                "rank": part.rank,
+                "resource": part.resource,
+                "category": part.category,
+                "bound_by": bound(part.category).value,
+                "longest": part.longest,
+            }
+            for part in breakdown.stretches
+        ],
+        "bound_by": {name.value: share for name, share in breakdown.bounds.items()},
         "host_bound": breakdown.host_bound,
     }

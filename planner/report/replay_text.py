@@ -5,14 +5,17 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from costmodel.units import MS, US, Seconds
-from planner.replay.breakdown import CATEGORIES, Breakdown, StreamUse
+from planner.replay.breakdown import CATEGORIES, Breakdown, StreamUse, bound
 from planner.replay.modes import Replay, StepTime
 from planner.replay.report import Answer, ReplayReport
-from planner.report.format import change, count, duration, durations, percent
+from planner.report.format import change, count, duration, durations, percent, printable
 from planner.report.layout import Column, table, titled
 
 _MOST_ROWS = 24
 """Steps and streams listed one by one."""
+_MOST_STRETCHES = 10
+_NAME_WIDTH = 36
+"""Letters of a kernel's name."""
 _MAIN_STREAMS = ("compute", "collectives")
 _NAMES = {
     "graph": "the planner's simulator",
@@ -94,9 +97,15 @@ def _breakdown_text(breakdown: Breakdown, width: int) -> Iterator[Text]:
         table(_communication_columns(breakdown, unit), width=width),
     )
     yield Text()
+    shares = ", ".join(f"{name} {percent(share)}" for name, share in breakdown.bounds.items())
     yield from titled(
-        f"  Critical path of the last step: {percent(breakdown.host_bound)} host",
+        f"  Critical path of the last step, bound by {shares}",
         table(_path_columns(breakdown), width=width, indent=4),
+    )
+    yield Text()
+    yield from titled(
+        "  Its longest stretches, in order",
+        table(_stretch_columns(breakdown), width=width, indent=4),
     )
 
 
@@ -175,6 +184,21 @@ def _path_columns(breakdown: Breakdown) -> list[Column]:
             header="",
             cells=["" if part.rank is None else f"rank {part.rank}" for part in parts],
         ),
+        Column(header="", cells=[f"by {bound(part.category)}" for part in parts]),
+    ]
+
+
+def _stretch_columns(breakdown: Breakdown) -> list[Column]:
+    longest = sorted(breakdown.stretches, key=lambda part: -part.seconds)[:_MOST_STRETCHES]
+    parts = sorted(longest, key=lambda part: part.start)
+    names = [printable(part.longest)[:_NAME_WIDTH] for part in parts]
+    return [
+        Column(header="At", cells=durations(part.start for part in parts), right=True),
+        Column(header="Took", cells=durations(part.seconds for part in parts), right=True),
+        Column(header="Rank", cells=[str(part.rank) for part in parts], right=True),
+        Column(header="What", cells=[part.category for part in parts]),
+        Column(header="Bound by", cells=[bound(part.category) for part in parts]),
+        Column(header="Most of it in", cells=names),
     ]
 
 

@@ -25,6 +25,12 @@ def test_steps_and_makespan_as_json(run: Command, traces: str) -> None:
     }  # fmt: skip
     assert data["waits"] == {"recorded": 0, "inferred": 4}
     assert data["breakdown"]["host_bound"] == pytest.approx(0.3)
+    assert data["breakdown"]["bound_by"] == {
+        "GPU": pytest.approx(0.575), "CPU": pytest.approx(0.3), "network": pytest.approx(0.125),
+    }  # fmt: skip
+    path = data["breakdown"]["critical_path_in_order"]
+    assert sum(part["time_s"] for part in path) == pytest.approx(4e-4)
+    assert (path[1]["rank"], path[1]["resource"], path[1]["bound_by"]) == (1, "compute", "GPU")
 
 
 @pytest.mark.parametrize("mode", ["graph", "algorithm1", "baseline"])
@@ -41,7 +47,8 @@ def test_the_report(run: Command, traces: str) -> None:
     assert lines[0] == "2 ranks, 1 step · timed by the planner's simulator"
     assert "  step time   400 us simulated, 400 us measured (+0.0%)" in lines
     assert ["3", "0", "400.0", "us", "400.0", "us", "+0.0%"] in map(str.split, lines)
-    assert "  Critical path of the last step: 30% host" in lines
+    assert "  Critical path of the last step, bound by GPU 58%, CPU 30%, network 12%" in lines
+    assert ["20.0", "us", "200.0", "us", "1", "gemm", "GPU", "volta_sgemm"] in map(str.split, lines)
     answer = next(line for line in lines if "all_reduce x2" in line)
     assert answer.split() == ["all_reduce", "x2", "450.0", "us", "+12.5%"]
     assert any("the same kernels" in line for line in lines)

@@ -90,6 +90,13 @@ def test_where_the_time_goes(run: ImportedRun) -> None:
     assert found.path_time == pytest.approx(400e-6)
     # all but 200 + 50 + 30 on the device
     assert found.host_bound == pytest.approx(120 / 400)
+    assert sum(found.bounds.values()) == pytest.approx(1.0)
+    # rank 1 holds up all: 20 us to its launch, 200 of work, 50 together, 30, then the host
+    begins = [round(part.start * 1e6) for part in found.stretches]
+    assert begins == [0, 20, 220, 270, 300]
+    assert [part.category for part in found.stretches] == [
+        "host", "gemm", "all-reduce", "other", "host",
+    ]  # fmt: skip
 
 
 @needs_traces
