@@ -1,8 +1,9 @@
 """Whether searches find the best of all plans: `python -m bench.enumeration [--write]`.
 
 Instances so small that every plan can be timed, up to naming ranks that are alike: two or three
-ranks, few tables, in four families (all decisions open; memory nearly full; wide tables that want
-splits; host memory to fall back on). Prints, for every sharder asked for, how often it found the
+ranks, few tables, in five families (all decisions open; memory nearly full; wide tables that want
+splits; host memory to fall back on; tables for which the user wants certain ranks, types or
+widths). Prints, for every sharder asked for, how often it found the
 optimum of the step time, and its worst miss; and the bound, which must never be above the optimum.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from bench.plan_quality import filled, provenance
 from costmodel.bounds import step_time_bound
@@ -47,23 +49,32 @@ class Family:
     kernels: tuple[ComputeKernel, ...] = ()
     heavy: bool = False
     """Whether one table has most of the lookups."""
+    constrained: bool = False
+    """Whether the user leaves some tables fewer choices."""
 
     def problem(self, seed: int) -> ShardingProblem:
         """Draw an instance."""
         rng = Random(f"{self.dims}{self.fills}{seed}")  # noqa: S311 - a drawing
         ranks = rng.choice((2, 3))
         workload = Workload(
-            tables=tuple(self._table(rng, index) for index in range(6 - ranks)),
+            tables=tuple(self._table(rng, index) for index in range(self._num_tables(ranks))),
             local_batch_size=rng.choice((512, 4096, 16384)),
         )
         topology = Topology(
             hardware=load_profile(HARDWARE), world_size=ranks, local_world_size=ranks
         )
+        if self.constrained:
+            wanted = tuple(_constrained(rng, ranks, table) for table in workload.tables)
+            workload = replace(workload, tables=wanted)
         if self.fills:
             topology = filled(workload, topology, rng.choice(self.fills))
         return ShardingProblem(
             workload=workload, topology=topology, objective=Objective(workload, topology)
         )
+
+    def _num_tables(self, ranks: int) -> int:
+        """Fewer where tables have several kernels, and so three times as many options."""
+        return 3 if self.kernels else 6 - ranks
 
     def _table(self, rng: Random, index: int) -> EmbeddingTable:
         table = EmbeddingTable(
@@ -79,6 +90,18 @@ class Family:
         return table
 
 
+def _constrained(rng: Random, ranks: int, table: EmbeddingTable) -> EmbeddingTable:
+    """Leave a table all choices, or some ranks, or some sharding types, or wide shards."""
+    limits: tuple[Mapping[str, Any], ...] = (
+        {},
+        {"ranks": (rng.randrange(ranks),)},
+        {"ranks": tuple(rng.sample(range(ranks), 2))},
+        {"sharding_types": tuple(rng.sample(list(ShardingType)[:4], 2))},
+        {"min_shard_dim": table.embedding_dim},
+    )
+    return replace(table, **rng.choice(limits))
+
+
 FAMILIES: Mapping[str, Family] = {
     "open": Family(),
     "tight": Family(fills=(0.7, 0.8, 0.9, 0.95)),
@@ -88,6 +111,7 @@ FAMILIES: Mapping[str, Family] = {
         dims=(32, 64),
         kernels=(ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING),
     ),
+    "limits": Family(fills=(0.6, 0.8), constrained=True),
 }
 
 
@@ -148,16 +172,23 @@ def _places(problem: ShardingProblem, option: TableOption) -> Iterator[tuple[int
 
 
 def _canonical(problem: ShardingProblem, choice: tuple[TableSharding, ...]) -> object:
-    """Return what names of ranks do not change: what every rank holds, node by node."""
+    """Return what names of ranks do not change: what every rank holds, node by node.
+
+    Where the user says which ranks some table is to be on, names matter.
+    """
     local = problem.topology.local_world_size
     held: list[list[int]] = [[] for _ in range(problem.topology.world_size)]
     for index, sharding in enumerate(choice):
         for rank in sharding.ranks:
             held[rank].append(index)
+    kinds = tuple(
+        (s.sharding_type, s.compute_kernel, s.cache_load_factor, len(s.shards)) for s in choice
+    )
+    if any(table.ranks for table in problem.workload.tables):
+        return kinds, tuple(map(tuple, held))
     nodes = [
         tuple(sorted(map(tuple, held[node : node + local]))) for node in range(0, len(held), local)
     ]
-    kinds = tuple((s.sharding_type, s.compute_kernel, len(s.shards)) for s in choice)
     return kinds, tuple(sorted(nodes))
 
 

@@ -1,13 +1,15 @@
 """Cold annealing over all decisions at once, under the objective itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import exp, log
 from random import Random
 
 from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.units import Seconds
+from sharders.few_types import is_small, plans_of_few_types
 from sharders.moves import Proposer
 from sharders.option_costs import OptionCosts
 from sharders.polish import Polisher
@@ -25,8 +27,6 @@ TOGETHER = 8
 BEST_STARTS = 3
 """Plans to start from. Which sharding types are in use changes slowly, so no two of them have the
 same."""
-FEW_OPTIONS = 100
-"""Options of all tables up to which the best plans are descended from by pairs of changes, too."""
 HOT, COLD = 3e-3, 1e-5
 """Temperatures at the first and the last rounds, as shares of the step time. Hotter ones split
 tables that are better left whole, and do not find back."""
@@ -41,9 +41,10 @@ class Annealing:
     type, split or kernel), times the plan after each of them, and makes the best of them that
     together still improve; where none improves, the least bad one is made with the probability
     exp(-loss / temperature). Bursts start from the best greedy plans that differ in their sharding
-    types, and last from the best of all. No guarantee, but never worse than the plans it starts
-    from. Where the budget allows compiled code, ``sharders.native`` does the same one move at a
-    time, some ten times as fast.
+    types, and last from the best of all. Small problems are descended in at the end (``polish``),
+    from these plans and from those of few sharding types and kernels. No guarantee, but never
+    worse than the plans it starts from. Where the budget allows compiled code, ``sharders.native``
+    does the same one move at a time, some ten times as fast.
     """
 
     candidates: int = CANDIDATES
@@ -54,9 +55,10 @@ class Annealing:
         starts, evaluated = starting_plans(problem, budget, rng)
         different = _different(starts)[:BEST_STARTS]
         annealed = self._annealed(different, problem, budget, rng, (starts[0], evaluated))
-        if sum(len(problem.options[table.name]) for table in problem.workload.tables) > FEW_OPTIONS:
+        if not is_small(problem):
             return annealed
-        return _polished([annealed.plan, *different], annealed, problem, budget)
+        plans = chain([annealed.plan, *different], plans_of_few_types(problem))
+        return _polished(plans, annealed, problem, budget)
 
     def _annealed(
         self,
@@ -87,14 +89,11 @@ class Annealing:
 
 
 def _polished(
-    plans: Sequence[ShardingPlan], best: SearchResult, problem: ShardingProblem, budget: Budget
+    plans: Iterable[ShardingPlan], best: SearchResult, problem: ShardingProblem, budget: Budget
 ) -> SearchResult:
     """Descend from some plans by changes of one table and of two, while the budget lasts."""
     polisher = Polisher(problem, budget, best.evaluated)
-    for plan in plans:
-        if budget.spent(polisher.evaluated):
-            return replace(best, evaluated=polisher.evaluated, status=SearchStatus.LIMIT)
-        end, step_time = polisher.descend(plan)
+    for end, step_time in polisher.descend_from(plans):
         if step_time < best.step_time:
             best = replace(best, plan=end, step_time=step_time)
             budget.report(Progress(evaluated=polisher.evaluated, best=step_time))

@@ -9,10 +9,11 @@ from costmodel.errors import InfeasibleError
 from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.units import Seconds
 from sharders.cost_greedy import CostGreedy, place_by_load
+from sharders.few_types import is_small, plans_of_few_types
 from sharders.ilp_model import IlpModel, Solution
 from sharders.ilp_solvers import Limits
 from sharders.option_costs import OptionCosts
-from sharders.polish import Polisher
+from sharders.polish import LAST_DESCENTS, Polisher
 from sharders.problem import Budget, Progress, Proof, SearchResult, SearchStatus, ShardingProblem
 from sharders.relaxation import option_shares
 
@@ -24,8 +25,6 @@ MAX_NODES = 8
 TIME_LIMIT: Seconds = 60.0
 SHARE_OF_TIME = 0.6
 """Of the time left, for each run of the solver."""
-LAST_DESCENTS = 4
-"""Plans from which the last descents start, the best ones of the first: by two tables at a time."""
 FEW_VARIABLES = 200
 """Binaries up to which every set of sharding types gets a program of its own: each is solved in
 some hundredths of a second."""
@@ -45,7 +44,8 @@ class Ilp:
     Separable costs do not know that every further sharding type costs all ranks something, so
     the program is solved for several sets of types: those of the greedy's plan, all, and then every
     other set, the small ones first. From each solution a descent under the exact
-    objective (``polish``) makes up for what separable costs leave out. Optimal means: for
+    objective (``polish``) makes up for what separable costs leave out; in small problems also from
+    plans of few types and kernels (``few_types``). Optimal means: for
     these costs and all types, not for the step; ``SearchResult.proof`` has their makespan, the
     solver's bound on it, and the gap. Deterministic without a time limit.
     """
@@ -70,6 +70,11 @@ class Ilp:
                 status = SearchStatus.OPTIMAL if solution.optimal else SearchStatus.LIMIT
                 best = replace(best, proof=Proof(value=solution.makespan, bound=solution.bound))
             ends.append(polisher.descend(solution.plan, pairs=False))
+            best = _better(best, ends[-1], polisher.evaluated, budget)
+        for plan in plans_of_few_types(problem) if is_small(problem) else ():
+            if budget.spent(best.evaluated):
+                break
+            ends.append(polisher.descend(plan, pairs=False))
             best = _better(best, ends[-1], polisher.evaluated, budget)
         ends.sort(key=lambda end: end[1])
         for plan, _ in ends[:LAST_DESCENTS]:

@@ -75,7 +75,7 @@ def _selections(problem: ShardingProblem) -> Iterator[list[_Way]]:
         if sum(way.total for way in chosen) <= ranks * problem.capacity:
             yield chosen
     for share in (0.97, 0.9, 0.7):
-        moved = _spilled(split, every, share * ranks * problem.capacity)
+        moved = _spilled(problem, split, every, share * ranks * problem.capacity)
         if moved != split:
             yield moved
 
@@ -91,13 +91,18 @@ def _smallest(ways: Sequence[_Way], most: float) -> _Way:
     return min(ways, key=lambda way: (max(0.0, way.largest - most), way.total))
 
 
-def _spilled(chosen: Sequence[_Way], every: Sequence[Sequence[_Way]], most: float) -> list[_Way]:
+def _spilled(
+    problem: ShardingProblem,
+    chosen: Sequence[_Way],
+    every: Sequence[Sequence[_Way]],
+    most: float,
+) -> list[_Way]:
     """Put the largest tables behind host memory until the rest is small enough."""
     result, total = list(chosen), sum(way.total for way in chosen)
     for index in sorted(range(len(result)), key=lambda i: -result[i].total):
         if total <= most:
             break
-        spare = min(every[index], key=lambda way: way.total)
+        spare = _smallest(every[index], problem.capacity)
         total += spare.total - result[index].total
         result[index] = spare
     return result

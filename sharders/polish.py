@@ -1,6 +1,6 @@
 """Descent to a plan that no change of one table, or of two, improves: exact, for small problems."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice, product
 
 from costmodel.objective import Objective
@@ -17,6 +17,8 @@ MOST_PLACES = 40
 MOST_PAIRS = 20_000
 """Pairs of changes up to which all of them are tried; beyond, only swaps of ranks."""
 IMPROVED = 1e-9
+LAST_DESCENTS = 4
+"""Plans from which changes of two tables are tried: the best that changes of one led to."""
 
 
 class Polisher:
@@ -42,6 +44,19 @@ class Polisher:
             self._ends.add(tuple(self.state.choices))
         end = self.state.plan()
         return end, self.problem.objective.step_time(end)
+
+    def descend_from(self, plans: Iterable[ShardingPlan]) -> Iterator[tuple[ShardingPlan, Seconds]]:
+        """Yield where descents from some plans end, by single changes; then from the best ends."""
+        ends = []
+        for plan in plans:
+            if self.budget.spent(self.evaluated):
+                return
+            ends.append(self.descend(plan, pairs=False))
+            yield ends[-1]
+        for plan, _ in sorted(ends, key=lambda end: end[1])[:LAST_DESCENTS]:
+            if self.budget.spent(self.evaluated):
+                return
+            yield self.descend(plan)
 
     def _again(self) -> bool:
         """Return whether changes of two tables improve a plan that they were not tried on yet."""

@@ -5,7 +5,7 @@ from random import Random
 
 from costmodel.errors import InfeasibleError
 from costmodel.plan import ShardingPlan, ShardingType
-from sharders.cost_greedy import place_by_load
+from sharders.few_types import of_type, plan_preferring
 from sharders.option_costs import OptionCosts
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
@@ -30,7 +30,7 @@ class Uniform:
             if best is not None and budget.spent(evaluated):
                 break
             try:
-                plan = _of_one_type(problem, costs, kind)
+                plan = plan_preferring(problem, costs, of_type(kind))
             except InfeasibleError as error:
                 refusal = error
                 continue
@@ -50,14 +50,3 @@ def _types(problem: ShardingProblem) -> list[ShardingType]:
     """Return the types that some table allows, table-wise first: it always has room to try."""
     offered = {o.sharding_type for options in problem.options.values() for o in options}
     return sorted(offered, key=lambda kind: (kind is not ShardingType.TABLE_WISE, kind))
-
-
-def _of_one_type(problem: ShardingProblem, costs: OptionCosts, kind: ShardingType) -> ShardingPlan:
-    ways = [
-        sorted(
-            (costs.cost(table, option) for option in problem.options[table.name]),
-            key=lambda cost: (cost.option.sharding_type is not kind, cost.total_load),
-        )
-        for table in problem.workload.tables
-    ]
-    return place_by_load(problem, ways)

@@ -10,8 +10,8 @@ from planner.search import Search, run_sharders, sharders_for
 from sharders.ilp import Ilp
 from sharders.problem import Budget, ShardingProblem
 
-CASES = (("open", 2), ("tight", 0), ("wide", 3), ("tiers", 2))
-"""Families and seeds with 400 to 1,500 plans."""
+CASES = (("open", 2), ("tight", 0), ("wide", 3), ("tiers", 3), ("limits", 4))
+"""Families and seeds with 400 to 3,000 plans."""
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case[0])

@@ -10,6 +10,7 @@ from costmodel.memory import check_memory, usable_bytes, whole_table_bytes
 from costmodel.objective import Objective
 from costmodel.plan import ComputeKernel, ShardingType
 from costmodel.storage import RESERVE_SHARE
+from costmodel.units import GB
 from costmodel.validity import check_plan
 from costmodel.workload import EmbeddingTable, Optimizer, Workload
 from planner.search import load_sharder
@@ -117,3 +118,37 @@ def test_what_cannot_fit_is_not_packed() -> None:
     assert problem.packing is None
     with pytest.raises(InfeasibleError):
         load_sharder("cost_greedy").shard(problem, Budget(), Random(0))
+
+
+def test_tables_that_the_user_put_on_ranks_are_packed_around() -> None:
+    problem = hidden([4] * 8)
+    tables = tuple(
+        replace(table, ranks=(int(table.name[1]),)) if table.name.endswith("_2") else table
+        for table in problem.workload.tables
+    )
+    put = replace(problem, workload=replace(problem.workload, tables=tables))
+    assert put.packing is not None
+    check_plan(put.workload, put.topology, put.packing)
+    check_memory(put.workload, put.topology, put.packing)
+
+
+def test_nothing_is_packed_where_the_user_leaves_no_room() -> None:
+    problem = hidden([4] * 8)
+    tables = tuple(replace(table, ranks=(3,)) for table in problem.workload.tables)
+    assert replace(problem, workload=replace(problem.workload, tables=tables)).packing is None
+
+
+def test_a_cache_too_large_for_a_rank_is_split() -> None:
+    kernels = (ComputeKernel.FUSED_UVM_CACHING,)
+    table = EmbeddingTable(
+        name="t", num_embeddings=100_000_000, embedding_dim=64, compute_kernels=kernels
+    )
+    workload = Workload(tables=(table,), local_batch_size=4)
+    # a fifth of 25.6 GB is cached: 5.1 GB, and each of three ranks has 4 GB
+    hardware = example_hardware(4 * GB / (1 - RESERVE_SHARE))
+    topology = Topology(hardware=hardware, world_size=3, local_world_size=3)
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=LoadObjective(workload)
+    )
+    assert problem.packing is not None
+    check_memory(workload, topology, problem.packing)
