@@ -20,6 +20,9 @@ SPLITS = (1, 2, 4, 8, 16, 32)
 """Into how many slices k is cut when there are too few tiles to fill the GPU."""
 _DEPTH = 32
 """k is padded to the depth of one main-loop iteration."""
+_CORE_DEPTH = 8
+"""The same of a CPU's core. The median error on held-out products of bench/results/cpu_profile.yaml
+is 9% so, 11% with a GPU's depth, 12% with none."""
 BATCHED_TILES = (*zip(TILES, _KIND_OF_TILE, strict=True), ((32, 128), 2), ((128, 32), 2))
 """Tiles of batched products, with their kinds: cuBLAS has 32 x 128 besides (volta_sgemm_32x128 in
 v100_dlrm_kernels.csv), of the area of 64 x 64."""
@@ -45,9 +48,9 @@ def gemm_time(
         t_memory = min(S, L2) / (e_L2 beta_L2) + max(S - L2, 0) / (e_M beta_M)
         S        = (m k + k n + m n) bytes per element
 
-    A core does not move data while it multiplies, so there t = latency + t_math + t_memory: its
-    150 calibrated products (bench/results/cpu_profile.measurements.jsonl) are met with a median
-    held-out error of 11% so, 15% with the larger of the two.
+    A core does not move data while it multiplies, so there t = latency + t_math + t_memory: the
+    median error on held-out products of bench/results/cpu_profile.measurements.jsonl is 11% so,
+    15% with the larger of the two.
 
     Every term grows with m, n and k, and so does the least of them.
 
@@ -149,7 +152,8 @@ def _math_time(shape: _Shape, constants: GemmEfficiency, num_sms: int) -> NDArra
     m, n, k = (size[..., None] for size in shape)
     efficiency = constants.max_efficiency * np.array(constants.tile_efficiency)[kind]
     tiles = np.ceil(m / rows) * np.ceil(n / columns) * splits
-    depth = np.ceil(k / splits / _DEPTH) * _DEPTH + constants.prologue_depth
+    unit = _CORE_DEPTH if num_sms == 1 else _DEPTH
+    depth = np.ceil(k / splits / unit) * unit + constants.prologue_depth
     tile_time = 2 * rows * columns * depth / (constants.peak / num_sms * efficiency)
     total = np.ceil(tiles / num_sms) * tile_time + constants.split_time * np.log2(splits)
     fastest: NDArray[np.float64] = total.min(axis=-1)
