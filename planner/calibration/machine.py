@@ -52,9 +52,14 @@ def keeps_memory() -> bool:
     return all(os.environ.get(name) == value for name, value in asked.items())
 
 
-def same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether measurements may be mixed: all is the same but the date."""
-    return {**one, "date": None} == {**other, "date": None}
+def other_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what has changed, so that measurements may not be mixed; not the date."""
+    names = sorted((before.keys() | now.keys()) - {"date"})
+    return [
+        f"{name}: {before.get(name)} before, {now.get(name)} now"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
 
 
 def device_name(kind: str) -> str:

@@ -24,7 +24,7 @@ from planner.calibration.machine import (
     host_memory_bytes,
     machine_facts,
     memory_bytes,
-    same_machine,
+    other_facts,
 )
 from planner.calibration.measure_collectives import measure_collective
 from planner.calibration.measure_dense import measure_product, measure_stream
@@ -248,9 +248,10 @@ def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record]:
         part = read_measurements(path)
         if part is None:
             continue
-        if not same_machine(part.machine, facts):
+        changed = other_facts(part.machine, facts)
+        if changed:
             problem = Problem(
-                message="these measurements are of another machine, number of ranks or version",
+                message=f"these measurements were made otherwise ({'; '.join(changed)})",
                 hint="--remeasure forgets them; another -o keeps them",
             )
             raise InputError(str(path), [problem])

@@ -187,9 +187,10 @@ def _measure(
             warnings.simplefilter("ignore")  # torch's and fbgemm's, about themselves
             outcome = calibrate(request, ranks, watcher)
     except KeyboardInterrupt:
+        again = "the same command without --remeasure" if remeasure else "the same command"
         speaker.remark(
-            f"interrupted; what was measured is in {request.measurements}, and the same command "
-            "goes on from there"
+            f"interrupted; what was measured is in {request.measurements}, and {again} goes on "
+            "from there"
         )
         raise click.exceptions.Exit(_INTERRUPTED) from None
     if outcome is not None:
