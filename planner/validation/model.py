@@ -141,6 +141,7 @@ class PlainDLRM(nn.Module):  # type: ignore[misc] # torch has no types here
         if self.dot is not None:
             together = self.dot(bottom, torch.stack(vectors, dim=1))
         else:
-            together = self.cross(torch.cat([bottom, *vectors], dim=1))
+            ordered = torch.cat(vectors, dim=1)  # a copy, as TorchRec's SparseArch makes it
+            together = self.cross(torch.cat([bottom, ordered], dim=1))
         logits: torch.Tensor = self.top(together)
         return logits
