@@ -12,7 +12,7 @@ from planner.io.trace_files import read_documents
 from planner.replay.links import Links, link
 from planner.replay.matching import match_collectives
 from planner.replay.operators import RankOperators, rank_operators
-from planner.replay.rank_graph import RankGraph, StepMark
+from planner.replay.rank_graph import RankGraph, StepMark, WaitEdge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class ImportedRun:
     measured: Sequence[tuple[Seconds, Seconds]]
     """Start and end of every node, as profiled."""
     waits: WaitCounts
+    wait_edges: Sequence[WaitEdge]
+    """Which of the graph's edges between streams were recorded, and which inferred."""
     num_pinned: int
     """Device nodes launched before the trace began that start when they did."""
     sizes_known: bool
@@ -93,6 +95,7 @@ def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = N
             recorded=sum(part.recorded for part in parts),
             inferred=sum(part.inferred for part in parts),
         ),
+        wait_edges=[edge for part in parts for edge in part.wait_edges],
         num_pinned=sum(part.pinned for part in parts),
         sizes_known=all(n.num_bytes for n in nodes if n.kind is NodeKind.COLLECTIVE),
         notes=links.notes,

@@ -47,6 +47,16 @@ class StepMark:
     measured: Seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitEdge:
+    """A node on one stream that waits for a node on another."""
+
+    waits: int
+    waited_for: int
+    recorded: bool
+    """By the profiler or an execution trace; else inferred."""
+
+
 class RankGraph:
     """The nodes of one rank, in the order of its calls."""
 
@@ -60,6 +70,7 @@ class RankGraph:
         self.blocked: list[tuple[Seconds, Seconds]] = []
         """When the host was blocked by the device."""
         self.recorded = self.inferred = self.pinned = 0
+        self.wait_edges: list[WaitEdge] = []
         self._members = members
         self._links = links
         self._first = first
@@ -186,8 +197,9 @@ class RankGraph:
     # The device
 
     def _device(
-        self, index: int, call: Call | None, *, delay: Seconds, after: Sequence[int]
+        self, index: int, call: Call | None, *, delay: Seconds, after: Mapping[int, bool]
     ) -> None:
+        """Add a device node; ``after`` says of what it waits for whether that was recorded."""
         activity = self.trace.activities[index]
         member = self._members.get((self.trace.rank, index))
         alone = is_collective(activity) and member is None
@@ -210,6 +222,10 @@ class RankGraph:
             priority=int(activity.stream in self._urgent),
         )
         position = self._add(node, (activity.start, activity.end))
+        self.wait_edges += [
+            WaitEdge(waits=position, waited_for=source, recorded=recorded)
+            for source, recorded in after.items()
+        ]
         self._launched[activity.stream].append(position)
         self._node_of[index] = position
         self._activity_of[position] = activity
@@ -237,7 +253,7 @@ class RankGraph:
             delay = 0.0 if after else activity.start
             self.inferred += len(after)
             self.pinned += not after
-        self._device(index, None, delay=delay, after=after)
+        self._device(index, None, delay=delay, after=dict.fromkeys(after, False))
 
     def _just_ended(self, activity: Activity) -> list[int]:
         return [
@@ -250,15 +266,16 @@ class RankGraph:
 
     # What streams wait for
 
-    def _sources(self, activity: Activity) -> tuple[int, ...]:
-        """Return what a kernel that is launched now waits for on other streams."""
-        recorded, open_waits, later = [], [], []
+    def _sources(self, activity: Activity) -> dict[int, bool]:
+        """Return what a kernel waits for on other streams, and whether that was recorded."""
+        open_waits, later = [], []
+        found: dict[int | None, bool] = {}
         for call in self._waiting:
             wait = self._recorded_waits.get(call.correlation)
             if wait is not None and wait.waiting_stream != activity.stream:
                 later.append(call)
             elif wait is not None:
-                recorded.append(self._recorded_source(wait))
+                found[self._recorded_source(wait)] = True
             else:
                 open_waits.append(call)
         if is_collective(activity):
@@ -266,12 +283,13 @@ class RankGraph:
             if not self._recorded_waits:
                 producer = self._before(self._current, activity.start)
                 self.inferred += len(producer)
-                return producer
-            found = recorded
+                return dict.fromkeys(producer, False)
         else:
             self._waiting = later
-            found = [*recorded, *(self._source(call, activity) for call in open_waits)]
-        return tuple(dict.fromkeys(node for node in found if node is not None))
+            for call in open_waits:
+                source, known = self._source(call, activity)
+                found[source] = found.get(source, False) or known
+        return {node: known for node, known in found.items() if node is not None}
 
     def _recorded_source(self, wait: RecordedWait) -> int | None:
         """Return the last node of a stream that was launched before its event was recorded."""
@@ -281,17 +299,17 @@ class RankGraph:
                 return node
         return None
 
-    def _source(self, call: Call, activity: Activity) -> int | None:
-        """Return what a stream waits for: what was recorded, or the last that had ended."""
+    def _source(self, call: Call, activity: Activity) -> tuple[int | None, bool]:
+        """Return what a stream waits for: what was recorded, or else the last that had ended."""
         key = (self.trace.rank, call.correlation)
         if key in self._links.waits:
             self.recorded += 1
             collective = self._links.waits[key]
-            return None if collective is None else self._node_of.get(collective)
+            return None if collective is None else self._node_of.get(collective), True
         others = [stream for stream in self._launched if stream != activity.stream]
         candidates = [node for s in others for node in self._before(s, activity.start)]
         self.inferred += bool(candidates)
-        return max(candidates, key=self._end, default=None)
+        return max(candidates, key=self._end, default=None), False
 
     def _before(self, stream: int | None, at: Seconds) -> tuple[int, ...]:
         """Return a stream's last node that had ended by then."""

@@ -3,7 +3,9 @@
 from typing import Any
 
 from planner.replay.breakdown import Breakdown, bound
+from planner.replay.importing import ImportedRun
 from planner.replay.modes import Replay
+from planner.replay.rank_graph import WaitEdge
 from planner.replay.report import ReplayReport
 
 
@@ -15,7 +17,11 @@ def replay_data(report: ReplayReport) -> dict[str, Any]:
         **_times(report.replay),
         "num_ranks": run.graph.world_size,
         "num_nodes": len(run.graph.nodes),
-        "waits": {"recorded": run.waits.recorded, "inferred": run.waits.inferred},
+        "waits": {
+            "recorded": run.waits.recorded,
+            "inferred": run.waits.inferred,
+            "edges": [_edge(run, edge) for edge in run.wait_edges],
+        },
         "num_pinned": run.num_pinned,
         "notes": list(run.notes),
         "breakdown": None if report.breakdown is None else _breakdown(report.breakdown),
@@ -28,6 +34,21 @@ def replay_data(report: ReplayReport) -> dict[str, Any]:
             }
             for answer in report.answers
         ],
+    }
+
+
+def _edge(run: ImportedRun, edge: WaitEdge) -> dict[str, Any]:
+    waiting, before = (run.graph.nodes[index] for index in (edge.waits, edge.waited_for))
+    return {
+        "rank": waiting.rank,
+        "step": waiting.step,
+        "waiting": waiting.name,
+        "waiting_stream": waiting.resource,
+        "waiting_start_s": run.measured[edge.waits][0],
+        "waited_for": before.name,
+        "waited_for_stream": before.resource,
+        "waited_for_end_s": run.measured[edge.waited_for][1],
+        "recorded": edge.recorded,
     }
 
 

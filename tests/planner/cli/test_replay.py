@@ -23,7 +23,12 @@ def test_steps_and_makespan_as_json(run: Command, traces: str) -> None:
     assert data["makespan"] == {
         "measured_s": pytest.approx(4e-4), "simulated_s": pytest.approx(4e-4),
     }  # fmt: skip
-    assert data["waits"] == {"recorded": 0, "inferred": 4}
+    assert (data["waits"]["recorded"], data["waits"]["inferred"]) == (0, 4)
+    edges = data["waits"]["edges"]
+    assert [(e["rank"], e["waiting"], e["waited_for"], e["recorded"]) for e in edges[:2]] == [
+        (0, "ncclKernel_AllReduce", "volta_sgemm", False),
+        (0, "elementwise_kernel", "ncclKernel_AllReduce", False),
+    ]
     assert data["breakdown"]["host_bound"] == pytest.approx(0.3)
     assert data["breakdown"]["bound_by"] == {
         "GPU": pytest.approx(0.575), "CPU": pytest.approx(0.3), "network": pytest.approx(0.125),

@@ -68,6 +68,7 @@ def test_waits_that_execution_traces_record_are_used(tmp_path: Path) -> None:
         write_json(folder / f"eg_{rank}.json", {"nodes": nodes, "pid": 100 + rank})
     run = load_run(folder)
     assert (run.waits.recorded, run.waits.inferred) == (2, 2)
+    assert [edge.recorded for edge in run.wait_edges] == [False, True, False, True]
     assert node(run, "ncclKernel_AllReduce").num_bytes == 256.0
     assert run.sizes_known
     write_json(folder / "eg_1.json", {"nodes": nodes[:1], "pid": 101})
