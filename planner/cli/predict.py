@@ -41,10 +41,9 @@ def command(traces: str, *, hardware: str, trace: str | None, output: Output) ->
 
 
 def _check_output(trace: str | None) -> None:
-    from planner.io.files import check_writable
-    from planner.io.trace_folder import is_folder
+    from planner.io.trace_folder import check_traces_writable
 
     if trace == "-":
         raise click.BadParameter("it needs a file", param_hint="'--trace'")
-    if trace is not None and not is_folder(trace):
-        check_writable(trace)
+    if trace is not None:
+        check_traces_writable(trace)

@@ -64,13 +64,15 @@ def command(
 
 def _check_outputs(trace: str | None, html: str | None) -> None:
     from planner.io.files import check_writable
-    from planner.io.trace_folder import is_folder
+    from planner.io.trace_folder import check_traces_writable
 
-    for name, path in (("--trace", trace), ("--html", html)):
+    for name, path, check in (
+        ("--trace", trace, check_traces_writable), ("--html", html, check_writable),
+    ):  # fmt: skip
         if path == "-":
             raise click.BadParameter("it needs a file", param_hint=f"'{name}'")
-        if path is not None and not (name == "--trace" and is_folder(path)):
-            check_writable(path)
+        if path is not None:
+            check(path)
 
 
 def _write(report: "ReplayReport", trace: str | None, html: str | None, output: Output) -> None:

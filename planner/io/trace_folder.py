@@ -1,12 +1,14 @@
 """A timeline as one Chrome trace, or as a folder with one per rank."""
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from costmodel.errors import InputError, Problem
 from costmodel.execution.timeline import Timeline
-from planner.io.files import write_text
+from planner.io.files import check_writable, write_text
 from planner.io.trace import Event, StepSpan, trace_events, write_trace
 
 
@@ -15,15 +17,41 @@ def is_folder(path: str | Path) -> bool:
     return Path(path).is_dir() or not str(path).endswith(".json")
 
 
+def check_traces_writable(path: str | Path) -> None:
+    """Raise the InputError that writing there would raise, before any work is done."""
+    if not is_folder(path):
+        check_writable(path)
+        return
+    folder = Path(path)
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not there.is_dir():
+        hint = "name a file that ends in `.json`, or a folder"
+        raise _error(path, f"cannot be a folder: `{there}` is a file", hint)
+    if not os.access(there, os.W_OK):
+        raise _error(path, "cannot be written: permission denied")
+
+
 def write_traces(
     timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] = ()
 ) -> list[Path]:
-    """Write one file, or in a folder one per rank as tools for profiler traces want them."""
+    """Write one file, or in a folder one per rank as tools for profiler traces want them.
+
+    Raises
+    ------
+    InputError
+        There is no place for them.
+
+    """
+    check_traces_writable(path)
     if not is_folder(path):
         write_trace(timeline, path, steps)
         return [Path(path)]
     folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise _error(path, f"cannot be made: {reason}") from None
     events = list(trace_events(timeline, steps))
     across = _across(events)
     written = []
@@ -50,3 +78,7 @@ def _across(events: Iterable[Event]) -> set[int]:
         if "id" in event:
             ranks[event["id"]].add(event["pid"])
     return {number for number, ends in ranks.items() if len(ends) > 1}
+
+
+def _error(path: str | Path, message: str, hint: str | None = None) -> InputError:
+    return InputError(str(path), (Problem(message=message, hint=hint),))

@@ -76,7 +76,7 @@ def render_error(error: PlannerError) -> str:
 def _hints(error: PlannerError) -> list[str]:
     problems = error.problems if isinstance(error, InputError) else ()
     hints = (error.hint, *(problem.hint for problem in problems))
-    return [hint for hint in hints if hint]
+    return list(dict.fromkeys(hint for hint in hints if hint))
 
 
 def _input_lines(error: InputError, quoted: Sequence[str]) -> list[str]:

@@ -101,6 +101,9 @@ def test_the_page_is_one_file(run: Command, traces: str, directory: Path) -> Non
         (("traces", "--what-if", "collectives h100-sxm"), 3, "--execution-traces"),
         (("traces", "--trace", "-"), 2, "needs a file"),
         (("traces", "--html", "none/page.html"), 3, "no such directory"),
+        (("traces", "--trace", "none/all.json"), 3, "no such directory"),
+        (("traces", "--trace", "tables.yaml"), 3, "`tables.yaml` is a file"),
+        (("traces", "--trace", "tables.yaml/in"), 3, "tables.yaml` is a file"),
         (("traces", "--execution-traces", "none"), 3, "no such file or folder"),
     ],
 )

@@ -54,6 +54,11 @@ def test_a_long_line_is_cut_around_the_problem(column: int) -> None:
     assert shown[under.index("^") : under.rindex("^") + 1] == "wrong"
 
 
+def test_the_same_hint_is_given_once() -> None:
+    problems = [Problem(message=f"`{name}` is empty", hint="copy it again") for name in "ab"]
+    assert render_error(InputError("job", problems)).count("copy it again") == 1
+
+
 def test_a_hint_that_does_not_fit_goes_below() -> None:
     lines = render_error(InputError("x", (at(1, 90, 3, "h" * 30),), "-" * 92)).splitlines()
     assert lines[4].endswith("^^^")
