@@ -14,10 +14,12 @@ from bench.fitting.checks import across_nodes, across_ranks
 from bench.fitting.collectives import Measurements, fit_all
 from bench.fitting.families import families
 from bench.fitting.gemm import (
+    CHECKED,
     MEASURED,
     PEAKS,
     TF32_MEASURED,
     carried_over,
+    checked,
     products,
 )
 from bench.fitting.sources import DATA, REPOSITORY
@@ -26,7 +28,7 @@ from costmodel.units import TFLOP
 from costmodel.workload import DataType
 from planner.calibration.curves import FORMS
 from planner.calibration.fit_collectives import Fit
-from planner.calibration.fit_gemm import GemmFit, error_on, fit_products
+from planner.calibration.fit_gemm import GemmFit, error_on, errors_on, fit_products
 from planner.io.profile_text import fitted_text
 from planner.io.profiles import load_profile, parse_profile
 
@@ -50,7 +52,7 @@ def main() -> None:
     heads = {name: _head(name) for name in curves}
     gpus = {name: _gpu(head) for name, head in heads.items()}
     fits = _gemm_fits(gpus)
-    gemm = {name: _gemm_of(name, fits) for name in gpus}
+    gemm = {name: _checked(name, _gemm_of(name, fits), gpu) for name, gpu in gpus.items()}
     plain = {name: head + _fitted(curves[name], gemm[name], {}) for name, head in heads.items()}
     known = families({name: parse_profile(text, name) for name, text in plain.items()})
     for name, head in heads.items():
@@ -135,6 +137,18 @@ def _gemm_of(name: str, fits: Mapping[tuple[str, DataType], GemmFit]) -> Gemm:
     }
 
 
+def _checked(name: str, gemm: Gemm, gpu: Gpu) -> Gemm:
+    """Say of carried-over constants how far off they are where another lab has measured."""
+    if name not in CHECKED:
+        return gemm
+    column, text, data_type = CHECKED[name]
+    constants, source = gemm[data_type]
+    measured = products(column, text)
+    errors = errors_on(measured, data_type, replace(gpu, gemm={str(data_type): constants}))
+    says = f"{source}; checked on {measured.origin}, {len(errors)} points of another lab"
+    return {**gemm, data_type: (checked(constants, measured, errors), says)}
+
+
 def _entry(
     name: str,
     data_type: DataType,
@@ -159,11 +173,11 @@ def _entry(
 def _other_labs(gpus: Mapping[str, Gpu], gemm: Mapping[str, Gemm]) -> dict[str, dict[str, float]]:
     """Error on products that another lab measured, through PyTorch, on like GPUs."""
     checks = {}
-    for column, name in (("A100", "a100-sxm-80gb"), ("H100", "h100-sxm")):
-        constants = {str(data_type): entry for data_type, (entry, _) in gemm[name].items()}
-        measured = products(column, "fp16")
-        hardware = replace(gpus[name], gemm=constants)
-        checks[f"{name} fp16, {measured.origin}"] = error_on(measured, DataType.FP16, hardware)
+    for name, (column, text, data_type) in CHECKED.items():
+        measured = products(column, text)
+        constants, _ = gemm[name][data_type]
+        hardware = replace(gpus[name], gemm={str(data_type): constants})
+        checks[f"{name} {text}, {measured.origin}"] = error_on(measured, data_type, hardware)
     return checks
 
 

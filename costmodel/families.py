@@ -23,6 +23,8 @@ SINGLE_NUMBERS: Mapping[str, str] = {
     "inter_node": "inter_node.bandwidth",
 }
 """What a family rests on where a profile says no more of it."""
+_CARRIED = "not measured"
+"""What the source of constants starts with that come from another GPU or type."""
 
 
 def kernel_families(hardware: HardwareProfile) -> Mapping[str, Family]:
@@ -86,8 +88,9 @@ def _single(hardware: HardwareProfile, number: str) -> Family:
 
 
 def _gemm(constants: GemmEfficiency, origin: str) -> Family:
+    carried = not constants.num_points or origin.startswith(_CARRIED)
     return Family(
-        source=Source.FITTED if constants.num_points else Source.DATASHEET,
+        source=Source.DATASHEET if carried else Source.FITTED,
         origin=origin,
         num_points=constants.num_points,
         error=constants.error,

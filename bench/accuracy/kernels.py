@@ -8,13 +8,11 @@ import numpy as np
 
 from bench.embedding_anchors import compute_kernel, measured_rows, predict
 from bench.fitting.dense_kernels import by_kind, held_out_errors, kernel_rows
-from bench.fitting.gemm import MEASURED, TF32_MEASURED, products
-from costmodel.hardware import Gpu
-from costmodel.kernels.gemm import gemm_time
+from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, products
 from costmodel.plan import ComputeKernel
 from costmodel.workload import DataType
 from planner.calibration.curves import Array, accuracy
-from planner.calibration.fit_gemm import Products, held_out_shapes
+from planner.calibration.fit_gemm import Products, errors_on, held_out_shapes
 from planner.io.profiles import load_profile
 
 KINDS = {
@@ -24,7 +22,6 @@ KINDS = {
 }
 SMALL, LARGE = 1e9, 1e11
 """FLOP between which a product is called of medium size."""
-OTHER_LABS = (("A100", "fp16", "a100-sxm-80gb"), ("H100", "fp16", "h100-sxm"))
 
 
 def gemm_rows() -> list[dict[str, Any]]:
@@ -38,21 +35,15 @@ def gemm_rows() -> list[dict[str, Any]]:
         measured = products(gpu, column)
         out = held_out_shapes(measured.shapes)
         profile = name.split(" ", maxsplit=1)[0]
-        errors = _errors(measured, data_type, load_profile(profile).gpu)
+        errors = errors_on(measured, data_type, load_profile(profile).gpu)
         found.append(_gemm_row(profile, data_type, "a fifth of the shapes", measured, errors, out))
-    for gpu, column, profile in OTHER_LABS:
+    for profile, (gpu, column, data_type) in CHECKED.items():
         measured = products(gpu, column)
-        errors = _errors(measured, DataType.FP16, load_profile(profile).gpu)
+        errors = errors_on(measured, data_type, load_profile(profile).gpu)
         everything = np.ones(len(errors), dtype=np.bool_)
         where = f"another lab, {measured.origin}"
-        found.append(_gemm_row(profile, DataType.FP16, where, measured, errors, everything))
+        found.append(_gemm_row(profile, data_type, where, measured, errors, everything))
     return found
-
-
-def _errors(measured: Products, data_type: DataType, gpu: Gpu) -> Array:
-    m, n, k = measured.shapes.T
-    errors: Array = gemm_time(m, n, k, data_type, gpu) / measured.times - 1
-    return errors
 
 
 def _gemm_row(

@@ -10,6 +10,7 @@ from bench.fitting.sources import rows
 from costmodel.hardware import GemmEfficiency
 from costmodel.units import TFLOP, US
 from costmodel.workload import DataType
+from planner.calibration.curves import Array, accuracy, rounded
 from planner.calibration.fit_gemm import Products
 
 PEAKS: Mapping[str, Mapping[DataType, float]] = {
@@ -52,6 +53,12 @@ MEASURED = {
 """GPU and data type, as gemm.csv.gz has them, that a profile is fitted to."""
 TF32_MEASURED = ("H100", "fp32(TF32 tensor cores)", DataType.TF32)
 
+CHECKED = {
+    "a100-sxm-80gb": ("A100", "fp16", DataType.FP16),
+    "h100-sxm": ("H100", "fp16", DataType.FP16),
+}
+"""The same that a profile's carried-over constants are checked on: another lab's."""
+
 
 def products(gpu: str, data_type: str) -> Products:
     """Read the measurements of one GPU and type that time exactly one product."""
@@ -82,6 +89,19 @@ def carried_over(
         error_p90=None,
         num_points=0,
         shapes=(),
+    )
+
+
+def checked(constants: GemmEfficiency, measured: Products, errors: Array) -> GemmEfficiency:
+    """Return constants that were carried over with their errors on measurements of their own."""
+    found = accuracy(errors)
+    lowest, highest = measured.shapes.min(axis=0), measured.shapes.max(axis=0)
+    return replace(
+        constants,
+        error=rounded(found.median),
+        error_p90=rounded(found.p90),
+        num_points=len(errors),
+        shapes=tuple((float(a), float(b)) for a, b in zip(lowest, highest, strict=True)),
     )
 
 

@@ -83,9 +83,15 @@ def fit_products(
 
 def error_on(measured: Products, data_type: DataType, gpu: Gpu) -> dict[str, float]:
     """Errors of finished constants on measurements they were not fitted to."""
-    m, n, k = measured.shapes.T
-    errors = gemm_time(m, n, k, data_type, gpu) / measured.times - 1
+    errors = errors_on(measured, data_type, gpu)
     return {"points": len(errors), **asdict(accuracy(errors))}
+
+
+def errors_on(measured: Products, data_type: DataType, gpu: Gpu) -> Array:
+    """Return the relative error of every product."""
+    m, n, k = measured.shapes.T
+    errors: Array = gemm_time(m, n, k, data_type, gpu) / measured.times - 1
+    return errors
 
 
 def held_out_shapes(shapes: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
