@@ -16,7 +16,7 @@ from bench.nlp.ranks import WORLD_SIZE, run_ranks
 from planner.io.trace_files import read_documents
 from planner.predict.cpu_model import CpuProfile
 from planner.predict.trace import operator_traces
-from planner.predict.walk import RankWork, rank_work
+from planner.predict.walk import rank_work
 
 
 def _case(model: str, optimizer: str, **sizes: int) -> Case:
@@ -63,8 +63,11 @@ def calibrated() -> CpuProfile:
         ),
     )
     with tempfile.TemporaryDirectory() as folder:
-        host, in_step = fit.steps(profile, _timed_steps(folder))
-    return replace(profile, host=host, in_step=in_step)
+        steps = _timed_steps(folder)
+    host, in_step = fit.steps(profile, steps)
+    profile = replace(profile, host=host, in_step=in_step)
+    waiting = fit.waiting(profile, steps[-len(SMALL) :])
+    return replace(profile, in_step=replace(in_step, waiting=waiting))
 
 
 def _typical(
@@ -75,22 +78,29 @@ def _typical(
     return [{**rows[0], **{k: fmean(row[k] for row in rows) for k in keys}} for rows in columns]
 
 
-def step_times(rank: int, folder: str) -> dict[str, float]:
-    """Trace and time models on one rank: median CPU seconds of a step."""
+def step_times(rank: int, folder: str) -> dict[str, dict[str, Any]]:
+    """Trace and time models on one rank."""
     found = {}
     for case in (*TINY, *SMALL):
         traced_step(rank, case, folder)
-        found[case.name] = statistics.median(timed_steps(rank, case, num_steps=_STEPS)["cpu_s"])
+        found[case.name] = timed_steps(rank, case, num_steps=_STEPS)
     return found
 
 
-def _timed_steps(folder: str) -> list[tuple[RankWork, float]]:
+def _timed_steps(folder: str) -> list[fit.MeasuredStep]:
     times = run_ranks(step_times, folder)
     steps = []
     for case in (*TINY, *SMALL):
         path = Path(folder) / f"{case.name}-rank0.json"
         (trace,) = operator_traces(read_documents(path), str(path))
-        steps.append((rank_work(trace.ops), fmean(rank[case.name] for rank in times)))
+        mine = [rank[case.name] for rank in times]
+        steps.append(
+            fit.MeasuredStep(
+                work=rank_work(trace.ops),
+                wall=statistics.median(map(max, zip(*(t["wall_s"] for t in mine), strict=True))),
+                cpu=fmean(statistics.median(t["cpu_s"]) for t in mine),
+            )
+        )
     return steps
 
 

@@ -3,13 +3,16 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from costmodel.execution.simulator import simulate
 from planner.predict.calls import Family
+from planner.predict.cpu_graph import CORE, cpu_machine
 from planner.predict.cpu_model import (
     CpuCollective,
     CpuHost,
@@ -19,10 +22,13 @@ from planner.predict.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
+from planner.predict.steps import timed_graph
 from planner.predict.walk import RankWork, WorkKind
 
 Row = Mapping[str, Any]
 _HOST = ("python_calls", "dispatches", "functions", "accumulations")
+_DRAW = 0.05
+"""Weight of a factor's distance from 1 beside the relative errors of steps."""
 NO_HOST = CpuHost(
     python_call_time=0.0,
     dispatch_time=0.0,
@@ -32,12 +38,20 @@ NO_HOST = CpuHost(
 )
 
 
-def relative_fit(rows: Sequence[Sequence[float]], times: Sequence[float]) -> NDArray[np.float64]:
-    """Return factors of at least 0 that minimise squared relative errors."""
+def relative_fit(
+    rows: Sequence[Sequence[float]],
+    times: Sequence[float],
+    near_one: Sequence[int] = (),
+) -> NDArray[np.float64]:
+    """Return factors of at least 0 that minimise squared relative errors.
+
+    Those of some columns are drawn towards 1: where the samples do not tell, they stay there.
+    """
     measured = np.array(times)
-    factors: NDArray[np.float64] = nnls(np.array(rows) / measured[:, None], np.ones(len(measured)))[
-        0
-    ]
+    drawn = _DRAW * np.eye(len(rows[0]))[list(near_one)]
+    samples = np.vstack([np.array(rows) / measured[:, None], drawn])
+    targets = np.append(np.ones(len(measured)), np.full(len(near_one), _DRAW))
+    factors: NDArray[np.float64] = nnls(samples, targets)[0]
     return factors
 
 
@@ -146,16 +160,27 @@ def _growing(times: Sequence[float]) -> tuple[float, ...]:
     return tuple(min(times[index:]) for index in range(len(times)))
 
 
-def steps(
-    profile: CpuProfile, measured: Sequence[tuple[RankWork, float]]
-) -> tuple[CpuHost, InStep]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """A step that was traced and timed, in seconds."""
+
+    work: RankWork
+    wall: float
+    """Of the slower rank."""
+    cpu: float
+    """Of one rank's threads, the mean of the ranks."""
+
+
+def steps(profile: CpuProfile, measured: Sequence[MeasuredStep]) -> tuple[CpuHost, InStep]:
     """Fit what the host takes, and how much longer kernels take, to steps' CPU times."""
     model = CpuModel(profile)
     rows, left = [], []
-    for work, seconds in measured:
-        rows.append([*(float(sum(c)) for c in _counts(work)), 1.0, *_kernels(work, model)])
-        left.append(seconds - _collectives(work, profile))
-    factors = [float(factor) for factor in relative_fit(rows, left)]
+    for step in measured:
+        counts = (float(sum(each)) for each in _counts(step.work))
+        rows.append([*counts, 1.0, *kernel_times(step.work, model)])
+        left.append(step.cpu - _collectives(step.work, profile))
+    kernels = (len(rows[0]) - 2, len(rows[0]) - 1)
+    factors = [float(factor) for factor in relative_fit(rows, left, near_one=kernels)]
     pairs = [(float(np.dot(factors, r)), t) for r, t in zip(rows, left, strict=True)]
     host = CpuHost(
         python_call_time=factors[0],
@@ -168,12 +193,27 @@ def steps(
     return host, InStep(products=factors[5], operators=factors[6])
 
 
+def waiting(profile: CpuProfile, measured: Sequence[MeasuredStep]) -> float:
+    """Return how much longer collectives wait within steps than by themselves.
+
+    That is the median over steps of what passes while no core works, measured over simulated.
+    """
+    num_ranks = profile.all_reduce.num_ranks if profile.all_reduce is not None else 1
+    machine, ratios = cpu_machine(profile), []
+    for step in measured:
+        timeline = simulate(timed_graph([step.work] * num_ranks, machine).graph)
+        idle = timeline.step_time - sum(timeline.busy(0)[CORE].values())
+        if idle > 0 and step.wall > step.cpu:
+            ratios.append((step.wall - step.cpu) / idle)
+    return statistics.median(ratios) if ratios else 1.0
+
+
 def _counts(work: RankWork) -> list[list[int]]:
     found = [*(item.before for item in work.items), work.after]
     return [[getattr(counts, name) for counts in found] for name in _HOST]
 
 
-def _kernels(work: RankWork, model: CpuModel) -> tuple[float, float]:
+def kernel_times(work: RankWork, model: CpuModel) -> tuple[float, float]:
     """Return the times of matrix products and of all other kernels."""
     times = [0.0, 0.0]
     for item in work.items:

@@ -119,4 +119,6 @@ def collective_times(
     if profile.all_reduce is None:
         return 0.0, 0.0
     size = num_bytes if op is CollectiveOp.ALL_REDUCE else num_bytes / 2
-    return profile.all_reduce.time(size), profile.all_reduce.work_time(size)
+    work = profile.all_reduce.work_time(size)
+    waiting = max(0.0, profile.all_reduce.time(size) - work)
+    return work + profile.in_step.waiting * waiting, work

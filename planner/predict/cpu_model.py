@@ -117,19 +117,22 @@ class CpuHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InStep:
-    """How much longer kernels take within a training step than when repeated by themselves.
+    """How much longer things take within a training step than when repeated by themselves.
 
     Repeated, a kernel finds its code, its branches and the pages of its operands where it left
-    them; within a step, others have run in between. Fitted to steps of models.
+    them; within a step, others have run in between. Ranks that only communicate begin together;
+    within a step they differ by what each happened to compute. Fitted to steps of models.
     """
 
     products: float = 1.0
     operators: float = 1.0
     """Of all kernels that are not matrix products."""
+    waiting: float = 1.0
+    """Of what a collective waits."""
 
     def __post_init__(self) -> None:
-        if min(self.products, self.operators) <= 0:
-            raise ValueError("kernels must take some time within a step")
+        if min(self.products, self.operators, self.waiting) <= 0:
+            raise ValueError("things must take some time within a step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from planner.predict.cpu_model import (
 KIND = "cpu-operators"
 _PRODUCT = ("call_time", "product_time", "flop_time", "byte_time", "far_byte_time")
 _HOST = ("python_call_time", "dispatch_time", "function_time", "accumulation_time", "step_time")
-_IN_STEP = ("products", "operators")
+_IN_STEP = ("products", "operators", "waiting")
 _DIGITS = 5
 
 
@@ -87,7 +87,8 @@ class _Reader:
         factors = [self._get(("in_step", name)) for name in _IN_STEP]
         if all(_is_number(factor) and factor > 0 for factor in factors):
             return InStep(**dict(zip(_IN_STEP, map(float, factors), strict=True)))
-        self._problem(("in_step",), "`in_step` needs numbers above 0 for `products`, `operators`")
+        listed = ", ".join(f"`{name}`" for name in _IN_STEP)
+        self._problem(("in_step",), f"`in_step` needs numbers above 0 for {listed}")
         return InStep()
 
     def _names(self, section: str) -> list[str]:

@@ -1,14 +1,18 @@
 """The committed predictions of language models are those of today's code."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from execution_trace_files import rank
+from execution_trace_files import PROFILE as PROFILE_TEXT
+from execution_trace_files import EtMaker, rank, tensor
 
 from bench.nlp import fit
 from bench.nlp.__main__ import PROFILE, TABLE, TRACES, table
 from bench.nlp.shorten import shortened
+from planner.predict.cpu_model import CpuModel
 from planner.predict.cpu_profile import read_cpu_profile
 from planner.predict.trace import operator_traces
 from planner.predict.walk import RankWork, rank_work
@@ -108,3 +112,35 @@ def test_larger_all_reduces_are_not_faster() -> None:
     made = fit.all_reduce(rows, 2)
     assert made.seconds == (1e-3, 1e-3, 4e-3)
     assert made.work == (5e-4, 5e-4, 3e-3)
+
+
+def test_kernels_that_take_longer_within_steps_are_noticed(tmp_path: Path) -> None:
+    # as many calls of more and more work: products of 2 us, and relu of 1 us, by themselves
+    path = tmp_path / "core.yaml"
+    path.write_text(PROFILE_TEXT, encoding="utf-8")
+    profile = read_cpu_profile(path)
+    steps = []
+    for sizes in ((1, 1), (1, 8), (8, 1), (8, 8), (20, 3), (3, 20)):
+        maker = rank(work=0)
+        for times, name in zip(sizes, ("aten::mm", "aten::relu"), strict=True):
+            for _ in range(20):
+                add(maker, name, 100 * times)
+        known = fit.MeasuredStep(work=work(maker.document()), wall=1.0, cpu=1.0)
+        own = fit.kernel_times(known.work, CpuModel(profile))
+        steps.append(replace(known, cpu=1e-3 + 1.1 * own[0] + 1.5 * own[1] + 20e-6))
+    _, in_step = fit.steps(profile, steps)
+    assert in_step.products == pytest.approx(1.1, rel=0.05)
+    assert in_step.operators == pytest.approx(1.5, rel=0.05)
+
+
+def add(maker: EtMaker, name: str, size: int) -> None:
+    tensors = [tensor(size, 1), tensor(1, size)] if name == "aten::mm" else [tensor(size, 10)]
+    maker.add(name, inputs=tensors, outputs=[tensor(size, size)])
+
+
+def test_waiting_within_steps_is_that_beyond_the_cpu_time(tmp_path: Path) -> None:
+    # the all-reduce of 400 bytes waits 30 us; here it is 60 us that no core works
+    path = tmp_path / "core.yaml"
+    path.write_text(PROFILE_TEXT, encoding="utf-8")
+    step = fit.MeasuredStep(work=work(rank().document()), wall=260e-6, cpu=200e-6)
+    assert fit.waiting(read_cpu_profile(path), [step]) == pytest.approx(2.0)

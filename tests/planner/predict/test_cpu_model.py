@@ -138,5 +138,5 @@ def test_within_a_step_kernels_take_a_share_longer() -> None:
     assert before is not None
     assert after is not None
     assert after.seconds == pytest.approx(1.5 * before.seconds)
-    with pytest.raises(ValueError, match="some time"):
+    with pytest.raises(ValueError, match="must take"):
         InStep(products=0.0)

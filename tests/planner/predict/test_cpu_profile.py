@@ -31,9 +31,9 @@ def test_writes_what_it_reads(tmp_path: Path) -> None:
 
 def test_factors_of_kernels_within_a_step_are_kept(tmp_path: Path) -> None:
     assert read_cpu_profile(written(tmp_path, PROFILE)).in_step == InStep()
-    text = PROFILE + "in_step: {products: 1.02, operators: 1.3}\n"
+    text = PROFILE + "in_step: {products: 1.02, operators: 1.3, waiting: 1.1}\n"
     profile = read_cpu_profile(written(tmp_path, text))
-    assert profile.in_step == InStep(products=1.02, operators=1.3)
+    assert profile.in_step == InStep(products=1.02, operators=1.3, waiting=1.1)
     assert read_cpu_profile(written(tmp_path, dump_cpu_profile(profile))) == profile
 
 
