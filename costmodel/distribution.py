@@ -177,7 +177,7 @@ def unique_curve(
     """
     rows = num_embeddings if num_rows is None else num_rows
     if is_hashed(inputs) and rows < num_embeddings:
-        whole = unique_curve(inputs, num_embeddings)
+        whole = unique_curve(inputs, num_embeddings, 0, num_embeddings)
         return UniqueCurve(lookups=whole.lookups, unique=whole.unique * (rows / num_embeddings))
     lookups = np.exp2(np.arange(0, 44.25, 0.25))
     law = resolved(inputs, num_embeddings)
@@ -359,13 +359,14 @@ def _counted_unique(
         return np.zeros_like(batches)
     # 1.2 hits, of a scaled range, are four rows of one hit beside one of two
     once = float(counted.rows @ np.maximum(2.0 - counted.hits, 0.0))
-    part = np.minimum(batches, 1.0)
-    inside = (1.0 - (1.0 - part[:, None]) ** counted.hits) @ counted.rows
+    thinned = batches < 1.0
+    inside = (1.0 - (1.0 - batches[thinned, None]) ** counted.hits) @ counted.rows
     more = np.maximum(batches, 1.0)
     beyond = distinct * more ** min(1.0, once / distinct)
     pool = max(num_rows - distinct, 1e-9)
     even = distinct + pool * -np.expm1(-once * (more - 1.0) / pool)
-    unique: NDArray[np.float64] = np.where(batches < 1.0, inside, np.minimum(beyond, even))
+    unique: NDArray[np.float64] = np.minimum(beyond, even)
+    unique[thinned] = inside
     return np.minimum(unique, float(num_rows))
 
 

@@ -23,9 +23,7 @@ arguments and is a ``sharders.problem.Sharder``."""
 
 PORTFOLIO = {
     "naive": 1.0,
-    "cost_greedy": 0.6,
-    "uniform": 0.15,
-    "annealing": 0.9,
+    "annealing": 1.0,
     "tuned_greedy": 0.8,
     "size_lookup_greedy": 1.0,
     "norm_lookup_greedy": 1.0,
@@ -34,5 +32,5 @@ PORTFOLIO = {
     "random": 1.0,
 }
 """What ``auto`` runs, in this order, and the share of the time left that each may take: a plan at
-once, those that choose sharding types for all tables together, then the search that starts from
-these and gains most per second (``bench.plan_quality``), and the others for what is left."""
+once, then the search that makes its own greedy plans and gains most per second
+(``bench.plan_quality``), and the others if it ends sooner."""

@@ -52,9 +52,14 @@ class Annealing:
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Anneal until nothing better is found for a while, or the budget is spent."""
-        starts, evaluated = starting_plans(problem, budget, rng)
-        different = _different(starts)[:BEST_STARTS]
-        annealed = self._annealed(different, problem, budget, rng, (starts[0], evaluated))
+        if budget.compiled():
+            from sharders.native.bursts import anneal
+
+            annealed, different = anneal(problem, budget, rng)
+        else:
+            starts, evaluated = starting_plans(problem, budget, rng)
+            different = _different(starts)[:BEST_STARTS]
+            annealed = self._annealed(different, problem, budget, rng, (starts[0], evaluated))
         if not is_small(problem):
             return annealed
         plans = chain([annealed.plan, *different], plans_of_few_types(problem))
@@ -69,12 +74,6 @@ class Annealing:
         known: tuple[tuple[Seconds, ShardingPlan], int],
     ) -> SearchResult:
         """Anneal from some plans, given the best one known and how many were timed for it."""
-        if budget.compiled():
-            from sharders.native.bursts import anneal_from
-
-            result = anneal_from(starts, problem, budget, rng, known)
-            if result is not None:
-                return result
         search = _Search(self, problem, budget, rng, *known)
         for number, plan in enumerate(starts):
             search.burst(plan, share=1 / (len(starts) + 1 - number))

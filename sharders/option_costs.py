@@ -6,6 +6,7 @@ curve around the size a balanced plan would have. No launch or link latencies: t
 share them.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -13,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from costmodel.execution.dense import OPTIMIZER_PASSES
-from costmodel.execution.loads import shard_row
+from costmodel.execution.loads import ShardRow, shard_row
 from costmodel.hardware import CollectiveOp
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import BACKWARD_KERNELS, backward_time, forward_time
@@ -33,6 +34,8 @@ class OptionCost:
     """Lookup and exchange that the largest shard adds to its rank."""
     total_load: Seconds
     """The same over all shards and ranks."""
+    row: ShardRow | None = None
+    """What the largest shard adds to a rank's loads."""
 
 
 class Costs(Protocol):
@@ -53,7 +56,9 @@ class OptionCosts:
         """Return the cost of one option of one table."""
         known, key = self.problem.known_costs, (table.name, option)
         if key not in known:
-            known[key] = self._compute(table, option)
+            offered = self.problem.options[table.name]
+            options = offered if option in offered else (option,)
+            known.update(((table.name, cost.option), cost) for cost in self._costs(table, options))
         return known[key]
 
     @cached_property
@@ -63,20 +68,24 @@ class OptionCosts:
         cheapest = (min(self.cost(t, o).total_load for o in options[t.name]) for t in tables)
         return sum(cheapest) / self.problem.topology.world_size
 
-    def _compute(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
+    def _costs(self, table: EmbeddingTable, options: Sequence[TableOption]) -> Iterator[OptionCost]:
+        """Yield the costs of some options of one table."""
+        topology = self.problem.topology
+        rows = [self._first_row(table, option) for option in options]
+        traffic = np.array([row.traffic for row in rows])
+        latency = (1 + BACKWARD_KERNELS) * topology.hardware.gpu.kernel_latency
+        both = forward_time(traffic, topology.hardware) + backward_time(traffic, topology.hardware)
+        lookups = np.maximum(0.0, both - latency).tolist()
+        for option, row, lookup in zip(options, rows, lookups, strict=True):
+            load = lookup + row.columns * self._column_time(option.sharding_type)
+            load += self._replica_time(table, option)
+            total = load * option.num_shards(topology)
+            yield OptionCost(option=option, shard_load=load, total_load=total, row=row)
+
+    def _first_row(self, table: EmbeddingTable, option: TableOption) -> ShardRow:
         problem = self.problem
         sharding = first_shard(table, problem.topology, option)
-        first = shard_row(problem.workload, problem.topology, table, sharding, sharding.shards)
-        traffic = np.array(first.traffic)
-        hardware = problem.topology.hardware
-        latency = (1 + BACKWARD_KERNELS) * hardware.gpu.kernel_latency
-        lookup = float(forward_time(traffic, hardware) + backward_time(traffic, hardware))
-        lookup = max(0.0, lookup - latency)
-        load = lookup + first.columns * self._column_time(option.sharding_type)
-        load += self._replica_time(table, option)
-        return OptionCost(
-            option=option, shard_load=load, total_load=load * option.num_shards(problem.topology)
-        )
+        return shard_row(problem.workload, problem.topology, table, sharding, sharding.shards)
 
     def _column_time(self, sharding_type: ShardingType) -> Seconds:
         """Seconds of the forward and backward exchange per output column of a shard."""

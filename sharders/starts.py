@@ -11,12 +11,16 @@ from sharders.table_iii import LookupGreedy, NormLookupGreedy, SizeGreedy
 from sharders.uniform import Uniform
 
 STARTS = (CostGreedy, Uniform, NormLookupGreedy, LookupGreedy, SizeGreedy)
+ENOUGH = 2
+"""One plan alone may be any that fits."""
 
 
 def starting_plans(
     problem: ShardingProblem, budget: Budget, rng: Random
 ) -> tuple[list[tuple[Seconds, ShardingPlan]], int]:
-    """Return the plans known already, or else greedy ones, best first; and how many were timed.
+    """Return the plans known already, best first; and how many were timed.
+
+    Where hardly any are known, greedy ones are added.
 
     Raises
     ------
@@ -25,9 +29,9 @@ def starting_plans(
 
     """
     found = [(problem.objective.step_time(plan), plan) for plan in problem.known]
-    evaluated = len(found)
+    evaluated, enough = len(found), len(found) >= ENOUGH
     refusals: list[InfeasibleError] = []
-    for greedy in STARTS if not found else ():
+    for greedy in () if enough else STARTS:
         sharder: Sharder = greedy()
         if found and budget.spent(evaluated):
             break

@@ -59,17 +59,14 @@ class TunedGreedy:
             plan=starts[0][1], step_time=starts[0][0], status=SearchStatus.CONVERGED
         )
         costs, first = OptionCosts(problem), evaluated
-        parent, parent_time, step, quiet = NEUTRAL, float("inf"), FIRST_STEP, 0
+        chain, quiet = Chain(NEUTRAL, float("inf")), 0
         if not any(len(options) > 1 for options in problem.options.values()):
             quiet = self.patience  # the weights would choose between equals
         while quiet < self.patience and not budget.spent(evaluated):
-            child = parent if evaluated == first else _changed(parent, step, rng)
+            child = NEUTRAL if evaluated == first else chain.child(rng)
             plan, step_time = _tried(problem, costs, child)
             evaluated += 1
-            success = step_time <= parent_time
-            step = max(LAST_STEP, min(FIRST_STEP, step * (GROW if success else GROW**-0.25)))
-            if success:
-                parent, parent_time = child, step_time
+            chain.tell(child, step_time)
             quiet += 1
             if plan is not None and step_time < best.step_time:
                 best, quiet = replace(best, plan=plan, step_time=step_time), 0
@@ -77,6 +74,38 @@ class TunedGreedy:
         limit = budget.spent(evaluated)
         status = SearchStatus.LIMIT if limit else SearchStatus.CONVERGED
         return replace(best, status=status, evaluated=evaluated)
+
+
+@dataclass(slots=True)
+class Chain:
+    """An evolution strategy with one parent and one child."""
+
+    parent: Parameters
+    time: Seconds
+    """Of the parent's plan."""
+    step: float = FIRST_STEP
+
+    def child(self, rng: Random, instead: Parameters | None = None) -> Parameters:
+        """Return a change of the parent, or of other parameters instead."""
+        return _changed(self.parent if instead is None else instead, self.step, rng)
+
+    def tell(self, child: Parameters, step_time: Seconds) -> None:
+        """Let a child be the next parent if its plan is at least as fast."""
+        success = step_time <= self.time
+        grown = self.step * (GROW if success else GROW**-0.25)
+        self.step = max(LAST_STEP, min(FIRST_STEP, grown))
+        if success:
+            self.parent, self.time = child, step_time
+
+
+def drawn(rng: Random) -> Parameters:
+    """Draw parameters, each anywhere in its range."""
+    return {
+        name: exp(rng.uniform(log(low), log(high)))
+        if name == "split_above"
+        else rng.uniform(low, high)
+        for name, (low, high) in RANGES.items()
+    }
 
 
 def _tried(

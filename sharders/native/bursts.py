@@ -1,21 +1,34 @@
 """Bursts of compiled annealing from several plans: the field is halved, the rest cool longer."""
 
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from costmodel.plan import ShardingPlan
+from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.units import Seconds
 from sharders.native.engine import Engine
 from sharders.native.tables import offered
+from sharders.native.tuning import Tuning
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 from sharders.search_state import IMPROVED
+from sharders.starts import starting_plans
 
+DIFFERENT = 3
+"""Plans to start from. Annealing moves few tables at a time, so no two of them have most tables
+sharded by the same type."""
+FEW_TYPES, OF_FEW_TYPES = 2, 5
+"""And so many plans of so few sharding types: annealing finds where another type helps, but not
+that a type which many tables have is not worth its collectives."""
 FIRST_BURST = 100
 """Moves of the first bursts, for each table; the ones after them are longer by ``GROWTH``."""
 GROWTH = 3.0
-HOT, COLD = 2e-3, 1e-5
-"""Temperatures at the begin and end of a burst, as shares of the step time. Hotter ones split
-tables that are better left whole, and do not find back."""
+FIELD_SHARE = 0.4
+"""Of the time left, what the first bursts may take: where they would take longer, there are
+fewer of them."""
+HOT, HOTTEST, COLD = 1e-4, 2e-3, 1e-5
+"""Temperatures as shares of the step time: at the begin of the first bursts, the most at which
+later ones begin, hotter by ``GROWTH`` like they are longer, and at the end. In less time than it
+takes to find back, heat only undoes what the greedy has balanced."""
 AT_ONCE = 4000
 """Moves between two looks at the budget; some tenths of a second where they take longest."""
 CONVERGED_AFTER = 2
@@ -23,22 +36,32 @@ CONVERGED_AFTER = 2
 GAIN = 1e-3
 """Share of the step time: less than the model can tell apart is not worth seconds of search."""
 
+Found = tuple[Seconds, ShardingPlan]
 
-def anneal_from(
-    starts: Sequence[ShardingPlan],
-    problem: ShardingProblem,
-    budget: Budget,
-    rng: Random,
-    known: tuple[tuple[Seconds, ShardingPlan], int],
-) -> SearchResult | None:
-    """Anneal from some plans, given the best one known and how many were timed for it.
 
-    None: all plans use options that are not on offer, such as caches of another size.
+def anneal(
+    problem: ShardingProblem, budget: Budget, rng: Random
+) -> tuple[SearchResult, list[ShardingPlan]]:
+    """Anneal from the best of the plans known and those of the tuned greedy; return these, too.
+
+    Raises
+    ------
+    InfeasibleError
+        No greedy finds a plan.
+
     """
-    usable = offered(problem, starts)
-    if not usable:
-        return None
-    return Bursts(problem, budget, rng, known, usable).run()
+    known = [(problem.objective.step_time(plan), plan) for plan in problem.known]
+    engine = Engine(problem, offered(problem, problem.known))
+    tuning = Tuning(engine, budget, rng, len(known))
+    found, evaluated = [*known, *tuning.run()], tuning.evaluated
+    if not found:
+        found, evaluated = starting_plans(problem, budget, rng)
+        engine = Engine(problem, [plan for _, plan in found])
+    found.sort(key=lambda pair: pair[0])
+    usable = set(map(id, offered(problem, [plan for _, plan in found])))
+    starts = [plan for _, plan in found if id(plan) in usable]
+    different = _different(starts)
+    return Bursts(engine, budget, rng, (found[0], evaluated), different).run(), different
 
 
 class Bursts:
@@ -46,30 +69,29 @@ class Bursts:
 
     def __init__(
         self,
-        problem: ShardingProblem,
+        engine: Engine,
         budget: Budget,
         rng: Random,
-        known: tuple[tuple[Seconds, ShardingPlan], int],
+        known: tuple[Found, int],
         starts: Sequence[ShardingPlan],
     ) -> None:
-        self.problem, self.budget, self.rng = problem, budget, rng
+        self.engine, self.problem, self.budget, self.rng = engine, engine.problem, budget, rng
         self.best, self.evaluated = known
         self.starts = starts
-        self.engine = Engine(problem, starts)
+        self.seconds_per_move = 0.0
 
     def run(self) -> SearchResult:
         """Anneal from all plans, then from the better half, and so on, and then from the best."""
-        length = FIRST_BURST * len(self.problem.workload.tables)
+        length, hot = FIRST_BURST * len(self.problem.workload.tables), HOT
         field = list(self.starts)
         quiet = 0
-        while quiet < CONVERGED_AFTER and not self.spent():
+        while field and quiet < CONVERGED_AFTER and not self.spent():
             before = self.best[0]
-            found = [self._burst(plan, length) for plan in field if not self.spent()]
-            found.sort(key=lambda pair: pair[0])
+            found = self._bursts(field, length, hot)
             field = [plan for _, plan in found[: max(1, len(found) // 2)]]
             quiet = 0 if self.best[0] < before * (1 - GAIN) else quiet + 1
             quiet = quiet if len(found) == 1 else 0
-            length = int(length * GROWTH)
+            length, hot = int(length * GROWTH), min(HOTTEST, hot * GROWTH)
         status = SearchStatus.LIMIT if self.spent() else SearchStatus.CONVERGED
         return SearchResult(
             plan=self.best[1],
@@ -82,14 +104,33 @@ class Bursts:
         """Return whether the budget is."""
         return self.budget.spent(self.evaluated)
 
-    def _burst(self, plan: ShardingPlan, length: int) -> tuple[Seconds, ShardingPlan]:
-        """Return the best plan of one burst, and its step time."""
+    def _bursts(self, field: Sequence[ShardingPlan], length: int, hot: float) -> list[Found]:
+        """Return the best plan of a burst from each plan there is time for, best first."""
+        found: list[Found] = []
+        for plan in field:
+            done = len(found) * length
+            fair = FIELD_SHARE * (done + self._affordable())
+            if not self.spent() and (not found or done + length <= fair):
+                found.append(self._burst(plan, length, hot))
+        return sorted(found, key=lambda pair: pair[0])
+
+    def _affordable(self) -> float:
+        """Return how many moves there is time for."""
+        left = self.budget.time_left()
+        return left / self.seconds_per_move if self.seconds_per_move > 0 else float("inf")
+
+    def _burst(self, plan: ShardingPlan, length: int, hot: float) -> Found:
+        """Return the best plan of one burst, and its step time; it cools in the time there is."""
         engine, drawn, timed = self.engine, 0, 0
         best = engine.start(plan)
         self._note(best)
         while drawn < length and not self.spent():
             count = self.budget.left(self.evaluated, min(AT_ONCE, length - drawn))
-            standing = engine.anneal(count, (HOT, COLD, float(length)), self.rng)
+            schedule = hot, COLD, max(1.0, min(length, drawn + self._affordable()))
+            begin = self.budget.time_left()
+            standing = engine.anneal(count, schedule, self.rng)
+            if begin < float("inf"):
+                self.seconds_per_move = (begin - self.budget.time_left()) / count
             self.evaluated += standing.timed - timed
             drawn, timed, best = standing.moves, standing.timed, standing.best
             self._note(best)
@@ -99,3 +140,17 @@ class Bursts:
         if step_time < self.best[0] * (1 - IMPROVED):
             self.best = (step_time, self.engine.best_plan())
             self.budget.report(Progress(evaluated=self.evaluated, best=step_time))
+
+
+def _different(plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
+    """Return plans that differ: in the type of most tables, and some of few types."""
+    most: dict[ShardingType, ShardingPlan] = {}
+    few: dict[frozenset[ShardingType], ShardingPlan] = {}
+    for plan in plans:
+        types = Counter(table.sharding_type for table in plan.tables)
+        most.setdefault(max(sorted(types), key=types.__getitem__), plan)
+        if len(types) <= FEW_TYPES:
+            few.setdefault(frozenset(types), plan)
+    by_most = list(most.values())[:DIFFERENT]
+    others = [plan for plan in few.values() if all(plan is not each for each in by_most)]
+    return [*by_most, *others[:OF_FEW_TYPES]]

@@ -14,6 +14,7 @@ from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from sharders.moves import MOST_TOGETHER
 from sharders.native.annealing import Best, Standing, anneal
+from sharders.native.greedy import Rule, desk, fill
 from sharders.native.moves import Aids
 from sharders.native.state import Choices, Move, Rows, Search, guide_of, rebuild, time_of
 from sharders.native.tables import NativeProblem, native_problem
@@ -29,8 +30,11 @@ class Engine:
         self.native: NativeProblem = native_problem(problem, starts)
         self.problem = problem
         self.steps: list[LoweredStep] = []
+        self.groups_of: list[int] = []
+        """Of every step, the bits of the groups its plans have."""
         self.search = self._empty()
         self.aids = self._aids()
+        self.desk = desk(self.native.tables, problem.topology.world_size)
         width = self.native.widest
         self.move = Move(
             length=_ints(1), table=_ints(MOST_TOGETHER), option=_ints(MOST_TOGETHER),
@@ -64,6 +68,22 @@ class Engine:
                 self._make_program(int(self.search.wanted[0]))
         return self.standing
 
+    def fill(self, rule: Rule) -> Seconds | None:
+        """Make a rule's plan the present one; return its step time, None if there is no room."""
+        room = (float(self.problem.capacity), float(self.problem.host_capacity))
+        if not fill(self.search, self.desk, rule, room):
+            return None
+        self._rebuild()
+        return self.present_time()
+
+    def present_plan(self) -> ShardingPlan:
+        """Return the present plan."""
+        return self.native.plan(*self.search.choices)
+
+    def present_types(self) -> int:
+        """Return the bits of the sharding groups that the present plan has."""
+        return self.groups_of[int(self.search.which[1])]
+
     def present_time(self) -> Seconds:
         """Return the step time of the present plan."""
         return float(time_of(self.search))
@@ -84,6 +104,7 @@ class Engine:
         )
         made = template(self.problem.workload, self.problem.topology, signature)
         self.search.program_of[bits] = len(self.steps)
+        self.groups_of.append(bits)
         self.steps.append(lower(made, self.native.columns))
         self.search = self.search._replace(programs=join(self.steps))
 
@@ -107,6 +128,7 @@ class Engine:
         numbers = np.zeros((rows.counts + groups, ranks))
         program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
         program_of[-1] = len(self.steps)
+        self.groups_of.append(len(program_of) - 1)
         self.steps.append(lower(everything, native.columns))
         tables = len(problem.workload.tables)
         return Search(

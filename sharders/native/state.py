@@ -125,7 +125,7 @@ def copy_row(source, row, target, target_row):
 
 
 @inlined
-def _hold(search, option, ranks, sign):
+def hold(search, option, ranks, sign):
     """Take memory for an option's shards, or give it back."""
     tables, local, numbers = search.tables, search.plan.machine.local_ranks, search.plan.numbers
     free, host_free = search.rows.free, search.rows.host_free
@@ -133,13 +133,14 @@ def _hold(search, option, ranks, sign):
     save(search.plan, host_free)
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
-        size = tables.sizes[tables.first[option] + shard]
+        size = tables.rows[tables.first[option] + shard]
         numbers[free, rank] -= sign * tables.held[size, 0]
         numbers[host_free, rank // local] -= sign * tables.held[size, 1]
 
 
 @inlined
-def _has_room(search, option, ranks):
+def has_room(search, option, ranks):
+    """Return whether no rank or node of an option's shards holds more than it can."""
     tables, local = search.tables, search.plan.machine.local_ranks
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
@@ -332,11 +333,11 @@ def try_move(search, step, move):
     swap(search, move)
     for index in range(move.length[0]):
         table = move.table[index]
-        _hold(search, move.option[index], move.ranks[index], -1.0)
-        _hold(search, choices.option[table], choices.ranks[table], 1.0)
+        hold(search, move.option[index], move.ranks[index], -1.0)
+        hold(search, choices.option[table], choices.ranks[table], 1.0)
     for index in range(move.length[0]):
         table = move.table[index]
-        if not _has_room(search, choices.option[table], choices.ranks[table]):
+        if not has_room(search, choices.option[table], choices.ranks[table]):
             return Timed(FULL, np.inf, np.inf, -1)
     groups = _change(search, move)
     bits = _bits(search)
@@ -416,7 +417,7 @@ def rebuild(search, capacity, host_capacity):
     plan.numbers[search.rows.host_free] = host_capacity
     for table in range(choices.option.size):
         option = choices.option[table]
-        _hold(search, option, choices.ranks[table], 1.0)
+        hold(search, option, choices.ranks[table], 1.0)
         _load(search, option, choices.ranks[table], 1.0)
         _count(search, table, option, 1.0)
     for group in range(plan.machine.num_rank_features // NUM_FEATURES):

@@ -1,7 +1,8 @@
 """A sharding problem as flat arrays: every option of every table, and what its shards add."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,16 +10,16 @@ from numpy.typing import NDArray
 
 from costmodel.distribution import is_hashed
 from costmodel.execution.groups import KernelKey, group_key
-from costmodel.execution.loads import shard_row
+from costmodel.execution.loads import ShardRow, shard_row
 from costmodel.execution.lowering import Columns
+from costmodel.hardware import Topology
 from costmodel.kernels.embedding import Traffic
 from costmodel.objective import Signature
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.storage import ShardBytes
+from costmodel.plan import ShardingPlan, ShardingType, row_blocks
+from costmodel.storage import ShardFactors, id_shares, shard_bytes, shard_factors, stacked_factors
 from costmodel.workload import EmbeddingTable
 from sharders.option_costs import OptionCosts
-from sharders.options import TableOption, make_plan, make_sharding, option_of
-from sharders.placement import option_bytes
+from sharders.options import TableOption, first_shard, make_plan, make_sharding, option_of
 from sharders.problem import ShardingProblem
 from sharders.search_state import Layout, signature_of
 
@@ -58,11 +59,9 @@ class Tables(NamedTuple):
     longest_bag: Floats
     """Seconds (``Traffic.CHAIN``), the most of all shards."""
     first: Ints
-    """Where its shards begin in ``rows`` and ``sizes``."""
+    """Where its shards begin in ``rows``."""
     rows: Ints
-    """Of every shard, its row of ``traffic`` and ``features``."""
-    sizes: Ints
-    """Of every shard, its row of ``held``."""
+    """Of every shard, its row of ``traffic``, ``features`` and ``held``: most shards are alike."""
     traffic: Floats
     features: Floats
     held: Floats
@@ -124,9 +123,7 @@ def native_problem(problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()
     writer = _Writer(problem, columns)
     for table in problem.workload.tables:
         started = {option_of(plan.table(table.name), table) for plan in starts}
-        for option in _worth_trying(table, writer.costs, started):
-            writer.add(table, option)
-        writer.begins.append(len(writer.options))
+        writer.add_table(table, _worth_trying(table, writer.costs, started))
     return NativeProblem(problem, writer.tables(), columns, layout.signature, tuple(writer.options))
 
 
@@ -155,7 +152,7 @@ def _worth_trying(
 
 
 class _Writer:
-    """Collects rows."""
+    """Collects options, and the different shards that they have: all arrays at once in the end."""
 
     def __init__(self, problem: ShardingProblem, columns: Columns) -> None:
         self.problem, self.columns, self.costs = problem, columns, OptionCosts(problem)
@@ -163,14 +160,26 @@ class _Writer:
         self.begins = [0]
         self.of_option: list[tuple[float, ...]] = []
         self.firsts = [0]
-        self.rows: list[int] = []
-        self.sizes: list[int] = []
-        self.traffic: list[tuple[float, ...]] = []
-        self.features: list[tuple[float, float, float]] = []
-        self.held: list[tuple[float, float]] = []
-        self.at: list[int] = []
+        self.rows: list[Ints] = []
+        """Of every option, the row of each shard."""
+        self.at: list[Ints] = []
+        """Of every option, the rank of each shard, where the user has said it."""
+        self.shards: list[ShardRow] = []
+        self.shapes: list[tuple[float, float, float]] = []
+        """Rows, columns and share of the ids of every different shard."""
+        self.factors: list[ShardFactors] = []
+        self.known: dict[tuple[object, ...], int] = {}
+        self.of_table: dict[tuple[object, ...], ShardFactors] = {}
+        """Rows of shards, and what their bytes depend on, of the table being written."""
 
-    def add(self, table: EmbeddingTable, option: TableOption) -> None:
+    def add_table(self, table: EmbeddingTable, options: Sequence[TableOption]) -> None:
+        """Add the options of one table."""
+        self.known, self.of_table = {}, {}
+        for option in options:
+            self._add(table, option)
+        self.begins.append(len(self.options))
+
+    def _add(self, table: EmbeddingTable, option: TableOption) -> None:
         kind = option.sharding_type
         self.options.append(option)
         key = group_key(table, kind)
@@ -180,48 +189,72 @@ class _Writer:
         spread = ON_NODES if kind.within_node else ON_RANKS
         if not option.num_ranks:
             spread = FIXED if option.ranks else EVERYWHERE
-        bags = self._add_rows(table, option)
+        rows = self._shards(table, option, cost.row)
         self.of_option.append((
             len(self.begins) - 1,
             self.columns.groups[key],
             self.columns.kernels[kernel],
-            list(ShardingType).index(kind),
+            _KINDS[kind],
             spread,
             option.num_ranks,
             kind is ShardingType.TABLE_COLUMN_WISE,
             4.0 * table.num_embeddings * table.embedding_dim if replicated else 0.0,
             cost.total_load,
             cost.shard_load,
-            bags,
+            max(self.shards[row].traffic[Traffic.CHAIN] for row in set(rows.tolist())),
         ))
-        self._add_sizes(option_bytes(self.problem, table, option))
-        self.firsts.append(len(self.rows))
+        blocks = option.num_shards(self.problem.topology) // len(rows)
+        self.rows.append(np.tile(rows, blocks))
+        self.firsts.append(self.firsts[-1] + len(rows) * blocks)
+        topology = self.problem.topology
+        fixed = make_sharding(table, topology, option).ranks if spread == FIXED else ()
+        self.at.append(np.array(fixed or (0,) * len(rows) * blocks))
 
-    def _add_rows(self, table: EmbeddingTable, option: TableOption) -> float:
-        problem, anywhere = self.problem, (0,) * option.num_ranks
-        sharding = make_sharding(table, problem.topology, option, anywhere)
-        hashed, known = is_hashed(table.inputs), dict[tuple[int, int, int], int]()
-        for shard in sharding.shards:
-            alike = (0 if hashed else shard.row_offset, shard.num_rows, shard.num_columns)
-            if alike not in known:
-                known[alike] = len(self.traffic)
-                row = shard_row(problem.workload, problem.topology, table, sharding, [shard])
-                self.traffic.append(row.traffic)
-                self.features.append((row.features, row.ids, row.columns))
-            self.rows.append(known[alike])
-            self.at.append(shard.rank)
-        return max(self.traffic[row][Traffic.CHAIN] for row in known.values())
+    def _shards(self, table: EmbeddingTable, option: TableOption, first: ShardRow | None) -> Ints:
+        """Return the row of every shard of one column block; add those that are not there yet.
 
-    def _add_sizes(self, sizes: tuple[ShardBytes, ...]) -> None:
-        known: dict[tuple[float, float], int] = {}
-        for size in sizes:
-            held = float(size.total), float(size.host)
-            if held not in known:
-                known[held] = len(self.held)
-                self.held.append(held)
-            self.sizes.append(known[held])
+        Shards of any type are alike if they have the same rows and columns; without hashing, the
+        place of the rows counts, too.
+        """
+        hashed = is_hashed(table.inputs)
+        rows: list[int] = []
+        blocks = _row_blocks(self.problem.topology, table, option)
+        for (offset, num_rows), _ in blocks:
+            place = 0 if hashed else offset
+            replicated = option.sharding_type is ShardingType.DATA_PARALLEL
+            kernel = option.compute_kernel, option.cache_load_factor, replicated
+            alike = (kernel, option.num_column_shards, place, num_rows)
+            if alike not in self.known:
+                self.known[alike] = len(self.shards)
+                self._add_shard(table, option, (offset, num_rows), None if rows else first)
+            rows.append(self.known[alike])
+        return np.repeat(np.array(rows), [count for _, count in blocks])
+
+    def _add_shard(
+        self,
+        table: EmbeddingTable,
+        option: TableOption,
+        block: tuple[int, int],
+        row: ShardRow | None,
+    ) -> None:
+        problem = self.problem
+        whole = first_shard(table, problem.topology, option)
+        shard = replace(whole.shards[0], row_offset=block[0], num_rows=block[1])
+        if row is None:
+            row = shard_row(problem.workload, problem.topology, table, whole, [shard])
+        self.shards.append(row)
+        (share,) = id_shares(table, option.sharding_type, [shard])
+        self.shapes.append((shard.num_rows, shard.num_columns, share))
+        kind, kernel = option.sharding_type, option.compute_kernel
+        key = kind is ShardingType.DATA_PARALLEL, kernel, option.cache_load_factor
+        if key not in self.of_table:
+            self.of_table[key] = shard_factors(
+                problem.workload, problem.topology, table, kind, kernel, option.cache_load_factor
+            )
+        self.factors.append(self.of_table[key])
 
     def tables(self) -> Tables:
+        """Return all that was added."""
         workload = self.problem.workload
         columns = list(zip(*self.of_option, strict=True))
         fields: dict[str, Any] = dict(zip(_OPTION_FIELDS, _of_options(columns), strict=True))
@@ -233,15 +266,40 @@ class _Writer:
             ]),
             **fields,
             first=np.array(self.firsts),
-            rows=np.array(self.rows),
-            sizes=np.array(self.sizes),
-            traffic=np.array(self.traffic),
-            features=np.array(self.features),
-            held=np.array(self.held),
-            at=np.array(self.at),
+            rows=np.concatenate(self.rows),
+            traffic=np.array([row.traffic for row in self.shards]),
+            features=np.array([(row.features, row.ids, row.columns) for row in self.shards]),
+            held=self._held(),
+            at=np.concatenate(self.at),
         )
 
+    def _held(self) -> Floats:
+        factors = stacked_factors(self.factors, [1] * len(self.factors))
+        sizes = shard_bytes(factors, *np.array(self.shapes).T)
+        return np.stack([sizes.total, sizes.host], axis=1)
 
+
+def _row_blocks(
+    topology: Topology, table: EmbeddingTable, option: TableOption
+) -> list[tuple[tuple[int, int], int]]:
+    """Return the row blocks of an option, (offset, rows), and how many of each there are.
+
+    In order; where the place of rows does not count, equal ones are told once.
+    """
+    rows, kind = table.num_embeddings, option.sharding_type
+    if kind is ShardingType.DATA_PARALLEL:
+        return [((0, rows), topology.world_size)]
+    if not kind.splits_rows:
+        return [((0, rows), 1)]
+    count = topology.local_world_size if kind.within_node else topology.world_size
+    blocks = row_blocks(rows, count)
+    if not is_hashed(table.inputs):
+        return [(block, 1) for block in blocks]
+    sizes = Counter(size for _, size in blocks)  # from full over partial to empty ones
+    return [((0, size), times) for size, times in sizes.items()]
+
+
+_KINDS = {kind: number for number, kind in enumerate(ShardingType)}
 _OPTION_FIELDS = Tables._fields[2:13]
 _NUMBERS = 7
 """So many of them are whole numbers."""
