@@ -90,7 +90,9 @@ def command(  # noqa: PLR0913 - an argument per option
 
         if hardware is None:
             raise click.UsageError("--from-trace needs --hardware, the profile to start from.")
-        learn_from_trace(traces, hardware, path, output)
+        if path is not None and path != "-":
+            _check_file(path, "--force overwrites it", force=force)
+        learn_from_trace(traces, hardware, path, name, output)
         return
     if path is None or path == "-":
         raise click.UsageError("Missing option '-o': the file to write the profile to.")
@@ -101,18 +103,24 @@ def command(  # noqa: PLR0913 - an argument per option
     _measure(request, Path(path), name, hardware, output=output, remeasure=remeasure)
 
 
-def _check(path: str, *, force: bool) -> None:
-    """Raise what would stop the run, before anything is measured."""
-    from importlib.util import find_spec
-
-    from costmodel.errors import InputError, MissingDependencyError, Problem
+def _check_file(path: str, hint: str, *, force: bool) -> None:
+    from costmodel.errors import InputError, Problem
     from planner.io.files import check_writable
 
     check_writable(path)
     if Path(path).exists() and not force:
-        hint = "--force overwrites it from what was measured; --remeasure, too, measures it all"
         problem = Problem(message="this file exists", hint=hint)
         raise InputError(path, [problem])
+
+
+def _check(path: str, *, force: bool) -> None:
+    """Raise what would stop the run, before anything is measured."""
+    from importlib.util import find_spec
+
+    from costmodel.errors import MissingDependencyError
+
+    hint = "--force overwrites it from what was measured; --remeasure, too, measures it all"
+    _check_file(path, hint, force=force)
     for package, extra in _NEEDED:
         if find_spec(package) is None:
             raise MissingDependencyError(package, "planner calibrate", extra)

@@ -12,8 +12,13 @@ _NS = 1e-9
 """Less is rounding of the profiler's clock."""
 
 
-def learn_from_trace(traces: str, hardware: str, path: str | None, output: Output) -> None:
+def learn_from_trace(
+    traces: str, hardware: str, path: str | None, name: str | None, output: Output
+) -> None:
     """Learn host overheads and collectives from the traces of real training steps."""
+    from dataclasses import replace
+    from pathlib import Path
+
     from planner.io.files import check_writable, write_text
     from planner.io.profiles import dump_profile, load_profile
     from planner.replay.importing import load_run
@@ -22,13 +27,15 @@ def learn_from_trace(traces: str, hardware: str, path: str | None, output: Outpu
     base = load_profile(hardware)
     if path is not None:
         check_writable(path)
+        name = name or (base.name if path == "-" else Path(path).stem)
     learned = learn(load_run(traces), traces)
     if output.json:
         output.data(_data(learned))
     elif path != "-":
         output.lines(lambda width: _lines(learned, width))
     if path is not None:
-        write_text(path, dump_profile(learned_profile(learned, base)))
+        profile = replace(learned_profile(learned, base), name=name or base.name)
+        write_text(path, dump_profile(profile))
         output.remark(f"Wrote {path}; use it with --hardware {path}")
 
 

@@ -18,7 +18,13 @@ def test_a_profile_is_learned_and_can_be_used(run: Command, traces: str) -> None
     assert done.code == 0
     assert "sync_time          5.00 us" in done.out
     assert "Wrote mine.yaml" in done.err
-    assert run("profiles", "show", "mine.yaml", "--json").code == 0
+    assert run("profiles", "show", "mine.yaml", "--json").data["name"] == "mine"
+    learn = ("calibrate", "--from-trace", traces, "--hardware", "v100-nvlink", "-o", "mine.yaml")
+    again = run(*learn)
+    assert (again.code, again.out) == (3, "")
+    assert "--force overwrites it" in again.err
+    assert run(*learn, "--force", "--name", "ours").code == 0
+    assert run("profiles", "show", "mine.yaml", "--json").data["name"] == "ours"
 
 
 def test_what_was_learned_as_json(run: Command, traces: str) -> None:
