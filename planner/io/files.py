@@ -27,12 +27,12 @@ def read_text(path: str | Path) -> str:
     """
     data = read_bytes(path)
     if b"\0" in data[:4096]:
-        raise _error(path, "this is a binary file, not text")
+        raise file_error(path, "this is a binary file, not text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         where = f"byte {error.start} is not UTF-8"
-        raise _error(path, f"this is not a text file ({where})", "save it as UTF-8") from None
+        raise file_error(path, f"this is not a text file ({where})", "save it as UTF-8") from None
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -49,11 +49,11 @@ def read_bytes(path: str | Path) -> bytes:
             return sys.stdin.buffer.read()
         return Path(path).read_bytes()
     except FileNotFoundError:
-        raise _error(path, "no such file", _neighbour(Path(path))) from None
+        raise file_error(path, "no such file", _neighbour(Path(path))) from None
     except IsADirectoryError:
-        raise _error(path, "this is a directory, not a file") from None
+        raise file_error(path, "this is a directory, not a file") from None
     except OSError as error:
-        raise _error(path, f"cannot be read: {_reason(error)}") from None
+        raise file_error(path, f"cannot be read: {os_reason(error)}") from None
 
 
 def check_writable(path: str | Path) -> None:
@@ -62,13 +62,13 @@ def check_writable(path: str | Path) -> None:
         return
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise _error(path, "cannot be written: it is a directory", "name a file in it")
+        raise file_error(path, "cannot be written: it is a directory", "name a file in it")
     if not target.parent.is_dir():
-        raise _error(
+        raise file_error(
             path, "cannot be written: there is no such directory", f"mkdir -p {target.parent}"
         )
     if not os.access(target if target.exists() else target.parent, os.W_OK):
-        raise _error(path, "cannot be written: permission denied")
+        raise file_error(path, "cannot be written: permission denied")
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -101,7 +101,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         else:
             _replace(target, data)
     except OSError as error:
-        raise _error(path, f"cannot be written: {_reason(error)}") from None
+        raise file_error(path, f"cannot be written: {os_reason(error)}") from None
 
 
 def _replace(target: Path, data: bytes) -> None:
@@ -136,9 +136,11 @@ def _neighbour(path: Path) -> str | None:
     return suggestion(path.name, names)
 
 
-def _reason(error: OSError) -> str:
+def os_reason(error: OSError) -> str:
+    """Return what the system says, as messages have it."""
     return (error.strerror or str(error)).lower()
 
 
-def _error(path: str | Path, message: str, hint: str | None = None) -> InputError:
+def file_error(path: str | Path, message: str, hint: str | None = None) -> InputError:
+    """Return the error about a file or folder as a whole."""
     return InputError(source_name(path), (Problem(message=message, hint=hint),))

@@ -94,6 +94,11 @@ def is_collective(activity: Activity) -> bool:
     return activity.kind == "kernel" and activity.name.lower().startswith(("nccl", "rccl"))
 
 
+def starts_collective(call: Call) -> bool:
+    """Whether a call is part of starting a collective."""
+    return any(name.startswith(("c10d::", "nccl:")) for name in call.scopes)
+
+
 class EventReader:
     """Collects the events of one file."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.errors import InputError, Problem
+from planner.io.files import file_error, os_reason
 
 Document = Mapping[str, Any]
 
@@ -38,7 +39,7 @@ def read_documents(path: str | Path) -> list[tuple[str, Document]]:
         raise InputError(str(path), problems)
     if not found:
         hint = "give the folder or archive that holds one profiler trace per rank"
-        raise _error(path, "no trace files (.json, .json.gz) are in it", hint)
+        raise file_error(path, "no trace files (.json, .json.gz) are in it", hint)
     return found
 
 
@@ -53,22 +54,21 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
             elif file.name.endswith(_TAR_ENDINGS):
                 yield from ((f"{name}/{inner}", data) for inner, data in _members(file))
     elif not path.exists():
-        raise _error(path, "no such file or folder")
+        raise file_error(path, "no such file or folder")
     elif path.name.endswith(_TAR_ENDINGS):
         yield from _members(path)
     elif path.name.endswith(_ENDINGS):
         yield path.name, _bytes(path)
     else:
         hint = f"traces are {', '.join(_ENDINGS[:-1])}, or a folder of .json files"
-        raise _error(path, "this is not a trace file by its name", hint)
+        raise file_error(path, "this is not a trace file by its name", hint)
 
 
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise _error(path, f"cannot be read: {reason}") from None
+        raise file_error(path, f"cannot be read: {os_reason(error)}") from None
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -85,7 +85,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                         yield member.name, file.read()
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError):
         hint = "copy it again; it is cut short or damaged"
-        raise _error(path, "this archive cannot be read to its end", hint) from None
+        raise file_error(path, "this archive cannot be read to its end", hint) from None
 
 
 def _parsed(name: str, data: bytes) -> Document | Problem:
@@ -109,7 +109,3 @@ def _parsed(name: str, data: bytes) -> Document | Problem:
     except RecursionError:
         problem = "is nested too deeply to be a trace"
     return Problem(message=f"`{name}` {problem}", hint=hint) if problem else document
-
-
-def _error(path: str | Path, message: str, hint: str | None = None) -> InputError:
-    return InputError(str(path), (Problem(message=message, hint=hint),))

@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from costmodel.errors import InputError, Problem
 from costmodel.execution.timeline import Timeline
-from planner.io.files import check_writable, write_text
+from planner.io.files import check_writable, file_error, os_reason, write_text
 from planner.io.trace import Event, StepSpan, trace_events, write_trace
 
 
@@ -26,9 +25,9 @@ def check_traces_writable(path: str | Path) -> None:
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not there.is_dir():
         hint = "name a file that ends in `.json`, or a folder"
-        raise _error(path, f"cannot be a folder: `{there}` is a file", hint)
+        raise file_error(path, f"cannot be a folder: `{there}` is a file", hint)
     if not os.access(there, os.W_OK):
-        raise _error(path, "cannot be written: permission denied")
+        raise file_error(path, "cannot be written: permission denied")
 
 
 def write_traces(
@@ -50,8 +49,7 @@ def write_traces(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise _error(path, f"cannot be made: {reason}") from None
+        raise file_error(path, f"cannot be made: {os_reason(error)}") from None
     events = list(trace_events(timeline, steps))
     across = _across(events)
     written = []
@@ -78,7 +76,3 @@ def _across(events: Iterable[Event]) -> set[int]:
         if "id" in event:
             ranks[event["id"]].add(event["pid"])
     return {number for number, ends in ranks.items() if len(ends) > 1}
-
-
-def _error(path: str | Path, message: str, hint: str | None = None) -> InputError:
-    return InputError(str(path), (Problem(message=message, hint=hint),))

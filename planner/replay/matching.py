@@ -5,7 +5,7 @@ there is its end minus the latest start.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.errors import InputError, Problem
@@ -141,11 +141,3 @@ def _clock_problem(columns: Sequence[_Sequence]) -> Problem:
     return Problem(
         message=message, hint="give traces of one run; synchronise the clocks of its nodes"
     )
-
-
-def unmatched(traces: Sequence[RankTrace], found: Mapping[Key, Member]) -> Iterator[Key]:
-    """Yield the collectives that not all ranks recorded."""
-    for trace in traces:
-        for index, activity in enumerate(trace.activities):
-            if is_collective(activity) and (trace.rank, index) not in found:
-                yield trace.rank, index

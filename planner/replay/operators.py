@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from costmodel.execution.algorithm1 import Launch, Operator, Stream
 from costmodel.units import Seconds
 from planner.io.kineto import RankTrace
-from planner.io.kineto_events import Call, Scope, is_collective
+from planner.io.kineto_events import Call, Scope, is_collective, starts_collective
 from planner.replay.matching import Key, Member
 
 
@@ -90,7 +90,7 @@ def _operator(
     span: _Span, trace: RankTrace, members: Mapping[Key, Member], launched: Mapping[int, int]
 ) -> Operator:
     calls = [call for call in span.calls if call.correlation in launched]
-    waits = any("StreamWaitEvent" in c.name and not _enqueues(c) for c in span.calls)
+    waits = any("StreamWaitEvent" in c.name and not starts_collective(c) for c in span.calls)
     if not calls:
         return Operator(name=span.name, tail=span.end - span.start, waits_for_collective=waits)
     ends = [*(call.start for call in calls[1:]), calls[-1].end]
@@ -148,7 +148,3 @@ def _before_the_trace(trace: RankTrace, members: Mapping[Key, Member]) -> Operat
     earlier = [i for i, a in enumerate(trace.activities) if a.correlation not in calls]
     launches = tuple(_launch(trace, index, members) for index in earlier)
     return Operator(name="launched before the trace", launches=launches)
-
-
-def _enqueues(call: Call) -> bool:
-    return any(name.startswith(("c10d::", "nccl:")) for name in call.scopes)

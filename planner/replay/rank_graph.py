@@ -14,7 +14,13 @@ from statistics import median
 from costmodel.execution.graph import Node, NodeKind, Stage
 from costmodel.units import US, Seconds
 from planner.io.kineto import RankTrace
-from planner.io.kineto_events import Activity, Call, RecordedWait, is_collective
+from planner.io.kineto_events import (
+    Activity,
+    Call,
+    RecordedWait,
+    is_collective,
+    starts_collective,
+)
 from planner.replay.classify import node_kind, stage, stream_names
 from planner.replay.crowding import fills_gpu, urgent_streams
 from planner.replay.links import Links
@@ -170,7 +176,7 @@ class RankGraph:
         if activity is not None:
             self._launch(call, activity)
         elif "StreamWaitEvent" in call.name:
-            if call.correlation in self._recorded_waits or not _enqueues(call):
+            if call.correlation in self._recorded_waits or not starts_collective(call):
                 self._waiting.append(call)
         elif call.name.endswith(_STREAM_BLOCKS):
             self._host_until(call.name, call.thread, call.start)
@@ -348,11 +354,6 @@ def _in_order(trace: RankTrace) -> list[Call | _Mark]:
             (end, 0, _Mark(end, number, begins=False)),
         ]
     return [event for _, _, event in sorted(events, key=lambda each: each[:2])]
-
-
-def _enqueues(call: Call) -> bool:
-    """Whether a call is part of starting a collective."""
-    return any(name.startswith(("c10d::", "nccl:")) for name in call.scopes)
 
 
 def _thread_names(trace: RankTrace) -> Mapping[int, str]:
