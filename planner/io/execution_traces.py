@@ -7,17 +7,14 @@ PyTorch, ``torch/csrc/profiler/standalone/execution_trace_observer.cpp``: schema
 
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from costmodel.units import Bytes
-from planner.io.trace_files import Document
+from planner.io.trace_files import Document, last_number
 
 _COMMUNICATION = "record_param_comms"
-_NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +55,10 @@ def _trace(name: str, document: Document) -> ExecutionTrace:
     ]
     made = [_communication(node) for node in sorted(nodes, key=_id)]
     pid = document.get("pid")
-    number = _NUMBER.search(Path(name).name.split(".")[0])
     return ExecutionTrace(
         source=name,
         pid=pid if isinstance(pid, int) else None,
-        number=int(number[1]) if number else None,
+        number=last_number(name),
         communications=[each for each in made if each is not None],
     )
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,12 @@ def read_documents(path: str | Path) -> list[tuple[str, Document]]:
         hint = "give the folder or archive that holds one profiler trace per rank"
         raise file_error(path, "no trace files (.json, .json.gz) are in it", hint)
     return found
+
+
+def last_number(name: str) -> int | None:
+    """Return the last number in a file's name, by custom the rank."""
+    numbers = re.findall(r"\d+", Path(name).name.split(".")[0])
+    return int(numbers[-1]) if numbers else None
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 from costmodel.units import Seconds
 from planner.io.kineto_events import EventReader, Scope
-from planner.io.trace_files import Document
+from planner.io.trace_files import Document, last_number
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
-_NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
 
 def measured_steps(
@@ -45,8 +43,8 @@ def _rank(name: str, document: Document, ranks: Mapping[int, int]) -> int:
     events = document["traceEvents"]
     pids = {e.get("pid") for e in events if isinstance(e, dict) and e.get("cat") == "cpu_op"}
     known = [rank for pid, rank in ranks.items() if pid in pids]
-    number = _NUMBER.search(Path(name).name.split(".")[0])
-    return known[0] if known else int(number[1]) if number else -1
+    number = last_number(name)
+    return known[0] if known else -1 if number is None else number
 
 
 def _step_time(scopes: Sequence[Scope]) -> Seconds | None:

@@ -11,20 +11,20 @@ PyTorch, ``torch/csrc/profiler/standalone/execution_trace_observer.cpp``: schema
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from costmodel.errors import InputError, Problem
 from costmodel.units import Bytes
-from planner.io.trace_files import Document
+from planner.io.trace_files import Document, last_number
 
-_NUMBER = re.compile(r"(\d+)(?!.*\d)")
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 _STRUCTURE = "[pytorch|profiler|"
 """Nodes of the recorder itself: the process and its threads."""
 _PARENT_KEYS = ("ctrl_deps", "parent")
 _TENSOR_FIELDS = 6
+_MOST_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +104,11 @@ def _trace(name: str, document: Document) -> OperatorTrace:
     nodes = [n for n in document["nodes"] if isinstance(n, dict) and isinstance(n.get("id"), int)]
     ops = [_op(node) for node in sorted(nodes, key=lambda node: int(node["id"]))]
     kept = [op for op in ops if not op.name.startswith(_STRUCTURE)]
-    number = _NUMBER.search(Path(name).name.split(".")[0])
+    number = last_number(name)
     pid = document.get("pid")
     return OperatorTrace(
         source=name,
-        rank=int(number[1]) if number else -1,
+        rank=-1 if number is None else number,
         pid=pid if isinstance(pid, int) else None,
         ops=kept,
         steps=_steps(kept),
@@ -147,11 +147,12 @@ def _misnumbered(traces: Sequence[OperatorTrace]) -> Iterator[Problem]:
         names = ", ".join(f"`{trace.source}`" for trace in traces if trace.rank == double[0])
         hint = "give the traces of one job only, with the rank last in the name of each"
         yield Problem(message=f"rank {double[0]} is there twice: {names}", hint=hint)
-    missing = sorted(set(range(max(ranks) + 1)) - set(ranks))
-    if missing and not double:
-        listed = ", ".join(map(str, missing[:8]))
+    size = max(ranks) + 1
+    if size > len(set(ranks)) and not double:
+        missing = (rank for rank in range(size) if rank not in ranks)
+        listed = ", ".join(map(str, islice(missing, _MOST_LISTED)))
         hint = "a rank waits for the others, so the traces of all of them are needed"
-        message = f"traces of {len(traces)} of {max(ranks) + 1} ranks; missing: {listed}"
+        message = f"traces of {len(traces)} of {size} ranks; missing: {listed}"
         yield Problem(message=message, hint=hint)
 
 

@@ -71,6 +71,12 @@ def test_refuses_traces_of_some_ranks() -> None:
         operator_traces(found, "job")
 
 
+def test_a_time_of_day_in_a_name_is_no_reason_to_count_to_it() -> None:
+    names = ("job_1694128201545.json", "job_1694128201547.json")
+    with pytest.raises(InputError, match=r"traces of 2 of 1694128201548 ranks; missing: 0, 1, 2"):
+        operator_traces([(name, rank().document()) for name in names], "job")
+
+
 def test_refuses_a_rank_that_is_there_twice() -> None:
     found = [("a/rank0.json", rank().document()), ("b/rank0.json", rank().document())]
     with pytest.raises(InputError, match="rank 0 is there twice"):
