@@ -35,14 +35,14 @@ TINY = tuple(
 """Steps that are nearly all host time."""
 SMALL = tuple(
     _case(
-        model, "for-loop", hidden_size=hidden, num_layers=2, num_heads=4, vocabulary=2560,
-        sequence_length=48, local_batch_size=batch,
+        model, "for-loop", hidden_size=hidden, num_layers=2, num_heads=4, vocabulary=words,
+        sequence_length=length, local_batch_size=batch,
     )
     for model in ("bert", "gpt2", "xlnet")
-    for hidden, batch in ((96, 10), (160, 3), (160, 7))
+    for hidden, length, words, batch in ((64, 56, 512, 12), (160, 48, 2560, 4), (208, 24, 1024, 8))
 )  # fmt: skip
-"""Steps that are mostly kernels: narrower models, shorter sequences and fewer words than any
-that is predicted."""
+"""Steps that are mostly kernels, with more and with less in products: narrower models, shorter
+sequences and fewer words than any that is predicted."""
 _STEPS = 40
 
 

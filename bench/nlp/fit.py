@@ -27,7 +27,7 @@ from planner.predict.walk import RankWork, WorkKind
 
 Row = Mapping[str, Any]
 _HOST = ("python_calls", "dispatches", "functions", "accumulations")
-_DRAW = 0.05
+_DRAW = 0.1
 """Weight of a factor's distance from 1 beside the relative errors of steps."""
 NO_HOST = CpuHost(
     python_call_time=0.0,
