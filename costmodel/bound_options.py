@@ -56,6 +56,7 @@ class BoundOption:
 
     group: GroupKey
     kernel: KernelKey
+    num_column_shards: int
     values: tuple[float, ...]
     """``GROUP_FEATURES``, then ``Part``: means over ranks where they have a value on each."""
     memory: Bytes
@@ -150,6 +151,7 @@ class OptionFeatures:
         return BoundOption(
             group=group_key(table, kind),
             kernel=KernelKey(kernel, table.data_type),
+            num_column_shards=count,
             values=(*(values[name] for name in GROUP_FEATURES), *parts.tolist()),
             memory=count * self._memory(table, kind, kernel, width),
             alone=alone,

@@ -168,7 +168,9 @@ class _Relaxation:
         graph = replace(
             self.graph,
             present=present,
-            largest=_largest(self.table[kept], self.places[kept], self.values[kept], self.graph),
+            largest=largest_features(
+                self.table[kept], self.places[kept], self.values[kept], self.graph.index.size
+            ),
         )
         shortest = np.minimum.reduceat(self.alone[kept], starts)
         return _Relaxation(
@@ -330,11 +332,14 @@ class _Game:
         return np.concatenate(([memory], shared + choice.shards, worth)) / self._unit
 
 
-def _largest(
-    table: NDArray[np.intp], places: NDArray[np.intp], values: Vector, graph: StepGraph
+def largest_features(
+    table: NDArray[np.intp], places: NDArray[np.intp], values: Vector, size: int
 ) -> Vector:
-    """Return the largest value that every feature of a plan can have."""
-    most = np.zeros((table[-1] + 1, graph.index.size))
+    """Return the largest value that every feature of a plan can have.
+
+    Of every option its table, the places of its features, and their values.
+    """
+    most = np.zeros((table[-1] + 1, size))
     np.maximum.at(most, (table[:, None], places), values)
     total: Vector = most.sum(axis=0)
     return total

@@ -11,6 +11,7 @@ SHARDERS = {
     "cost_greedy": "sharders.cost_greedy:CostGreedy",
     "annealing": "sharders.annealing:Annealing",
     "ilp": "sharders.ilp:Ilp",
+    "lp": "sharders.lp:Lp",
     "tuned_greedy": "sharders.tuned_greedy:TunedGreedy",
     "lns": "sharders.lns:LargeNeighbourhood",
     "dreamshard": "sharders.dreamshard:DreamShardLike",
@@ -23,6 +24,7 @@ arguments and is a ``sharders.problem.Sharder``."""
 
 PORTFOLIO = {
     "naive": 1.0,
+    "lp": 0.5,
     "annealing": 1.0,
     "tuned_greedy": 0.8,
     "size_lookup_greedy": 1.0,
@@ -32,5 +34,6 @@ PORTFOLIO = {
     "random": 1.0,
 }
 """What ``auto`` runs, in this order, and the share of the time left that each may take: a plan at
-once, then the search that makes its own greedy plans and gains most per second
-(``bench.plan_quality``), and the others if it ends sooner."""
+once, then options for all tables by linear programming, then the search that starts from these and
+from its own greedy plans and gains most per second (``bench.plan_quality``), and the others if it
+ends sooner."""

@@ -1,0 +1,199 @@
+"""Options of all tables by linear programming, over the step that a balanced plan would take.
+
+    minimise  M
+    for every table:  sum over options of x = 1,  x >= 0
+    for every cycle:  constant + sum over tables and options of weight x <= M
+    over all tables:  sum of bytes x <= what all ranks have
+
+Cycles are those of ``costmodel.bounds``: M is what the step takes at least with these shares of
+options, and about what it takes if lookups and exchanges can be balanced over ranks. The heaviest
+cycle at a solution is added until none is heavier than M. Few tables get more than one option: as
+many as there are cycles that bind.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.bound_options import BoundOption, OptionFeatures, group_kernels
+from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph
+from costmodel.bounds import largest_features
+from costmodel.execution.groups import GroupKey
+from costmodel.execution.synthesis import template
+from costmodel.units import Seconds
+from sharders.options import TableOption
+from sharders.placement import option_bytes
+from sharders.problem import ShardingProblem
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+TOLERANCE = 1e-3
+"""Share of M by which a cycle may be heavier than it."""
+MOST_ROUNDS = 30
+HEADROOM = (0.9, 0.98)
+"""Share of all memory that shares of options may use, as whole shards do not fill ranks evenly; and
+where that is too little."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Every option of every table of a problem, and what it puts into a step's formulas."""
+
+    problem: ShardingProblem
+    options: tuple[TableOption, ...]
+    table: NDArray[np.intp]
+    """Of every option, its table."""
+    bounds: tuple[BoundOption, ...]
+    memory: Array
+    """Of every option, over what all ranks have."""
+
+    @classmethod
+    def of(cls, problem: ShardingProblem) -> "Choices":
+        """List them; a cache counts as if it held every row, but takes the memory it does."""
+        features = OptionFeatures(problem.workload, problem.topology)
+        capacity = max(1.0, problem.topology.world_size * problem.capacity)
+        options, table, bounds, memory = [], [], [], []
+        for number, each in enumerate(problem.workload.tables):
+            known = {_key_of(bound): bound for bound in features.of(each)}
+            for option in problem.options[each.name]:
+                key = option.sharding_type, option.compute_kernel, option.num_column_shards
+                sizes = option_bytes(problem, each, option)
+                options.append(option)
+                table.append(number)
+                bounds.append(known[key])
+                memory.append(sum(float(size.total) for size in sizes) / capacity)
+        return cls(problem, tuple(options), np.array(table), tuple(bounds), np.array(memory))
+
+    @cached_property
+    def width(self) -> NDArray[np.intp]:
+        """Columns of every option's shards."""
+        tables = self.problem.workload.tables
+        pairs = zip(self.table, self.options, strict=True)
+        return np.array([tables[t].embedding_dim // o.num_column_shards for t, o in pairs])
+
+    def some(self, wanted: Mask) -> Mask:
+        """Return the options that are wanted; all of a table that would have none."""
+        has = np.zeros(len(self.problem.workload.tables), dtype=bool)
+        has[self.table[wanted]] = True
+        kept: Mask = wanted | ~has[self.table]
+        return kept
+
+
+def _key_of(bound: BoundOption) -> tuple[object, ...]:
+    return bound.group.sharding_type, bound.kernel.compute_kernel, bound.num_column_shards
+
+
+@dataclass
+class RelaxedStep:
+    """The program of some options; cycles found for one set of them serve for its subsets."""
+
+    choices: Choices
+    offered: Mask
+    """The options in question; their groups' fixed costs count in full."""
+    _cycles: list[Cycle] = field(default_factory=list)
+
+    @cached_property
+    def _graph(self) -> StepGraph:
+        problem, kept = self.choices.problem, np.flatnonzero(self.offered)
+        kernels = group_kernels([[self.choices.bounds[o] for o in kept]])
+        index = FeatureIndex(kernels)
+        places = np.array([index.of_option(self.choices.bounds[o]) for o in kept])
+        self._values = np.array([self.choices.bounds[o].values for o in kept])
+        self._places = places
+        table = self.choices.table[kept]
+        return StepGraph(
+            template(problem.workload, problem.topology, kernels),
+            index,
+            largest_features(table, places, self._values, index.size),
+            frozenset[GroupKey](index.groups),
+        )
+
+    def shares(self, wanted: Mask) -> Array | None:
+        """Return the best shares of the options that are offered and wanted; None: no room."""
+        graph, kept = self._graph, np.flatnonzero(self.offered)
+        free = self.choices.some(wanted & self.offered)[kept]
+        solver = self._program(kept, free)
+        if not self._cycles:
+            x = free / np.bincount(self.choices.table[kept], free)[self.choices.table[kept]]
+            z = self._features(x)
+            self._cycles += [graph.heaviest(z), graph.direct(z), graph.host()]
+        unit, memory_row = self._cycles[0].constant or 1.0, solver.getNumRow() - 1
+        for cycle in self._cycles:
+            self._add(solver, cycle, unit)
+        for _ in range(MOST_ROUNDS):
+            if not _solve(solver, memory_row):
+                return None
+            x = np.array(solver.getSolution().col_value)[:-1]
+            z = self._features(x)
+            cycle = graph.heaviest(z)
+            if _weight(cycle, z) <= solver.getInfo().objective_function_value * unit * (
+                1 + TOLERANCE
+            ):
+                break
+            self._cycles.append(cycle)
+            self._add(solver, cycle, unit)
+        shares = np.zeros(len(self.choices.options))
+        shares[kept] = x
+        return shares
+
+    def _features(self, x: Array) -> Array:
+        values = (self._values * x[:, None]).ravel()
+        size = self._graph.index.size
+        z: Array = np.bincount(self._places.ravel(), values, size).astype(np.float64)
+        return z
+
+    def _program(self, kept: NDArray[np.intp], free: Mask) -> Any:  # noqa: ANN401 - highspy's
+        """Return the program without cycles: one column per option, and one for M."""
+        import highspy
+
+        table, count = self.choices.table[kept], len(kept)
+        rows = int(table[-1]) + 2
+        program: Any = highspy.HighsLp()
+        program.num_col_, program.num_row_ = count + 1, rows
+        program.col_cost_ = np.append(np.zeros(count), 1.0)
+        program.col_lower_ = np.zeros(count + 1)
+        program.col_upper_ = np.append(np.where(free, 1.0, 0.0), highspy.kHighsInf)
+        program.row_lower_ = np.append(np.ones(rows - 1), -highspy.kHighsInf)
+        program.row_upper_ = np.append(np.ones(rows - 1), HEADROOM[0])
+        program.a_matrix_.start_ = np.append(2 * np.arange(count + 1), 2 * count)
+        program.a_matrix_.index_ = np.array([table, np.full(count, rows - 1)]).T.ravel()
+        ones = np.ones(count)
+        program.a_matrix_.value_ = np.array([ones, self.choices.memory[kept]]).T.ravel()
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver.setOptionValue("output_flag", False)  # noqa: FBT003 -- highspy's signature
+        solver.passModel(program)
+        return solver
+
+    def _add(self, solver: Any, cycle: Cycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
+        weights = (self._values * cycle.weights[self._places]).sum(axis=1) / unit
+        row = np.append(-weights, 1.0)
+        places = np.arange(len(row), dtype=np.int32)
+        solver.addRow(cycle.constant / unit, float("inf"), len(row), places, row)
+
+
+def _weight(cycle: Cycle, z: Array) -> Seconds:
+    return cycle.constant + float(cycle.weights @ z)
+
+
+def _solve(solver: Any, memory_row: int) -> bool:  # noqa: ANN401 - highspy's
+    """Solve the program, with less headroom if it takes that; return whether it has a solution."""
+    import highspy
+
+    solver.run()
+    solved = highspy.HighsModelStatus.kOptimal
+    if solver.getModelStatus() != solved:
+        solver.changeRowBounds(memory_row, -highspy.kHighsInf, HEADROOM[1])
+        solver.run()
+    return bool(solver.getModelStatus() == solved)
+
+
+def by_share(choices: Choices, shares: Array) -> Iterator[Sequence[int]]:
+    """Yield every table's options (their numbers) that have a share, the largest first."""
+    begins = np.searchsorted(choices.table, np.arange(choices.table[-1] + 2))
+    for first, last in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
+        order = np.argsort(-shares[first:last], kind="stable") + first
+        yield [int(option) for option in order if shares[option] > 0]

@@ -1,0 +1,74 @@
+"""The program over the relaxed step: whole shares, what is wanted only, within memory."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from costmodel.memory import check_memory
+from costmodel.plan import ShardingType
+from costmodel.validity import check_plan
+from planner.testing import example_problem, example_workload
+from sharders.cost_greedy import CostGreedy
+from sharders.lp import Lp
+from sharders.problem import Budget, SearchStatus, ShardingProblem
+from sharders.relaxed_step import TOLERANCE, Choices, RelaxedStep, by_share
+
+
+def problem() -> ShardingProblem:
+    return example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2)
+
+
+def everything(choices: Choices) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    return np.ones(len(choices.options), dtype=bool)
+
+
+def test_every_table_gets_shares_that_add_up_to_one() -> None:
+    choices = Choices.of(problem())
+    shares = RelaxedStep(choices, everything(choices)).shares(everything(choices))
+    assert shares is not None
+    assert np.bincount(choices.table, shares) == pytest.approx(np.ones(30))
+    assert shares @ choices.memory <= 0.98
+
+
+def test_few_tables_are_divided_over_several_options() -> None:
+    choices = Choices.of(problem())
+    shares = RelaxedStep(choices, everything(choices)).shares(everything(choices))
+    assert shares is not None
+    chosen = list(by_share(choices, shares))
+    assert len(chosen) == 30
+    assert sum(len(options) > 1 for options in chosen) <= 10
+
+
+def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None:
+    choices = Choices.of(problem())
+    kinds = np.array([option.sharding_type for option in choices.options])
+    wanted = kinds == ShardingType.ROW_WISE
+    shares = RelaxedStep(choices, everything(choices)).shares(wanted)
+    assert shares is not None
+    chosen = {kinds[options[0]] for options in by_share(choices, shares)}
+    assert chosen == {ShardingType.ROW_WISE}
+
+
+def test_there_are_no_shares_where_nothing_fits() -> None:
+    full = example_problem(example_workload(), fill=1.5)
+    choices = Choices.of(full)
+    assert RelaxedStep(choices, everything(choices)).shares(everything(choices)) is None
+
+
+def test_beats_the_greedy_where_exchanges_decide() -> None:
+    posed = problem()
+    greedy = CostGreedy().shard(posed, Budget(), Random(0))
+    result = Lp().shard(posed, Budget(), Random(0))
+    check_plan(posed.workload, posed.topology, result.plan)
+    check_memory(posed.workload, posed.topology, result.plan)
+    assert result.status is SearchStatus.CONVERGED
+    assert result.step_time < greedy.step_time * (1 - TOLERANCE)
+
+
+def test_is_never_worse_than_the_plans_it_knows() -> None:
+    posed = problem()
+    best = Lp().shard(posed, Budget(), Random(0))
+    again = Lp().shard(replace(posed, known=(best.plan,)), Budget(max_evaluations=3), Random(0))
+    assert again.step_time <= best.step_time
