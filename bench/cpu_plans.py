@@ -9,7 +9,7 @@ from costmodel.workload import EmbeddingTable, Workload
 
 SMALL = 3e6
 """Bytes of weights up to which a table is replicated in plans that replicate small ones."""
-MOST_REPLICATED = 200e6
+MOST_REPLICATED = 500e6
 """Bytes of all tables up to which there is a plan that replicates everything."""
 T = ShardingType
 Choice = tuple[ShardingType, tuple[int, ...]]

@@ -75,7 +75,7 @@ def measure(name: str, topology: Topology, job: Mapping[str, int]) -> dict[str, 
     }
     files = [_file(made, plan) for plan in plans.values()]
     asked = Job(num_plans=len(files), world_size=2, local_world_size=2, device="cpu", **job)
-    total = asked.repeats * len(files)
+    total = asked.num_blocks
     ranks = run_job(files, asked, lambda done: print(f"\r{name} {done}/{total}", end=""))
     print()
     scores = torchrec_scores(made, topology, plans)
@@ -221,9 +221,9 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help=f"rewrite {RESULTS.name}")
     parser.add_argument("--write", action="store_true", help="keep today's figures there")
     parser.add_argument("--only", choices=WORKLOADS, action="append", help="of the workloads")
-    parser.add_argument("--repeats", type=int, default=6, help="rounds over all plans")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds over all plans")
     parser.add_argument("--steps", type=int, default=3, help="timed steps in a round")
-    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
+    parser.add_argument("--warmup", type=int, default=4, help="steps before them")
     parser.add_argument("--conditions", default="idle", help="what else the machine did")
     parser.add_argument("--phases", action="store_true", help="print every plan's phases")
     parser.add_argument("--profile", type=Path, default=PROFILE, help="of the measured machine")

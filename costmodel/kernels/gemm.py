@@ -22,7 +22,7 @@ _DEPTH = 32
 """k is padded to the depth of one main-loop iteration."""
 _CORE_DEPTH = 8
 """The same of a CPU's core. The median error on held-out products of bench/results/cpu_profile.yaml
-is 9% so, 11% with a GPU's depth, 12% with none."""
+is 10% so, 17% with a GPU's depth, 13% with none."""
 BATCHED_TILES = (*zip(TILES, _KIND_OF_TILE, strict=True), ((32, 128), 2), ((128, 32), 2))
 """Tiles of batched products, with their kinds: cuBLAS has 32 x 128 besides (volta_sgemm_32x128 in
 v100_dlrm_kernels.csv), of the area of 64 x 64."""
@@ -49,8 +49,8 @@ def gemm_time(
         S        = (m k + k n + m n) bytes per element
 
     A core does not move data while it multiplies, so there t = latency + t_math + t_memory: the
-    median error on held-out products of bench/results/cpu_profile.measurements.jsonl is 11% so,
-    15% with the larger of the two.
+    median error on held-out products of bench/results/cpu_profile.measurements.jsonl is 10% so,
+    13% with the larger of the two.
 
     Every term grows with m, n and k, and so does the least of them.
 
