@@ -116,9 +116,9 @@ workload is not: assumed."""
 STRUCTURE_ON_CORES = Spread(0.015, 0.0)
 """The same of a CPU's cores that were calibrated, which run one operation after the other.
 
-46 plans of three workloads, none of them fitted to: 1.0% beyond their kernels, times 1.43 as the
-workloads are few; plans of one workload differ by no more than their kernels say (cpu_runs of
-bench/results/coverage.json)."""
+Two studies of 46 and 48 plans of three workloads, none of them fitted to: 1.0% and nothing beyond
+their kernels, the larger times 1.43 as workloads are few; plans of one workload differ by no more
+than their kernels say (cpu_runs of bench/results/coverage.json)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
