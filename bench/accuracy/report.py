@@ -27,8 +27,8 @@ UNEVEN = (
     "the cores, and all that is sent decides, which is what profiles of CPUs do."
 )
 DENSE = (
-    "Errors in %. The forms of the interaction and the lower triangle were chosen with these rows in "
-    "view, and one constant fitted to one of them: no test of them on unseen kernels."
+    "Errors in %. The forms of the interaction and the lower triangle were chosen with these rows "
+    "in view, and one constant fitted to one of them: no test of them on unseen kernels."
 )
 LEARNED = (
     "Trained on FBGEMM's kernels on a CPU core (`bench.embedding_model`), whole sets of tables "
