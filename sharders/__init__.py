@@ -24,7 +24,7 @@ arguments and is a ``sharders.problem.Sharder``."""
 
 PORTFOLIO = {
     "naive": 1.0,
-    "lp": 0.5,
+    "lp": 0.6,
     "annealing": 1.0,
     "tuned_greedy": 0.8,
     "size_lookup_greedy": 1.0,

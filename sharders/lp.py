@@ -28,6 +28,9 @@ WIDTHS = (16, 8, 1 << 30, 32, 64)
 """Widest shards of tables split by columns: a rank's columns can be balanced the better, the
 narrower they are. The first two are best at 856 tables on 64 and 788 on 128 GPUs, any at 400 on 16
 (``bench.plan_quality``'s instances)."""
+SECONDS_PER_OPTION: Seconds = 3e-4
+"""Until there is a plan (x86 core, 2026: 3.5 s for 856 tables on 64 ranks, 12,393 options). With less time left,
+nothing is begun."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -45,9 +48,11 @@ class Lp:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve and place until all sets are tried, or the budget is spent."""
         best = _start(problem, budget, rng)
-        if budget.spent(best.evaluated):
+        if budget.spent(best.evaluated) or budget.time_left() < _needed(problem):
             return replace(best, status=SearchStatus.LIMIT)
-        choices, costs = Choices.of(problem), OptionCosts(problem)
+        choices, costs = Choices.of(problem, budget.should_stop), OptionCosts(problem)
+        if choices is None:
+            return replace(best, status=SearchStatus.LIMIT)
         seen: set[ShardingPlan] = set()
         for shares in _solutions(choices):
             if budget.spent(best.evaluated):
@@ -60,6 +65,11 @@ class Lp:
             best = _better(best, plan, step_time)
             budget.report(Progress(evaluated=best.evaluated, best=best.step_time))
         return best
+
+
+def _needed(problem: ShardingProblem) -> Seconds:
+    """Return about how long the first plan takes."""
+    return SECONDS_PER_OPTION * sum(map(len, problem.options.values()))
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:

@@ -11,7 +11,7 @@ cycle at a solution is added until none is heavier than M. Few tables get more t
 many as there are cycles that bind.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,10 @@ HEADROOM = (0.9, 0.98)
 where that is too little."""
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Choices:
     """Every option of every table of a problem, and what it puts into a step's formulas."""
@@ -52,12 +56,17 @@ class Choices:
     """Of every option, over what all ranks have."""
 
     @classmethod
-    def of(cls, problem: ShardingProblem) -> "Choices":
-        """List them; a cache counts as if it held every row, but takes the memory it does."""
+    def of(cls, problem: ShardingProblem, stop: Callable[[], bool] = _never) -> "Choices | None":
+        """List them; a cache counts as if it held every row, but takes the memory it does.
+
+        None: it was stopped.
+        """
         features = OptionFeatures(problem.workload, problem.topology)
         capacity = max(1.0, problem.topology.world_size * problem.capacity)
         options, table, bounds, memory = [], [], [], []
         for number, each in enumerate(problem.workload.tables):
+            if stop():
+                return None
             known = {_key_of(bound): bound for bound in features.of(each)}
             for option in problem.options[each.name]:
                 key = option.sharding_type, option.compute_kernel, option.num_column_shards
