@@ -36,7 +36,7 @@ def start(folder: Path, *arguments: str, place: Sequence[str] = ()) -> subproces
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)  # 20 s of work, on a busy machine
     return process.returncode, out, err
 
 
