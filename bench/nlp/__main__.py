@@ -51,7 +51,7 @@ def measure() -> None:
     """Trace and time the cases, round by round, and keep both."""
     from bench.nlp.calibration import source
     from bench.nlp.cases import cases, time_all, trace_all
-    from bench.nlp.ranks import OtherLoad, run_ranks
+    from bench.nlp.ranks import OtherLoad, run_ranks, session_nice
 
     with tempfile.TemporaryDirectory() as folder:
         run_ranks(trace_all, folder)
@@ -65,6 +65,7 @@ def measure() -> None:
         "machine": source(),
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "nice": os.nice(0),
+        "session_nice": session_nice(),
         "cores_busy_with_other_processes": others,
         "cases": [{**case.data(), **_summary(case.name, rounds)} for case in cases()],
     }

@@ -40,6 +40,12 @@ class OtherLoad:
         self.cores = max(0.0, (_busy() - busy) - (_own() - own)) / wall
 
 
+def session_nice() -> int:
+    """Return the nice level of this session among all, where Linux shares cores by session."""
+    file = Path("/proc/self/autogroup")
+    return int(file.read_text(encoding="utf-8").split()[-1]) if file.is_file() else 0
+
+
 def _busy() -> float:
     """Return CPU seconds of all cores since the machine started, without idling."""
     first = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0]
