@@ -1,8 +1,9 @@
 """How many plans a search times per CPU second: `python -m bench.search_speed [--write]`.
 
 Moves of the compiled annealer from the best greedy plan (drawn, and those of them that fit in
-memory and were timed), moves of the search on numpy, and whole plans by the objective; on the
-instances of ``plan_quality``. Setting up is not counted, and printed beside.
+memory and were timed), moves of the search on numpy, whole plans given as arrays of choices in
+compiled code, and given as objects by the objective; on the instances of ``plan_quality``. Setting
+up is not counted, and printed beside.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from bench.plan_quality import INSTANCES, provenance
 from costmodel.objective import Objective
@@ -49,11 +52,14 @@ def measured(name: str) -> dict[str, Any]:
     state = SearchState(problem, objective)
     state.start(plan)
     moves = Proposer(state, OptionCosts(problem), rng).draw(CANDIDATES)
+    option, places = engine.native.choices(plan, engine.native.widest)
+    options, ranks = np.stack([option] * PLANS), np.stack([places] * PLANS)
     return {
         "setup_cpu_s": setup,
         "drawn_per_s": MOVES / seconds,
         "timed_per_s": (after.timed - before.timed) / seconds,
         "numpy_moves_per_s": len(moves) / _seconds(lambda: state.times(moves)),
+        "whole_per_s": PLANS / _seconds(lambda: engine.step_times(options, ranks)),
         "plans_per_s": PLANS / _seconds(lambda: objective.step_times([plan] * PLANS)),
     }
 
@@ -77,7 +83,8 @@ def main() -> None:
     args = parser.parse_args()
     compile_now()
     rows = {name: measured(name) for name in args.instances}
-    print(f"{'':<9}{'set up':>9}{'drawn/s':>11}{'timed/s':>11}{'numpy/s':>11}{'plans/s':>11}")
+    kinds = ("drawn/s", "timed/s", "numpy/s", "whole/s", "plans/s")
+    print(f"{'':<9}{'set up':>9}" + "".join(f"{kind:>11}" for kind in kinds))
     for name, row in rows.items():
         speeds = "".join(f"{row[key]:>11,.0f}" for key in list(row)[1:])
         print(f"{name:<9}{row['setup_cpu_s']:>8.2f}s{speeds}")

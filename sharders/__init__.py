@@ -24,7 +24,7 @@ arguments and is a ``sharders.problem.Sharder``."""
 
 PORTFOLIO = {
     "naive": 1.0,
-    "lp": 0.6,
+    "lp": 0.3,
     "annealing": 1.0,
     "tuned_greedy": 0.8,
     "size_lookup_greedy": 1.0,

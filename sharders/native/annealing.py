@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.execution.native import compiled, program
+from sharders.native.loads import copy_row
 from sharders.native.moves import draw, look_around
-from sharders.native.state import FITS, UNKNOWN, copy_row, keep, try_move, undo
+from sharders.native.state import FITS, UNKNOWN, keep, try_move, undo
 from sharders.search_state import IMPROVED
 
 LOOK_AROUND = 64

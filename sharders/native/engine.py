@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.execution.lowering import LoweredStep, join, lower, machine
 from costmodel.execution.native import Journal, Places, Plan, Scratch
@@ -15,8 +16,9 @@ from costmodel.units import Seconds
 from sharders.moves import MOST_TOGETHER
 from sharders.native.annealing import Best, Standing, anneal
 from sharders.native.greedy import Rule, desk, fill
+from sharders.native.loads import rebuild
 from sharders.native.moves import Aids
-from sharders.native.state import Choices, Move, Rows, Search, guide_of, rebuild, time_of
+from sharders.native.state import Choices, Move, Rows, Search, guide_of, time_of, times_of
 from sharders.native.tables import NativeProblem, native_problem
 from sharders.problem import ShardingProblem
 
@@ -75,6 +77,31 @@ class Engine:
             return None
         self._rebuild()
         return self.present_time()
+
+    def step_times(
+        self, options: NDArray[np.int64], ranks: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the step times of whole plans, in seconds, shape (plans,); the last is present.
+
+        Parameters
+        ----------
+        options
+            Of every plan, each table's option, shape (plans, tables) (``NativeProblem.choices``).
+        ranks
+            And the ranks of its blocks, shape (plans, tables, ``NativeProblem.widest``).
+
+        Returns
+        -------
+            Infinite where a plan does not fit in memory.
+
+        """
+        times, done = np.zeros(len(options)), 0
+        room = (float(self.problem.capacity), float(self.problem.host_capacity))
+        while done < len(times):
+            done = times_of(self.search, options, ranks, room, times, done)
+            if done < len(times):
+                self._make_program(int(self.search.wanted[0]))
+        return times
 
     def present_plan(self) -> ShardingPlan:
         """Return the present plan."""

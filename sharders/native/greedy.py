@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from costmodel.execution.native import compiled
 from costmodel.plan import ShardingType
-from sharders.native.state import has_room, hold, home
+from sharders.native.loads import has_room, hold, home
 from sharders.native.tables import ON_NODES, Tables
 
 NUM_TYPES = len(ShardingType)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from costmodel.execution.native import compiled
 from costmodel.plan import ShardingType
 from sharders.moves import CRITICAL_SHARE, MOST_TOGETHER, OPTION_SHARE, SWAP_SHARE
-from sharders.native.state import copy_row
+from sharders.native.loads import copy_row
 from sharders.native.tables import ON_NODES
 
 Ints = NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from costmodel.validity import check_plan
 from costmodel.workload import Workload
 from planner.testing import example_problem, example_workload
 from sharders.annealing import Annealing
+from sharders.cost_greedy import CostGreedy
 from sharders.native.engine import Engine
 from sharders.native.tables import offered
 from sharders.problem import Budget, SearchStatus, ShardingProblem
@@ -38,15 +40,31 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
     assert engine.start(plan) == pytest.approx(objective.step_time(plan), rel=1e-12)
     assert engine.best_plan() == plan
     rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
+    choices, times = [], []
     for _ in range(3):
         standing = engine.anneal(20, anywhere, rng)
+        choices.append([numbers.copy() for numbers in engine.search.choices])
         now = engine.native.plan(*engine.search.choices)
         check_plan(workload, topology, now)
         check_memory(workload, topology, now)
-        present = float(engine.present_time())
-        assert present == pytest.approx(objective.step_time(now), rel=1e-9)
+        times.append(float(engine.present_time()))
+        assert times[-1] == pytest.approx(objective.step_time(now), rel=1e-9)
         best = engine.best_plan()
         assert standing.best == pytest.approx(objective.step_time(best), rel=1e-9)
+    options, ranks = (np.array(numbers) for numbers in zip(*choices, strict=True))
+    assert engine.step_times(options, ranks) == pytest.approx(times, rel=1e-9)
+
+
+def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
+    problem = example_problem(example_workload(40, seed=2), fill=0.9)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    option, ranks = engine.native.choices(plan, engine.native.widest)
+    piled = np.stack([ranks, np.zeros_like(ranks), ranks])
+    piled[1, :, :] = np.arange(engine.native.widest)  # distinct, and the same for all tables
+    times = engine.step_times(np.stack([option] * 3), piled)
+    assert times[1] == np.inf
+    assert times[[0, 2]] == pytest.approx(problem.objective.step_time(plan), rel=1e-9)
 
 
 def test_is_no_worse_than_the_search_on_numpy() -> None:
@@ -79,3 +97,4 @@ def test_stops_when_told_to() -> None:
     result = Annealing().shard(problem, budget, Random(0))
     assert result.status is SearchStatus.LIMIT
     assert result.evaluated > 0
+

@@ -1,0 +1,265 @@
+"""The loads of a plan under search: what every rank looks up, sends and holds.
+
+All numbers of a search lie in one array (``costmodel.execution.native.Places``, ``state.Rows``);
+a function that changes some saves them first, so that a move can be taken back.
+"""
+
+from costmodel.execution.native import (
+    backward_seconds,
+    compiled,
+    forget,
+    forward_seconds,
+    inlined,
+    program,
+    refresh_all,
+    save,
+)
+from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
+from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
+from sharders.native.tables import EVERYWHERE, FIXED, ON_RANKS
+from sharders.search_state import EMPTY
+
+NUM_FEATURES = len(RANK_FEATURES)
+FEATURES, IDS = RANK_FEATURES.index("features"), RANK_FEATURES.index("ids")
+TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT = (
+    PLAN_FEATURES.index(name)
+    for name in ("table_columns", "sent_ids", "sent_features", "parameter_bytes", "present")
+)
+NUM_SUMS = len(PLAN_FEATURES)
+CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
+TO_FIND = -1.0
+"""Stands for a longest bag that left with its table."""
+
+
+@inlined
+def home(search, option, ranks, shard):
+    """Return the rank of one of an option's shards."""
+    spread, local = search.tables.spread[option], search.plan.machine.local_ranks
+    if spread == EVERYWHERE:
+        return shard
+    if spread == ON_RANKS:
+        return ranks[shard]
+    if spread == FIXED:
+        return search.tables.at[search.tables.first[option] + shard]
+    return ranks[shard // local] // local * local + shard % local
+
+
+@inlined
+def copy_row(source, row, target, target_row):
+    """Copy a row of one array to another of the same width."""
+    for column in range(source.shape[1]):
+        target[target_row, column] = source[row, column]
+
+
+@inlined
+def hold(search, option, ranks, sign):
+    """Take memory for an option's shards, or give it back."""
+    tables, local, numbers = search.tables, search.plan.machine.local_ranks, search.plan.numbers
+    free, host_free = search.rows.free, search.rows.host_free
+    save(search.plan, free)
+    save(search.plan, host_free)
+    for shard in range(tables.first[option + 1] - tables.first[option]):
+        rank = home(search, option, ranks, shard)
+        size = tables.rows[tables.first[option] + shard]
+        numbers[free, rank] -= sign * tables.held[size, 0]
+        numbers[host_free, rank // local] -= sign * tables.held[size, 1]
+
+
+@inlined
+def has_room(search, option, ranks):
+    """Return whether no rank or node of an option's shards holds more than it can."""
+    tables, local = search.tables, search.plan.machine.local_ranks
+    for shard in range(tables.first[option + 1] - tables.first[option]):
+        rank = home(search, option, ranks, shard)
+        if search.plan.numbers[search.rows.free, rank] < 0:
+            return False
+        if search.plan.numbers[search.rows.host_free, rank // local] < 0:
+            return False
+    return True
+
+
+@inlined
+def fits(search):
+    """Return whether no rank or node holds more than it can."""
+    for rank in range(search.plan.machine.num_ranks):
+        if search.plan.numbers[search.rows.free, rank] < 0:
+            return False
+        if search.plan.numbers[search.rows.host_free, rank] < 0:
+            return False
+    return True
+
+
+@inlined
+def load(search, option, ranks, sign):
+    """Add an option's loads, or take them away; but for the longest bag, which does not add up."""
+    tables, numbers = search.tables, search.plan.numbers
+    traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
+    features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
+    for row in range(traffic, traffic + NUM_TRAFFIC):
+        save(search.plan, row)
+    for row in range(features, features + NUM_FEATURES):
+        save(search.plan, row)
+    for shard in range(tables.first[option + 1] - tables.first[option]):
+        rank = home(search, option, ranks, shard)
+        row = tables.rows[tables.first[option] + shard]
+        if not search.is_changed[rank]:
+            search.is_changed[rank] = 1
+            search.changed[search.changed[-1]] = rank
+            search.changed[-1] += 1
+        longest, chain = numbers[traffic + CHAIN, rank], tables.traffic[row, CHAIN]
+        for column in range(NUM_TRAFFIC):
+            numbers[traffic + column, rank] += sign * tables.traffic[row, column]
+        for column in range(NUM_FEATURES):
+            numbers[features + column, rank] += sign * tables.features[row, column]
+        if sign > 0:
+            numbers[traffic + CHAIN, rank] = max(longest, chain) if longest >= 0 else longest
+        else:
+            numbers[traffic + CHAIN, rank] = longest if chain < longest else TO_FIND
+            _clear_rounding(search, traffic, features, rank)
+
+
+@inlined
+def _clear_rounding(search, traffic, features, rank):
+    """Where the last table has left, leave nothing."""
+    numbers = search.plan.numbers
+    if numbers[traffic + LOOKUPS, rank] < EMPTY:
+        for column in range(NUM_TRAFFIC):
+            numbers[traffic + column, rank] = 0.0
+    if numbers[features + FEATURES, rank] < 0.5:  # counted exactly
+        for column in range(NUM_FEATURES):
+            numbers[features + column, rank] = 0.0
+
+
+@inlined
+def _longest_bag(search, kernel, rank):
+    """Return the longest bag of the tables that one kernel serves on a rank."""
+    tables, choices, longest = search.tables, search.choices, 0.0
+    local = search.plan.machine.local_ranks
+    for table in range(choices.option.size):
+        option = choices.option[table]
+        first, spread = tables.first[option], tables.spread[option]
+        if tables.kernel[option] != kernel or tables.longest_bag[option] <= longest:
+            continue
+        if spread == EVERYWHERE:
+            longest = max(longest, tables.traffic[tables.rows[first + rank], CHAIN])
+            continue
+        if spread == FIXED:
+            for shard in range(first, tables.first[option + 1]):
+                if tables.at[shard] == rank:
+                    longest = max(longest, tables.traffic[tables.rows[shard], CHAIN])
+            continue
+        width = 1 if spread == ON_RANKS else local
+        for block in range(tables.blocks[option]):
+            if choices.ranks[table, block] // width == rank // width:
+                shard = first + block * width + rank % width
+                longest = max(longest, tables.traffic[tables.rows[shard], CHAIN])
+    return longest
+
+
+@inlined
+def sum_up(search, group):
+    """Recompute the plan features of one group."""
+    plan, numbers, ranks = search.plan, search.plan.numbers, search.plan.machine.num_ranks
+    features = plan.places.ranks + group * NUM_FEATURES
+    whole = plan.places.whole + group * NUM_SUMS
+    ids = sent = 0.0
+    for rank in range(ranks):
+        ids += numbers[features + IDS, rank]
+        sent += numbers[features + FEATURES, rank]
+    for row in range(whole, whole + NUM_SUMS):
+        save(plan, row)
+    numbers[whole + SENT_IDS, 0] = ids / ranks
+    numbers[whole + SENT_FEATURES, 0] = sent
+    present = numbers[search.rows.counts + group, 0] > 0.5
+    numbers[whole + PRESENT, 0] = 1.0 if present else 0.0
+
+
+@inlined
+def count(search, table, option, sign):
+    """Count a table in its group, or no longer."""
+    tables, plan = search.tables, search.plan
+    whole = plan.places.whole + tables.group[option] * NUM_SUMS
+    counts = search.rows.counts + tables.group[option]
+    for row in (whole + TABLE_COLUMNS, whole + PARAMETERS, counts):
+        save(plan, row)
+    plan.numbers[whole + TABLE_COLUMNS, 0] += sign * tables.table_columns[table]
+    plan.numbers[whole + PARAMETERS, 0] += sign * tables.replicated[option]
+    plan.numbers[counts, 0] += sign
+
+
+@inlined
+def lookups(search, kernels):
+    """Recompute the lookup times of the changed ranks, of the kernels with these bits."""
+    plan, numbers, places = search.plan, search.plan.numbers, search.plan.places
+    num_kernels = places.backward - places.forward
+    save(plan, search.rows.load)
+    for index in range(search.changed[-1]):
+        numbers[search.rows.load, search.changed[index]] = 0.0
+    for kernel in range(num_kernels):
+        forward, backward = places.forward + kernel, places.backward + kernel
+        if kernels >> kernel & 1:
+            save(plan, forward)
+            save(plan, backward)
+            _look_up(search, kernel)
+        for index in range(search.changed[-1]):
+            rank = search.changed[index]
+            numbers[search.rows.load, rank] += numbers[forward, rank] + numbers[backward, rank]
+
+
+@inlined
+def _look_up(search, kernel):
+    """Recompute one kernel's times; and its longest bags, where they must be found."""
+    plan, numbers = search.plan, search.plan.numbers
+    first = search.rows.traffic + kernel * NUM_TRAFFIC
+    for index in range(search.changed[-1]):
+        rank = search.changed[index]
+        if numbers[first + CHAIN, rank] < 0:
+            numbers[first + CHAIN, rank] = _longest_bag(search, kernel, rank)
+        traffic = numbers[first : first + NUM_TRAFFIC, rank]
+        numbers[plan.places.forward + kernel, rank] = forward_seconds(traffic, plan.machine.rates)
+        numbers[plan.places.backward + kernel, rank] = backward_seconds(traffic, plan.machine.rates)
+
+
+@inlined
+def bits_of(search):
+    """Return the bits of the groups that have tables."""
+    bits, groups = 0, search.plan.machine.num_rank_features // NUM_FEATURES
+    for group in range(groups):
+        if search.plan.numbers[search.rows.counts + group, 0] > 0.5:
+            bits |= 1 << group
+    return bits
+
+
+@inlined
+def forget_changes(search):
+    """Take no rank's loads for changed."""
+    for index in range(search.changed[-1]):
+        search.is_changed[search.changed[index]] = 0
+    search.changed[-1] = 0
+
+
+@compiled
+def rebuild(search, capacity, host_capacity):
+    """Compute all loads from the choices, free of rounding; return whether a program is missing."""
+    plan, choices = search.plan, search.choices
+    plan.numbers[: plan.places.steps] = 0.0
+    plan.numbers[search.rows.traffic :] = 0.0
+    plan.numbers[search.rows.free] = capacity
+    plan.numbers[search.rows.host_free] = host_capacity
+    for table in range(choices.option.size):
+        option = choices.option[table]
+        hold(search, option, choices.ranks[table], 1.0)
+        load(search, option, choices.ranks[table], 1.0)
+        count(search, table, option, 1.0)
+    for group in range(plan.machine.num_rank_features // NUM_FEATURES):
+        sum_up(search, group)
+    lookups(search, -1)
+    bits = bits_of(search)
+    forget_changes(search)
+    search.which[1] = search.program_of[bits]
+    if search.which[1] < 0:
+        search.wanted[0] = bits
+    else:
+        refresh_all(plan, program(search.programs, search.which[1]), search.which[0])
+    forget(plan)
+    return search.which[1] < 0
