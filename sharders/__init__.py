@@ -25,6 +25,7 @@ arguments and is a ``sharders.problem.Sharder``."""
 PORTFOLIO = {
     "naive": 1.0,
     "lp": 0.3,
+    "uniform": 0.1,
     "annealing": 1.0,
     "tuned_greedy": 0.8,
     "size_lookup_greedy": 1.0,
@@ -34,6 +35,6 @@ PORTFOLIO = {
     "random": 1.0,
 }
 """What ``auto`` runs, in this order, and the share of the time left that each may take: a plan at
-once, then options for all tables by linear programming, then the search that starts from these and
-from its own greedy plans and gains most per second (``bench.plan_quality``), and the others if it
-ends sooner."""
+once, then options for all tables by linear programming, then one type for all tables, then the
+search that starts from these and from its own greedy plans and gains most per second
+(``bench.plan_quality``), and the others if it ends sooner."""
