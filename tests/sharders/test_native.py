@@ -97,4 +97,3 @@ def test_stops_when_told_to() -> None:
     result = Annealing().shard(problem, budget, Random(0))
     assert result.status is SearchStatus.LIMIT
     assert result.evaluated > 0
-
