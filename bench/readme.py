@@ -68,7 +68,10 @@ def coverage() -> str:
 
 def plan_quality() -> str:
     """Return the table of plan quality after ten CPU seconds: step times in ms, and the bound."""
-    columns = ("auto", "tuned_greedy", "beam", "optuna", "ilp", "cost_greedy", "torchrec_greedy")
+    columns = (
+        "auto", "annealing", "lp", "tuned_greedy", "beam", "optuna", "ilp", "cost_greedy",
+        "torchrec_greedy",
+    )  # fmt: skip
     lines = [
         "| tables x GPUs | bound | " + " | ".join(columns) + " | best of Table III |",
         "|---" * (len(columns) + 3) + "|",
