@@ -76,7 +76,9 @@ def reuse_rows(
         if share > 1.0:
             part = (first_row, rows)
             return tuple(_longer_batch(law, num_embeddings, num_lookups, part).tolist())
-        return tuple(_binned(counted.rows, counted.hits, share).tolist())
+        bins = _binned(counted.rows, counted.hits, share)
+        # counted on a larger table: no more rows are read than there are
+        return tuple((bins * min(1.0, rows / max(bins.sum(), 1e-9))).tolist())
     if law.hot_rows_first:
         classes, mass = zipf_classes(law.exponent, num_embeddings, first_row, rows)
     else:

@@ -157,5 +157,7 @@ def _streams(records: Sequence[Record]) -> Iterator[_Stream]:
 
 def _line(sizes: Array, times: Array, weights: Array) -> tuple[Seconds, BytesPerSecond]:
     form = alpha_beta(sizes, times, weights)
-    latency, slope = (float(value) for value in form(np.array([0.0, 1.0])))
-    return latency, 1.0 / (slope - latency)
+    latency, byte = (float(value) for value in form(np.array([0.0, 1.0])))
+    slope = byte - latency
+    # times that do not grow with the size leave no slope: then the fastest point's, all of it
+    return latency, 1.0 / slope if slope > 0.0 else float(np.max(sizes / times))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -168,6 +168,7 @@ LAWS = st.one_of(
 
 @settings(deadline=None, max_examples=50)
 @given(LAWS, st.integers(1, 10**8), st.floats(1, 1e8))
+@example(ReuseHistogram(row_shares=(1.0,), num_lookups=1e5), 1, 2.0)
 def test_bins_add_up_to_the_distinct_rows(
     law: InputDistribution, rows: int, lookups: float
 ) -> None:

@@ -97,6 +97,15 @@ def test_memory_that_the_system_maps_anew_is_left_out_and_said() -> None:
     assert fit_stream(slow, maps_anew=False).fresh_bandwidth is None
 
 
+def test_times_that_do_not_grow_with_the_size_still_give_a_bandwidth() -> None:
+    disturbed = [
+        Record(point=StreamPoint(op=StreamOp.COPY, num_bytes=size), seconds={"operator": seconds})
+        for size, seconds in ((2**14, 4e-3), (2**15, 3e-3), (2**16, 2e-3), (2**17, 1e-3))
+    ]
+    fit = fit_stream(disturbed, maps_anew=False)
+    assert 0 < fit.bandwidth < float("inf")
+
+
 def test_a_bandwidth_is_that_of_memory_where_caches_are_faster() -> None:
     sizes = [2**i for i in range(14, 29)]
     records = [record(StreamPoint(op=StreamOp.COPY, num_bytes=size)) for size in sizes]
