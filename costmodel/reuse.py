@@ -77,8 +77,10 @@ def reuse_rows(
             part = (first_row, rows)
             return tuple(_longer_batch(law, num_embeddings, num_lookups, part).tolist())
         bins = _binned(counted.rows, counted.hits, share)
-        # counted on a larger table: no more rows are read than there are
-        return tuple((bins * min(1.0, rows / max(bins.sum(), 1e-9))).tolist())
+        if counted.rows.sum() > rows:  # counted on a larger table
+            unique = unique_curve(inputs, num_embeddings, first_row, rows).unique_rows(num_lookups)
+            bins = bins * (unique / max(bins.sum(), 1e-9))
+        return tuple(bins.tolist())
     if law.hot_rows_first:
         classes, mass = zipf_classes(law.exponent, num_embeddings, first_row, rows)
     else:
