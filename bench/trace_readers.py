@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 from bench.replay import ROOT, SETS, TRACES
@@ -123,15 +124,9 @@ def perfetto(paths: Sequence[Path]) -> dict[str, int] | str:
                 wrong = "select sum(value) as n from stats where severity = 'error'"
                 for row in processor.query(wrong):
                     errors += row.n or 0
-    except (OSError, RuntimeError, ValueError, _failed_fetch()) as error:
+    except (OSError, RuntimeError, ValueError, CalledProcessError) as error:
         return f"its trace processor could not be fetched ({type(error).__name__})"
     return {"slices": slices, "errors": errors}
-
-
-def _failed_fetch() -> type[Exception]:
-    from subprocess import CalledProcessError
-
-    return CalledProcessError
 
 
 def versions() -> Mapping[str, str | None]:

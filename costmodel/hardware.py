@@ -167,6 +167,11 @@ class Gpu:
     l1_bytes: Bytes = 0.0
     """L1 cache of one SM; 0: lookups reuse no rows there."""
 
+    @property
+    def is_core(self) -> bool:
+        """Whether it is a CPU's core: the only one of its kind."""
+        return self.num_sms == 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:

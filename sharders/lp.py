@@ -73,7 +73,7 @@ def _needed(problem: ShardingProblem) -> Seconds:
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-    known = [(problem.objective.step_time(plan), plan) for plan in problem.known]
+    known = problem.known_times()
     if not known:
         return CostGreedy().shard(problem, replace(budget, max_evaluations=1), rng)
     step_time, plan = min(known, key=lambda pair: pair[0])

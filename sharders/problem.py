@@ -68,6 +68,10 @@ class ShardingProblem:
         """Costs of a table's option, kept by ``sharders.option_costs``."""
         return {}
 
+    def known_times(self) -> list[tuple[Seconds, ShardingPlan]]:
+        """Return the plans found already, each with its step time."""
+        return [(self.objective.step_time(plan), plan) for plan in self.known]
+
     def with_known(self, plans: Sequence[ShardingPlan]) -> "ShardingProblem":
         """Return the same problem with other plans known; what was computed of it is kept."""
         same = replace(self, known=tuple(plans))

@@ -24,6 +24,7 @@ from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph
 from costmodel.bounds import largest_features
 from costmodel.execution.groups import GroupKey
 from costmodel.execution.synthesis import template
+from costmodel.objective import Signature
 from costmodel.units import Seconds
 from sharders.options import TableOption
 from sharders.placement import option_bytes
@@ -106,24 +107,46 @@ class RelaxedStep:
     _cycles: list[Cycle] = field(default_factory=list)
 
     @cached_property
+    def _kept(self) -> NDArray[np.intp]:
+        """Numbers of the options in question."""
+        return np.flatnonzero(self.offered)
+
+    @cached_property
+    def _bounds(self) -> list[BoundOption]:
+        return [self.choices.bounds[option] for option in self._kept]
+
+    @cached_property
+    def _kernels(self) -> Signature:
+        return group_kernels([self._bounds])
+
+    @cached_property
+    def _index(self) -> FeatureIndex:
+        return FeatureIndex(self._kernels)
+
+    @cached_property
+    def _places(self) -> NDArray[np.intp]:
+        """Of every option, the features that it adds to."""
+        return np.array([self._index.of_option(bound) for bound in self._bounds])
+
+    @cached_property
+    def _values(self) -> Array:
+        """And what it adds."""
+        return np.array([bound.values for bound in self._bounds])
+
+    @cached_property
     def _graph(self) -> StepGraph:
-        problem, kept = self.choices.problem, np.flatnonzero(self.offered)
-        kernels = group_kernels([[self.choices.bounds[o] for o in kept]])
-        index = FeatureIndex(kernels)
-        places = np.array([index.of_option(self.choices.bounds[o]) for o in kept])
-        self._values = np.array([self.choices.bounds[o].values for o in kept])
-        self._places = places
-        table = self.choices.table[kept]
+        problem, index = self.choices.problem, self._index
+        table = self.choices.table[self._kept]
         return StepGraph(
-            template(problem.workload, problem.topology, kernels),
+            template(problem.workload, problem.topology, self._kernels),
             index,
-            largest_features(table, places, self._values, index.size),
+            largest_features(table, self._places, self._values, index.size),
             frozenset[GroupKey](index.groups),
         )
 
     def shares(self, wanted: Mask) -> Array | None:
         """Return the best shares of the options that are offered and wanted; None: no room."""
-        graph, kept = self._graph, np.flatnonzero(self.offered)
+        graph, kept = self._graph, self._kept
         free = self.choices.some(wanted & self.offered)[kept]
         solver = self._program(kept, free)
         if not self._cycles:
@@ -151,7 +174,7 @@ class RelaxedStep:
 
     def _features(self, x: Array) -> Array:
         values = (self._values * x[:, None]).ravel()
-        size = self._graph.index.size
+        size = self._index.size
         z: Array = np.bincount(self._places.ravel(), values, size).astype(np.float64)
         return z
 

@@ -28,7 +28,7 @@ def starting_plans(
         No greedy finds a plan.
 
     """
-    found = [(problem.objective.step_time(plan), plan) for plan in problem.known]
+    found = problem.known_times()
     evaluated, enough = len(found), len(found) >= ENOUGH
     refusals: list[InfeasibleError] = []
     for greedy in () if enough else STARTS:

@@ -75,9 +75,9 @@ def gemm_time(
     """
     constants = gemm_constants(data_type, gpu)
     shape = _shape(m, n, k)
-    math = _math_time(shape, constants, gpu.num_sms)
+    math = _math_time(shape, constants, gpu)
     memory = _memory_time(_bytes(shape, data_type), constants, gpu)
-    both: NDArray[np.float64] = math + memory if gpu.num_sms == 1 else np.maximum(math, memory)
+    both: NDArray[np.float64] = math + memory if gpu.is_core else np.maximum(math, memory)
     return constants.latency + both
 
 
@@ -113,7 +113,7 @@ def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -
     size = _bytes(shape, data_type)
     bounds = {
         "kernel latency": constants.latency,
-        "arithmetic": float(_math_time(shape, constants, gpu.num_sms)),
+        "arithmetic": float(_math_time(shape, constants, gpu)),
         "L2 bandwidth" if size <= gpu.l2_bytes else "HBM bandwidth": float(
             _memory_time(size, constants, gpu)
         ),
@@ -146,16 +146,16 @@ def _is_covered(shape: tuple[float, float, float], constants: GemmEfficiency) ->
     )
 
 
-def _math_time(shape: _Shape, constants: GemmEfficiency, num_sms: int) -> NDArray[np.float64]:
+def _math_time(shape: _Shape, constants: GemmEfficiency, gpu: Gpu) -> NDArray[np.float64]:
     """Time of the fastest tiling."""
     rows, columns, kind, splits = _tilings()
     m, n, k = (size[..., None] for size in shape)
     efficiency = constants.max_efficiency * np.array(constants.tile_efficiency)[kind]
     tiles = np.ceil(m / rows) * np.ceil(n / columns) * splits
-    unit = _CORE_DEPTH if num_sms == 1 else _DEPTH
+    unit = _CORE_DEPTH if gpu.is_core else _DEPTH
     depth = np.ceil(k / splits / unit) * unit + constants.prologue_depth
-    tile_time = 2 * rows * columns * depth / (constants.peak / num_sms * efficiency)
-    total = np.ceil(tiles / num_sms) * tile_time + constants.split_time * np.log2(splits)
+    tile_time = 2 * rows * columns * depth / (constants.peak / gpu.num_sms * efficiency)
+    total = np.ceil(tiles / gpu.num_sms) * tile_time + constants.split_time * np.log2(splits)
     fastest: NDArray[np.float64] = total.min(axis=-1)
     return fastest
 

@@ -37,7 +37,7 @@ def concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
     A core copies row by row as fast as anything else: 21.6 GB/s where it clones at 18 to 24 (8,192
     rows of 640 and 1,728 columns, AMD EPYC, torch 2.13, 2026-11-21).
     """
-    efficiency = 1.0 if _is_core(gpu) else CONCAT_EFFICIENCY
+    efficiency = 1.0 if gpu.is_core else CONCAT_EFFICIENCY
     return gpu.kernel_latency + num_bytes / (efficiency * gpu.memory_bandwidth)
 
 
@@ -55,7 +55,7 @@ def batched_product_time(
     ``CORE_TILE`` (m and n change places where that pads less), and at most streams its operands:
     max(padded FLOP / rate, bytes / bandwidth).
     """
-    if not _is_core(gpu):
+    if not gpu.is_core:
         return batched_gemm_time(num_products, m, n, k, data_type, gpu)
     constants = gemm_constants(data_type, gpu)
     rows, columns = CORE_TILE
@@ -80,7 +80,7 @@ def index_time(num_elements: float, element_bytes: Bytes, gpu: Gpu) -> Seconds:
     A core reads indices from its cache, and hides them: it streams the elements.
     """
     streamed = 2.0 * num_elements * element_bytes
-    if _is_core(gpu):
+    if gpu.is_core:
         return pointwise_time(streamed, gpu)
     ids = 2.0 * num_elements * INDEX_BYTES
     chain = GATHERS_PER_THREAD * 2 * DRAM_LATENCY
@@ -90,9 +90,4 @@ def index_time(num_elements: float, element_bytes: Bytes, gpu: Gpu) -> Seconds:
 def index_backward_time(num_elements: float, gpu: Gpu) -> Seconds:
     """Time to scatter gradients back through an index expression such as ``x[:, i, j]``."""
     rate = INDEX_UPDATES_PER_BYTE * gpu.memory_bandwidth
-    return gpu.kernel_latency + num_elements / (CORE_INDEX_UPDATES if _is_core(gpu) else rate)
-
-
-def _is_core(gpu: Gpu) -> bool:
-    """Tell a CPU's core from a GPU: it is one of its kind."""
-    return gpu.num_sms == 1
+    return gpu.kernel_latency + num_elements / (CORE_INDEX_UPDATES if gpu.is_core else rate)

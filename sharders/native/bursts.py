@@ -50,7 +50,7 @@ def anneal(
         No greedy finds a plan.
 
     """
-    known = [(problem.objective.step_time(plan), plan) for plan in problem.known]
+    known = problem.known_times()
     engine = Engine(problem, offered(problem, problem.known))
     tuning = Tuning(engine, budget, rng, len(known))
     found, evaluated = [*known, *tuning.run()], tuning.evaluated
