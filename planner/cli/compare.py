@@ -16,6 +16,7 @@ from planner.cli.options import (
 from planner.cli.output import Output, ProgressLine
 
 if TYPE_CHECKING:
+    from costmodel.errors import PlannerError
     from planner.diff import PlanDiff
 
 
@@ -83,7 +84,7 @@ def _compare_sharders(
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
             ),
-            left_out=lambda name, error: output.remark(f"{name} found no plan: {error}"),
+            left_out=lambda name, error: output.remark(_left_out(name, error)),
         )
     reports = [result.report for result in results]
     if output.json:
@@ -93,6 +94,11 @@ def _compare_sharders(
     if interrupt.happened:
         output.remark("interrupted: not every sharder had its turn")
         click.get_current_context().exit(INTERRUPTED)
+
+
+def _left_out(name: str, error: "PlannerError") -> str:
+    hint = f"\n  hint: {error.hint}" if error.hint else ""
+    return f"{name} is not compared: {error}{hint}"
 
 
 def _compare_plans(old: str, new: str, *, output: Output) -> None:

@@ -28,6 +28,7 @@ _SYNONYMS = {
     "kernels": "write `compute_kernels`",
     "sharding": "write `sharding_types`",
     "placement": "write `ranks`",
+    "constraints": "write what it holds, such as `sharding_types`, as fields of the table",
 }
 """Names other tools use, and what to write here."""
 

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,18 @@ def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) ->
     assert header.startswith("Sharder Step time vs best 90% interval")
     assert header.endswith("Peak memory Search Searched")
     assert "naive" in text
+
+
+def test_compare_says_what_a_sharder_lacks(
+    run: Command, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del directory
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    two = ("--sharder", "optuna", "--sharder", "naive")
+    done = run("compare", "tables.yaml", "--gpus", "2", *two)
+    assert "optuna is not compared: the sharder `optuna` needs `optuna`" in done.err
+    assert "hint: pip install 'shardwise[search]'" in done.err
+    assert "naive" in done.out
 
 
 def test_compare_says_what_changed_between_two_plans(run: Command, planned: Path) -> None:

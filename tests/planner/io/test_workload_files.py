@@ -158,6 +158,8 @@ tables:
          "did you mean `table_wise`?"),
         ("compute_kernels: [fused_uvn]", "unknown compute kernel `fused_uvn`",
          "did you mean `fused_uvm`?"),
+        ("constraints: {ranks: [0]}", "unknown field `constraints`",
+         "write what it holds, such as `sharding_types`, as fields of the table"),
         ("data_type: FP16", "unknown data type `FP16`", "did you mean `fp16`?"),
         ("pooling: off", "`pooling` must be one of sum, mean, none, got False",
          "YAML reads off as False"),
