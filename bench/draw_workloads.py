@@ -40,7 +40,7 @@ from costmodel.workload import (
     Workload,
 )
 from planner.io.files import write_text
-from planner.io.workload import dump_workload
+from planner.io.workload_text import dump_workload
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = REPOSITORY.parent / "shared" / "data"

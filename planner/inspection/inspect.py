@@ -13,7 +13,8 @@ from planner.inspection.samples import FeatureSample, Samples
 from planner.inspection.statistics import TableObservation, observe
 from planner.io.files import read_text, source_name
 from planner.io.source import parse_yaml
-from planner.io.workload import dump_workload_data, inputs_data, workload_from_document
+from planner.io.workload import workload_from_document
+from planner.io.workload_text import dump_workload_data, inputs_data
 
 DIGITS = 5
 """Significant digits of shares and hits in files: more is noise of the sample."""

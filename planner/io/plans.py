@@ -15,7 +15,8 @@ from costmodel.workload import Workload
 from planner.io.files import read_text, source_name
 from planner.io.source import Document, parse_json
 from planner.io.validation import Validator, in_order
-from planner.io.workload import workload_data, workload_from_document
+from planner.io.workload import workload_from_document
+from planner.io.workload_text import workload_data
 
 SCHEMA_VERSION = 1
 """Raised when a reader of today could not read the plan files of tomorrow."""
