@@ -20,8 +20,6 @@ from costmodel.objective import Objective
 from planner.compiling import compile_now
 from sharders.cost_greedy import CostGreedy
 from sharders.moves import Proposer
-from sharders.native.bursts import COLD, HOT
-from sharders.native.engine import Engine
 from sharders.option_costs import OptionCosts
 from sharders.problem import Budget
 from sharders.search_state import SearchState
@@ -35,6 +33,9 @@ PLANS = 64
 
 def measured(name: str) -> dict[str, Any]:
     """Return the speeds on one instance."""
+    from sharders.native.bursts import COLD, HOT  # once `load` has chosen where to keep them
+    from sharders.native.engine import Engine
+
     problem = INSTANCES[name].problem()
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan  # noqa: S311 - searching
     start = time.process_time()

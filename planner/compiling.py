@@ -8,7 +8,9 @@ the first search that would use it has it compiled by a process of its own, whic
 """
 
 import hashlib
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import costmodel
 import sharders
@@ -26,6 +29,9 @@ VARIABLE = "PLANNER_COMPILE"
 BACKGROUND, WAIT, OFF = "background", "wait", "off"
 SMALLEST = 100
 """Tables times GPUs from which on compiled code is worth loading: below, numpy is done sooner."""
+PREFIX = "compiled-search-"
+VERSIONS = 8
+"""Of the code, or of where it is installed, to keep compiled; each takes some 10 MiB."""
 GIVEN_UP_AFTER = 600.0
 """Seconds after which a process that was to compile is taken to have died."""
 
@@ -37,6 +43,7 @@ def is_compiled(problem: ShardingProblem) -> bool:
     if size < SMALLEST or mode == OFF or not is_available():
         return False
     if is_ready():
+        load()
         return True
     if mode == WAIT:
         compile_now()
@@ -65,29 +72,44 @@ def compile_now() -> None:
     from planner.testing import example_problem, example_workload
     from sharders.annealing import Annealing
 
-    _forget_older()
+    with suppress(OSError):  # numba then finds another place; nothing is noted
+        directory().mkdir(parents=True, exist_ok=True)
+    load()
     problem = example_problem(example_workload(8, seed=0), world_size=4)
     budget = Budget(max_evaluations=200, compiled=lambda: True)
     Annealing().shard(problem, budget, Random(0))  # noqa: S311 - searching, not hiding
-    _marker().parent.mkdir(parents=True, exist_ok=True)
-    _marker().touch()
+    with suppress(OSError):
+        _marker().touch()
+        _forget_oldest()
 
 
-def _forget_older() -> None:
-    """Remove what numba kept of other versions.
+@cache
+def load() -> None:
+    """Import what numba compiles, and have numba keep it in this version's directory.
 
-    It looks for changes in a function's own file only, and would go on with what the functions it
-    calls, and the constants it reads, were before.
+    By itself numba looks for changes in a function's own file only, and would go on with what the
+    functions it calls, and the constants it reads, were before.
     """
-    for source in _sources():
-        for kept in source.parent.glob(f"__pycache__/{source.stem}.*.nb[ci]"):
-            with suppress(OSError):
-                kept.unlink()
+    config: Any = importlib.import_module("numba.core.config")
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(directory())
+    try:
+        importlib.import_module("sharders.native.bursts")
+    finally:
+        config.CACHE_DIR = before
+
+
+def _forget_oldest() -> None:
+    """Remove what was compiled of old versions."""
+    made = [each for each in directory().parent.glob(f"{PREFIX}*") if each.is_dir()]
+    made.sort(key=lambda each: each.stat().st_mtime, reverse=True)
+    for each in made[VERSIONS:]:
+        shutil.rmtree(each, ignore_errors=True)
 
 
 def compile_in_background() -> None:
     """Start a process that compiles, unless one has been started."""
-    claim = _marker().with_suffix(".claimed")
+    claim = directory().with_suffix(".claimed")
     try:
         claim.parent.mkdir(parents=True, exist_ok=True)
         if claim.exists() and time.time() - claim.stat().st_mtime < GIVEN_UP_AFTER:
@@ -105,14 +127,19 @@ def compile_in_background() -> None:
 
 
 @cache
-def _marker() -> Path:
-    """Return the file that exists once this code has been compiled by this numba."""
+def directory() -> Path:
+    """Return where this numba keeps what it has compiled of this code."""
     place = Path(sharders.__file__).parent
-    digest = hashlib.sha256(f"{place} {sys.version} {version('numba')}".encode())
+    digest = hashlib.sha256(f"{place} {sys.prefix} {sys.version} {version('numba')}".encode())
     for source in _sources():
         digest.update(source.read_bytes())
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "planner", f"compiled-{digest.hexdigest()[:16]}")
+    return Path(home, "planner", f"{PREFIX}{digest.hexdigest()[:16]}")
+
+
+def _marker() -> Path:
+    """Return the file that exists once all of it has been compiled."""
+    return directory() / "ready"
 
 
 def _sources() -> list[Path]:

@@ -2,4 +2,7 @@
 
 import os
 
+from planner.compiling import directory
+
 os.environ["PLANNER_COMPILE"] = "off"
+os.environ["NUMBA_CACHE_DIR"] = str(directory())  # never what was compiled of another version

@@ -1,6 +1,8 @@
 """Compiled code is used where it is there, and made in the background where it is not."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,10 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[An
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(compiling.VARIABLE, compiling.BACKGROUND)
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: calls.append(command))
-    compiling._marker.cache_clear()
+    monkeypatch.setattr(compiling, "load", lambda: calls.append("loaded"))
+    compiling.directory.cache_clear()
     yield calls
-    compiling._marker.cache_clear()
+    compiling.directory.cache_clear()
 
 
 def test_the_first_search_has_it_compiled_and_does_not_wait(started: list[Any]) -> None:
@@ -36,7 +39,7 @@ def test_later_searches_use_it(started: list[Any]) -> None:
     compiling._marker().parent.mkdir(parents=True)
     compiling._marker().touch()
     assert compiling.is_compiled(LARGE)
-    assert not started
+    assert started == ["loaded"]
 
 
 def test_small_problems_do_without(started: list[Any]) -> None:
@@ -65,15 +68,51 @@ def test_nothing_is_started_where_nothing_can_be_noted(started: list[Any], tmp_p
     assert not started
 
 
-def test_what_was_compiled_of_another_version_is_forgotten(
+def test_what_was_compiled_of_the_oldest_versions_is_forgotten(
+    started: list[Any], tmp_path: Path
+) -> None:
+    for age in range(compiling.VERSIONS + 2):
+        made = tmp_path / "planner" / f"{compiling.PREFIX}{age}"
+        made.mkdir(parents=True)
+        (made / "core.nbc").touch()
+        os.utime(made, (1e9 - age, 1e9 - age))
+    compiling._forget_oldest()
+    left = {each.name for each in (tmp_path / "planner").iterdir()}
+    assert left == {f"{compiling.PREFIX}{age}" for age in range(compiling.VERSIONS)}
+    assert not started
+
+
+def test_each_environment_and_each_version_keeps_its_own(
     started: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # numba itself sees changes in a function's own file, not in those of the functions it calls
-    source, kept = tmp_path / "state.py", tmp_path / "__pycache__"
-    kept.mkdir()
-    for name in ("state.keep-1.py311.nbi", "state.keep-1.py311.1.nbc", "state.cpython-311.pyc"):
-        (kept / name).touch()
+    seen = {compiling.directory()}
+    monkeypatch.setattr(sys, "prefix", "another environment")
+    compiling.directory.cache_clear()
+    seen.add(compiling.directory())
+    source = tmp_path / "state.py"
     monkeypatch.setattr(compiling, "_sources", lambda: [source])
-    compiling._forget_older()
-    assert [each.name for each in kept.iterdir()] == ["state.cpython-311.pyc"]
+    for text in ("one", "another"):
+        source.write_text(text)
+        compiling.directory.cache_clear()
+        seen.add(compiling.directory())
+    assert len(seen) == 4
     assert not started
+
+
+def test_only_what_the_search_compiles_is_kept_there(tmp_path: Path) -> None:
+    script = f"""
+import os
+os.environ["XDG_CACHE_HOME"] = {str(tmp_path)!r}
+from numba.core import config
+from planner import compiling
+compiling.directory().mkdir(parents=True)
+compiling.load()
+from costmodel.execution.native import curve_seconds
+curve_seconds(1.0, *2 * (__import__("numpy").arange(2.0),))
+assert config.CACHE_DIR != str(compiling.directory())
+print(*(each.name.split(".")[0] for each in compiling.directory().rglob("*.nbc")))
+"""
+    done = subprocess.run(  # noqa: S603 -- our own script
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["collectives"]
