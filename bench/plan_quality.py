@@ -40,7 +40,7 @@ from costmodel.storage import RESERVE_SHARE
 from costmodel.units import MS, Seconds
 from costmodel.workload import Workload
 from planner.compiling import compile_now, is_available, is_ready
-from planner.integrations.torchrec import torchrec_installed
+from planner.integrations.presence import torchrec_installed
 from planner.io.profiles import load_profile
 from planner.plugins import AUTO, TORCHREC
 from planner.search import Search, run_sharders, sharders_for

@@ -19,6 +19,7 @@ from typing import IO, TypeAlias
 from costmodel.errors import PlannerError
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
+from planner.integrations.presence import require_torchrec, torchrec_installed
 from planner.plugins import TORCHREC, load_sharder
 from planner.report.model import Baseline
 from planner.search import Attempt, Search, run_sharder
@@ -47,8 +48,6 @@ class _Process:
 
 def default_baseline() -> str:
     """Return TorchRec's planner where it is installed, else the stand-in."""
-    from planner.integrations.torchrec import torchrec_installed
-
     return TORCHREC if torchrec_installed() else STAND_IN
 
 
@@ -79,8 +78,6 @@ def baseline_beside(
     elif name in searched:
         yield lambda attempts: _baseline(next(each for each in attempts if each.sharder == name))
     elif name == TORCHREC:
-        from planner.integrations.torchrec import require_torchrec
-
         require_torchrec("the baseline `torchrec`")
         end = time.monotonic() + search.time_limit
         with _started(problem, search.time_limit) as process:

@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from costmodel.errors import PluginError, UnknownNameError
+from planner.integrations.presence import require_torchrec, torchrec_installed
 from sharders import SHARDERS
 from sharders.problem import Sharder
 
@@ -23,8 +24,6 @@ AUTO = "auto"
 
 def sharder_names() -> tuple[str, ...]:
     """Return the names of all sharders, the built-in ones first."""
-    from planner.integrations.torchrec import torchrec_installed
-
     integrated = (TORCHREC,) if torchrec_installed() else ()
     third_party = (point.name for point in entry_points(group=GROUP))
     return tuple(dict.fromkeys((*SHARDERS, *integrated, *third_party)))
@@ -56,8 +55,6 @@ def load_sharder(name: str) -> Sharder:
 
 
 def _torchrec_planner() -> Sharder:
-    from planner.integrations.torchrec import require_torchrec
-
     require_torchrec("the sharder `torchrec`")
     from planner.integrations.torchrec_sharder import TorchRecPlanner
 

@@ -7,10 +7,9 @@ Torch and torchrec are imported when the first name is asked for.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import MissingDependencyError
+from planner.integrations.presence import require_torchrec
 
 if TYPE_CHECKING:
     from planner.integrations.torchrec_factory import read_factory
@@ -52,20 +51,6 @@ __all__ = [
     "save_plan",
     "to_torchrec",
 ]
-
-_NEEDED = ("torch", "fbgemm_gpu", "torchrec")
-
-
-def require_torchrec(needed_for: str) -> None:
-    """Raise MissingDependencyError unless torch, FBGEMM and torchrec are installed."""
-    for package in _NEEDED:
-        if find_spec(package) is None:
-            raise MissingDependencyError(package, needed_for, "torchrec")
-
-
-def torchrec_installed() -> bool:
-    """Return whether torch, FBGEMM and torchrec can be imported, without importing them."""
-    return all(find_spec(package) is not None for package in _NEEDED)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object

@@ -7,6 +7,7 @@ from typing import Any
 from costmodel.execution.simulator import simulate
 from costmodel.execution.synthesis import synthesize
 from costmodel.hardware import Device, HardwareProfile, Topology
+from planner.integrations.presence import require_torchrec
 from planner.io.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload
 from planner.validation.job import Job
@@ -53,8 +54,6 @@ def validate(
         The plans do not belong together, cannot be trained, or not on this machine; a rank failed.
 
     """
-    from planner.integrations.torchrec import require_torchrec
-
     require_torchrec("validating plans")
     check_same_job(files, names)
     check_workload(files[0].workload, names[0])

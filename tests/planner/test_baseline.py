@@ -12,7 +12,7 @@ import pytest
 from costmodel.errors import MissingDependencyError, UnknownNameError
 from planner import baseline
 from planner.baseline import NONE, STAND_IN, baseline_beside, default_baseline
-from planner.integrations import torchrec as integration
+from planner.integrations import presence
 from planner.plugins import TORCHREC
 from planner.report.model import Baseline
 from planner.search import Attempt, Search, run_sharders
@@ -33,7 +33,7 @@ def judged(
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have torchrec found whether or not it is there."""
-    monkeypatch.setattr(integration, "find_spec", lambda name: name)
+    monkeypatch.setattr(presence, "find_spec", lambda name: name)
 
 
 def test_nothing_to_compare_with(problem: ShardingProblem) -> None:
@@ -67,11 +67,11 @@ def test_an_unknown_name_is_refused_before_the_search(problem: ShardingProblem) 
 def test_the_default_is_torchrec_where_it_is_installed(
     problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(integration, "find_spec", lambda _: None)
+    monkeypatch.setattr(presence, "find_spec", lambda _: None)
     assert default_baseline() == STAND_IN
     with pytest.raises(MissingDependencyError), baseline_beside(TORCHREC, problem, Search()):
         raise AssertionError
-    monkeypatch.setattr(integration, "find_spec", lambda name: name)
+    monkeypatch.setattr(presence, "find_spec", lambda name: name)
     assert default_baseline() == TORCHREC
 
 

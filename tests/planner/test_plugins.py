@@ -43,7 +43,7 @@ def test_an_unknown_sharder_gets_a_suggestion() -> None:
 
 def test_plugins_are_listed_after_the_built_in_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "sharders.table_iii:Naive")
-    monkeypatch.setattr("planner.integrations.torchrec.torchrec_installed", lambda: False)
+    monkeypatch.setattr("planner.plugins.torchrec_installed", lambda: False)
     assert sharder_names() == (*SHARDERS, "mine")
     assert callable(load_sharder("mine").shard)
 

@@ -81,9 +81,9 @@ def test_a_file_or_a_model_is_needed(
 def test_without_torchrec_it_says_what_to_install(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planner.integrations import torchrec
+    from planner.integrations import presence, torchrec
 
-    monkeypatch.setattr(torchrec, "find_spec", lambda _: None)
+    monkeypatch.setattr(presence, "find_spec", lambda _: None)
     monkeypatch.delitem(torchrec.__dict__, "read_factory", raising=False)
     done = run("plan", "--from-torchrec", "a:b", "--gpus", "2")
     assert done.code == 5

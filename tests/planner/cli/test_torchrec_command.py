@@ -103,9 +103,9 @@ def test_what_is_wrong_is_said(
 def test_without_torchrec_it_says_what_to_install(
     run: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    from planner.integrations import torchrec
+    from planner.integrations import presence, torchrec
 
-    monkeypatch.setattr(torchrec, "find_spec", lambda _: None)
+    monkeypatch.setattr(presence, "find_spec", lambda _: None)
     for name in ("export_plan", "import_plan"):
         monkeypatch.delitem(torchrec.__dict__, name, raising=False)
     done = run("torchrec", *arguments)

@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from costmodel.errors import MissingDependencyError
+from planner.integrations import presence
 from planner.integrations import torchrec as integration
 from planner.plugins import TORCHREC, load_sharder, sharder_names
 
@@ -17,7 +18,7 @@ def test_the_module_can_be_imported_without_torch() -> None:
 
 
 def test_a_missing_package_is_named_with_a_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integration, "find_spec", lambda name: None if name == "torchrec" else name)
+    monkeypatch.setattr(presence, "find_spec", lambda name: None if name == "torchrec" else name)
     monkeypatch.delitem(integration.__dict__, "IterationTimePlanner", raising=False)
     with pytest.raises(MissingDependencyError, match="`torchrec`") as raised:
         integration.IterationTimePlanner  # noqa: B018
@@ -30,7 +31,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_the_sharder_needs_torchrec(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integration, "find_spec", lambda name: None if name == "torchrec" else name)
+    monkeypatch.setattr(presence, "find_spec", lambda name: None if name == "torchrec" else name)
     assert TORCHREC not in sharder_names()
     with pytest.raises(MissingDependencyError, match="the sharder `torchrec` needs `torchrec`"):
         load_sharder(TORCHREC)
