@@ -25,6 +25,27 @@ UNPOOLED_TYPES = TYPES[:4]
 ROWS = (13, 7, 64, 40, 21, 9, 32)
 """One table for each sharding type; few rows, so that trailing row shards are small."""
 WIDTHS = (8, 16, 8, 16, 8, 16, 16)
+META = torch.device("meta")
+SHARDERS = (EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder())
+
+
+def bags(*configs: EmbeddingBagConfig, **options: bool) -> EmbeddingBagCollection:
+    return EmbeddingBagCollection(tables=list(configs), device=META, **options)
+
+
+def table(name: str, rows: int = 1000, dim: int = 64, **fields: object) -> EmbeddingBagConfig:
+    return EmbeddingBagConfig(
+        name=name,
+        num_embeddings=rows,
+        embedding_dim=dim,
+        **{"feature_names": [f"f_{name}"], **fields},
+    )
+
+
+def gpus(world_size: int = 2, hbm_cap: int | None = None) -> Topology:
+    return Topology(
+        world_size=world_size, compute_device="cuda", hbm_cap=hbm_cap, created_by_factory=True
+    )
 
 
 class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc]
