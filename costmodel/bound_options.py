@@ -6,21 +6,21 @@ and none for its size.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costmodel.distribution import is_hashed
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.hardware import Topology
-from costmodel.kernels.embedding import LookupShard, Traffic, gpu_caches, shard_traffic
-from costmodel.plan import ComputeKernel, ShardingType, column_counts, row_blocks
+from costmodel.kernels.embedding import Caches, LookupShard, Traffic, gpu_caches, shard_traffic
+from costmodel.plan import ComputeKernel, ShardingType, column_counts, row_block_sizes, row_blocks
 from costmodel.storage import shard_bytes, shard_factors
 from costmodel.units import Bytes, Seconds
 from costmodel.validity import allowed_kernels, allowed_types, fixed_homes
@@ -42,6 +42,8 @@ class Part(IntEnum):
     that table."""
 
 
+Way: TypeAlias = tuple[ShardingType, ComputeKernel, int]
+"""How a table is sharded: type, kernel, column blocks."""
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
 """As in templates, but for ``present``: the share of a module's tables that are in the group, which
 is at most whether the group is there."""
@@ -76,23 +78,34 @@ class OptionFeatures:
     def _module_sizes(self) -> Counter[tuple[bool, bool]]:
         return Counter(_module(table) for table in self.workload.tables)
 
+    @cached_property
+    def _caches(self) -> Caches:
+        return gpu_caches(self.topology.hardware.gpu)
+
     def of(self, table: EmbeddingTable) -> list[BoundOption]:
         """Return every option of a table."""
+        return self.some(table, self._ways(table))
+
+    def some(self, table: EmbeddingTable, ways: Iterable[Way]) -> list[BoundOption]:
+        """Return some options of a table."""
         known: dict[object, BoundOption] = {}
         options = []
-        for kind in allowed_types(self.workload, table):
+        for kind, kernel, count in ways:
             replicated = kind is ShardingType.DATA_PARALLEL
-            shape = (replicated, kind.splits_rows, self._copies(kind))
+            # types that cut alike differ by their group only
+            key = (replicated, kind.splits_rows, self._copies(kind), kernel, count)
+            if key not in known:
+                known[key] = self._option(table, kind, kernel, count)
+            options.append(replace(known[key], group=group_key(table, kind)))
+        return options
+
+    def _ways(self, table: EmbeddingTable) -> Iterator[Way]:
+        """Yield types, kernels and splits that are valid, but for hopeless ones."""
+        for kind in allowed_types(self.workload, table):
             counts = self._column_counts(table, kind)
             for kernel, count in product(allowed_kernels(table, kind), counts):
-                width = table.embedding_dim // count
-                if self._is_hopeless(table, kind, kernel, width):
-                    continue
-                key = (shape, kernel, width)  # types that cut alike differ by their group only
-                if key not in known:
-                    known[key] = self._option(table, kind, kernel, count)
-                options.append(replace(known[key], group=group_key(table, kind)))
-        return options
+                if not self._is_hopeless(table, kind, kernel, table.embedding_dim // count):
+                    yield kind, kernel, count
 
     def _column_counts(self, table: EmbeddingTable, kind: ShardingType) -> tuple[int, ...]:
         """Return numbers of column blocks; where the ranks are given, the one number they leave."""
@@ -127,12 +140,13 @@ class OptionFeatures:
         world = self.topology.world_size
         width, alone = table.embedding_dim // count, 0.0
         ids = columns = features = 0.0
-        parts = np.zeros(len(Part))
-        parts[Part.HERE] = float(table is self.workload.tables[0])
+        parts = [0.0] * Part.HERE
         for shard, repeats in self._shards(table, kind, kernel, width):
             copies = repeats * count
             times, busy = self._lookup(shard)
-            parts[: len(times)] += times * (copies / world)
+            parts = [
+                sum_ + time * (copies / world) for sum_, time in zip(parts, times, strict=True)
+            ]
             alone = max(alone, busy)
             ids += copies * shard.num_lookups
             columns += copies * width * shard.num_bags / shard.num_samples
@@ -152,7 +166,11 @@ class OptionFeatures:
             group=group_key(table, kind),
             kernel=KernelKey(kernel, table.data_type),
             num_column_shards=count,
-            values=(*(values[name] for name in GROUP_FEATURES), *parts.tolist()),
+            values=(
+                *(values[name] for name in GROUP_FEATURES),
+                *parts,
+                float(table is self.workload.tables[0]),
+            ),
             memory=count * self._memory(table, kind, kernel, width),
             alone=alone,
         )
@@ -163,10 +181,12 @@ class OptionFeatures:
         """Yield the different shards of one column block, and how many there are of each."""
         replicated = kind is ShardingType.DATA_PARALLEL
         samples = self.workload.local_batch_size * (1 if replicated else self.topology.world_size)
+        caching = kernel is ComputeKernel.FUSED_UVM_CACHING
         for first, length, repeats in self._row_blocks(table, kind):
             yield LookupShard(
                 table=table, first_row=first, num_rows=length, num_columns=width,
-                num_samples=samples, compute_kernel=kernel, cache_load_factor=1.0,
+                num_samples=samples, compute_kernel=kernel,
+                cache_load_factor=1.0 if caching else table.cache_load_factor,
             ), repeats  # fmt: skip
 
     def _row_blocks(
@@ -175,7 +195,10 @@ class OptionFeatures:
         """Return first row (0 where all rows are alike), length and number of like row blocks."""
         if not kind.splits_rows:
             return ((0, table.num_embeddings, self._copies(kind)),)
-        return _like_blocks(table.num_embeddings, self._copies(kind), is_hashed(table.inputs))
+        rows, count = table.num_embeddings, self._copies(kind)
+        if is_hashed(table.inputs):
+            return [(0, *block) for block in row_block_sizes(rows, count)]
+        return [(*block, 1) for block in row_blocks(rows, count)]
 
     def _copies(self, kind: ShardingType) -> int:
         """Return the shards of one column block."""
@@ -183,14 +206,14 @@ class OptionFeatures:
             return self.topology.world_size
         return self.topology.local_world_size if kind.within_node else 1
 
-    def _lookup(self, shard: LookupShard) -> tuple[NDArray[np.float64], Seconds]:
+    def _lookup(self, shard: LookupShard) -> tuple[tuple[Seconds, ...], Seconds]:
         """Return the parts of a shard's lookup, and what it takes alone."""
         gpu, host = self.topology.hardware.gpu, self.topology.hardware.host
         traffic = shard_traffic(
             shard,
             optimizer=self.workload.optimizer,
             output_type=self.workload.output_type,
-            caches=gpu_caches(gpu),
+            caches=self._caches,
         )
         sort = traffic[Traffic.LOOKUPS] / gpu.sort_rate
         parts = (
@@ -202,24 +225,16 @@ class OptionFeatures:
             sort + traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
         )
         alone = max(parts[0], parts[1], traffic[Traffic.CHAIN]) + parts[2]
-        return np.array(parts), alone + max(parts[3], parts[4]) + parts[5]
+        return parts, alone + max(parts[3], parts[4]) + parts[5]
 
     def _memory(
         self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
     ) -> Bytes:
         """Return the HBM of one column block."""
         factors = shard_factors(self.workload, self.topology, table, kind, kernel, _NO_CACHE)
-        total = 0.0
-        for _, length, repeats in self._row_blocks(table, kind):
-            share = length / table.num_embeddings
-            total += repeats * float(shard_bytes(factors, length, width, share).total)
-        return total
-
-
-@lru_cache(maxsize=65536)
-def _like_blocks(rows: int, count: int, hashed: bool) -> tuple[tuple[int, int, int], ...]:  # noqa: FBT001
-    blocks = Counter((0 if hashed else first, length) for first, length in row_blocks(rows, count))
-    return tuple((*block, repeats) for block, repeats in blocks.items())
+        _, lengths, repeats = np.array(self._row_blocks(table, kind), dtype=np.float64).T
+        sizes = shard_bytes(factors, lengths, float(width), lengths / table.num_embeddings)
+        return float(repeats @ sizes.total)
 
 
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:

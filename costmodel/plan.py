@@ -196,6 +196,15 @@ def row_blocks(num_embeddings: int, num_blocks: int) -> tuple[tuple[int, int], .
     return tuple((offset, min(length, num_embeddings - offset)) for offset in offsets)
 
 
+def row_block_sizes(num_embeddings: int, num_blocks: int) -> tuple[tuple[int, int], ...]:
+    """Return the lengths of ``row_blocks``, and how many there are of each, in order."""
+    length = -(-num_embeddings // num_blocks)
+    full, rest = divmod(num_embeddings, length)
+    empty = num_blocks - full - (rest > 0)
+    sizes = ((length, full), (rest, int(rest > 0)), (0, empty))
+    return tuple((size, repeats) for size, repeats in sizes if repeats)
+
+
 def column_counts(embedding_dim: int, min_shard_dim: int = 4) -> tuple[int, ...]:
     """Return every number of equal column blocks, 1 included, with legal widths.
 

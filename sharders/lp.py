@@ -28,8 +28,8 @@ WIDTHS = (16, 8, 1 << 30, 32, 64)
 """Widest shards of tables split by columns: a rank's columns can be balanced the better, the
 narrower they are. The first two are best at 856 tables on 64 and 788 on 128 GPUs, any at 400 on 16
 (``bench.plan_quality``'s instances)."""
-SECONDS_PER_OPTION: Seconds = 3e-4
-"""Until there is a plan (x86 core, 2026: 3.5 s for 856 tables on 64 ranks, 12,393 options). With
+SECONDS_PER_OPTION: Seconds = 1e-4
+"""Until there is a plan (x86 core, 2026: 1.2 s for 788 tables on 128 ranks, 11,990 options). With
 less time left, nothing is begun."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""

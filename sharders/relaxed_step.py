@@ -25,7 +25,9 @@ from costmodel.bounds import largest_features
 from costmodel.execution.groups import GroupKey
 from costmodel.execution.synthesis import template
 from costmodel.objective import Signature
-from costmodel.units import Seconds
+from costmodel.plan import ComputeKernel
+from costmodel.units import Bytes, Seconds
+from costmodel.workload import EmbeddingTable
 from sharders.options import TableOption
 from sharders.placement import option_bytes
 from sharders.problem import ShardingProblem
@@ -68,14 +70,13 @@ class Choices:
         for number, each in enumerate(problem.workload.tables):
             if stop():
                 return None
-            known = {_key_of(bound): bound for bound in features.of(each)}
-            for option in problem.options[each.name]:
-                key = option.sharding_type, option.compute_kernel, option.num_column_shards
-                sizes = option_bytes(problem, each, option)
+            offered = problem.options[each.name]
+            ways = ((o.sharding_type, o.compute_kernel, o.num_column_shards) for o in offered)
+            for option, bound in zip(offered, features.some(each, ways), strict=True):
                 options.append(option)
                 table.append(number)
-                bounds.append(known[key])
-                memory.append(sum(float(size.total) for size in sizes) / capacity)
+                bounds.append(bound)
+                memory.append(_memory(problem, each, option, bound) / capacity)
         return cls(problem, tuple(options), np.array(table), tuple(bounds), np.array(memory))
 
     @cached_property
@@ -93,8 +94,13 @@ class Choices:
         return kept
 
 
-def _key_of(bound: BoundOption) -> tuple[object, ...]:
-    return bound.group.sharding_type, bound.kernel.compute_kernel, bound.num_column_shards
+def _memory(
+    problem: ShardingProblem, table: EmbeddingTable, option: TableOption, bound: BoundOption
+) -> Bytes:
+    """Return what an option takes on all ranks; a cache, too, which takes nothing in bounds."""
+    if option.compute_kernel is not ComputeKernel.FUSED_UVM_CACHING:
+        return bound.memory
+    return sum(float(size.total) for size in option_bytes(problem, table, option))
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """A sharding problem as flat arrays: every option of every table, and what its shards add."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from costmodel.execution.lowering import Columns
 from costmodel.hardware import Topology
 from costmodel.kernels.embedding import Traffic
 from costmodel.objective import Signature
-from costmodel.plan import ShardingPlan, ShardingType, row_blocks
+from costmodel.plan import ShardingPlan, ShardingType, row_block_sizes, row_blocks
 from costmodel.storage import ShardFactors, id_shares, shard_bytes, shard_factors, stacked_factors
 from costmodel.workload import EmbeddingTable
 from sharders.option_costs import OptionCosts
@@ -292,11 +291,9 @@ def _row_blocks(
     if not kind.splits_rows:
         return [((0, rows), 1)]
     count = topology.local_world_size if kind.within_node else topology.world_size
-    blocks = row_blocks(rows, count)
     if not is_hashed(table.inputs):
-        return [(block, 1) for block in blocks]
-    sizes = Counter(size for _, size in blocks)  # from full over partial to empty ones
-    return [((0, size), times) for size, times in sizes.items()]
+        return [(block, 1) for block in row_blocks(rows, count)]
+    return [((0, size), times) for size, times in row_block_sizes(rows, count)]
 
 
 _KINDS = {kind: number for number, kind in enumerate(ShardingType)}
