@@ -6,23 +6,24 @@ and none for its size.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from itertools import product
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.distribution import is_hashed
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.hardware import Topology
-from costmodel.kernels.embedding import Caches, LookupShard, Traffic, gpu_caches, shard_traffic
+from costmodel.kernels.embedding import LookupShard, Traffic, gpu_caches, shard_traffic
+from costmodel.objective import Signature
 from costmodel.plan import ComputeKernel, ShardingType, column_counts, row_block_sizes, row_blocks
-from costmodel.storage import shard_bytes, shard_factors
-from costmodel.units import Bytes, Seconds
+from costmodel.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
+from costmodel.units import Bytes
 from costmodel.validity import allowed_kernels, allowed_types, fixed_homes
 from costmodel.workload import EmbeddingTable, Workload
 
@@ -42,6 +43,8 @@ class Part(IntEnum):
     that table."""
 
 
+Floats: TypeAlias = NDArray[np.float64]
+GroupKernel: TypeAlias = tuple[GroupKey, KernelKey]
 Way: TypeAlias = tuple[ShardingType, ComputeKernel, int]
 """How a table is sharded: type, kernel, column blocks."""
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
@@ -52,52 +55,63 @@ WIDTH = len(GROUP_FEATURES) + len(Part)
 _NO_CACHE = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoundOption:
-    """One type, kernel and split of one table."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BoundOptions:
+    """Ways of sharding tables, table by table; arrays have a row for every one of them."""
 
-    group: GroupKey
-    kernel: KernelKey
-    num_column_shards: int
-    values: tuple[float, ...]
+    table: NDArray[np.intp]
+    """Its table's number."""
+    kernels: tuple[GroupKernel, ...]
+    """Groups and kernels that any of them has."""
+    kernel: NDArray[np.intp]
+    """Its group and kernel, by their place there."""
+    values: Floats
     """``GROUP_FEATURES``, then ``Part``: means over ranks where they have a value on each."""
-    memory: Bytes
+    memory: Floats
     """HBM over all ranks."""
-    alone: Seconds
+    alone: Floats
     """Forward and backward of the largest shard on the rank that has it, were it alone."""
+
+    def signature(self, some: NDArray[np.intp] | None = None) -> Signature:
+        """Return every sharding group of some of them (all) and its lookup kernels, in order."""
+        used = np.unique(self.kernel if some is None else self.kernel[some])
+        kernels: dict[GroupKey, set[KernelKey]] = {}
+        for group, kernel in (self.kernels[place] for place in used):
+            kernels.setdefault(group, set()).add(kernel)
+        return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
 
 
 @dataclass(frozen=True)
 class OptionFeatures:
-    """Lists the options of a workload's tables: all that are valid, offered by sharders or not."""
+    """Describes ways of sharding a workload's tables."""
 
     workload: Workload
     topology: Topology
 
-    @cached_property
-    def _module_sizes(self) -> Counter[tuple[bool, bool]]:
-        return Counter(_module(table) for table in self.workload.tables)
+    def all(self) -> BoundOptions:
+        """Describe every valid way, offered by sharders or not, but for hopeless ones."""
+        return self.some([list(self._ways(table)) for table in self.workload.tables])
 
-    @cached_property
-    def _caches(self) -> Caches:
-        return gpu_caches(self.topology.hardware.gpu)
-
-    def of(self, table: EmbeddingTable) -> list[BoundOption]:
-        """Return every option of a table."""
-        return self.some(table, self._ways(table))
-
-    def some(self, table: EmbeddingTable, ways: Iterable[Way]) -> list[BoundOption]:
-        """Return some options of a table."""
-        known: dict[object, BoundOption] = {}
-        options = []
-        for kind, kernel, count in ways:
-            replicated = kind is ShardingType.DATA_PARALLEL
-            # types that cut alike differ by their group only
-            key = (replicated, kind.splits_rows, self._copies(kind), kernel, count)
-            if key not in known:
-                known[key] = self._option(table, kind, kernel, count)
-            options.append(replace(known[key], group=group_key(table, kind)))
-        return options
+    def some(self, ways: Sequence[Sequence[Way]]) -> BoundOptions:
+        """Describe some ways of every table."""
+        cuts = _Cuts(self.workload, self.topology)
+        kernels: dict[GroupKernel, int] = {}
+        cut, kernel = [], []
+        for table, own in zip(self.workload.tables, ways, strict=True):
+            cuts.begin(table)
+            for kind, compute_kernel, count in own:
+                pair = group_key(table, kind), KernelKey(compute_kernel, table.data_type)
+                kernel.append(kernels.setdefault(pair, len(kernels)))
+                cut.append(cuts.number(kind, compute_kernel, count))
+        described, which = cuts.described(), np.array(cut)
+        return BoundOptions(
+            table=np.repeat(np.arange(len(ways)), [len(own) for own in ways]),
+            kernels=tuple(kernels),
+            kernel=np.array(kernel),
+            values=described.values[which],
+            memory=described.memory[which],
+            alone=described.alone[which],
+        )
 
     def _ways(self, table: EmbeddingTable) -> Iterator[Way]:
         """Yield types, kernels and splits that are valid, but for hopeless ones."""
@@ -131,90 +145,142 @@ class OptionFeatures:
         whole = 32.0 * (-(-width * table.data_type.num_bytes // 32) + -(-state // 32))
         if 2.0 * whole > 12.0 * width:
             return False
-        memory = (self._memory(table, kind, each, width) for each in (ComputeKernel.FUSED, kernel))
-        return next(memory) <= next(memory)
-
-    def _option(
-        self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, count: int
-    ) -> BoundOption:
-        world = self.topology.world_size
-        width, alone = table.embedding_dim // count, 0.0
-        ids = columns = features = 0.0
-        parts = [0.0] * Part.HERE
-        for shard, repeats in self._shards(table, kind, kernel, width):
-            copies = repeats * count
-            times, busy = self._lookup(shard)
-            parts = [
-                sum_ + time * (copies / world) for sum_, time in zip(parts, times, strict=True)
-            ]
-            alone = max(alone, busy)
-            ids += copies * shard.num_lookups
-            columns += copies * width * shard.num_bags / shard.num_samples
-            features += copies * table.num_features
-        replicated = kind is ShardingType.DATA_PARALLEL
-        values = {
-            "present": 1.0 / self._module_sizes[_module(table)],
-            "features": features / world,
-            "ids": ids / world,
-            "columns": columns / world,
-            "table_columns": table.embedding_dim * table.output_rows_per_sample,
-            "sent_ids": ids / world,
-            "sent_features": features,
-            "parameter_bytes": replicated * 4.0 * table.num_embeddings * table.embedding_dim,
-        }
-        return BoundOption(
-            group=group_key(table, kind),
-            kernel=KernelKey(kernel, table.data_type),
-            num_column_shards=count,
-            values=(
-                *(values[name] for name in GROUP_FEATURES),
-                *parts,
-                float(table is self.workload.tables[0]),
-            ),
-            memory=count * self._memory(table, kind, kernel, width),
-            alone=alone,
+        one, other = (
+            self._memory(table, kind, each, width) for each in (ComputeKernel.FUSED, kernel)
         )
+        return one <= other
 
-    def _shards(
+    def _memory(
         self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
-    ) -> Iterator[tuple[LookupShard, int]]:
-        """Yield the different shards of one column block, and how many there are of each."""
+    ) -> Bytes:
+        """Return the HBM of one column block."""
+        factors = shard_factors(self.workload, self.topology, table, kind, kernel, _NO_CACHE)
+        _, lengths, repeats = np.array(_row_blocks(self.topology, table, kind), dtype=np.float64).T
+        sizes = shard_bytes(factors, lengths, float(width), lengths / table.num_embeddings)
+        return float(repeats @ sizes.total)
+
+
+class _Described(NamedTuple):
+    values: Floats
+    memory: Floats
+    alone: Floats
+
+
+class _Cuts:
+    """Ways of cutting tables: types that cut alike differ by their groups only."""
+
+    def __init__(self, workload: Workload, topology: Topology) -> None:
+        self.workload, self.topology = workload, topology
+        self.caches = gpu_caches(topology.hardware.gpu)
+        self.modules = Counter(_module(table) for table in workload.tables)
+        self.known: dict[object, int] = {}
+        self.of_table: dict[object, int] = {}
+        self.cuts: list[tuple[float, ...]] = []
+        """Of every cut, what is the same for all its shards."""
+        self.firsts: list[int] = []
+        """And its first shard."""
+        self.shards: list[tuple[float, ...]] = []
+        """Of every different shard, how many there are of it, its rows, columns, ids and bags."""
+        self.traffic: list[tuple[float, ...]] = []
+        self.factors: list[ShardFactors] = []
+        self.factor: list[int] = []
+        """Of every shard, its place in them."""
+
+    def begin(self, table: EmbeddingTable) -> None:
+        """Cut this table next."""
+        self.table = table
+        self.known, self.of_table = {}, {}
+
+    def number(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> int:
+        """Return the number of a cut of the present table."""
         replicated = kind is ShardingType.DATA_PARALLEL
+        key = (replicated, kind.splits_rows, _copies(self.topology, kind), kernel, count)
+        if key not in self.known:
+            self.known[key] = len(self.firsts)
+            self._add(kind, kernel, count)
+        return self.known[key]
+
+    def _add(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> None:
+        table, replicated = self.table, kind is ShardingType.DATA_PARALLEL
         samples = self.workload.local_batch_size * (1 if replicated else self.topology.world_size)
+        width = table.embedding_dim // count
+        factor = self._factor(kind, kernel)
+        self.cuts.append((
+            1.0 / self.modules[_module(table)],
+            table.num_features,
+            table.embedding_dim * table.output_rows_per_sample,
+            replicated * 4.0 * table.num_embeddings * table.embedding_dim,
+            float(table is self.workload.tables[0]),
+        ))
+        self.firsts.append(len(self.shards))
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
-        for first, length, repeats in self._row_blocks(table, kind):
-            yield LookupShard(
+        for first, length, repeats in _row_blocks(self.topology, table, kind):
+            shard = LookupShard(
                 table=table, first_row=first, num_rows=length, num_columns=width,
                 num_samples=samples, compute_kernel=kernel,
                 cache_load_factor=1.0 if caching else table.cache_load_factor,
-            ), repeats  # fmt: skip
+            )  # fmt: skip
+            self.traffic.append(
+                shard_traffic(
+                    shard,
+                    optimizer=self.workload.optimizer,
+                    output_type=self.workload.output_type,
+                    caches=self.caches,
+                )
+            )
+            share = length / table.num_embeddings
+            bags = shard.num_bags / samples
+            self.shards.append((count * repeats, length, width, share, shard.num_lookups, bags))
+            self.factor.append(factor)
 
-    def _row_blocks(
-        self, table: EmbeddingTable, kind: ShardingType
-    ) -> Sequence[tuple[int, int, int]]:
-        """Return first row (0 where all rows are alike), length and number of like row blocks."""
-        if not kind.splits_rows:
-            return ((0, table.num_embeddings, self._copies(kind)),)
-        rows, count = table.num_embeddings, self._copies(kind)
-        if is_hashed(table.inputs):
-            return [(0, *block) for block in row_block_sizes(rows, count)]
-        return [(*block, 1) for block in row_blocks(rows, count)]
+    def _factor(self, kind: ShardingType, kernel: ComputeKernel) -> int:
+        key = kind is ShardingType.DATA_PARALLEL, kernel
+        if key not in self.of_table:
+            self.of_table[key] = len(self.factors)
+            self.factors.append(
+                shard_factors(self.workload, self.topology, self.table, kind, kernel, _NO_CACHE)
+            )
+        return self.of_table[key]
 
-    def _copies(self, kind: ShardingType) -> int:
-        """Return the shards of one column block."""
-        if kind in {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}:
-            return self.topology.world_size
-        return self.topology.local_world_size if kind.within_node else 1
+    def described(self) -> _Described:
+        """Return all cuts as arrays."""
+        world = self.topology.world_size
+        copies, rows, width, share, ids, bags = np.array(self.shards).T
+        present, per_shard, table_columns, parameters, here = np.array(self.cuts).T
 
-    def _lookup(self, shard: LookupShard) -> tuple[tuple[Seconds, ...], Seconds]:
-        """Return the parts of a shard's lookup, and what it takes alone."""
-        gpu, host = self.topology.hardware.gpu, self.topology.hardware.host
-        traffic = shard_traffic(
-            shard,
-            optimizer=self.workload.optimizer,
-            output_type=self.workload.output_type,
-            caches=self._caches,
+        def total(of_shards: Floats) -> Floats:
+            sums: Floats = np.add.reduceat((of_shards.T * copies).T, self.firsts)
+            return sums
+
+        features = total(np.ones(len(copies))) * per_shard
+        ids = total(ids) / world
+        values = {
+            "present": present,
+            "features": features / world,
+            "ids": ids,
+            "columns": total(width * bags) / world,
+            "table_columns": table_columns,
+            "sent_ids": ids,
+            "sent_features": features,
+            "parameter_bytes": parameters,
+        }
+        parts, alone = self._lookups()
+        factors = stacked_factors(self.factors, [1] * len(self.factors))
+        sizes = shard_bytes(factors.taken(np.array(self.factor)), rows, width, share)
+        return _Described(
+            values=np.column_stack((
+                *(values[name] for name in GROUP_FEATURES),
+                total(parts) / world,
+                here,
+            )),
+            memory=total(np.asarray(sizes.total)),
+            alone=np.maximum.reduceat(alone, self.firsts),
         )
+
+    def _lookups(self) -> tuple[Floats, Floats]:
+        """Return the parts of every shard's lookup, and what it takes alone."""
+        gpu, host = self.topology.hardware.gpu, self.topology.hardware.host
+        traffic = np.array(self.traffic).T
         sort = traffic[Traffic.LOOKUPS] / gpu.sort_rate
         parts = (
             traffic[Traffic.FORWARD_HBM] / (gpu.memory_bandwidth * gpu.lookup_efficiency),
@@ -224,30 +290,29 @@ class OptionFeatures:
             traffic[Traffic.BACKWARD_L2] / gpu.l2_bandwidth,
             sort + traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
         )
-        alone = max(parts[0], parts[1], traffic[Traffic.CHAIN]) + parts[2]
-        return parts, alone + max(parts[3], parts[4]) + parts[5]
+        forward = np.maximum.reduce([parts[0], parts[1], traffic[Traffic.CHAIN]]) + parts[2]
+        return np.column_stack(parts), forward + np.maximum(parts[3], parts[4]) + parts[5]
 
-    def _memory(
-        self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
-    ) -> Bytes:
-        """Return the HBM of one column block."""
-        factors = shard_factors(self.workload, self.topology, table, kind, kernel, _NO_CACHE)
-        _, lengths, repeats = np.array(self._row_blocks(table, kind), dtype=np.float64).T
-        sizes = shard_bytes(factors, lengths, float(width), lengths / table.num_embeddings)
-        return float(repeats @ sizes.total)
+
+def _row_blocks(
+    topology: Topology, table: EmbeddingTable, kind: ShardingType
+) -> Sequence[tuple[int, int, int]]:
+    """Return first row (0 where all rows are alike), length and number of like row blocks."""
+    rows, count = table.num_embeddings, _copies(topology, kind)
+    if not kind.splits_rows:
+        return [(0, rows, count)]
+    if is_hashed(table.inputs):
+        return [(0, *block) for block in row_block_sizes(rows, count)]
+    return [(*block, 1) for block in row_blocks(rows, count)]
+
+
+def _copies(topology: Topology, kind: ShardingType) -> int:
+    """Return the shards of one column block."""
+    if kind in {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}:
+        return topology.world_size
+    return topology.local_world_size if kind.within_node else 1
 
 
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:
     """Return what decides which tables can be in one group."""
     return group_key(table, ShardingType.TABLE_WISE)[:2]
-
-
-def group_kernels(
-    options: Sequence[Sequence[BoundOption]],
-) -> tuple[tuple[GroupKey, tuple[KernelKey, ...]], ...]:
-    """Return every sharding group and its lookup kernels, in the order of a step."""
-    kernels: dict[GroupKey, set[KernelKey]] = {}
-    for table in options:
-        for option in table:
-            kernels.setdefault(option.group, set()).add(option.kernel)
-    return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bound_options import GROUP_FEATURES, BoundOption, Part
+from costmodel.bound_options import GROUP_FEATURES, GroupKernel, Part
 from costmodel.execution.groups import GroupKey, KernelKey
 from costmodel.execution.program import ProcessGroup
 from costmodel.execution.template import (
@@ -23,6 +23,7 @@ from costmodel.execution.template import (
     WorkKind,
 )
 from costmodel.kernels.collectives import CollectiveForm
+from costmodel.objective import Signature
 from costmodel.units import Bytes, Seconds
 
 Vector = NDArray[np.float64]
@@ -49,7 +50,7 @@ class Cycle:
 class FeatureIndex:
     """Where each feature of groups and kernels is in the vector z of a plan."""
 
-    def __init__(self, kernels: Sequence[tuple[GroupKey, Sequence[KernelKey]]]) -> None:
+    def __init__(self, kernels: Signature) -> None:
         self._groups: dict[GroupKey, int] = {}
         self._kernels: dict[tuple[GroupKey, KernelKey], int] = {}
         size = 0
@@ -94,9 +95,9 @@ class FeatureIndex:
         some = [kernel] if kernel else [key for key in self._kernels if key[0] in groups]
         return [self.part(each, Part.HERE) for each in some]
 
-    def of_option(self, option: BoundOption) -> list[int]:
-        """Return the places of an option's values."""
-        first, second = self._groups[option.group], self._kernels[option.group, option.kernel]
+    def of_kernel(self, kernel: GroupKernel) -> list[int]:
+        """Return the places of the values of options that have a group and kernel."""
+        first, second = self._groups[kernel[0]], self._kernels[kernel]
         return [*range(first, first + len(GROUP_FEATURES)), *range(second, second + len(Part))]
 
 

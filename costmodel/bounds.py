@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bound_options import OptionFeatures, group_kernels
+from costmodel.bound_options import OptionFeatures
 from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph, Vector
 from costmodel.execution.compiled import BatchLoads, CompiledStep
 from costmodel.execution.groups import GroupKey
@@ -186,21 +186,20 @@ class _Relaxation:
 
     @classmethod
     def of(cls, workload: Workload, topology: Topology) -> "_Relaxation":
-        features = OptionFeatures(workload, topology)
-        tables = [features.of(table) for table in workload.tables]
-        kernels = group_kernels(tables)
+        options = OptionFeatures(workload, topology).all()
+        kernels = options.signature()
         index = FeatureIndex(kernels)
-        options = [option for table in tables for option in table]
+        groups = [index.groups.index(group) for group, _ in options.kernels]
         capacity = max(1.0, topology.world_size * usable_bytes(workload, topology))
         return cls(
             graph=StepGraph(template(workload, topology, kernels), index, np.zeros(index.size)),
-            values=np.array([option.values for option in options]),
-            places=np.array([index.of_option(option) for option in options]),
-            memory=np.array([option.memory for option in options]) / capacity,
-            alone=np.array([option.alone for option in options]),
-            starts=np.cumsum([0, *(len(table) for table in tables)])[:-1],
+            values=options.values,
+            places=np.array([index.of_kernel(pair) for pair in options.kernels])[options.kernel],
+            memory=options.memory / capacity,
+            alone=options.alone,
+            starts=np.flatnonzero(np.diff(options.table, prepend=-1)),
             large=np.zeros(0, dtype=np.intp),
-            group=np.array([index.groups.index(option.group) for option in options]),
+            group=np.array(groups)[options.kernel],
         )
 
     @cached_property

@@ -26,7 +26,7 @@ sort and for lengths; 2 batches of inputs in flight under ``TRAIN_SPARSE_DIST``;
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.dense import activation_bytes, dense_model_bytes
 from costmodel.distribution import is_hashed, lookup_share
@@ -101,6 +101,11 @@ class ShardFactors:
     """Outputs for each column, buffers included."""
     unpooled: "Numbers"
     """1 where outputs are spread over row shards as ids are."""
+
+    def taken(self, places: "NDArray[np.intp]") -> "ShardFactors":
+        """Return those of other shards: the ones at these places of the arrays."""
+        arrays: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return ShardFactors(**{name: array[places] for name, array in arrays.items()})
 
 
 def shard_bytes(

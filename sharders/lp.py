@@ -50,9 +50,7 @@ class Lp:
         best = _start(problem, budget, rng)
         if budget.spent(best.evaluated) or budget.time_left() < _needed(problem):
             return replace(best, status=SearchStatus.LIMIT)
-        choices, costs = Choices.of(problem, budget.should_stop), OptionCosts(problem)
-        if choices is None:
-            return replace(best, status=SearchStatus.LIMIT)
+        choices, costs = Choices.of(problem), OptionCosts(problem)
         seen: set[ShardingPlan] = set()
         for shares in _solutions(choices):
             if budget.spent(best.evaluated):

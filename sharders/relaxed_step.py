@@ -11,23 +11,23 @@ cycle at a solution is added until none is heavier than M. Few tables get more t
 many as there are cycles that bind.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bound_options import BoundOption, OptionFeatures, group_kernels
+from costmodel.bound_options import BoundOptions, OptionFeatures
 from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph
 from costmodel.bounds import largest_features
 from costmodel.execution.groups import GroupKey
 from costmodel.execution.synthesis import template
 from costmodel.objective import Signature
 from costmodel.plan import ComputeKernel
-from costmodel.units import Bytes, Seconds
-from costmodel.workload import EmbeddingTable
+from costmodel.units import Seconds
 from sharders.options import TableOption
 from sharders.placement import option_bytes
 from sharders.problem import ShardingProblem
@@ -42,42 +42,40 @@ HEADROOM = (0.9, 0.98)
 where that is too little."""
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Choices:
     """Every option of every table of a problem, and what it puts into a step's formulas."""
 
     problem: ShardingProblem
     options: tuple[TableOption, ...]
-    table: NDArray[np.intp]
-    """Of every option, its table."""
-    bounds: tuple[BoundOption, ...]
+    bounds: BoundOptions
+    """Of every option."""
     memory: Array
     """Of every option, over what all ranks have."""
 
     @classmethod
-    def of(cls, problem: ShardingProblem, stop: Callable[[], bool] = _never) -> "Choices | None":
-        """List them; a cache counts as if it held every row, but takes the memory it does.
-
-        None: it was stopped.
-        """
-        features = OptionFeatures(problem.workload, problem.topology)
+    def of(cls, problem: ShardingProblem) -> "Choices":
+        """List them; a cache counts as if it held every row, but takes the memory it does."""
+        tables = problem.workload.tables
+        offered = [problem.options[table.name] for table in tables]
+        ways = [
+            [(o.sharding_type, o.compute_kernel, o.num_column_shards) for o in own]
+            for own in offered
+        ]
+        bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
+        options = tuple(chain.from_iterable(offered))
+        memory = bounds.memory.copy()
+        for number, option in enumerate(options):
+            if option.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
+                sizes = option_bytes(problem, tables[bounds.table[number]], option)
+                memory[number] = sum(float(size.total) for size in sizes)
         capacity = max(1.0, problem.topology.world_size * problem.capacity)
-        options, table, bounds, memory = [], [], [], []
-        for number, each in enumerate(problem.workload.tables):
-            if stop():
-                return None
-            offered = problem.options[each.name]
-            ways = ((o.sharding_type, o.compute_kernel, o.num_column_shards) for o in offered)
-            for option, bound in zip(offered, features.some(each, ways), strict=True):
-                options.append(option)
-                table.append(number)
-                bounds.append(bound)
-                memory.append(_memory(problem, each, option, bound) / capacity)
-        return cls(problem, tuple(options), np.array(table), tuple(bounds), np.array(memory))
+        return cls(problem, options, bounds, memory / capacity)
+
+    @property
+    def table(self) -> NDArray[np.intp]:
+        """Of every option, its table."""
+        return self.bounds.table
 
     @cached_property
     def width(self) -> NDArray[np.intp]:
@@ -92,15 +90,6 @@ class Choices:
         has[self.table[wanted]] = True
         kept: Mask = wanted | ~has[self.table]
         return kept
-
-
-def _memory(
-    problem: ShardingProblem, table: EmbeddingTable, option: TableOption, bound: BoundOption
-) -> Bytes:
-    """Return what an option takes on all ranks; a cache, too, which takes nothing in bounds."""
-    if option.compute_kernel is not ComputeKernel.FUSED_UVM_CACHING:
-        return bound.memory
-    return sum(float(size.total) for size in option_bytes(problem, table, option))
 
 
 @dataclass
@@ -118,12 +107,8 @@ class RelaxedStep:
         return np.flatnonzero(self.offered)
 
     @cached_property
-    def _bounds(self) -> list[BoundOption]:
-        return [self.choices.bounds[option] for option in self._kept]
-
-    @cached_property
     def _kernels(self) -> Signature:
-        return group_kernels([self._bounds])
+        return self.choices.bounds.signature(self._kept)
 
     @cached_property
     def _index(self) -> FeatureIndex:
@@ -132,12 +117,15 @@ class RelaxedStep:
     @cached_property
     def _places(self) -> NDArray[np.intp]:
         """Of every option, the features that it adds to."""
-        return np.array([self._index.of_option(bound) for bound in self._bounds])
+        bounds = self.choices.bounds
+        used, which = np.unique(bounds.kernel[self._kept], return_inverse=True)
+        places = [self._index.of_kernel(bounds.kernels[kernel]) for kernel in used]
+        return np.array(places)[which]
 
     @cached_property
     def _values(self) -> Array:
         """And what it adds."""
-        return np.array([bound.values for bound in self._bounds])
+        return self.choices.bounds.values[self._kept]
 
     @cached_property
     def _graph(self) -> StepGraph:

@@ -20,18 +20,12 @@ def problem() -> ShardingProblem:
     return example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2)
 
 
-def listed(posed: ShardingProblem) -> Choices:
-    choices = Choices.of(posed)
-    assert choices is not None
-    return choices
-
-
 def everything(choices: Choices) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     return np.ones(len(choices.options), dtype=bool)
 
 
 def test_every_table_gets_shares_that_add_up_to_one() -> None:
-    choices = listed(problem())
+    choices = Choices.of(problem())
     shares = RelaxedStep(choices, everything(choices)).shares(everything(choices))
     assert shares is not None
     assert np.bincount(choices.table, shares) == pytest.approx(np.ones(30))
@@ -39,7 +33,7 @@ def test_every_table_gets_shares_that_add_up_to_one() -> None:
 
 
 def test_few_tables_are_divided_over_several_options() -> None:
-    choices = listed(problem())
+    choices = Choices.of(problem())
     shares = RelaxedStep(choices, everything(choices)).shares(everything(choices))
     assert shares is not None
     chosen = list(by_share(choices, shares))
@@ -48,7 +42,7 @@ def test_few_tables_are_divided_over_several_options() -> None:
 
 
 def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None:
-    choices = listed(problem())
+    choices = Choices.of(problem())
     kinds = np.array([option.sharding_type for option in choices.options])
     wanted = kinds == ShardingType.ROW_WISE
     shares = RelaxedStep(choices, everything(choices)).shares(wanted)
@@ -59,7 +53,7 @@ def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None
 
 def test_there_are_no_shares_where_nothing_fits() -> None:
     full = example_problem(example_workload(), fill=1.5)
-    choices = listed(full)
+    choices = Choices.of(full)
     assert RelaxedStep(choices, everything(choices)).shares(everything(choices)) is None
 
 
@@ -84,7 +78,3 @@ def test_nothing_is_begun_that_there_is_no_time_for() -> None:
     hurried = Budget(time_left=lambda: 1e-3)
     result = Lp().shard(problem(), hurried, Random(0))
     assert (result.status, result.evaluated) == (SearchStatus.LIMIT, 1)
-
-
-def test_listing_options_ends_when_told_to() -> None:
-    assert Choices.of(problem(), lambda: True) is None
