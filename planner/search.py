@@ -14,9 +14,10 @@ from costmodel.units import Seconds
 from costmodel.validity import check_plan
 from planner.compiling import is_compiled
 from planner.plugins import AUTO, load_sharder
-from sharders import PORTFOLIO, SHARDERS
+from sharders import PORTFOLIO, SHARDERS, Member
 from sharders.problem import (
     Budget,
+    Paced,
     Progress,
     Proof,
     SearchResult,
@@ -87,7 +88,8 @@ def run_sharders(
 ) -> tuple[Attempt, ...]:
     """Run sharders one after the other; the time limit is for all of them together.
 
-    With others to come, a sharder may take its share of the time left (``sharders.PORTFOLIO``).
+    With others to come, a sharder may take its share of the time left (``sharders.PORTFOLIO``), or
+    rather of what those to come can do without; it is left out where it needs more.
 
     Whether or not time is left, the first one that finds a plan is heard. Being interrupted
     (``KeyboardInterrupt`` included) ends the search, unless there is no plan yet. With
@@ -105,13 +107,15 @@ def run_sharders(
         return run_in_parallel(names, problem, search)
     deadline = search.clock() + search.time_limit
     attempts: list[Attempt] = []
-    for name in names:
+    for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
         if found and (search.interrupted() or search.clock() > deadline):
             break
         plans = tuple(attempt.plan for attempt in attempts if attempt.plan)
         now = search.clock()
-        share = PORTFOLIO.get(name, 1.0) if len(names) > 1 else 1.0
+        share = _share(names[position:], problem, deadline - now) if len(names) > 1 else 1.0
+        if found and share == 0:
+            continue
         until = now + share * max(0.0, deadline - now)
         try:
             attempts.append(run_sharder(name, problem.with_known(plans), search, until))
@@ -122,6 +126,24 @@ def run_sharders(
     if not any(attempt.plan for attempt in attempts):
         raise _first_error(attempts)
     return tuple(attempts)
+
+
+def _share(names: Sequence[str], problem: ShardingProblem, left: Seconds) -> float:
+    """Return the share of the time left that the first of some sharders may take; 0: none."""
+    member = PORTFOLIO.get(names[0], Member())
+    own, *others = (_needed_time(name, problem) for name in names)
+    kept = max((needed for needed in others if needed <= left), default=0.0)
+    time = member.share * (left - kept) if member.share < 1 else left
+    if member.urgent and time < own:
+        time = left
+    return time / left if time >= own and left > 0 else 0.0
+
+
+def _needed_time(name: str, problem: ShardingProblem) -> Seconds:
+    sharder = load_sharder(name)
+    if not isinstance(sharder, Paced):
+        return 0.0
+    return sharder.needed_time(problem, compiled=is_compiled(problem))
 
 
 def run_apart(

@@ -1,5 +1,7 @@
 """How to search for a sharding plan. Pure: no files, clock, terminal or global random state."""
 
+from dataclasses import dataclass
+
 SHARDERS = {
     "naive": "sharders.table_iii:Naive",
     "random": "sharders.table_iii:Random",
@@ -22,19 +24,30 @@ SHARDERS = {
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
 arguments and is a ``sharders.problem.Sharder``."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """How a sharder takes part in a portfolio."""
+
+    share: float = 1.0
+    """Of the time left that it may take, less what those to come need at least; 1: all."""
+    urgent: bool = False
+    """Whether it is run even if there is then no time for those to come."""
+
+
 PORTFOLIO = {
-    "naive": 1.0,
-    "lp": 0.3,
-    "uniform": 0.1,
-    "annealing": 1.0,
-    "tuned_greedy": 0.8,
-    "size_lookup_greedy": 1.0,
-    "norm_lookup_greedy": 1.0,
-    "lookup_greedy": 1.0,
-    "size_greedy": 1.0,
-    "random": 1.0,
+    "naive": Member(),
+    "lp": Member(share=0.3, urgent=True),
+    "uniform": Member(share=0.1),
+    "annealing": Member(),
+    "tuned_greedy": Member(share=0.8),
+    "size_lookup_greedy": Member(),
+    "norm_lookup_greedy": Member(),
+    "lookup_greedy": Member(),
+    "size_greedy": Member(),
+    "random": Member(),
 }
-"""What ``auto`` runs, in this order, and the share of the time left that each may take: a plan at
-once, then options for all tables by linear programming, then one type for all tables, then the
-search that starts from these and from its own greedy plans and gains most per second
-(``bench.plan_quality``), and the others if it ends sooner."""
+"""What ``auto`` runs, in this order: a plan at once, then options for all tables by linear
+programming, then one type for all tables, then the search that starts from these and from its own
+greedy plans and gains most per second (``bench.plan_quality``), and the others if it ends sooner.
+Those that say what they need (``problem.Paced``) are left out where there is less time."""

@@ -31,6 +31,10 @@ HOT, COLD = 3e-3, 1e-5
 """Temperatures at the first and the last rounds, as shares of the step time. Hotter ones split
 tables that are better left whole, and do not find back."""
 COOLING_ROUNDS = 150
+LOADING_TIME: Seconds = 0.6
+SECONDS_PER_OPTION: Seconds = 7e-5
+"""What it takes to load compiled code, and to write a problem for it (x86 core, 2026: 0.8 s for 788
+tables on 128 ranks, 11,990 options)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Annealing:
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Anneal until nothing better is found for a while, or the budget is spent."""
-        if budget.compiled():
+        needed = self.needed_time(problem, compiled=True)
+        if budget.time_left() >= needed and budget.compiled():
             from sharders.native.bursts import anneal
 
             annealed, different = anneal(problem, budget, rng)
@@ -64,6 +69,11 @@ class Annealing:
             return annealed
         plans = chain([annealed.plan, *different], plans_of_few_types(problem))
         return _polished(plans, annealed, problem, budget)
+
+    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
+        """Return about how long it takes until the first plan is annealed."""
+        loading = LOADING_TIME if compiled else 0.0
+        return loading + SECONDS_PER_OPTION * problem.num_options
 
     def _annealed(
         self,

@@ -25,7 +25,7 @@ FEW_OPTIONS = 100
 
 def is_small(problem: ShardingProblem) -> bool:
     """Return whether a problem is so small that descents from many plans pay."""
-    return sum(map(len, problem.options.values())) <= FEW_OPTIONS
+    return problem.num_options <= FEW_OPTIONS
 
 
 def of_type(sharding_type: ShardingType) -> Kinds:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -21,16 +22,15 @@ TYPES = (
         ShardingType.TABLE_ROW_WISE,
     }),
     frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE}),
-    frozenset(ShardingType),
 )
-"""Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks."""
-WIDTHS = (16, 8, 1 << 30, 32, 64)
+"""Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks. All at
+once were best on none of ``bench.plan_quality``'s instances, and took five times as long."""
+WIDTHS = (16, 1 << 30, 8, 32, 64)
 """Widest shards of tables split by columns: a rank's columns can be balanced the better, the
-narrower they are. The first two are best at 856 tables on 64 and 788 on 128 GPUs, any at 400 on 16
-(``bench.plan_quality``'s instances)."""
-SECONDS_PER_OPTION: Seconds = 1e-4
-"""Until there is a plan (x86 core, 2026: 1.2 s for 788 tables on 128 ranks, 11,990 options). With
-less time left, nothing is begun."""
+narrower they are. 8 and 16 are best at 856 tables on 64 and 788 on 128 GPUs, whole tables at 50 on
+4, 100 on 8 and 400 on 16."""
+SECONDS_PER_OPTION: Seconds = 5.5e-5
+"""Until there is a plan (x86 core, 2026: 0.7 s for 788 tables on 128 ranks, 11,990 options)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -48,8 +48,9 @@ class Lp:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve and place until all sets are tried, or the budget is spent."""
         best = _start(problem, budget, rng)
-        if budget.spent(best.evaluated) or budget.time_left() < _needed(problem):
-            return replace(best, status=SearchStatus.LIMIT)
+        needed = self.needed_time(problem, compiled=False)
+        if budget.spent(best.evaluated) or budget.time_left() < needed:
+            return best
         choices, costs = Choices.of(problem), OptionCosts(problem)
         seen: set[ShardingPlan] = set()
         for shares in _solutions(choices):
@@ -62,37 +63,30 @@ class Lp:
             step_time = problem.objective.step_time(plan)
             best = _better(best, plan, step_time)
             budget.report(Progress(evaluated=best.evaluated, best=best.step_time))
-        return best
+        return replace(best, status=SearchStatus.CONVERGED)
 
-
-def _needed(problem: ShardingProblem) -> Seconds:
-    """Return about how long the first plan takes."""
-    return SECONDS_PER_OPTION * sum(map(len, problem.options.values()))
+    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
+        """Return about how long the first plan takes."""
+        del compiled
+        return SECONDS_PER_OPTION * problem.num_options
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-    known = problem.known_times()
-    if not known:
-        return CostGreedy().shard(problem, replace(budget, max_evaluations=1), rng)
-    step_time, plan = min(known, key=lambda pair: pair[0])
-    return SearchResult(
-        plan=plan, step_time=step_time, status=SearchStatus.CONVERGED, evaluated=len(known)
-    )
+    first = replace(budget, max_evaluations=1)
+    return problem.best_known() or CostGreedy().shard(problem, first, rng)
 
 
 def _better(best: SearchResult, plan: ShardingPlan, step_time: Seconds) -> SearchResult:
-    best = replace(best, evaluated=best.evaluated + 1, status=SearchStatus.CONVERGED)
+    best = replace(best, evaluated=best.evaluated + 1)
     return replace(best, plan=plan, step_time=step_time) if step_time < best.step_time else best
 
 
 def _solutions(choices: Choices) -> Iterator[Array | None]:
     """Yield shares of options for every set of types and width; None where nothing fits."""
     types = np.array([option.sharding_type for option in choices.options])
-    for some in TYPES:
-        offered = choices.some(np.isin(types, list(some)))
-        program = RelaxedStep(choices, offered)
-        for width in WIDTHS:
-            yield program.shares(_narrow(choices, types, width))
+    programs = [RelaxedStep(choices, choices.some(np.isin(types, list(some)))) for some in TYPES]
+    for width, program in product(WIDTHS, programs):
+        yield program.shares(_narrow(choices, types, width))
 
 
 def _narrow(
@@ -109,7 +103,7 @@ def _placed(choices: Choices, costs: OptionCosts, shares: Array) -> ShardingPlan
     for table, ranked in zip(problem.workload.tables, by_share(choices, shares), strict=True):
         chosen = [choices.options[number] for number in ranked]
         small = sorted(problem.options[table.name], key=lambda o: -o.num_shards(problem.topology))
-        ways.append([costs.cost(table, option) for option in (*chosen, *small[:SPARE])])
+        ways.append(costs.some(table, (*chosen, *small[:SPARE])))
     return _place(problem, ways)
 
 

@@ -57,9 +57,16 @@ class OptionCosts:
         known, key = self.problem.known_costs, (table.name, option)
         if key not in known:
             offered = self.problem.options[table.name]
-            options = offered if option in offered else (option,)
-            known.update(((table.name, cost.option), cost) for cost in self._costs(table, options))
+            self.some(table, offered if option in offered else (option,))
         return known[key]
+
+    def some(self, table: EmbeddingTable, options: Sequence[TableOption]) -> list[OptionCost]:
+        """Return the costs of some options of one table; no others are computed."""
+        known, name = self.problem.known_costs, table.name
+        missing = [o for o in dict.fromkeys(options) if (name, o) not in known]
+        if missing:
+            known.update(((name, cost.option), cost) for cost in self._costs(table, missing))
+        return [known[name, option] for option in options]
 
     @cached_property
     def balanced_load(self) -> Seconds:

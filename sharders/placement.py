@@ -40,9 +40,9 @@ class Occupancy:
         """Return whether shards of these sizes fit on these ranks, all together."""
         hbm: dict[int, float] = {}
         host: dict[int, float] = {}
-        for rank, size in zip(ranks, sizes, strict=True):
+        for rank, size, total in zip(ranks, sizes, _totals(sizes), strict=True):
             node = rank // self._local_world_size
-            hbm[rank] = hbm.get(rank, 0.0) + float(size.total)
+            hbm[rank] = hbm.get(rank, 0.0) + total
             host[node] = host.get(node, 0.0) + float(size.host)
         return all(self.free[rank] >= size for rank, size in hbm.items()) and all(
             self.host_free[node] >= size for node, size in host.items() if size
@@ -52,10 +52,19 @@ class Occupancy:
         self, ranks: Sequence[int], sizes: Sequence[ShardBytes], loads: Sequence[float]
     ) -> None:
         """Put shards on ranks."""
-        for rank, size, load in zip(ranks, sizes, loads, strict=True):
+        for rank, size, total, load in zip(ranks, sizes, _totals(sizes), loads, strict=True):
             self.load[rank] += load
-            self.free[rank] -= float(size.total)
+            self.free[rank] -= total
             self.host_free[rank // self._local_world_size] -= float(size.host)
+
+
+def _totals(sizes: Sequence[ShardBytes]) -> Iterator[float]:
+    """Yield the HBM of every shard; neighbours are mostly the same object."""
+    last, total = None, 0.0
+    for size in sizes:
+        if size is not last:
+            last, total = size, float(size.total)
+        yield total
 
 
 def place_tables(
@@ -209,7 +218,8 @@ def _candidates(
         ]
         yield from (tuple(homes[i : i + count]) for i in range(len(homes) - count + 1))
         return
-    roomy = [rank for rank in order if occupancy.free[rank] >= float(sizes[0].total)]
+    size = float(sizes[0].total)
+    roomy = [rank for rank in order if occupancy.free[rank] >= size]
     if kind is ShardingType.TABLE_COLUMN_WISE:
         for node in dict.fromkeys(rank // local for rank in roomy):
             mates = [rank for rank in roomy if rank // local == node]

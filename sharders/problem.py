@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from costmodel.hardware import Topology
 from costmodel.memory import host_bytes_usable, usable_bytes
@@ -58,6 +58,11 @@ class ShardingProblem:
             for table in self.workload.tables
         }
 
+    @property
+    def num_options(self) -> int:
+        """Options of all tables together."""
+        return sum(map(len, self.options.values()))
+
     @cached_property
     def known_bytes(self) -> dict[tuple[str, TableOption], tuple[ShardBytes, ...]]:
         """Shard sizes of a table's option, kept by ``sharders.placement.option_bytes``."""
@@ -71,6 +76,16 @@ class ShardingProblem:
     def known_times(self) -> list[tuple[Seconds, ShardingPlan]]:
         """Return the plans found already, each with its step time."""
         return [(self.objective.step_time(plan), plan) for plan in self.known]
+
+    def best_known(self) -> "SearchResult | None":
+        """Return the best plan found already, for want of time to find a better one."""
+        if not self.known:
+            return None
+        times = self.known_times()
+        step_time, plan = min(times, key=lambda pair: pair[0])
+        return SearchResult(
+            plan=plan, step_time=step_time, status=SearchStatus.LIMIT, evaluated=len(times)
+        )
 
     def with_known(self, plans: Sequence[ShardingPlan]) -> "ShardingProblem":
         """Return the same problem with other plans known; what was computed of it is kept."""
@@ -189,4 +204,16 @@ class Sharder(Protocol):
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Return the best plan found within the budget: at least one, however small it is."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A sharder that says how soon it can be of use: with less time left, it is not begun."""
+
+    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
+        """Return about the time until its first plan, where others have found one before.
+
+        ``compiled``: whether it may use compiled code.
+        """
         ...

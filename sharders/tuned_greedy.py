@@ -32,6 +32,8 @@ NEUTRAL: Parameters = {
 }
 PATIENCE = 100
 """Trials without a faster plan before giving up."""
+SECONDS_PER_OPTION: Seconds = 7e-5
+"""What a trial takes (x86 core, 2026: 0.8 s for 856 tables on 64 ranks, 12,393 options)."""
 FIRST_STEP, LAST_STEP = 0.3, 0.02
 """Standard deviations of a change, as shares of a parameter's range."""
 GROW = 1.5
@@ -74,6 +76,11 @@ class TunedGreedy:
         limit = budget.spent(evaluated)
         status = SearchStatus.LIMIT if limit else SearchStatus.CONVERGED
         return replace(best, status=status, evaluated=evaluated)
+
+    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
+        """Return about how long the first trial takes."""
+        del compiled
+        return SECONDS_PER_OPTION * problem.num_options
 
 
 @dataclass(slots=True)

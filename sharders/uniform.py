@@ -5,9 +5,14 @@ from random import Random
 
 from costmodel.errors import InfeasibleError
 from costmodel.plan import ShardingPlan, ShardingType
+from costmodel.units import Seconds
 from sharders.few_types import of_type, plan_preferring
 from sharders.option_costs import OptionCosts
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+
+SECONDS_PER_SHARD: Seconds = 4e-6
+"""A plan of one type for all tables takes this for each table and rank (x86 core, 2026: 0.45 s for
+788 tables on 128 ranks)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +29,11 @@ class Uniform:
         """Try every sharding type that some table allows."""
         del rng
         costs, evaluated = OptionCosts(problem), 0
+        needed = self.needed_time(problem, compiled=False)
         best: tuple[float, ShardingPlan] | None = None
         refusal = InfeasibleError("no plan fits")
         for kind in _types(problem):
-            if best is not None and budget.spent(evaluated):
+            if best is not None and (budget.spent(evaluated) or budget.time_left() < needed):
                 break
             try:
                 plan = plan_preferring(problem, costs, of_type(kind))
@@ -44,6 +50,11 @@ class Uniform:
         tried = evaluated >= len(_types(problem))
         status = SearchStatus.CONVERGED if tried else SearchStatus.LIMIT
         return SearchResult(plan=best[1], step_time=best[0], status=status, evaluated=evaluated)
+
+    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
+        """Return about how long a plan takes."""
+        del compiled
+        return SECONDS_PER_SHARD * len(problem.workload.tables) * problem.topology.world_size
 
 
 def _types(problem: ShardingProblem) -> list[ShardingType]:

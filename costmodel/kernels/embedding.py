@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.distribution import lookup_share, unique_curve
+from costmodel.distribution import UniqueCurve, lookup_share, unique_curve
 from costmodel.families import is_lookup_covered
 from costmodel.hardware import Estimate, Gpu, HardwareProfile, Source
 from costmodel.plan import ComputeKernel
@@ -100,8 +100,12 @@ class LookupShard:
     def num_lookups(self) -> float:
         """Ids of a step that fall on the shard."""
         table = self.table
-        share = lookup_share(table.inputs, table.num_embeddings, self.first_row, self.num_rows)
-        return self.num_samples * table.pooling_factor * share
+        lookups = self.num_samples * table.pooling_factor
+        if self.num_rows == table.num_embeddings:
+            return lookups
+        return lookups * lookup_share(
+            table.inputs, table.num_embeddings, self.first_row, self.num_rows
+        )
 
     @property
     def num_bags(self) -> float:
@@ -132,35 +136,39 @@ def shard_traffic(
     shard: LookupShard, *, optimizer: Optimizer, output_type: DataType, caches: Caches
 ) -> tuple[float, ...]:
     """Return the traffic vector of one shard (``Traffic`` names the columns)."""
-    if shard.num_lookups <= 0:
+    keys, table = shard.num_lookups, shard.table
+    if keys <= 0:
         return (0.0,) * NUM_TRAFFIC
-    misses, unique, cache_misses = _distinct_rows(shard, caches.l2_bytes)
-    keys, bags = shard.num_lookups, shard.num_bags
-    gathered = keys * shard.row_bytes
+    curve = unique_curve(table.inputs, table.num_embeddings, shard.first_row, shard.num_rows)
+    row_bytes, bags = shard.row_bytes, shard.num_bags
+    lookups = shard.num_samples * table.pooling_factor
+    unique = curve.unique_rows(lookups)
+    misses = curve.cold_misses(lookups, caches.l2_bytes / row_bytes)
+    gathered = keys * row_bytes
     output = bags * shard.num_columns * output_type.num_bytes
-    ids = keys * KEY_BYTES + shard.num_samples * shard.table.num_features * OFFSET_BYTES
-    ids += 4.0 * keys if shard.table.weighted else 0.0
+    ids = keys * KEY_BYTES + shard.num_samples * table.num_features * OFFSET_BYTES
+    ids += 4.0 * keys if table.weighted else 0.0
     state = optimizer.state_bytes_per_row(shard.num_columns)
     state = -(-state // SECTOR_BYTES) * SECTOR_BYTES
-    read, update = misses * shard.row_bytes, 2.0 * unique * (shard.row_bytes + state)
+    read, update = misses * row_bytes, 2.0 * unique * (row_bytes + state)
     gradients = bags * shard.num_columns * 4.0
     host_read = host_update = 0.0
     if shard.compute_kernel is ComputeKernel.FUSED_UVM:
-        host_read, host_update = unique * shard.row_bytes, UVM_UPDATE_RATIO * update / 2.0
+        host_read, host_update = unique * row_bytes, UVM_UPDATE_RATIO * update / 2.0
         read = update = 0.0
     elif shard.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
         # the cache holds weights; states stay in host memory (FBGEMM's ``cacheable=False``), and
         # the H100's forward takes as long with Adam as with SGD (embedding.csv)
-        host_read = cache_misses * shard.row_bytes
+        host_read = row_bytes * curve.warm_misses(lookups, shard.cache_load_factor * shard.num_rows)
         host_update = UVM_UPDATE_RATIO * unique * state
-        read, update = read + 2.0 * host_read, 2.0 * unique * shard.row_bytes
+        read, update = read + 2.0 * host_read, 2.0 * unique * row_bytes
     elif shard.compute_kernel is ComputeKernel.DENSE:
         whole = shard.num_rows * shard.num_columns * 4.0
         update = whole + 2.0 * unique * shard.num_columns * 4.0
     bag_rows = keys / bags if bags else 0.0
     return (
         read + ids + output,
-        max(misses, _l1_misses(shard, caches)) * shard.row_bytes + ids + output,
+        max(misses, _l1_misses(shard, curve, caches)) * row_bytes + ids + output,
         host_read,
         update + gradients,
         gathered + gradients + update,
@@ -171,23 +179,7 @@ def shard_traffic(
     )
 
 
-def _distinct_rows(shard: LookupShard, l2_bytes: float) -> tuple[float, float, float]:
-    """Return L2 misses, distinct rows, and misses of the UVM cache, per step."""
-    table = shard.table
-    curve = unique_curve(table.inputs, table.num_embeddings, shard.first_row, shard.num_rows)
-    table_lookups = shard.num_samples * table.pooling_factor
-    unique = curve.unique_rows(table_lookups)
-    misses = curve.cold_misses(table_lookups, l2_bytes / shard.row_bytes)
-    if shard.compute_kernel is not ComputeKernel.FUSED_UVM_CACHING:
-        return misses, unique, 0.0
-    return (
-        misses,
-        unique,
-        curve.warm_misses(table_lookups, shard.cache_load_factor * shard.num_rows),
-    )
-
-
-def _l1_misses(shard: LookupShard, caches: Caches) -> float:
+def _l1_misses(shard: LookupShard, curve: UniqueCurve, caches: Caches) -> float:
     """Return the reads of rows that reach the L2.
 
     A kernel's blocks walk through one table after another, so the S multiprocessors that its bags
@@ -197,10 +189,8 @@ def _l1_misses(shard: LookupShard, caches: Caches) -> float:
     """
     if caches.l1_bytes <= 0:
         return shard.num_lookups
-    table = shard.table
     occupied = min(float(caches.num_sms), max(1.0, shard.num_bags / caches.bags_per_block))
-    curve = unique_curve(table.inputs, table.num_embeddings, shard.first_row, shard.num_rows)
-    lookups = shard.num_samples * table.pooling_factor / occupied
+    lookups = shard.num_samples * shard.table.pooling_factor / occupied
     missed = occupied * curve.cold_misses(lookups, caches.l1_bytes / shard.row_bytes)
     return min(shard.num_lookups, missed)
 
