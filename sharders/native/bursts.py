@@ -126,7 +126,7 @@ class Bursts:
         self._note(best)
         while drawn < length and not self.spent():
             count = self.budget.left(self.evaluated, min(AT_ONCE, length - drawn))
-            schedule = hot, COLD, max(1.0, min(length, drawn + self._affordable()))
+            schedule = hot, COLD, float(max(1, min(length, drawn + self._affordable())))
             begin = self.budget.time_left()
             standing = engine.anneal(count, schedule, self.rng)
             if begin < float("inf"):
