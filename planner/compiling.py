@@ -38,18 +38,27 @@ GIVEN_UP_AFTER = 600.0
 
 def is_compiled(problem: ShardingProblem) -> bool:
     """Return whether a search may use compiled code; see to it that a later one may."""
-    size = len(problem.workload.tables) * problem.topology.world_size
-    mode = os.environ.get(VARIABLE, BACKGROUND)
-    if size < SMALLEST or mode == OFF or not is_available():
-        return False
-    if is_ready():
+    if is_to_hand(problem):
         load()
         return True
-    if mode == WAIT:
+    if not _is_wanted(problem):
+        return False
+    if os.environ.get(VARIABLE) == WAIT:
         compile_now()
         return True
     compile_in_background()
     return False
+
+
+def is_to_hand(problem: ShardingProblem) -> bool:
+    """Return whether there is compiled code that a search would use; nothing is loaded."""
+    return _is_wanted(problem) and is_ready()
+
+
+def _is_wanted(problem: ShardingProblem) -> bool:
+    size = len(problem.workload.tables) * problem.topology.world_size
+    off = os.environ.get(VARIABLE, BACKGROUND) == OFF
+    return size >= SMALLEST and not off and is_available()
 
 
 @cache

@@ -12,7 +12,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from costmodel.validity import check_plan
-from planner.compiling import is_compiled
+from planner.compiling import is_compiled, is_to_hand
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, Member
 from sharders.problem import (
@@ -143,7 +143,7 @@ def _needed_time(name: str, problem: ShardingProblem) -> Seconds:
     sharder = load_sharder(name)
     if not isinstance(sharder, Paced):
         return 0.0
-    return sharder.needed_time(problem, compiled=is_compiled(problem))
+    return sharder.needed_time(problem, compiled=is_to_hand(problem))
 
 
 def run_apart(
