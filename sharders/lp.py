@@ -29,8 +29,8 @@ WIDTHS = (16, 1 << 30, 8, 32, 64)
 """Widest shards of tables split by columns: a rank's columns can be balanced the better, the
 narrower they are. 8 and 16 are best at 856 tables on 64 and 788 on 128 GPUs, whole tables at 50 on
 4, 100 on 8 and 400 on 16."""
-SECONDS_PER_OPTION: Seconds = 5e-5
-"""Until there is a plan (x86 core, 2026: 0.6 s for 788 tables on 128 ranks, 11,990 options)."""
+SECONDS_PER_OPTION: Seconds = 4.5e-5
+"""Until there is a plan (x86 core, 2026: 0.55 s for 788 tables on 128 ranks, 11,990 options)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -51,7 +51,7 @@ class Lp:
         needed = self.needed_time(problem, compiled=False)
         if budget.spent(best.evaluated) or budget.time_left() < needed:
             return best
-        choices, costs = Choices.of(problem), OptionCosts(problem)
+        choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         seen: set[ShardingPlan] = set()
         for shares in _solutions(choices):
             if budget.spent(best.evaluated):

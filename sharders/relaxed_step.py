@@ -11,7 +11,7 @@ cycle at a solution is added until none is heavier than M. Few tables get more t
 many as there are cycles that bind.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -26,7 +26,7 @@ from costmodel.bounds import largest_features
 from costmodel.execution.groups import GroupKey
 from costmodel.execution.synthesis import template
 from costmodel.objective import Signature
-from costmodel.plan import ComputeKernel
+from costmodel.plan import ComputeKernel, ShardingType
 from costmodel.units import Seconds
 from sharders.options import TableOption
 from sharders.placement import option_bytes
@@ -44,7 +44,7 @@ where that is too little."""
 
 @dataclass(frozen=True)
 class Choices:
-    """Every option of every table of a problem, and what it puts into a step's formulas."""
+    """Options of every table of a problem, and what each puts into a step's formulas."""
 
     problem: ShardingProblem
     options: tuple[TableOption, ...]
@@ -54,23 +54,29 @@ class Choices:
     """Of every option, over what all ranks have."""
 
     @classmethod
-    def of(cls, problem: ShardingProblem) -> "Choices":
-        """List them; a cache counts as if it held every row, but takes the memory it does."""
+    def of(
+        cls, problem: ShardingProblem, types: Container[ShardingType] = frozenset(ShardingType)
+    ) -> "Choices":
+        """List those of some types; all of a table that would have none.
+
+        A cache counts as if it held every row, but takes the memory it does.
+        """
         tables = problem.workload.tables
-        offered = [problem.options[table.name] for table in tables]
+        options = [problem.options[table.name] for table in tables]
+        offered = [tuple(o for o in own if o.sharding_type in types) or own for own in options]
         ways = [
             [(o.sharding_type, o.compute_kernel, o.num_column_shards) for o in own]
             for own in offered
         ]
         bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
-        options = tuple(chain.from_iterable(offered))
+        listed = tuple(chain.from_iterable(offered))
         memory = bounds.memory.copy()
-        for number, option in enumerate(options):
+        for number, option in enumerate(listed):
             if option.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
                 sizes = option_bytes(problem, tables[bounds.table[number]], option)
                 memory[number] = sum(float(size.total) for size in sizes)
         capacity = max(1.0, problem.topology.world_size * problem.capacity)
-        return cls(problem, options, bounds, memory / capacity)
+        return cls(problem, listed, bounds, memory / capacity)
 
     @property
     def table(self) -> NDArray[np.intp]:
