@@ -92,8 +92,6 @@ class Ilp:
     ) -> Solution | None:
         """Return the program's solution, with its own objective and bound."""
         model = IlpModel(problem, OptionCosts(problem), types)
-        if model.num_variables > self.max_variables:
-            return _rounded(model)
         left = budget.time_left()
         timed = left < float("inf")
         limits = Limits(
@@ -101,6 +99,8 @@ class Ilp:
             gap=self.gap,
             max_nodes=None if timed else MAX_NODES,
         )
+        if model.num_variables > self.max_variables:
+            return _rounded(model, limits)
         return model.solve(start, limits)
 
 
@@ -137,11 +137,11 @@ def _most(budget: Budget) -> int | None:
     return None if budget.max_evaluations is None else max(1, budget.max_evaluations - 2)
 
 
-def _rounded(model: IlpModel) -> Solution | None:
+def _rounded(model: IlpModel, limits: Limits) -> Solution | None:
     """Return the plan of the relaxed program's largest shares, placed greedily."""
     ways = [
         [way.cost for _, way in sorted(zip(some, ways, strict=True), key=lambda pair: -pair[0])]
-        for some, ways in zip(option_shares(model), model.ways, strict=True)
+        for some, ways in zip(option_shares(model, limits), model.ways, strict=True)
     ]
     try:
         plan = place_by_load(model.problem, ways)

@@ -7,14 +7,14 @@ HEADROOM = 0.97
 """Share of all memory that a relaxed plan may use: whole shards do not fill ranks evenly."""
 
 
-def option_shares(model: IlpModel) -> list[list[float]]:
+def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
     """Return the share of every option of every table that makes the mean rank done soonest.
 
         minimise  M
         for every table:  sum of shares x = 1,  sum of shard loads x <= M
         over all tables:  sum of total loads x <= W M,  sum of bytes x <= W capacity
 
-    One linear program, solved as ``ilp_solvers`` does.
+    One linear program, solved as ``ilp_solvers`` does; all shares are 0 if time is up first.
     """
     import pulp
 
@@ -37,5 +37,5 @@ def option_shares(model: IlpModel) -> list[list[float]]:
         shares.append(x)
     program += pulp.LpAffineExpression(load) <= 0
     program += pulp.LpAffineExpression(held) <= 1
-    solve(program, None, Limits())
+    solve(program, None, Limits(time=limits.time))
     return [[variable.varValue or 0.0 for variable in x] for x in shares]

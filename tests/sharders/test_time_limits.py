@@ -2,8 +2,13 @@
 
 from random import Random
 
+import pytest
+
 from planner.testing import example_problem, example_workload
+from sharders.ilp import Ilp
+from sharders.ilp_solvers import Limits
 from sharders.lns import LargeNeighbourhood
+from sharders.lp import Lp
 from sharders.polish import TOGETHER, Polisher
 from sharders.problem import Budget, SearchStatus, ShardingProblem
 from sharders.table_iii import LookupGreedy
@@ -35,3 +40,41 @@ def test_a_large_neighbourhood_solves_no_more_than_one_program_between_looks() -
     result = LargeNeighbourhood().shard(problem, stopping(LOOKS), Random(0))
     assert result.status is SearchStatus.LIMIT
     assert result.evaluated <= len(problem.known) + LOOKS
+
+
+def test_programs_for_the_integer_search_are_told_how_long_they_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[Limits] = []
+
+    def noted(program: object, first: object, limits: Limits) -> tuple[None, bool]:
+        del program, first
+        given.append(limits)
+        return None, False
+
+    monkeypatch.setattr("sharders.relaxation.solve", noted)
+    problem = large()
+    Ilp().solve(problem, Budget(time_left=lambda: 5.0), problem.known[0])
+    assert [limits.time is not None and limits.time < 5.0 for limits in given] == [True]
+
+
+def test_an_integer_search_solves_no_more_than_one_program_between_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    solved: list[object] = []
+
+    def noted(sharder: Ilp, problem: ShardingProblem, *others: object) -> None:
+        del sharder, problem
+        solved.append(others)
+
+    monkeypatch.setattr(Ilp, "solve", noted)
+    result = Ilp().shard(large(), stopping(LOOKS), Random(0))
+    assert result.status is SearchStatus.LIMIT
+    assert len(solved) < LOOKS
+
+
+def test_a_relaxed_step_is_solved_for_no_more_than_one_plan_between_looks() -> None:
+    problem = large()
+    result = Lp().shard(problem, stopping(LOOKS), Random(0))
+    assert result.status is SearchStatus.LIMIT
+    assert len(problem.known) < result.evaluated < len(problem.known) + LOOKS
