@@ -379,7 +379,7 @@ def _counted_unique(
     # 1.2 hits, of a scaled range, are four rows of one hit beside one of two
     once = float(counted.rows @ np.maximum(2.0 - counted.hits, 0.0))
     thinned = batches < 1.0
-    inside = (1.0 - (1.0 - batches[thinned, None]) ** counted.hits) @ counted.rows
+    inside = -np.expm1(np.outer(np.log1p(-batches[thinned]), counted.hits)) @ counted.rows
     more = np.maximum(batches, 1.0)
     beyond = distinct * more ** min(1.0, once / distinct)
     pool = max(num_rows - distinct, 1e-9)

@@ -180,10 +180,12 @@ def option_bytes(
     return problem.known_bytes[key]
 
 
+_ORDER = {kind: place for place, kind in enumerate(ShardingType)}
+
+
 def _by_preference(problem: ShardingProblem, table: EmbeddingTable) -> list[TableOption]:
     """Options from the least to the most intrusive; data_parallel is the last resort."""
     in_hbm = (ComputeKernel.FUSED, ComputeKernel.DENSE)
-    types = list(ShardingType)
     return sorted(
         problem.options[table.name],
         key=lambda option: (
@@ -191,7 +193,7 @@ def _by_preference(problem: ShardingProblem, table: EmbeddingTable) -> list[Tabl
             option.compute_kernel not in in_hbm,
             option.sharding_type.splits_rows,
             option.num_shards(problem.topology),
-            types.index(option.sharding_type),
+            _ORDER[option.sharding_type],
         ),
     )
 
