@@ -198,13 +198,20 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
     return Attempt(
         sharder=name,
         plan=result.plan,
-        step_time=Objective(problem.workload, problem.topology).step_time(result.plan),
+        step_time=_objective(problem).step_time(result.plan),
         status=result.status,
         bound=result.bound,
         evaluated=result.evaluated,
         time=search.clock() - start,
         proof=result.proof,
     )
+
+
+def _objective(problem: ShardingProblem) -> Objective:
+    """Return ours; a sharder may have been given another."""
+    if isinstance(problem.objective, Objective):
+        return problem.objective
+    return Objective(problem.workload, problem.topology)
 
 
 def with_storage(sharder: Sharder, storage: str | None) -> Sharder:

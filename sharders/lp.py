@@ -53,16 +53,17 @@ class Lp:
             return best
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         seen: set[ShardingPlan] = set()
-        for shares in _solutions(choices):
-            if budget.spent(best.evaluated):
+        took = 0.0
+        for program, wanted in _programs(choices):
+            left = budget.time_left()
+            if budget.spent(best.evaluated) or left < took:
                 return replace(best, status=SearchStatus.LIMIT)
-            plan = None if shares is None else _placed(choices, costs, shares)
-            if plan is None or plan in seen:
-                continue
-            seen.add(plan)
-            step_time = problem.objective.step_time(plan)
-            best = _better(best, plan, step_time)
-            budget.report(Progress(evaluated=best.evaluated, best=best.step_time))
+            plan = _placed(choices, costs, program.shares(wanted))
+            if plan is not None and plan not in seen:
+                seen.add(plan)
+                best = _better(best, plan, problem.objective.step_time(plan))
+                budget.report(Progress(evaluated=best.evaluated, best=best.step_time))
+            took = left - budget.time_left()
         return replace(best, status=SearchStatus.CONVERGED)
 
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
@@ -81,12 +82,12 @@ def _better(best: SearchResult, plan: ShardingPlan, step_time: Seconds) -> Searc
     return replace(best, plan=plan, step_time=step_time) if step_time < best.step_time else best
 
 
-def _solutions(choices: Choices) -> Iterator[Array | None]:
-    """Yield shares of options for every set of types and width; None where nothing fits."""
+def _programs(choices: Choices) -> Iterator[tuple[RelaxedStep, Mask]]:
+    """Yield programs, and the options that are wanted of theirs: for every width, sets of types."""
     types = np.array([option.sharding_type for option in choices.options])
     programs = [RelaxedStep(choices, choices.some(np.isin(types, list(some)))) for some in TYPES]
     for width, program in product(WIDTHS, programs):
-        yield program.shares(_narrow(choices, types, width))
+        yield program, _narrow(choices, types, width)
 
 
 def _narrow(
@@ -97,7 +98,9 @@ def _narrow(
     return narrow
 
 
-def _placed(choices: Choices, costs: OptionCosts, shares: Array) -> ShardingPlan | None:
+def _placed(choices: Choices, costs: OptionCosts, shares: Array | None) -> ShardingPlan | None:
+    if shares is None:
+        return None
     problem = choices.problem
     ways = []
     for table, ranked in zip(problem.workload.tables, by_share(choices, shares), strict=True):
