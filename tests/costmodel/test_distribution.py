@@ -201,3 +201,13 @@ def test_what_holds_for_any_law(
 def test_impossible_distributions_are_refused(make: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- each message is another
         make()  # type: ignore[operator]
+
+
+@given(st.floats(1.0, 1e13), st.sampled_from([0.0, 0.5, 1.05]))
+def test_between_tabulated_points_curves_are_straight(lookups: float, exponent: float) -> None:
+    curve = unique_curve(Zipf(exponent=exponent), 10_000)
+    expected = np.interp(lookups, curve.lookups, curve.unique)
+    assert curve.unique_rows(lookups) == pytest.approx(expected)
+    seen = curve.unique_rows(lookups)
+    if seen < 9_000:
+        assert curve.filling_lookups(seen) == pytest.approx(lookups)

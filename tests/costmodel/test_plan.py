@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.plan import Shard, ShardingType, column_counts, make_shards, row_blocks
+from costmodel.plan import (
+    Shard,
+    ShardingType,
+    column_counts,
+    make_shards,
+    row_block_sizes,
+    row_blocks,
+)
 
 
 def shards_of(kind: ShardingType, *ranks: int, rows: int = 10, dim: int = 16) -> tuple[Shard, ...]:
@@ -86,3 +93,11 @@ def test_row_blocks_tile_the_table(rows: int, blocks: int) -> None:
         offset == min(rows, sum(length for _, length in made[:index]))
         for index, (offset, _) in enumerate(made)
     )
+
+
+@given(st.integers(1, 300), st.integers(1, 130))
+def test_lengths_of_row_blocks_are_counted(rows: int, blocks: int) -> None:
+    lengths = [length for _, length in row_blocks(rows, blocks)]
+    counted = row_block_sizes(rows, blocks)
+    assert [length for length, repeats in counted for _ in range(repeats)] == lengths
+    assert len({length for length, _ in counted}) == len(counted)

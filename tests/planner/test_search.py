@@ -1,12 +1,14 @@
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from random import Random
 
 import pytest
 
 from costmodel.errors import InfeasibleError, MissingDependencyError
 from planner.search import Attempt, Search, run_apart, run_sharder, run_sharders, sharders_for
-from sharders import PORTFOLIO, SHARDERS
-from sharders.problem import ShardingProblem
+from sharders import PORTFOLIO, SHARDERS, Member
+from sharders.problem import Budget, SearchResult, ShardingProblem
+from sharders.table_iii import Naive
 
 
 def test_auto_stands_for_the_portfolio() -> None:
@@ -52,6 +54,58 @@ def test_a_sharder_whose_package_is_missing_is_passed_over(
     assert [attempt.sharder for attempt in attempts if attempt.plan] == ["naive"]
     with pytest.raises(MissingDependencyError):
         run_sharders(("optuna",), problem, Search())
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Says that it needs so long."""
+
+    needed: float = 0.0
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        return Naive().shard(problem, budget, rng)
+
+    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> float:
+        del problem, compiled
+        return self.needed
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (100.0, [("naive", 100.0), ("lp", 9.0), ("uniform", 18.0), ("annealing", 100.0)]),
+        # 10% of the 20 s less 10 are too little for `lp`: it goes first, and takes all
+        (20.0, [("naive", 20.0), ("lp", 20.0), ("uniform", 2.0), ("annealing", 20.0)]),
+        # there is no time for annealing, so none is kept for it
+        (9.0, [("naive", 9.0), ("lp", 9.0), ("uniform", 1.8)]),
+        (1.0, [("naive", 1.0)]),
+    ],
+)
+def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
+    problem: ShardingProblem,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: float,
+    expected: list[tuple[str, float]],
+) -> None:
+    seen: list[tuple[str, float]] = []
+
+    def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
+        seen.append((name, pytest.approx(deadline)))
+        rng = Random(search.seed)
+        return Attempt(sharder=name, plan=Naive().shard(given, Budget(), rng).plan)
+
+    needs = {"naive": Slow(), "lp": Slow(3.0), "uniform": Slow(1.5), "annealing": Slow(10.0)}
+    members = {
+        "naive": Member(),
+        "lp": Member(share=0.1, urgent=True),
+        "uniform": Member(share=0.2),
+        "annealing": Member(),
+    }
+    monkeypatch.setattr("planner.search.run_sharder", watched)
+    monkeypatch.setattr("planner.search.PORTFOLIO", members)
+    monkeypatch.setattr("planner.search.load_sharder", needs.__getitem__)
+    run_sharders(tuple(needs), problem, Search(time_limit=limit, clock=lambda: 0.0))
+    assert seen == expected
 
 
 def test_sharders_that_are_compared_share_the_time_and_know_nothing_of_each_other(

@@ -12,6 +12,7 @@ from costmodel.validity import check_plan
 from planner.testing import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.lp import Lp
+from sharders.placement import option_bytes
 from sharders.problem import Budget, SearchStatus, ShardingProblem
 from sharders.relaxed_step import TOLERANCE, Choices, RelaxedStep, by_share
 
@@ -78,3 +79,30 @@ def test_nothing_is_begun_that_there_is_no_time_for() -> None:
     hurried = Budget(time_left=lambda: 1e-3)
     result = Lp().shard(problem(), hurried, Random(0))
     assert (result.status, result.evaluated) == (SearchStatus.LIMIT, 1)
+
+
+def test_memory_is_that_of_all_shards() -> None:
+    posed = problem()
+    choices = Choices.of(posed)
+    tables = posed.workload.tables
+    total = posed.topology.world_size * posed.capacity
+    for number, option in enumerate(choices.options):
+        sizes = option_bytes(posed, tables[choices.table[number]], option)
+        held = sum(float(size.total) for size in sizes)
+        assert choices.memory[number] * total == pytest.approx(held)
+
+
+def test_only_some_types_are_listed_but_for_tables_that_allow_none_of_them() -> None:
+    posed = problem()
+    some = {ShardingType.COLUMN_WISE, ShardingType.DATA_PARALLEL}
+    listed = Choices.of(posed, some)
+    assert set(listed.table) == set(range(len(posed.workload.tables)))
+    others = [i for i, o in enumerate(listed.options) if o.sharding_type not in some]
+    for table in {posed.workload.tables[listed.table[i]] for i in others}:
+        assert not some & {option.sharding_type for option in posed.options[table.name]}
+
+
+def test_a_program_that_would_take_longer_than_there_is_time_for_is_not_begun() -> None:
+    left = iter([10.0, 10.0, 4.0, 4.0])  # the first plan takes 6 seconds
+    result = Lp().shard(problem(), Budget(time_left=lambda: next(left)), Random(0))
+    assert (result.status, result.evaluated) == (SearchStatus.LIMIT, 2)
