@@ -84,6 +84,11 @@ class Choices:
         return self.bounds.table
 
     @cached_property
+    def types(self) -> NDArray[np.str_]:
+        """Sharding type of every option."""
+        return np.array([option.sharding_type for option in self.options])
+
+    @cached_property
     def width(self) -> NDArray[np.intp]:
         """Columns of every option's shards."""
         tables = self.problem.workload.tables
