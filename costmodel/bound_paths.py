@@ -114,9 +114,9 @@ class StepGraph:
 
     @cached_property
     def ops(self) -> dict[int, TemplateOp]:
-        """Operations on streams of the device, by their number."""
+        """Operations on streams of the device, by their number; see ``_is_sure``."""
         wanted = enumerate(self.template.ops)
-        return {number: op for number, op in wanted if op.resource in STREAMS}
+        return {n: op for n, op in wanted if op.resource in STREAMS and self._is_sure(op)}
 
     @cached_property
     def before(self) -> dict[int, tuple[int, ...]]:
@@ -184,7 +184,7 @@ class StepGraph:
         constant, weights = 0.0, np.zeros(self.index.size)
         following = (*self.template.ops[1:], None)
         for op, after in zip(self.template.ops, following, strict=True):
-            if op.resource not in HOST:
+            if op.resource not in HOST or not self._is_sure(op):
                 continue
             issued = after.work if op.work.kind is WorkKind.ISSUE and after is not None else None
             if not op.part_of:
@@ -210,6 +210,11 @@ class StepGraph:
         """Return whether an operation that is the same on all ranks takes any time."""
         form = work.form
         return work.kind is WorkKind.STREAM or (form is not None and float(form.time(0.0)) > 0)
+
+    @staticmethod
+    def _is_sure(op: TemplateOp) -> bool:
+        """Return whether any of an operation's groups brings it; of others no bound may count."""
+        return op.fewest == 1
 
     def _exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""

@@ -166,6 +166,13 @@ class Gpu:
     """As ``row_read_time``, in the fused backward."""
     l1_bytes: Bytes = 0.0
     """L1 cache of one SM; 0: lookups reuse no rows there."""
+    concat_efficiency: float = 1.0
+    """Share of ``memory_bandwidth`` that a core reaches where it puts whole tensors side by side;
+    this and the next two are a core's only, and 1 on a GPU."""
+    view_efficiency: float = 1.0
+    """The same of columns of one tensor put in another order: strided copies of short rows."""
+    in_place_efficiency: float = 1.0
+    """The same of a tensor changed in place: above 1, as nothing is fetched to be overwritten."""
 
     @property
     def is_core(self) -> bool:

@@ -53,6 +53,13 @@ Lags = dict[Source, Seconds]
 """The latest of some sources, each plus a lag."""
 
 
+class Owners(NamedTuple):
+    """Sharding groups of which a plan must have some for an operation to exist; none: always."""
+
+    groups: tuple[GroupKey, ...]
+    fewest: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """An operation that stays: its start as lags, its duration as work."""
@@ -63,7 +70,7 @@ class Kept:
     """When its resource is free without it; only for operations some plans do not have."""
     work: Work
     group: ProcessGroup | None
-    part_of: tuple[GroupKey, ...]
+    owners: "Owners"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,7 +124,7 @@ class Contraction:
                     free_before=tuple(free.items()) if op.part_of else (),
                     work=op.work,
                     group=op.group,
-                    part_of=op.part_of,
+                    owners=Owners(op.part_of, op.fewest),
                 )
             )
         self.last[op.resource] = index
@@ -180,7 +187,7 @@ class CompiledStep:
     def timed(
         self,
         durations: Mapping[int, Array],
-        present: Mapping[tuple[GroupKey, ...], Array | None],
+        present: Mapping[Owners, Array | None],
         num_steps: int,
     ) -> Array:
         """Return the duration of the last step from those of all kept operations."""
@@ -190,7 +197,7 @@ class CompiledStep:
         for _ in range(num_steps):
             values: dict[Source, Array] = {}
             for kept in self.kept:
-                self._time(kept, values, before, (durations[kept.op], present.get(kept.part_of)))
+                self._time(kept, values, before, (durations[kept.op], present.get(kept.owners)))
             before = {Before(source): value for source, value in values.items()}  # type: ignore[arg-type]
             finals = [values[free].max(axis=-1, keepdims=True) for free in self.final]
             ends.append(np.maximum.reduce(np.broadcast_arrays(*finals)))
@@ -229,13 +236,12 @@ class CompiledStep:
         joined: Array = np.broadcast_to(grid.max(axis=axis, keepdims=True), grid.shape)
         return joined.reshape(start.shape)
 
-    def _durations(
-        self, loads: BatchLoads
-    ) -> tuple[dict[int, Array], dict[tuple[GroupKey, ...], Array | None]]:
+    def _durations(self, loads: BatchLoads) -> tuple[dict[int, Array], dict[Owners, Array | None]]:
         """Return the duration of every kept operation, and which plans have which groups."""
-        present: dict[tuple[GroupKey, ...], Array | None] = {(): None}
-        for owners in {kept.part_of for kept in self.kept if kept.part_of}:
-            some = np.logical_or.reduce([loads.plan[Feature(key, "present")] > 0 for key in owners])
+        present: dict[Owners, Array | None] = {}
+        for owners in {kept.owners for kept in self.kept if kept.owners.groups}:
+            here = [loads.plan[Feature(key, "present")] > 0 for key in owners.groups]
+            some = np.sum(here, axis=0) >= owners.fewest
             present[owners] = None if some.all() else some
         durations: dict[int, Array] = {}
         for kept in reversed(self.kept):  # an issue needs the operation after it

@@ -21,7 +21,7 @@ from costmodel.dense import (
 )
 from costmodel.execution.graph import Stage
 from costmodel.execution.program import Amount, ProgramBuilder
-from costmodel.hardware import CollectiveOp
+from costmodel.hardware import CollectiveOp, Gpu
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
@@ -30,8 +30,9 @@ from costmodel.kernels.pointwise import (
     index_backward_time,
     index_time,
     pointwise_time,
+    view_concat_time,
 )
-from costmodel.units import MIB, Bytes
+from costmodel.units import MIB, Bytes, Seconds
 from costmodel.workload import DataType, Interaction, Optimizer, Workload
 
 FIRST_BUCKET: Bytes = 1 * MIB
@@ -140,7 +141,7 @@ class DensePart:
             self._dot_forward(widths, batch)
             return
         self._stream(
-            "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, concat=True
+            "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, time=concat_time
         )
         for layer in cross_layers(self.workload):
             self._forward((layer,))
@@ -181,7 +182,7 @@ class DensePart:
             "concat features backward",
             Stage.DENSE_BACKWARD,
             2 * batch * widths.columns,
-            concat=True,
+            time=view_concat_time,
         )
 
     def bottom_backward(self, gradients: GradientBuckets) -> None:
@@ -243,7 +244,7 @@ class DensePart:
             self._stream("dot interaction", Stage.DENSE_FORWARD, moved)
             return
         self._stream(
-            "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, concat=True
+            "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, time=concat_time
         )
         self._batched("dot interaction", Stage.DENSE_FORWARD, (widths.vectors, widths.vectors, dim))
         element_bytes = self.workload.dense.precision.num_bytes
@@ -253,7 +254,10 @@ class DensePart:
             num_bytes=2.0 * batch * pairs * element_bytes,
         )  # fmt: skip
         self._stream(
-            "concat interactions", Stage.DENSE_FORWARD, 2 * batch * widths.top_inputs, concat=True
+            "concat interactions",
+            Stage.DENSE_FORWARD,
+            2 * batch * widths.top_inputs,
+            time=concat_time,
         )
 
     def _dot_backward(self, widths: Widths, batch: int) -> None:
@@ -264,7 +268,10 @@ class DensePart:
             self._stream("dot interaction backward", Stage.DENSE_BACKWARD, moved)
             return
         self._stream(
-            "split interactions", Stage.DENSE_BACKWARD, 2 * batch * widths.top_inputs, concat=True
+            "split interactions",
+            Stage.DENSE_BACKWARD,
+            2 * batch * widths.top_inputs,
+            time=concat_time,
         )
         self._stream("zero triangle", Stage.DENSE_BACKWARD, batch * vectors**2)
         self.builder.kernel(
@@ -280,8 +287,9 @@ class DensePart:
         )
         self._stream("add gradients", Stage.DENSE_BACKWARD, 3 * batch * widths.columns)
         self._stream(
-            "split features", Stage.DENSE_BACKWARD, 2 * batch * widths.columns, concat=True
-        )
+            "split features", Stage.DENSE_BACKWARD, 2 * batch * widths.columns,
+            time=view_concat_time,
+        )  # fmt: skip
 
     @staticmethod
     def _vector_width(widths: Widths) -> int:
@@ -300,9 +308,15 @@ class DensePart:
         )  # fmt: skip
         self.builder.kernel(name, stage, seconds, bound_by="batched product")
 
-    def _stream(self, name: str, stage: Stage, elements: float, *, concat: bool = False) -> None:
+    def _stream(
+        self,
+        name: str,
+        stage: Stage,
+        elements: float,
+        *,
+        time: Callable[[Bytes, Gpu], Seconds] = pointwise_time,
+    ) -> None:
         num_bytes = float(elements * self.workload.dense.precision.num_bytes)
-        time: Callable[..., float] = concat_time if concat else pointwise_time
         self.builder.kernel(
             name, stage, time(num_bytes, self.builder.hardware.gpu), num_bytes=num_bytes
         )

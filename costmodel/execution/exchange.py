@@ -48,10 +48,12 @@ def add_stream(  # noqa: PLR0913 -- all but three have defaults
     issue: Issue = ONE_OP,
     after: tuple[int, ...] = (),
     after_previous: tuple[str, ...] = (),
+    efficiency: float = 1.0,
 ) -> int:
-    """Add a memory-bound kernel; nothing where there are no bytes."""
+    """Add a kernel bound by a share of the bandwidth; nothing where there are no bytes."""
+    seconds = builder.stream_time(num_bytes / efficiency)
     return builder.kernel(
-        name, stage, builder.stream_time(num_bytes), stream=stream, num_bytes=num_bytes,
+        name, stage, seconds, stream=stream, num_bytes=num_bytes,
         num_ops=issue.num_ops, num_launches=issue.num_launches,
         after=after, after_previous=after_previous,
     )  # fmt: skip

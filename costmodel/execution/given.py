@@ -38,7 +38,7 @@ def given_step_times(
     """
     nothing = np.zeros((1, 1))
     known = {kept.op: durations.get(kept.op, nothing) for kept in step.kept}
-    return step.timed(known, {(): None}, num_steps)
+    return step.timed(known, {}, num_steps)
 
 
 def _template_op(op: Op) -> TemplateOp:

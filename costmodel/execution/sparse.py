@@ -3,16 +3,17 @@
 Written group by group as TorchRec 1.9 does (``torchrec/distributed/sharding``); section 3 of the
 execution-graph notes is the table this follows. One sharding group is one set of collectives.
 
-Left out: where a module has several groups, their outputs are concatenated once more, and their
-gradients copied once more (3 and 4 us of a 14 ms step in the 8 x V100 trace).
+Left out on GPUs: where a module has several groups, their outputs are concatenated once more, and
+their gradients copied once more (3 and 4 us of a 14 ms step in the 8 x V100 trace; on two CPU
+cores 8 ms each of 180 ms).
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from costmodel.execution.exchange import add_collective, add_stream, label
 from costmodel.execution.graph import Stage
-from costmodel.execution.groups import GroupKey
+from costmodel.execution.groups import GroupKey, joined_groups
 from costmodel.execution.input_dist import LENGTH_BYTES, ROW_SHARDED, InputDist
 from costmodel.execution.issue import (
     GATHER_OUTPUTS,
@@ -27,7 +28,7 @@ from costmodel.execution.issue import (
 )
 from costmodel.execution.loads import HIERARCHICAL, GroupLoad
 from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
-from costmodel.hardware import CollectiveOp
+from costmodel.hardware import CollectiveOp, Gpu
 from costmodel.kernels.embedding import Traffic
 from costmodel.plan import ShardingType
 from costmodel.workload import DataType, Pipeline, Pooling, Workload
@@ -72,15 +73,19 @@ class SparsePart:
         """Put together what the collectives brought, each group when its own is done.
 
         An all-to-all brings one block per rank, to be concatenated; a reduce-scatter's output is
-        in place. Column shards are put in the tables' order. TorchRec's DLRM then splits the
-        features and concatenates them in the model's order (``SparseArch``).
+        in place. Column shards are put in the tables' order. A module's groups become one tensor.
+        TorchRec's DLRM then splits the features and concatenates them in the model's order
+        (``SparseArch``).
         """
+        views = self._gpu.view_efficiency
         for group in self.groups:
             with self.builder.part_of(group.key):
                 if group.key in after:
                     self._gather(group, (after[group.key],))
                 if group.key.sharding_type in COLUMN_SHARDED:
-                    self._stream(group, "permute columns", 2.0 * self._local_size(group))
+                    moved = 2.0 * self._local_size(group)
+                    self._stream(group, "permute columns", moved, efficiency=views)
+        self._join_groups()
         if self.workload.pipeline is not Pipeline.DLRM:
             columns = sum(
                 table.embedding_dim * table.num_features
@@ -90,8 +95,21 @@ class SparsePart:
             moved = 2.0 * self.workload.local_batch_size * columns * self._output_bytes
             add_stream(
                 self.builder, "order features", moved,
-                stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES,
+                stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES, efficiency=views,
             )  # fmt: skip
+
+    def _join_groups(self) -> None:
+        """Concatenate the outputs of a module's groups, where it has several."""
+        for keys in filter(None, dict.fromkeys(self._joined(group) for group in self.groups)):
+            local = sum(self._local_size(group) for group in self.groups if group.key in keys)
+            with self.builder.part_of(*keys, fewest=2):
+                self._copy(None, "concat groups", 2.0 * local)
+
+    def _joined(self, group: GroupLoad) -> tuple[GroupKey, ...]:
+        """Return the groups of a module, where they are put together: ``construct_output_kt``."""
+        if not self.builder.synchronous or self.workload.pipeline is Pipeline.DLRM:
+            return ()
+        return joined_groups(group.key, (each.key for each in self.groups))
 
     def _lookup(self, group: GroupLoad, traffic: Amount) -> None:
         self.builder.kernel(
@@ -147,7 +165,7 @@ class SparsePart:
         local = self._local_size(group)
         self._codec(group, self.workload.comms_forward, "decode", local, after=after)
         if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
-            self._stream(group, "concat outputs", 2.0 * local, issue=GATHER_OUTPUTS, after=after)
+            self._copy(group, "concat outputs", 2.0 * local, issue=GATHER_OUTPUTS, after=after)
         else:
             name = f"{label(group)} wait for outputs"
             self.builder.kernel(name, Stage.LOOKUP_FORWARD, 0.0, after=after)
@@ -161,23 +179,35 @@ class SparsePart:
         outputs after the last lookup: so all of this comes before the first lookup's backward.
         """
         sent: Exchanges = {}
+        views = self._gpu.view_efficiency
         for group in reversed(self.groups):
             local, stage = self._local_size(group), Stage.LOOKUP_BACKWARD
+            self._separate_gradients(group)
             with self.builder.part_of(group.key):
                 if group.key.sharding_type in COLUMN_SHARDED:
-                    self._stream(group, "permute gradients", 2.0 * local, stage=stage)
+                    self._stream(
+                        group, "permute gradients", 2.0 * local, stage=stage, efficiency=views
+                    )
                 if not self._is_exchanged(group):
                     continue
                 if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
                     # a copy for every rank, then all in one buffer: 8 + 1 in the 8 x V100 trace
                     ranks = self.builder.world_size
                     issue = Issue(SPLIT_GRADIENT_OPS + ranks, 1.0 + ranks)
-                    self._stream(group, "split gradients", 4.0 * local, stage=stage, issue=issue)
+                    self._copy(group, "split gradients", 4.0 * local, stage=stage, issue=issue)
                 codec = self.workload.comms_backward
                 self._codec(group, codec, "encode gradients", local, stage=stage)
                 if self._waits_at_the_end(group):
                     sent[group.key] = self._send_gradients(group)
         return sent
+
+    def _separate_gradients(self, group: GroupLoad) -> None:
+        """Copy a group's part of a gradient that others share; ordering column shards does so."""
+        keys = self._joined(group)
+        if keys and self._is_exchanged(group) and group.key.sharding_type not in COLUMN_SHARDED:
+            with self.builder.part_of(*keys, fewest=2):
+                moved = 2.0 * self._local_size(group)
+                self._copy(group, "separate gradients", moved, stage=Stage.LOOKUP_BACKWARD)
 
     def _send_gradients(self, group: GroupLoad) -> int:
         """Start the collective of a group's gradients; of a hierarchical one, across nodes."""
@@ -234,6 +264,7 @@ class SparsePart:
             self._stream(
                 group, "scale gradients", 2.0 * size,
                 stage=stage, issue=SCALE_GRADIENTS, after=after,
+                efficiency=self._gpu.in_place_efficiency,
             )  # fmt: skip
         return after
 
@@ -266,6 +297,10 @@ class SparsePart:
         return sum(group.parameter_bytes for group in self.groups)
 
     # -- shared -----------------------------------------------------------------------------
+
+    @property
+    def _gpu(self) -> Gpu:
+        return self.builder.hardware.gpu
 
     @property
     def _output_bytes(self) -> int:
@@ -342,18 +377,30 @@ class SparsePart:
             group=members, after=(*self.builder.last("compute"), *after),
         )  # fmt: skip
 
+    def _copy(
+        self,
+        group: GroupLoad | None,
+        name: str,
+        num_bytes: Amount,
+        **more: Any,  # noqa: ANN401 -- options of _stream
+    ) -> None:
+        """Add a kernel that puts whole tensors side by side, or takes them apart."""
+        share = self._gpu.concat_efficiency
+        self._stream(group, name, num_bytes, efficiency=share, **more)
+
     def _stream(
         self,
-        group: GroupLoad,
+        group: GroupLoad | None,
         name: str,
         num_bytes: Amount,
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
         issue: Issue = ONE_OP,
         after: tuple[int, ...] = (),
+        efficiency: float = 1.0,
     ) -> int:
         """Add a memory-bound kernel on the compute stream; nothing where there are no bytes."""
         return add_stream(
-            self.builder, f"{label(group)} {name}", num_bytes,
-            stage=stage, issue=issue, after=after,
+            self.builder, f"{label(group)} {name}" if group else name, num_bytes,
+            stage=stage, issue=issue, after=after, efficiency=efficiency,
         )  # fmt: skip

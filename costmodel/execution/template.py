@@ -114,6 +114,8 @@ class TemplateOp:
     group: ProcessGroup | None
     part_of: tuple[GroupKey, ...]
     """Exists only if the plan has one of these groups; empty: always."""
+    fewest: int = 1
+    """How many of these groups the plan must have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,7 @@ class TemplateBuilder(ProgramBuilder):
         self._written: list[TemplateOp] = []
         self._resources: list[str] = []
         self._owners: tuple[GroupKey, ...] = ()
+        self._fewest = 1
 
     def template(self) -> Template:
         """Return the template written so far."""
@@ -160,11 +163,12 @@ class TemplateBuilder(ProgramBuilder):
         )
 
     @contextmanager
-    def part_of(self, *groups: GroupKey) -> Iterator[None]:
-        """Leave out what follows in plans that have none of these groups."""
-        before, self._owners = self._owners, groups
+    def part_of(self, *groups: GroupKey, fewest: int = 1) -> Iterator[None]:
+        """Leave out what follows in plans that have fewer of these groups."""
+        before = self._owners, self._fewest
+        self._owners, self._fewest = groups, fewest
         yield
-        self._owners = before
+        self._owners, self._fewest = before
 
     def last(self, resource: str) -> tuple[int, ...]:
         """Return the event of all work on a resource so far, whatever of it a plan has."""
@@ -248,6 +252,7 @@ class TemplateBuilder(ProgramBuilder):
             TemplateOp(
                 name=name, resource=resource, work=work, after=after, after_previous=(),
                 launched_by=launched_by, group=group, part_of=self._owners,
+                fewest=self._fewest,
             )
         )  # fmt: skip
         return index

@@ -32,13 +32,20 @@ def pointwise_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
 
 
 def concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
-    """Time to concatenate or split tensors along columns; bytes read plus written.
-
-    A core copies row by row as fast as anything else: 21.6 GB/s where it clones at 18 to 24 (8,192
-    rows of 640 and 1,728 columns, AMD EPYC, torch 2.13, 2026-11-21).
-    """
-    efficiency = 1.0 if gpu.is_core else CONCAT_EFFICIENCY
+    """Time to concatenate or split tensors along columns; bytes read plus written."""
+    efficiency = gpu.concat_efficiency if gpu.is_core else CONCAT_EFFICIENCY
     return gpu.kernel_latency + num_bytes / (efficiency * gpu.memory_bandwidth)
+
+
+def view_concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
+    """Time to concatenate columns of a tensor in another order; bytes read plus written.
+
+    What the backward of a split is. A GPU's kernel takes strides as they come; PyTorch on a CPU
+    copies block by block, and a row of a block is too short to be streamed.
+    """
+    if not gpu.is_core:
+        return concat_time(num_bytes, gpu)
+    return gpu.kernel_latency + num_bytes / (gpu.view_efficiency * gpu.memory_bandwidth)
 
 
 def host_copy_time(num_bytes: Bytes, hardware: HardwareProfile) -> Seconds:

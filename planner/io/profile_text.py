@@ -14,6 +14,8 @@ EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 """Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
 _CORE_FIELDS = ("overlap", "lookup_time", "row_read_time", "row_update_time")
 """More such fields, which the profile of a GPU leaves at their defaults."""
+_OPTIONAL_FIELDS = ("l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency")
+"""Fields of `Gpu` that are left out where they have their defaults."""
 OVERHEADS = {
     "t1_us": "before", "t2_us": "lead", "t3_us": "tail", "t4_us": "call", "t5_us": "between",
 }  # fmt: skip
@@ -24,9 +26,9 @@ _WIDTH = 99
 def profile_text(profile: HardwareProfile) -> str:
     """Write every field with its source, so that `load_profile` gives the same profile back."""
     skip = {*EMBEDDING_FIELDS, *_CORE_FIELDS, "name", "gemm"}
-    skip |= set() if profile.gpu.l1_bytes else {"l1_bytes"}
-    gpu = _section(profile.gpu, "gpu", profile.sources, skip=skip)
     defaults = {item.name: item.default for item in fields(Gpu)}
+    skip |= {name for name in _OPTIONAL_FIELDS if getattr(profile.gpu, name) == defaults[name]}
+    gpu = _section(profile.gpu, "gpu", profile.sources, skip=skip)
     own = [name for name in _CORE_FIELDS if getattr(profile.gpu, name) != defaults[name]]
     embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
     return "\n".join([

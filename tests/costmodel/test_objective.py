@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from machines import machine, topology
-from strategies import cases
+from strategies import cases, plans
 
 from costmodel.execution.graph import NodeKind
 from costmodel.execution.simulator import simulate
@@ -117,3 +118,13 @@ def test_the_same_input_gives_the_same_number() -> None:
     workload, ranks, plan = _one_gpu()
     objective = Objective(workload, ranks)
     assert objective.step_time(plan) == objective.step_time(plan)
+
+
+@given(cases(), st.data())
+@SETTINGS
+def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.DataObject) -> None:
+    workload, ranks, plan = case
+    both = [plan, data.draw(plans(workload, ranks))]
+    alone = [simulate(synthesize(workload, ranks, each)).step_time for each in both]
+    times = Objective(workload, ranks).step_times(both)
+    assert times.tolist() == pytest.approx(alone, rel=1e-12)

@@ -4,17 +4,18 @@ B = 256 samples on each of W = 4 ranks, P = 2 a node. One table of D = 64 column
 sample: its output for the samples of all ranks is W B D e = 262,144 bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from machines import topology
+from machines import machine, topology
 from plans import BATCH, collectives, index, named, plan, step, table, workload
 
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.program import Op, Program
 from costmodel.execution.synthesis import program
-from costmodel.hardware import Topology
+from costmodel.hardware import Device, Topology
 from costmodel.plan import ShardingType
 from costmodel.workload import DataType, Pipeline, Pooling
 
@@ -273,3 +274,47 @@ def world_times(made: Program) -> Iterable[np.ndarray]:
 def test_a_collective_takes_equally_long_on_its_members(ranks: Topology) -> None:
     for seconds in world_times(step(workload(table()), ranks, ShardingType.TABLE_WISE, 0)):
         assert np.ptp(seconds) == 0
+
+
+CORES = topology(4, 2, machine(device=Device.CPU))
+
+
+def joined(kinds: Sequence[ShardingType], ranks: Topology) -> dict[str, int]:
+    """Return bytes on rank 0 of what only a module with several groups has."""
+    how = {
+        f"t{number}": (kind, (0,) if kind is ShardingType.TABLE_WISE else ())
+        for number, kind in enumerate(kinds)
+    }
+    work = workload(*map(table, how))
+    made = program(work, ranks, plan(work, ranks, how))
+    return {
+        op.name: round(op.num_bytes[0])
+        for op in made.ops
+        if op.num_bytes[0] and ("groups" in op.name or "separate" in op.name)
+    }
+
+
+def test_a_core_joins_the_outputs_of_several_groups_and_separates_their_gradients() -> None:
+    # B D e = 65,536 bytes of a table for the rank's samples, read and written
+    one = 2 * BATCH * 64 * 4
+    kinds = (ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL)
+    assert joined(kinds, CORES) == {
+        "concat groups": 3 * one,
+        "row_wise separate gradients": one,
+        "table_wise separate gradients": one,
+    }
+
+
+def test_one_group_has_nothing_to_join_and_gpus_leave_it_out() -> None:
+    assert joined((ShardingType.TABLE_WISE, ShardingType.TABLE_WISE), CORES) == {}
+    assert joined((ShardingType.TABLE_WISE, ShardingType.ROW_WISE), FOUR) == {}
+
+
+def test_shares_of_a_cores_bandwidth_lengthen_its_copies() -> None:
+    half = replace(CORES.hardware.gpu, view_efficiency=0.5, in_place_efficiency=2.0)
+    slow = replace(CORES, hardware=replace(CORES.hardware, gpu=half))
+    took = [step(workload(table()), each, ShardingType.TABLE_WISE, 0) for each in (CORES, slow)]
+    latency = CORES.hardware.gpu.kernel_latency
+    for name, factor in (("order features", 2.0), ("table_wise scale gradients", 0.5)):
+        before, after = (named(each, name)[0].seconds[0] - latency for each in took)
+        assert after == pytest.approx(factor * before)

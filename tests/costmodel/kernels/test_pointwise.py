@@ -14,6 +14,7 @@ from costmodel.kernels.pointwise import (
     index_backward_time,
     index_time,
     pointwise_time,
+    view_concat_time,
 )
 from costmodel.units import GB, MB, US
 from costmodel.workload import DataType
@@ -76,3 +77,11 @@ def test_more_bytes_never_take_less_time(one: float, more: float) -> None:
     for time in (pointwise_time, concat_time, index_backward_time):
         assert time(one + more, GPU) >= time(one, GPU) >= GPU.kernel_latency
         assert time(one, gpu(bandwidth=500 * GB)) >= time(one, GPU)
+
+
+def test_a_core_takes_views_at_a_share_of_its_own() -> None:
+    # 100 MB at 1000 GB/s are 100 us; a core takes its shares of the bandwidth, a GPU the constant
+    core = replace(GPU, num_sms=1, concat_efficiency=0.8, view_efficiency=0.4)
+    assert concat_time(100 * MB, core) == pytest.approx(2 * US + 125 * US)
+    assert view_concat_time(100 * MB, core) == pytest.approx(2 * US + 250 * US)
+    assert view_concat_time(100 * MB, GPU) == concat_time(100 * MB, GPU)
