@@ -22,6 +22,10 @@ LAYERS_BACKWARD = Issue(4.0 * LAYERS, 4.0 * LAYERS)
 FRESH_BYTES: Bytes = 32 * MIB
 """Memory from here on comes anew from the system for each tensor: glibc's largest threshold of
 ``mmap`` (malloc.c, ``DEFAULT_MMAP_THRESHOLD_MAX``)."""
+_PLAIN = (StreamOp.COPY, StreamOp.ADD)
+"""What the memory bandwidth is fitted to."""
+_FEWEST_SIZES = 4
+"""Of an operator, for a bandwidth of its own: half of them are held out, and a line takes two."""
 _LEAST_LATENCY: Seconds = 0.1 * US
 """Of a kernel that does nothing; keeps a profile's numbers above zero."""
 
@@ -34,7 +38,12 @@ class StreamFit:
     bandwidth: BytesPerSecond
     errors: Accuracy
     num_points: int
+    """Copies and sums, which latency and bandwidth are fitted to."""
+    num_others: int
+    """Points of the operators in ``shares``."""
     num_bytes: tuple[float, float]
+    shares: Mapping[StreamOp, float]
+    """Share of the bandwidth that operators other than copies and sums reach."""
     fresh_bandwidth: BytesPerSecond | None
     """Of new tensors of `FRESH_BYTES` and more, to which nothing is fitted; None: none measured."""
 
@@ -51,7 +60,11 @@ class HostFit:
 
 
 def fit_stream(
-    records: Sequence[Record], *, maps_anew: bool, cache_bytes: Bytes = 0.0
+    records: Sequence[Record],
+    *,
+    maps_anew: bool,
+    on_core: bool = False,
+    cache_bytes: Bytes = 0.0,
 ) -> StreamFit:
     """Fit a latency and a bandwidth to copies and sums; alternate sizes are held out in turn.
 
@@ -60,26 +73,29 @@ def fit_stream(
 
     With ``maps_anew`` to tensors below `FRESH_BYTES`: a larger one is new memory from the system
     each time, and every page of it costs a fault. That bandwidth is returned beside the fitted one.
+
+    With ``on_core`` other operators have a bandwidth of their own, fitted and held out in the same
+    way.
     """
     points = sorted(_streams(records))
     fresh = [p for p in points if maps_anew and p.written >= FRESH_BYTES]
-    fitted = [p for p in points if p not in fresh]
-    sizes = np.array([p.num_bytes for p in fitted], dtype=np.float64)
-    times = np.array([p.seconds for p in fitted])
-    weights = np.minimum(sizes / cache_bytes, 1.0) if cache_bytes else np.ones(len(sizes))
-    ranks = np.unique(sizes, return_inverse=True)[1]
-    errors = []
-    for fold in (0, 1):
-        out = ranks % 2 == fold
-        form = alpha_beta(sizes[~out], times[~out], weights[~out])
-        errors.append(form(sizes[out]) / times[out] - 1)
-    latency, bandwidth = _line(sizes, times, weights)
+    kept = [p for p in points if p not in fresh]
+    plain = _Streams.of([p for p in kept if p.op in _PLAIN], cache_bytes)
+    others = {
+        op: _Streams.of([p for p in kept if p.op is op], cache_bytes)
+        for op in StreamOp
+        if on_core and op not in _PLAIN and sum(p.op is op for p in kept) >= _FEWEST_SIZES
+    }
+    latency, bandwidth = plain.line()
+    errors = [fit.held_out() for fit in (plain, *others.values())]
     return StreamFit(
         latency=latency,
         bandwidth=bandwidth,
         errors=accuracy(np.concatenate(errors)),
-        num_points=len(fitted),
-        num_bytes=(float(sizes[0]), float(sizes[-1])),
+        num_points=len(plain.sizes),
+        num_others=sum(len(fit.sizes) for fit in others.values()),
+        num_bytes=(float(plain.sizes[0]), float(plain.sizes[-1])),
+        shares={op: fit.line()[1] / bandwidth for op, fit in others.items()},
         fresh_bandwidth=median(p.num_bytes / p.seconds for p in fresh) if fresh else None,
     )
 
@@ -144,20 +160,45 @@ class _Stream(NamedTuple):
     num_bytes: float
     written: float
     seconds: Seconds
+    op: StreamOp
 
 
 def _streams(records: Sequence[Record]) -> Iterator[_Stream]:
     for record in records:
         point = record.point
-        if isinstance(point, StreamPoint) and point.op is not StreamOp.CONCAT:
+        if isinstance(point, StreamPoint):
             tensors = 3 if point.op is StreamOp.ADD else 2
-            written = point.num_bytes / tensors
-            yield _Stream(float(point.num_bytes), written, record.seconds["operator"])
+            written = 0.0 if point.op is StreamOp.IN_PLACE else point.num_bytes / tensors
+            seconds = record.seconds["operator"]
+            yield _Stream(float(point.num_bytes), written, seconds, point.op)
 
 
-def _line(sizes: Array, times: Array, weights: Array) -> tuple[Seconds, BytesPerSecond]:
-    form = alpha_beta(sizes, times, weights)
-    latency, byte = (float(value) for value in form(np.array([0.0, 1.0])))
-    slope = byte - latency
-    # times that do not grow with the size leave no slope: then the fastest point's, all of it
-    return latency, 1.0 / slope if slope > 0.0 else float(np.max(sizes / times))
+class _Streams(NamedTuple):
+    """Points that one latency and one bandwidth are fitted to, in order of size."""
+
+    sizes: Array
+    times: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, points: Sequence[_Stream], cache_bytes: Bytes) -> "_Streams":
+        sizes = np.array([p.num_bytes for p in points], dtype=np.float64)
+        weights = np.minimum(sizes / cache_bytes, 1.0) if cache_bytes else np.ones(len(sizes))
+        return cls(sizes, np.array([p.seconds for p in points]), weights)
+
+    def line(self) -> tuple[Seconds, BytesPerSecond]:
+        form = alpha_beta(*self)
+        latency, byte = (float(value) for value in form(np.array([0.0, 1.0])))
+        slope = byte - latency
+        # times that do not grow with the size leave no slope: then the fastest point's, all of it
+        return latency, 1.0 / slope if slope > 0.0 else float(np.max(self.sizes / self.times))
+
+    def held_out(self) -> Array:
+        """Return errors of every other size, from the rest, and the other way round."""
+        ranks = np.unique(self.sizes, return_inverse=True)[1]
+        errors = []
+        for fold in (0, 1):
+            out = ranks % 2 == fold
+            form = alpha_beta(self.sizes[~out], self.times[~out], self.weights[~out])
+            errors.append(form(self.sizes[out]) / self.times[out] - 1)
+        return np.concatenate(errors)

@@ -1,5 +1,7 @@
 """Matrix products and memory-bound operators."""
 
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import torch
@@ -14,7 +16,10 @@ _BUDGET: Seconds = 0.15
 _PRODUCTS = 4
 """Products in a row that are timed together, after one that fetches the operands."""
 _CONCAT_BLOCKS = 8
-_CONCAT_COLUMNS = 32
+_CONCAT_COLUMNS = 128
+"""As wide as embeddings are."""
+_MEETINGS = 11
+"""Repeats where ranks meet before each: all must make as many."""
 _TYPES = {
     DataType.FP32: torch.float32,
     DataType.TF32: torch.float32,
@@ -42,30 +47,45 @@ def measure_product(point: GemmPoint, device: Device) -> Record:
     return record_of(point, timings, each=_PRODUCTS)
 
 
-def measure_stream(point: StreamPoint, device: Device) -> Record:
-    """Time an operator that writes new memory, its inputs not in the cache."""
+def measure_stream(
+    point: StreamPoint, device: Device, *, meet: Callable[[], None] | None = None
+) -> Record:
+    """Time an operator, its inputs not in the cache; ``meet`` lets ranks begin each together.
+
+    Cores that share memory all copy at once in a step, and each then gets less of it.
+    """
     inputs = _inputs(point, device)
 
     def once() -> dict[str, Stopwatch]:
         device.flush()
+        if meet is not None:
+            meet()
         with device.stopwatch() as watch:
             _run(point.op, inputs)
         return {"operator": watch}
 
-    return record_of(point, repeated(once, device, budget=_BUDGET))
+    if meet is None:
+        return record_of(point, repeated(once, device, budget=_BUDGET))
+    timings = repeated(once, device, budget=inf, fewest=_MEETINGS, most=_MEETINGS)
+    return record_of(point, timings)
 
 
 def _inputs(point: StreamPoint, device: Device) -> tuple[Any, ...]:
-    if point.op is StreamOp.CONCAT:
+    if point.op in {StreamOp.CONCAT, StreamOp.VIEWS}:
         rows = max(1, point.num_bytes // (2 * 4 * _CONCAT_COLUMNS * _CONCAT_BLOCKS))
-        shape: tuple[int, ...] = (rows, _CONCAT_COLUMNS)
-        return tuple(torch.ones(shape, device=device.name) for _ in range(_CONCAT_BLOCKS))
+        blocks = torch.ones((rows, _CONCAT_COLUMNS * _CONCAT_BLOCKS), device=device.name)
+        views = blocks.split(_CONCAT_COLUMNS, 1)
+        if point.op is StreamOp.CONCAT:
+            return tuple(view.contiguous() for view in views)
+        return (*views[::2], *views[1::2])
     count = 2 if point.op is StreamOp.ADD else 1
-    shape = (max(1, point.num_bytes // (4 * (count + 1))),)
+    shape: tuple[int, ...] = (max(1, point.num_bytes // (4 * (count + 1))),)
     return tuple(torch.ones(shape, device=device.name) for _ in range(count))
 
 
 def _run(op: StreamOp, inputs: tuple[Any, ...]) -> object:
-    if op is StreamOp.CONCAT:
+    if op in {StreamOp.CONCAT, StreamOp.VIEWS}:
         return torch.cat(inputs, 1)
+    if op is StreamOp.IN_PLACE:
+        return inputs[0].mul_(0.5)
     return torch.add(*inputs) if op is StreamOp.ADD else inputs[0].clone()

@@ -26,14 +26,18 @@ class Family(StrEnum):
 
 
 class StreamOp(StrEnum):
-    """Memory-bound operators of a training step; all write into new memory, as a step does."""
+    """Memory-bound operators of a training step; they write into new memory, as a step does."""
 
     COPY = "copy"
     """One tensor read, one written."""
     ADD = "add"
     """Two tensors read, one written."""
     CONCAT = "concat"
-    """Eight blocks of columns into one tensor."""
+    """Eight tensors side by side into one."""
+    VIEWS = "views"
+    """As CONCAT, but of views: what a split and a concatenation in another order do."""
+    IN_PLACE = "in_place"
+    """One tensor read and written: the exception."""
 
 
 class HostPart(StrEnum):

@@ -32,6 +32,7 @@ from planner.calibration.points import (
     GemmPoint,
     HostPart,
     HostPoint,
+    StreamOp,
     StreamPoint,
 )
 from planner.calibration.records import Measured, Record
@@ -42,6 +43,12 @@ _ASSUMED_NETWORK = Link(latency=30 * US, bandwidth=12.5 * GB)
 """Between nodes: 100 Gb/s Ethernet or InfiniBand per rank."""
 _CALL: Seconds = 0.1 * US
 """Latency of a kernel on a CPU, a function call; keeps the number above zero."""
+_SHARES = {
+    "concat_efficiency": StreamOp.CONCAT,
+    "view_efficiency": StreamOp.VIEWS,
+    "in_place_efficiency": StreamOp.IN_PLACE,
+}
+"""Fields of ``Gpu`` and what they are fitted to."""
 _UVM_SHARE = 0.8
 """Of the copy bandwidth, for gathers of rows over PCIe: assumed, as in the V100's profile."""
 _ASSUMED = "assumed, not measured; give a profile that has it with --hardware"
@@ -92,6 +99,7 @@ def fit_profile(
     stream = fit_stream(
         _of(records, StreamPoint),
         maps_anew=maps_anew,
+        on_core=synchronous,
         cache_bytes=machine.l2_bytes if synchronous else 0.0,
     )
     host = fit_host(_of(records, HostPoint), synchronous=synchronous)
@@ -177,6 +185,7 @@ def _gpu(machine: Machine, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str
         lookup_time=rounded(fitted.lookup_time),
         row_read_time=rounded(fitted.row_read_time),
         row_update_time=rounded(fitted.row_update_time),
+        **{name: rounded(share) for name, share in _shares(fits).items()},
     )
     lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
     names = (
@@ -189,11 +198,22 @@ def _gpu(machine: Machine, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str
         "gpu.memory_bytes": "a rank's share of what the system reports",
         "gpu.memory_bandwidth": _stream_text(fits),
         "gpu.l2_bytes": f"{share:g} of a rank's last-level cache, the share that explains lookups",
+        **dict.fromkeys((f"gpu.{name}" for name in _shares(fits)), _share_text(fits)),
         "gpu.num_sms": "one core per rank" if fits.synchronous else "reported by the driver",
         "gpu.kernel_latency": "a function call; issuing it is host time"
         if fits.synchronous
         else f"intercept of {fits.stream.num_points} copies and sums: {fits.origin}",
     }
+
+
+def _shares(fits: _Fits) -> dict[str, float]:
+    """Return a core's shares of the bandwidth, by field; a GPU's kernels have constants."""
+    known = fits.stream.shares
+    return {name: known[op] for name, op in _SHARES.items() if op in known}
+
+
+def _share_text(fits: _Fits) -> str:
+    return f"fitted to such operators of the sizes of memory_bandwidth: {fits.origin}"
 
 
 def _stream_text(fits: _Fits) -> str:
@@ -324,7 +344,9 @@ def _families(fits: _Fits) -> dict[str, KernelFamily]:
     }
     stream, host = fits.stream, fits.host
     sizes = {"num_bytes": stream.num_bytes}
-    found["memory_bound"] = _family(stream.errors, stream.num_points, fits.origin, sizes)
+    found["memory_bound"] = _family(
+        stream.errors, stream.num_points + stream.num_others, fits.origin, sizes
+    )
     found["host"] = _family(host.errors, host.num_points, fits.origin, {})
     return found
 

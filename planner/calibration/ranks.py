@@ -37,6 +37,11 @@ class Ranks:
         if self.world_size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
+    def meet(self) -> None:
+        """Return when every rank is here."""
+        if self.world_size > 1:
+            dist.barrier()
+
     def gathered(self, item: Any) -> list[Any]:  # noqa: ANN401 - anything that can be pickled
         """Return what every rank gives, in the order of the ranks."""
         if self.world_size == 1:

@@ -12,9 +12,10 @@ was cut off is left out when the file is read: whatever stops a run, the next go
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from costmodel.errors import InputError, Problem
@@ -51,6 +52,29 @@ def record_of(point: Point, timings: Mapping[str, Timing], *, each: int = 1) -> 
         wall={name: timing.wall / each for name, timing in timings.items()},
         spread={name: round(timing.spread, 4) for name, timing in timings.items()},
         repeats=min(timing.repeats for timing in timings.values()),
+    )
+
+
+def mean_record(records: Sequence[Record]) -> Record:
+    """Return one record of a point that was measured several times: the means of its times.
+
+    Its spread is that within one of them, or between them where that is larger.
+    """
+    first = records[0]
+    if len(records) == 1:
+        return first
+    means = {phase: fmean(each.seconds[phase] for each in records) for phase in first.seconds}
+    spread = {}
+    for phase, mean in means.items():
+        times = [each.seconds[phase] for each in records]
+        within = max(each.spread.get(phase, 0.0) for each in records)
+        spread[phase] = round(max(within, (max(times) - min(times)) / mean), 4)
+    return replace(
+        first,
+        seconds=means,
+        wall={phase: fmean(each.wall[phase] for each in records) for phase in first.wall},
+        spread=spread,
+        repeats=sum(each.repeats for each in records),
     )
 
 

@@ -140,3 +140,27 @@ def test_launches_of_a_gpu_are_taken_off_the_operators() -> None:
     assert times["backward_op_time"] == pytest.approx(8 * US)
     assert times["launch_latency"] == pytest.approx(3 * US)
     assert times["sync_time"] == pytest.approx(5 * US)
+
+
+def test_other_operators_of_a_core_reach_their_own_share_of_the_bandwidth() -> None:
+    # 20 GB/s for copies, 10 GB/s for views, 40 GB/s in place
+    rates = {StreamOp.COPY: 20 * GB, StreamOp.VIEWS: 10 * GB, StreamOp.IN_PLACE: 40 * GB}
+    records = [
+        Record(point=StreamPoint(op=op, num_bytes=2**i), seconds={"operator": 5 * US + 2**i / rate})
+        for op, rate in rates.items()
+        for i in range(14, 29)
+    ]
+    fit = fit_stream(records, maps_anew=False, on_core=True)
+    assert fit.bandwidth == pytest.approx(20 * GB, rel=0.01)
+    assert fit.shares == {
+        StreamOp.VIEWS: pytest.approx(0.5, rel=0.01),
+        StreamOp.IN_PLACE: pytest.approx(2.0, rel=0.01),
+    }
+    assert (fit.num_points, fit.num_others) == (15, 30)
+    assert fit_stream(records, maps_anew=False).shares == {}
+
+
+def test_a_cores_shares_are_in_its_profile(calibrated: Calibrated) -> None:
+    gpu = calibrated.profile.gpu
+    assert gpu.view_efficiency == pytest.approx(1.0, rel=0.01)
+    assert "test core" in calibrated.profile.sources["gpu.view_efficiency"]

@@ -4,7 +4,8 @@ import pytest
 from calibration_cases import FACTS, lookups
 
 from costmodel.errors import InputError
-from planner.calibration.records import Journal, keys, read_measurements
+from planner.calibration.points import StreamOp, StreamPoint
+from planner.calibration.records import Journal, Record, keys, mean_record, read_measurements
 
 
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
@@ -43,3 +44,19 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InputError):
         read_measurements(path)
+
+
+def test_a_point_that_was_measured_in_turns_has_the_mean_time_and_the_spread_of_the_turns() -> None:
+    point = StreamPoint(op=StreamOp.COPY, num_bytes=2**20)
+    turns = [
+        Record(
+            point=point, seconds={"operator": seconds}, wall={"operator": seconds},
+            spread={"operator": 0.1}, repeats=5,
+        )
+        for seconds in (1e-3, 2e-3, 3e-3)
+    ]  # fmt: skip
+    mean = mean_record(turns)
+    assert mean.seconds == mean.wall == {"operator": pytest.approx(2e-3)}
+    assert mean.spread == {"operator": pytest.approx(1.0)}  # (3 - 1) / 2
+    assert mean.repeats == 15
+    assert mean_record(turns[:1]) is turns[0]
