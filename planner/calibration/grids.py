@@ -32,7 +32,7 @@ class Grid(StrEnum):
     """How much is measured."""
 
     QUICK = "quick"
-    """120 embedding points, 150 products: two to four minutes on a CPU core."""
+    """120 embedding points, 150 products: four to six minutes on CPU cores."""
     FULL = "full"
     """2,000 embedding points, 400 products per type."""
 

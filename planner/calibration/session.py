@@ -1,9 +1,10 @@
 """One calibration: what is still to be measured, by whom, and every result kept at once.
 
 Each rank measures its share of the points at the same time as the others, as ranks train at the
-same time: what they take from each other, memory bandwidth above all, is in the numbers. Only
-collectives are measured by all together. Every rank appends to a file of its own; when all is
-done, everything is in the first rank's.
+same time: what they take from each other, memory bandwidth above all, is in the numbers.
+Collectives, and on cores the operators that share their memory, are measured by all together, in
+turns, and kept when the turns are done. Every rank appends to a file of its own; when all is done,
+everything is in the first rank's.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

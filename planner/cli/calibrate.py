@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913 - an argument per option
         planner calibrate -o mine.yaml
         torchrun --nproc-per-node 8 -m planner calibrate -o mine.yaml
 
-    The quick grid takes a CPU three to five minutes. Measurements are kept next to FILE
+    The quick grid takes a CPU four to six minutes. Measurements are kept next to FILE
     (mine.measurements.jsonl) as they are made: a run that was stopped goes on where it was, with
     the same command. Keep the machine idle meanwhile.
     """  # noqa: D301 - click's mark for lines to keep
