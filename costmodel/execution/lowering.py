@@ -30,6 +30,8 @@ NO_GROUP = 1 << 62
 """The bit of durations that no sharding group decides."""
 ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
 """Columns of a collective's form."""
+NONE, SOME, ONLY = range(3)
+"""How many of the features that a duration depends on are of the whole plan."""
 
 _KINDS = {
     WorkKind.CONSTANT: CONSTANT,
@@ -71,6 +73,10 @@ class LoweredStep(NamedTuple):
     """Of an issue, the operation it launches; -1 otherwise."""
     same: Ints
     """1 where the duration is the same on all ranks."""
+    rows: Ints
+    """Where the duration is kept (``execution.native.Places``)."""
+    whole: Ints
+    """Whether the duration depends on features of the whole plan: ``NONE``, ``SOME``, ``ONLY``."""
     touched_by: Ints
     """Bits of the sharding groups that the duration depends on."""
     starts: Ints
@@ -134,8 +140,11 @@ class Columns:
         return (column - first) // len(PLAN_FEATURES)
 
 
-def lower(template: Template, columns: Columns) -> LoweredStep:
-    """Lower the step of plans that have all groups of a template."""
+def lower(template: Template, columns: Columns, rows: Sequence[int]) -> LoweredStep:
+    """Lower the step of plans that have all groups of a template.
+
+    ``rows``: where the durations of its operations are kept.
+    """
     ops = tuple(replace(op, part_of=()) for op in template.ops)
     step = CompiledStep.of(replace(template, ops=ops))
     place = {kept.op: index for index, kept in enumerate(step.kept)}
@@ -151,6 +160,8 @@ def lower(template: Template, columns: Columns) -> LoweredStep:
         group=_ints(_GROUPS[each.kept.group] for each in lowered),
         launched=_ints(each.launched for each in lowered),
         same=_ints(same),
+        rows=_ints(rows[each.kept.op] for each in lowered),
+        whole=_ints(_whole(lowered)),
         touched_by=_ints(_touched_by(lowered)),
         starts=starts,
         sources=_ints(source for source, _ in flat),
@@ -197,6 +208,11 @@ class _Lowered:
             return self.kept.group is ProcessGroup.INTRA_NODE
         return self.kernel >= 0 or any(self.columns.is_per_rank(each) for each, _ in self.terms)
 
+    def whole(self) -> int:
+        """Return how many of the features that the duration depends on are of the whole plan."""
+        some = [self.columns.is_per_rank(column) for column, _ in self.terms]
+        return NONE if all(some) else SOME if any(some) else ONLY
+
     def owners(self) -> int:
         """Return the bits of the groups that the duration depends on."""
         bits = 0 if self.terms or self.kernel >= 0 else NO_GROUP
@@ -212,6 +228,14 @@ def _same(lowered: Sequence[_Lowered]) -> list[bool]:
     return [
         same[each.launched] if each.kind == ISSUE else own
         for each, own in zip(lowered, same, strict=True)
+    ]
+
+
+def _whole(lowered: Sequence[_Lowered]) -> list[int]:
+    whole = [each.whole() for each in lowered]
+    return [
+        whole[each.launched] if each.kind == ISSUE else own
+        for each, own in zip(lowered, whole, strict=True)
     ]
 
 

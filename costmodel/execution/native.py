@@ -6,7 +6,9 @@ Compiled on first use, and kept on disk for later processes.
 
 All numbers of a plan are rows of one array with a column for every rank, the *numbers*; ``Places``
 says which rows are what. Whoever changes one calls ``put``, which notes the old one in a journal,
-so that a move that is not made costs no more to take back than it changed.
+so that a move that is not made costs no more to take back than it changed. Programs of other
+sharding groups have the same operations with the same durations where they have them at all, so
+that all programs share these numbers.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +27,9 @@ from costmodel.execution.lowering import (
     FORWARD,
     INTRA_NODE,
     ISSUE,
+    NO_GROUP,
     OFFSET,
+    ONLY,
     RATIO,
     SCALE,
     SLOPE,
@@ -58,20 +62,27 @@ class Places(NamedTuple):
     """Seconds of every lookup kernel."""
     backward: int
     steps: int
-    """Durations of every operation; bytes of every exchange, and of every issue whether it takes
-    all ranks as long; the largest of these bytes: of the step of the present plan, and of that of a
-    plan with other sharding groups. What is the same on all ranks is in the first column."""
+    """Durations of all other operations that any program has; then bytes of every exchange, and of
+    every issue on how many ranks it takes time; then the largest of these bytes. What is the same
+    on all ranks is in the first column."""
     step_rows: int
 
 
 class Journal(NamedTuple):
-    """Rows of the numbers as they were before they were changed."""
+    """Numbers as they were before they were changed, in the order of the changes."""
 
-    saved: NDArray[np.float64]
-    """As many rows as the numbers; those of ``rows`` count."""
-    is_saved: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    """The last number counts them."""
+    cells: NDArray[np.int64]
+    values: NDArray[np.float64]
+    count: NDArray[np.int64]
+    """(1,)."""
+
+
+class Touched(NamedTuple):
+    """Operations whose durations each sharding group decides, what an issue launches first."""
+
+    starts: NDArray[np.int64]
+    """Where each group's begin; one more than there are groups."""
+    ops: NDArray[np.int64]
 
 
 class Plan(NamedTuple):
@@ -80,7 +91,10 @@ class Plan(NamedTuple):
     machine: Machine
     places: Places
     numbers: NDArray[np.float64]
+    flat: NDArray[np.float64]
+    """The same numbers, one row after the other."""
     journal: Journal
+    touched: Touched
     everyone: NDArray[np.int64]
     """All ranks."""
 
@@ -92,6 +106,8 @@ class Scratch(NamedTuple):
     """When each operation of two steps ended: (2 x operations, ranks)."""
     together: NDArray[np.int64]
     """Whether all ranks ended it together; the first rank's end counts then."""
+    latest: NDArray[np.float64]
+    """The latest of these ends, where somebody asked for it; before: negative."""
     others: NDArray[np.int64]
     """Sources of one operation; as many as any has."""
     waits: NDArray[np.float64]
@@ -124,6 +140,8 @@ def program(programs, number):
         group=steps.group[op:end],
         launched=steps.launched[op:end],
         same=steps.same[op:end],
+        rows=steps.rows[op:end],
+        whole=steps.whole[op:end],
         touched_by=steps.touched_by[op:end],
         starts=steps.starts[bounds:bounds_end],
         sources=steps.sources[entry:last_entry],
@@ -141,105 +159,85 @@ def program(programs, number):
 
 
 @inlined
-def save(plan, row):
-    """Note a row, which is going to be changed, unless that was done."""
-    journal = plan.journal
-    if not journal.is_saved[row]:
-        journal.is_saved[row] = 1
-        journal.rows[journal.rows[-1]] = row
-        journal.rows[-1] += 1
-        for rank in range(plan.numbers.shape[1]):
-            journal.saved[row, rank] = plan.numbers[row, rank]
+def put(plan, row, rank, value):
+    """Change a number; ``take_back`` undoes it."""
+    journal, cell = plan.journal, row * plan.machine.num_ranks + rank
+    count = journal.count[0]
+    journal.cells[count], journal.values[count] = cell, plan.flat[cell]
+    journal.count[0] = count + 1
+    plan.flat[cell] = value
 
 
-@compiled
+@inlined
 def take_back(plan):
     """Undo all changes since the journal was empty, and empty it."""
     journal = plan.journal
-    for index in range(journal.rows[-1]):
-        row = journal.rows[index]
-        for rank in range(plan.numbers.shape[1]):
-            plan.numbers[row, rank] = journal.saved[row, rank]
-    forget(plan)
+    for index in range(journal.count[0] - 1, -1, -1):
+        plan.flat[journal.cells[index]] = journal.values[index]
+    journal.count[0] = 0
 
 
-@compiled
+@inlined
 def forget(plan):
     """Empty the journal."""
-    journal = plan.journal
-    for index in range(journal.rows[-1]):
-        journal.is_saved[journal.rows[index]] = 0
-    journal.rows[-1] = 0
+    plan.journal.count[0] = 0
 
 
 @inlined
-def first_row(plan, which):
-    """Return where the durations of one of the two steps begin."""
-    return plan.places.steps + which * plan.places.step_rows
+def refresh(plan, every, changes):
+    """Recompute the durations that some changes decide; ``every``: the step of all groups."""
+    for group in range(plan.touched.starts.size - 1):
+        if changes.groups >> group & 1:
+            for index in range(plan.touched.starts[group], plan.touched.starts[group + 1]):
+                _refresh(plan, every, plan.touched.ops[index], changes)
 
 
 @compiled
-def refresh(plan, step, which, changes):
-    """Recompute the durations of one of the two steps that some changes decide.
+def refresh_all(plan, every, groups):
+    """Compute every duration that some groups decide, or none; ``every``: the step of all groups.
 
-    Those of the present plan's step are noted.
+    Those of other groups are not brought up to date.
     """
-    first = first_row(plan, which)
-    for op in range(step.kind.size - 1, -1, -1):  # an issue needs the operation it launches
-        kind, row = step.kind[op], first + op
-        if kind == CONSTANT or not step.touched_by[op] & changes.groups:
+    changes = Changes(groups=-1, ranks=plan.everyone, sums=True)
+    for op in range(every.kind.size - 1, -1, -1):  # an issue needs the operation it launches
+        kind, row, height = every.kind[op], every.rows[op], plan.places.step_rows
+        if kind in (CONSTANT, FORWARD, BACKWARD):
             continue
-        save(plan, row)
-        if kind == EXCHANGE:
-            _exchange(plan, step, op, row, changes)
-        elif step.same[op]:
-            if changes.sums:
-                plan.numbers[row, 0] = _duration(plan, step, op, row, 0)
-                if kind == ISSUE:
-                    save(plan, row + step.kind.size)
-                    plan.numbers[row + step.kind.size, 0] = 1.0
-        elif kind == FORWARD or kind == BACKWARD:
-            known = plan.places.forward if kind == FORWARD else plan.places.backward
-            for rank in range(plan.machine.num_ranks):
-                plan.numbers[row, rank] = plan.numbers[known + step.kernel[op], rank]
-        else:
-            everyone = changes.sums
-            for index in range(plan.machine.num_ranks if everyone else changes.ranks.size):
-                rank = index if everyone else changes.ranks[index]
-                plan.numbers[row, rank] = _duration(plan, step, op, row, rank)
-            if kind == ISSUE:
-                _compare(plan, row, row + step.kind.size)
+        if every.touched_by[op] & (groups | NO_GROUP):
+            plan.numbers[row] = 0.0
+            plan.numbers[row + height] = 0.0
+            plan.numbers[row + 2 * height] = -1.0  # whatever is exchanged is more
+            _refresh(plan, every, op, changes)
 
 
 @inlined
-def _compare(plan, row, noted):
-    """Note whether the duration of an issue is the same on all ranks now."""
-    same = 1.0
-    for rank in range(1, plan.machine.num_ranks):
-        if plan.numbers[row, rank] != plan.numbers[row, 0]:
-            same = 0.0
-    save(plan, noted)
-    plan.numbers[noted, 0] = same
-
-
-@compiled
-def refresh_all(plan, step, which):
-    """Compute every duration of one of the two steps."""
-    first = first_row(plan, which)
-    for op in range(step.kind.size):
-        save(plan, first + op)
-        for rank in range(plan.machine.num_ranks):
-            if step.kind[op] == CONSTANT:
-                plan.numbers[first + op, rank] = step.seconds[op]
-            plan.numbers[first + 2 * step.kind.size + op, rank] = -1.0
-    refresh(plan, step, which, Changes(groups=-1, ranks=plan.everyone, sums=True))
+def _refresh(plan, step, op, changes):
+    kind, row = step.kind[op], step.rows[op]
+    if kind == EXCHANGE:
+        _exchange(plan, step, op, changes)
+    elif step.same[op]:
+        if changes.sums or kind == ISSUE:
+            seconds = _duration(plan, step, op, 0)
+            if seconds != plan.numbers[row, 0]:
+                put(plan, row, 0, seconds)
+    else:
+        everyone = changes.sums and step.whole[op] != 0
+        busy = row + plan.places.step_rows
+        for index in range(plan.machine.num_ranks if everyone else changes.ranks.size):
+            rank = index if everyone else changes.ranks[index]
+            seconds, before = _duration(plan, step, op, rank), plan.numbers[row, rank]
+            if seconds != before:
+                put(plan, row, rank, seconds)
+                if kind == ISSUE and (before == 0) != (seconds == 0):
+                    more = 1.0 if before == 0 else -1.0
+                    put(plan, busy, 0, plan.numbers[busy, 0] + more)
 
 
 @inlined
-def _duration(plan, step, op, row, rank):
+def _duration(plan, step, op, rank):
     """Return the duration of an issue, or of a kernel that moves memory."""
     if step.kind[op] == ISSUE:
-        launched = row + step.launched[op] - op
+        launched = step.rows[step.launched[op]]
         return step.seconds[op] if plan.numbers[launched, rank] > 0 else 0.0
     amount, machine = _amount(plan, step, op, rank), plan.machine
     return machine.stream_latency + amount / machine.stream_bandwidth if amount > 0 else 0.0
@@ -259,24 +257,56 @@ def _amount(plan, step, op, rank):
 
 
 @inlined
-def _exchange(plan, step, op, row, changes):
+def _exchange(plan, step, op, changes):
     """Recompute the bytes that some ranks exchange, and how long that takes all of them."""
-    machine, sent = plan.machine, row + step.kind.size
-    save(plan, sent)
-    for index in range(machine.num_ranks if changes.sums else changes.ranks.size):
-        rank = index if changes.sums else changes.ranks[index]
-        plan.numbers[sent, rank] = _amount(plan, step, op, rank)
+    machine, numbers = plan.machine, plan.numbers
+    sent = step.rows[op] + plan.places.step_rows
+    known = sent + plan.places.step_rows
     joined = machine.local_ranks if step.group[op] == INTRA_NODE else machine.num_ranks
-    for start in range(0, machine.num_ranks, joined):
-        largest, known = 0.0, sent + step.kind.size
-        for rank in range(start, start + joined):
-            largest = max(largest, plan.numbers[sent, rank])
-        if largest != plan.numbers[known, start]:
-            save(plan, known)
-            plan.numbers[known, start] = largest
-            value = _form_seconds(step, op, largest)
-            for rank in range(start, start + 1 if step.same[op] else start + joined):
-                plan.numbers[row, rank] = value
+    if step.whole[op] == ONLY:
+        if changes.sums:
+            size = _amount(plan, step, op, 0)
+            for start in range(0, machine.num_ranks, joined):
+                _take(plan, step, op, start, size)
+        return
+    everyone = changes.sums and step.whole[op] != 0
+    count = machine.num_ranks if everyone else changes.ranks.size
+    index = 0
+    while index < count:  # ranks of one group after another
+        rank = index if everyone else changes.ranks[index]
+        start = rank // joined * joined
+        largest, lost, before = 0.0, False, numbers[known, start]
+        while index < count:
+            rank = index if everyone else changes.ranks[index]
+            if rank < start or rank >= start + joined:
+                break
+            size = _amount(plan, step, op, rank)
+            if size != numbers[sent, rank]:
+                lost |= numbers[sent, rank] >= before
+                put(plan, sent, rank, size)
+            largest = max(largest, size)
+            index += 1
+        if largest < before:
+            largest = before
+            if lost:
+                largest = 0.0
+                for member in range(start, start + joined):
+                    largest = max(largest, numbers[sent, member])
+        _take(plan, step, op, start, largest)
+
+
+@inlined
+def _take(plan, step, op, start, size):
+    """Note the largest bytes of a group of ranks, and their time, where these are others now."""
+    row, machine = step.rows[op], plan.machine
+    known = row + 2 * plan.places.step_rows
+    if size == plan.numbers[known, start]:
+        return
+    put(plan, known, start, size)
+    seconds = _form_seconds(step, op, size)
+    alike = step.same[op] or step.group[op] != INTRA_NODE
+    for rank in range(start, start + 1 if alike else start + machine.local_ranks):
+        put(plan, row, rank, seconds)
 
 
 @inlined
@@ -291,21 +321,21 @@ def _form_seconds(step, op, size):
     return form[ALPHA] + max(local, form[ACROSS] * size)
 
 
-@compiled
-def step_time(plan, step, which, scratch):  # one function, as calls cost more than their work
+@inlined
+def step_time(plan, step, scratch):  # one function, as calls cost more than their work
     """Return the duration of the last of some steps, as ``CompiledStep.step_times``.
 
     Where all ranks end an operation together, one of them is timed.
     """
-    first, num_ops, num_ranks = first_row(plan, which), step.kind.size, plan.machine.num_ranks
+    num_ops, num_ranks, local = step.kind.size, plan.machine.num_ranks, plan.machine.local_ranks
     numbers, ends, together = plan.numbers, scratch.ends, scratch.together
     group, starts, sources, lags = step.group, step.starts, step.sources, step.lags
-    others, waits = scratch.others, scratch.waits
+    others, waits, latest = scratch.others, scratch.waits, scratch.latest
     last = before_last = 0.0
     for number in range(NUM_STEPS):
         now, before = number % 2 * num_ops, (1 - number % 2) * num_ops
         for op in range(num_ops):
-            base, count, row, end = 0.0, 0, first + op, now + op
+            base, count, row, end = 0.0, 0, step.rows[op], now + op
             for entry in range(starts[op], starts[op + 1]):
                 source, lag = sources[entry], lags[entry]
                 if source < 0 and number == 0:
@@ -314,60 +344,105 @@ def step_time(plan, step, which, scratch):  # one function, as calls cost more t
                 source = now + source if source >= 0 else before - 1 - source
                 if together[source]:
                     base = max(base, ends[source, 0] + lag)
+                elif group[op] == WORLD:
+                    if latest[source] < 0:
+                        latest[source] = _largest(ends[source])
+                    base = max(base, latest[source] + lag)
                 else:
                     others[count], waits[count] = source, lag
                     count += 1
-            if group[op] == WORLD:
-                for index in range(count):
-                    latest, source = 0.0, others[index]
-                    for rank in range(num_ranks):
-                        latest = max(latest, ends[source, rank])
-                    base = max(base, latest + waits[index])
-                count = 0
-            same = numbers[row + num_ops, 0] if step.kind[op] == ISSUE else step.same[op]
+            same = step.same[op] != 0
+            if step.kind[op] == ISSUE and not same:
+                busy = numbers[row + plan.places.step_rows, 0]
+                same = busy == 0 or busy == num_ranks
+            seconds = step.seconds[op] if step.kind[op] == CONSTANT else numbers[row, 0]
             together[end] = same and count == 0
             if together[end]:
-                ends[end, 0] = base + numbers[row, 0]
+                ends[end, 0] = base + seconds
                 continue
-            for rank in range(num_ranks):
-                ends[end, rank] = base
-            if count == 1:
-                source, lag = others[0], waits[0]
-                for rank in range(num_ranks):
-                    ends[end, rank] = max(base, ends[source, rank] + lag)
-            elif count == 2:
-                source, lag, second, wait = others[0], waits[0], others[1], waits[1]
-                for rank in range(num_ranks):
-                    latest = max(ends[source, rank] + lag, ends[second, rank] + wait)
-                    ends[end, rank] = max(base, latest)
-            else:
-                for index in range(count):
-                    source, lag = others[index], waits[index]
-                    for rank in range(num_ranks):
-                        ends[end, rank] = max(ends[end, rank], ends[source, rank] + lag)
+            latest[end] = -1.0
+            out, durations = ends[end], numbers[row]
             if group[op] != ALONE:
-                _join(group[op], plan.machine.local_ranks, ends[end])
-            if same:
-                seconds = numbers[row, 0]
+                _begin(ends, out, base, (others, waits, count))
+                _join(group[op], local, out)
                 for rank in range(num_ranks):
-                    ends[end, rank] += seconds
+                    out[rank] += seconds if same else durations[rank]
+            elif same:
+                for index in range(count):
+                    waits[index] += seconds
+                _begin(ends, out, base + seconds, (others, waits, count))
+            elif count == 1:
+                lag, first = waits[0], ends[others[0]]
+                for rank in range(num_ranks):
+                    out[rank] = max(base, first[rank] + lag) + durations[rank]
+            elif count == 2:
+                lag, first, wait, second = waits[0], ends[others[0]], waits[1], ends[others[1]]
+                for rank in range(num_ranks):
+                    start = max(base, max(first[rank] + lag, second[rank] + wait))
+                    out[rank] = start + durations[rank]
             else:
+                _begin(ends, out, base, (others, waits, count))
                 for rank in range(num_ranks):
-                    ends[end, rank] += numbers[row, rank]
+                    out[rank] += durations[rank]
         before_last, last = last, 0.0
         for op in step.finals:
-            for rank in range(1 if together[now + op] else num_ranks):
-                last = max(last, ends[now + op, rank])
+            if together[now + op]:
+                last = max(last, ends[now + op, 0])
+            else:
+                last = max(last, _largest(ends[now + op]))
     return last - before_last
 
 
-@compiled
+@inlined
+def _largest(values):
+    """Return the largest of some numbers that are not negative, four at a time."""
+    first = second = third = fourth = 0.0
+    quads = values.size - values.size % 4
+    for index in range(0, quads, 4):
+        first = max(first, values[index])
+        second = max(second, values[index + 1])
+        third = max(third, values[index + 2])
+        fourth = max(fourth, values[index + 3])
+    for index in range(quads, values.size):
+        first = max(first, values[index])
+    return max(max(first, second), max(third, fourth))
+
+
+@inlined
+def _begin(ends, out, base, waiting):
+    """Give every rank the latest of a time and of some sources, each plus a lag."""
+    others, waits, count = waiting
+    if count == 1:
+        lag, first = waits[0], ends[others[0]]
+        for rank in range(out.size):
+            out[rank] = max(base, first[rank] + lag)
+    elif count == 2:
+        lag, first, wait, second = waits[0], ends[others[0]], waits[1], ends[others[1]]
+        for rank in range(out.size):
+            out[rank] = max(base, max(first[rank] + lag, second[rank] + wait))
+    else:
+        for rank in range(out.size):
+            out[rank] = base
+        for index in range(count):
+            lag, first = waits[index], ends[others[index]]
+            for rank in range(out.size):
+                out[rank] = max(out[rank], first[rank] + lag)
+
+
+@inlined
 def _join(group, local, starts):
     """Give every rank the latest start of its group."""
-    for member in range(starts.size):
-        first = member // local * local if group == INTRA_NODE else member % local
-        if member != first:
-            starts[first] = max(starts[first], starts[member])
-    for member in range(starts.size):
-        first = member // local * local if group == INTRA_NODE else member % local
-        starts[member] = starts[first]
+    if group == INTRA_NODE:
+        for first in range(0, starts.size, local):
+            latest = 0.0
+            for rank in range(first, first + local):
+                latest = max(latest, starts[rank])
+            for rank in range(first, first + local):
+                starts[rank] = latest
+        return
+    for first in range(local, starts.size, local):
+        for rank in range(local):
+            starts[rank] = max(starts[rank], starts[first + rank])
+    for first in range(local, starts.size, local):
+        for rank in range(local):
+            starts[first + rank] = starts[rank]

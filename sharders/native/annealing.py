@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.native import compiled, program
+from costmodel.execution.native import compiled
 from sharders.native.loads import copy_row
 from sharders.native.moves import draw, look_around
 from sharders.native.state import FITS, UNKNOWN, keep, try_move, undo
@@ -47,7 +47,6 @@ def anneal(search, aids, move, best, standing, count, schedule, seed):
     np.random.seed(seed)
     moves, timed_moves, guide, shortest, best_guide, last_gain = standing
     hot, cold, length = schedule
-    step = program(search.programs, search.which[1])
     for number in range(count):
         if number % LOOK_AROUND == 0:
             look_around(search, aids)
@@ -55,7 +54,7 @@ def anneal(search, aids, move, best, standing, count, schedule, seed):
         draw(search, aids, move)
         if move.length[0] == 0:
             continue
-        timed = try_move(search, step, move)
+        timed = try_move(search, move)
         timed_moves += timed.outcome == FITS
         temperature = hot * (cold / hot) ** min(1.0, moves / length) * guide
         loss = timed.guide - guide
@@ -63,11 +62,8 @@ def anneal(search, aids, move, best, standing, count, schedule, seed):
             loss <= 0 or np.random.random() < np.exp(-loss / temperature)
         ):
             _note(move, best)
-            other = timed.program != search.which[1]
             keep(search, timed)
             guide = timed.guide
-            if other:
-                step = program(search.programs, search.which[1])
             if timed.step_time < shortest * (1 - IMPROVED):
                 shortest, best_guide, last_gain = timed.step_time, guide, moves
                 _remember(search, best)

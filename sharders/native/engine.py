@@ -6,10 +6,19 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.lowering import LoweredStep, join, lower, machine
-from costmodel.execution.native import Journal, Places, Plan, Scratch
+from costmodel.execution.lowering import (
+    EXCHANGE,
+    ISSUE,
+    STREAM,
+    Columns,
+    LoweredStep,
+    join,
+    lower,
+    machine,
+)
+from costmodel.execution.native import Journal, Places, Plan, Scratch, Touched
 from costmodel.execution.synthesis import template
-from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
+from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
 from costmodel.kernels.embedding import NUM_TRAFFIC
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
@@ -23,6 +32,11 @@ from sharders.native.tables import NativeProblem, native_problem
 from sharders.problem import ShardingProblem
 
 NOT_MADE = -1
+NOWHERE = 0
+"""Where durations are not kept that are constants."""
+NOTED_PER_SHARD = NUM_TRAFFIC + len(RANK_FEATURES) + 2
+"""Numbers that change where a shard comes or goes: loads, and memory of the rank and its host."""
+_KEPT_ELSEWHERE = (WorkKind.CONSTANT, WorkKind.FORWARD, WorkKind.BACKWARD)
 
 
 class Engine:
@@ -31,8 +45,11 @@ class Engine:
     def __init__(self, problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()) -> None:
         self.native: NativeProblem = native_problem(problem, starts)
         self.problem = problem
-        self.steps: list[LoweredStep] = []
-        self.groups_of: list[int] = []
+        self.everything = template(problem.workload, problem.topology, self.native.signature)
+        self.rows: list[int]
+        """Of every operation, where its duration is kept."""
+        self.steps: list[LoweredStep]
+        self.groups_of: list[int]
         """Of every step, the bits of the groups its plans have."""
         self.search = self._empty()
         self.aids = self._aids()
@@ -75,7 +92,7 @@ class Engine:
         room = (float(self.problem.capacity), float(self.problem.host_capacity))
         if not fill(self.search, self.desk, rule, room):
             return None
-        self._rebuild()
+        self._rebuild(everything=False)
         return self.present_time()
 
     def step_times(
@@ -109,7 +126,7 @@ class Engine:
 
     def present_types(self) -> int:
         """Return the bits of the sharding groups that the present plan has."""
-        return self.groups_of[int(self.search.which[1])]
+        return self.groups_of[int(self.search.which[0])]
 
     def present_time(self) -> Seconds:
         """Return the step time of the present plan."""
@@ -119,65 +136,73 @@ class Engine:
         """Return the best plan since the start."""
         return self.native.plan(self.best.option, self.best.ranks)
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, *, everything: bool = True) -> None:
         problem = self.problem
-        while rebuild(self.search, problem.capacity, problem.host_capacity):
+        while rebuild(self.search, problem.capacity, problem.host_capacity, everything):
             self._make_program(int(self.search.wanted[0]))
 
     def _make_program(self, bits: int) -> None:
         """Lower the step of the plans that have these sharding groups."""
+        native, problem = self.native, self.problem
         signature = tuple(
-            item for number, item in enumerate(self.native.signature) if bits >> number & 1
+            item for number, item in enumerate(native.signature) if bits >> number & 1
         )
-        made = template(self.problem.workload, self.problem.topology, signature)
+        present = {key for key, _ in signature}
+        made = template(problem.workload, problem.topology, signature)
+        known = [  # a program may have constants that others have not
+            row
+            for op, row in zip(self.everything.ops, self.rows, strict=True)
+            if row != NOWHERE and not (op.part_of and present.isdisjoint(op.part_of))
+        ]
+        rows = [NOWHERE] * len(made.ops)
+        varying = [n for n, op in enumerate(made.ops) if op.work.kind is not WorkKind.CONSTANT]
+        for number, row in zip(varying, known, strict=True):
+            rows[number] = row
         self.search.program_of[bits] = len(self.steps)
         self.groups_of.append(bits)
-        self.steps.append(lower(made, self.native.columns))
+        self.steps.append(lower(made, native.columns, rows))
         self.search = self.search._replace(programs=join(self.steps))
 
     def _empty(self) -> Search:
         problem, native = self.problem, self.native
         groups, kernels = len(native.columns.groups), len(native.columns.kernels)
-        ranks = problem.topology.world_size
-        everything = template(problem.workload, problem.topology, native.signature)
-        ops = len(everything.ops)
-        places = Places(
-            ranks=0,
-            whole=groups * len(RANK_FEATURES),
-            forward=groups * (len(RANK_FEATURES) + len(PLAN_FEATURES)),
-            backward=groups * (len(RANK_FEATURES) + len(PLAN_FEATURES)) + kernels,
-            steps=groups * (len(RANK_FEATURES) + len(PLAN_FEATURES)) + 2 * kernels,
-            step_rows=3 * ops,
-        )
-        traffic = places.steps + 2 * places.step_rows
+        ranks, tables = problem.topology.world_size, len(problem.workload.tables)
+        places = _places(self.everything, groups, kernels)
+        self.rows = _duration_rows(self.everything, native.columns, places)
+        every = lower(self.everything, native.columns, self.rows)
+        self.steps, self.groups_of = [every], [(1 << groups) - 1]
+        traffic = places.steps + 3 * places.step_rows
         load = traffic + kernels * NUM_TRAFFIC
-        rows = Rows(traffic=traffic, load=load, free=load + 1, host_free=load + 2, counts=load + 3)
-        numbers = np.zeros((rows.counts + groups, ranks))
+        rows = Rows(
+            traffic=traffic, load=load, power=load + 1, free=load + 2, host_free=load + 3,
+            counts=load + 4,
+        )  # fmt: skip
+        numbers, ops = np.zeros((rows.counts + groups, ranks)), len(self.everything.ops)
         program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
-        program_of[-1] = len(self.steps)
-        self.groups_of.append(len(program_of) - 1)
-        self.steps.append(lower(everything, native.columns))
-        tables = len(problem.workload.tables)
+        program_of[-1] = 0
+        noted = 2 * numbers.size + 2 * MOST_TOGETHER * int(np.diff(native.tables.first).max()) * NOTED_PER_SHARD
         return Search(
             plan=Plan(
                 machine=machine(problem.topology, groups),
                 places=places,
                 numbers=numbers,
-                journal=Journal(
-                    np.zeros_like(numbers), _ints(len(numbers)), _ints(len(numbers) + 1)
-                ),
+                flat=numbers.reshape(-1),
+                journal=Journal(_ints(noted), np.zeros(noted), _ints(1)),
+                touched=_touched(every, groups),
                 everyone=np.arange(ranks),
             ),
             rows=rows,
             tables=native.tables,
             choices=Choices(_ints(tables), np.zeros((tables, native.widest), dtype=np.int64)),
+            every=every,
             programs=join(self.steps),
             program_of=program_of,
-            which=_ints(2),
+            which=_ints(1),
             wanted=_ints(1),
             scratch=Scratch(
                 ends=np.zeros((2 * ops, ranks)),
                 together=_ints(2 * ops),
+                latest=np.zeros(2 * ops),
                 others=_ints(ops),
                 waits=np.zeros(ops),
             ),
@@ -196,3 +221,48 @@ class Engine:
 
 def _ints(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return np.zeros(count, dtype=np.int64)
+
+
+def _places(everything: Template, groups: int, kernels: int) -> Places:
+    whole = groups * len(RANK_FEATURES)
+    forward = whole + groups * len(PLAN_FEATURES)
+    given = sum(op.work.kind not in _KEPT_ELSEWHERE for op in everything.ops)
+    return Places(
+        ranks=0,
+        whole=whole,
+        forward=forward,
+        backward=forward + kernels,
+        steps=forward + 2 * kernels,
+        step_rows=given,
+    )
+
+
+def _duration_rows(everything: Template, columns: Columns, places: Places) -> list[int]:
+    """Return where the duration of every operation is kept; a constant's is nowhere."""
+    rows: list[int] = []
+    count = 0
+    for op in everything.ops:
+        work = op.work
+        if work.kernel is not None:
+            backward = work.kind is WorkKind.BACKWARD
+            first = places.backward if backward else places.forward
+            rows.append(first + columns.kernels[work.kernel])
+        elif work.kind is WorkKind.CONSTANT:
+            rows.append(NOWHERE)
+        else:
+            rows.append(places.steps + count)
+            count += 1
+    return rows
+
+
+def _touched(every: LoweredStep, groups: int) -> Touched:
+    ops = [
+        [
+            op
+            for op in reversed(range(len(every.kind)))
+            if every.touched_by[op] >> group & 1 and every.kind[op] in (STREAM, EXCHANGE, ISSUE)
+        ]
+        for group in range(groups)
+    ]
+    starts = np.cumsum([0, *map(len, ops)])
+    return Touched(starts, np.array([op for some in ops for op in some], dtype=np.int64))

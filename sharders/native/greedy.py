@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.native import compiled
+from costmodel.execution.native import compiled, forget
 from costmodel.plan import ShardingType
 from sharders.native.loads import has_room, hold, home
 from sharders.native.tables import ON_NODES, Tables
@@ -105,6 +105,7 @@ def _place_all(search, desk, rule, balanced, room):
             if option < 0:
                 break
             placed = _put(search, desk, table, option, _load(tables, rule, option))
+            forget(search.plan)
             desk.refused[option] = not placed
         desk.refused[first:last] = 0
         if not placed:

@@ -10,14 +10,13 @@ from costmodel.execution.native import (
     forget,
     forward_seconds,
     inlined,
-    program,
+    put,
     refresh_all,
-    save,
 )
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
 from sharders.native.tables import EVERYWHERE, FIXED, ON_RANKS
-from sharders.search_state import EMPTY
+from sharders.search_state import BALANCE_POWER, EMPTY
 
 NUM_FEATURES = len(RANK_FEATURES)
 FEATURES, IDS = RANK_FEATURES.index("features"), RANK_FEATURES.index("ids")
@@ -56,13 +55,14 @@ def hold(search, option, ranks, sign):
     """Take memory for an option's shards, or give it back."""
     tables, local, numbers = search.tables, search.plan.machine.local_ranks, search.plan.numbers
     free, host_free = search.rows.free, search.rows.host_free
-    save(search.plan, free)
-    save(search.plan, host_free)
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
         size = tables.rows[tables.first[option] + shard]
-        numbers[free, rank] -= sign * tables.held[size, 0]
-        numbers[host_free, rank // local] -= sign * tables.held[size, 1]
+        put(search.plan, free, rank, numbers[free, rank] - sign * tables.held[size, 0])
+        if tables.held[size, 1] != 0:
+            node = rank // local
+            left = numbers[host_free, node] - sign * tables.held[size, 1]
+            put(search.plan, host_free, node, left)
 
 
 @inlined
@@ -90,44 +90,52 @@ def fits(search):
 
 
 @inlined
-def load(search, option, ranks, sign):
-    """Add an option's loads, or take them away; but for the longest bag, which does not add up."""
-    tables, numbers = search.tables, search.plan.numbers
+def load(search, option, places, sign):
+    """Add an option's loads, or take them away; but for the longest bag, which does not add up.
+
+    ``places``: the ranks of its blocks; others, and whether shards that are there stay as they are.
+    """
+    tables, (ranks, others, some) = search.tables, places
     traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
     features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
-    for row in range(traffic, traffic + NUM_TRAFFIC):
-        save(search.plan, row)
-    for row in range(features, features + NUM_FEATURES):
-        save(search.plan, row)
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
+        if some and rank == home(search, option, others, shard):
+            continue
         row = tables.rows[tables.first[option] + shard]
         if not search.is_changed[rank]:
             search.is_changed[rank] = 1
             search.changed[search.changed[-1]] = rank
             search.changed[-1] += 1
-        longest, chain = numbers[traffic + CHAIN, rank], tables.traffic[row, CHAIN]
-        for column in range(NUM_TRAFFIC):
-            numbers[traffic + column, rank] += sign * tables.traffic[row, column]
-        for column in range(NUM_FEATURES):
-            numbers[features + column, rank] += sign * tables.features[row, column]
-        if sign > 0:
-            numbers[traffic + CHAIN, rank] = max(longest, chain) if longest >= 0 else longest
-        else:
-            numbers[traffic + CHAIN, rank] = longest if chain < longest else TO_FIND
-            _clear_rounding(search, traffic, features, rank)
+        _look_up_more(search, traffic, rank, (row, sign))
+        _send_more(search, features, rank, (row, sign))
 
 
 @inlined
-def _clear_rounding(search, traffic, features, rank):
-    """Where the last table has left, leave nothing."""
-    numbers = search.plan.numbers
-    if numbers[traffic + LOOKUPS, rank] < EMPTY:
-        for column in range(NUM_TRAFFIC):
-            numbers[traffic + column, rank] = 0.0
-    if numbers[features + FEATURES, rank] < 0.5:  # counted exactly
-        for column in range(NUM_FEATURES):
-            numbers[features + column, rank] = 0.0
+def _look_up_more(search, traffic, rank, shard):
+    """Add a shard's traffic, or take it away; where the last table has left, leave nothing."""
+    tables, numbers, (row, sign) = search.tables, search.plan.numbers, shard
+    is_left = numbers[traffic + LOOKUPS, rank] + sign * tables.traffic[row, LOOKUPS] >= EMPTY
+    longest, chain = numbers[traffic + CHAIN, rank], tables.traffic[row, CHAIN]
+    for column in range(NUM_TRAFFIC):
+        amount = numbers[traffic + column, rank] + sign * tables.traffic[row, column]
+        if column == CHAIN:
+            if sign > 0:
+                amount = max(longest, chain) if longest >= 0 else longest
+            else:
+                amount = longest if chain < longest else TO_FIND
+        put(search.plan, traffic + column, rank, amount if is_left or sign > 0 else 0.0)
+
+
+@inlined
+def _send_more(search, features, rank, shard):
+    """Add a shard's features, or take them away; where the last table has left, leave nothing."""
+    tables, numbers, (row, sign) = search.tables, search.plan.numbers, shard
+    count = numbers[features + FEATURES, rank] + sign * tables.features[row, FEATURES]
+    is_left = sign > 0 or count > 0.5  # counted exactly
+    for column in range(NUM_FEATURES):
+        amount = numbers[features + column, rank] + sign * tables.features[row, column]
+        put(search.plan, features + column, rank, amount if is_left else 0.0)
 
 
 @inlined
@@ -166,44 +174,40 @@ def sum_up(search, group):
     for rank in range(ranks):
         ids += numbers[features + IDS, rank]
         sent += numbers[features + FEATURES, rank]
-    for row in range(whole, whole + NUM_SUMS):
-        save(plan, row)
-    numbers[whole + SENT_IDS, 0] = ids / ranks
-    numbers[whole + SENT_FEATURES, 0] = sent
     present = numbers[search.rows.counts + group, 0] > 0.5
-    numbers[whole + PRESENT, 0] = 1.0 if present else 0.0
+    put(plan, whole + SENT_IDS, 0, ids / ranks)
+    put(plan, whole + SENT_FEATURES, 0, sent)
+    put(plan, whole + PRESENT, 0, 1.0 if present else 0.0)
 
 
 @inlined
 def count(search, table, option, sign):
     """Count a table in its group, or no longer."""
-    tables, plan = search.tables, search.plan
+    tables, plan, numbers = search.tables, search.plan, search.plan.numbers
     whole = plan.places.whole + tables.group[option] * NUM_SUMS
+    columns, parameters = whole + TABLE_COLUMNS, whole + PARAMETERS
     counts = search.rows.counts + tables.group[option]
-    for row in (whole + TABLE_COLUMNS, whole + PARAMETERS, counts):
-        save(plan, row)
-    plan.numbers[whole + TABLE_COLUMNS, 0] += sign * tables.table_columns[table]
-    plan.numbers[whole + PARAMETERS, 0] += sign * tables.replicated[option]
-    plan.numbers[counts, 0] += sign
+    put(plan, columns, 0, numbers[columns, 0] + sign * tables.table_columns[table])
+    put(plan, parameters, 0, numbers[parameters, 0] + sign * tables.replicated[option])
+    put(plan, counts, 0, numbers[counts, 0] + sign)
 
 
 @inlined
 def lookups(search, kernels):
     """Recompute the lookup times of the changed ranks, of the kernels with these bits."""
     plan, numbers, places = search.plan, search.plan.numbers, search.plan.places
-    num_kernels = places.backward - places.forward
-    save(plan, search.rows.load)
-    for index in range(search.changed[-1]):
-        numbers[search.rows.load, search.changed[index]] = 0.0
+    num_kernels, row = places.backward - places.forward, search.rows.load
     for kernel in range(num_kernels):
-        forward, backward = places.forward + kernel, places.backward + kernel
         if kernels >> kernel & 1:
-            save(plan, forward)
-            save(plan, backward)
             _look_up(search, kernel)
-        for index in range(search.changed[-1]):
-            rank = search.changed[index]
-            numbers[search.rows.load, rank] += numbers[forward, rank] + numbers[backward, rank]
+    power = numbers[search.rows.power, 0]
+    for index in range(search.changed[-1]):
+        rank, total = search.changed[index], 0.0
+        for kernel in range(num_kernels):
+            total += numbers[places.forward + kernel, rank] + numbers[places.backward + kernel, rank]
+        power += total**BALANCE_POWER - numbers[row, rank] ** BALANCE_POWER
+        put(plan, row, rank, total)
+    put(plan, search.rows.power, 0, power)
 
 
 @inlined
@@ -214,10 +218,12 @@ def _look_up(search, kernel):
     for index in range(search.changed[-1]):
         rank = search.changed[index]
         if numbers[first + CHAIN, rank] < 0:
-            numbers[first + CHAIN, rank] = _longest_bag(search, kernel, rank)
+            put(plan, first + CHAIN, rank, _longest_bag(search, kernel, rank))
         traffic = numbers[first : first + NUM_TRAFFIC, rank]
-        numbers[plan.places.forward + kernel, rank] = forward_seconds(traffic, plan.machine.rates)
-        numbers[plan.places.backward + kernel, rank] = backward_seconds(traffic, plan.machine.rates)
+        forward = forward_seconds(traffic, plan.machine.rates)
+        backward = backward_seconds(traffic, plan.machine.rates)
+        put(plan, plan.places.forward + kernel, rank, forward)
+        put(plan, plan.places.backward + kernel, rank, backward)
 
 
 @inlined
@@ -239,27 +245,32 @@ def forget_changes(search):
 
 
 @compiled
-def rebuild(search, capacity, host_capacity):
-    """Compute all loads from the choices, free of rounding; return whether a program is missing."""
+def rebuild(search, capacity, host_capacity, everything):
+    """Compute all loads from the choices, free of rounding; return whether a program is missing.
+
+    ``everything``: also what only plans with other sharding groups need; moves lead to them.
+    """
     plan, choices = search.plan, search.choices
     plan.numbers[: plan.places.steps] = 0.0
     plan.numbers[search.rows.traffic :] = 0.0
     plan.numbers[search.rows.free] = capacity
     plan.numbers[search.rows.host_free] = host_capacity
     for table in range(choices.option.size):
-        option = choices.option[table]
-        hold(search, option, choices.ranks[table], 1.0)
-        load(search, option, choices.ranks[table], 1.0)
+        option, ranks = choices.option[table], choices.ranks[table]
+        hold(search, option, ranks, 1.0)
+        load(search, option, (ranks, ranks, False), 1.0)
         count(search, table, option, 1.0)
+        forget(plan)
     for group in range(plan.machine.num_rank_features // NUM_FEATURES):
         sum_up(search, group)
     lookups(search, -1)
-    bits = bits_of(search)
     forget_changes(search)
-    search.which[1] = search.program_of[bits]
-    if search.which[1] < 0:
+    bits = bits_of(search)
+    search.which[0] = search.program_of[bits]
+    if search.which[0] < 0:
         search.wanted[0] = bits
     else:
-        refresh_all(plan, program(search.programs, search.which[1]), search.which[0])
+        forget(plan)
+        refresh_all(plan, search.every, -1 if everything else bits)
     forget(plan)
-    return search.which[1] < 0
+    return search.which[0] < 0

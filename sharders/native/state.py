@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.lowering import Programs
+from costmodel.execution.lowering import LoweredStep, Programs
 from costmodel.execution.native import (
     Changes,
     Plan,
@@ -15,7 +15,6 @@ from costmodel.execution.native import (
     inlined,
     program,
     refresh,
-    refresh_all,
     step_time,
     take_back,
 )
@@ -46,6 +45,8 @@ class Rows(NamedTuple):
     """Of every kernel, ``NUM_TRAFFIC`` rows."""
     load: int
     """Seconds of lookups, forward and backward, in all."""
+    power: int
+    """Sum over ranks of these to the ``BALANCE_POWER``, in the first column."""
     free: int
     """Bytes of HBM left."""
     host_free: int
@@ -78,11 +79,13 @@ class Search(NamedTuple):
     rows: Rows
     tables: Tables
     choices: Choices
+    every: LoweredStep
+    """The program of all groups."""
     programs: Programs
     program_of: Ints
     """By the bits of the groups a plan has; -1: not made yet."""
     which: Ints
-    """(2,): which of the two steps is the present plan's, and its program."""
+    """(1,): the present plan's program."""
     wanted: Ints
     """(1,): bits of the groups whose program was missing."""
     scratch: Scratch
@@ -104,8 +107,8 @@ class Timed(NamedTuple):
 @compiled
 def time_of(search):
     """Return the step time of the present plan."""
-    step = program(search.programs, search.which[1])
-    return step_time(search.plan, step, search.which[0], search.scratch)
+    step = program(search.programs, search.which[0])
+    return step_time(search.plan, step, search.scratch)
 
 
 @compiled
@@ -120,7 +123,7 @@ def times_of(search, options, ranks, room, times, first):
             search.choices.option[table] = options[plan, table]
             for block in range(ranks.shape[2]):
                 search.choices.ranks[table, block] = ranks[plan, table, block]
-        if rebuild(search, room[0], room[1]):
+        if rebuild(search, room[0], room[1], False):
             return plan
         times[plan] = time_of(search) if fits(search) else np.inf
     return times.size
@@ -129,10 +132,9 @@ def times_of(search, options, ranks, room, times, first):
 @compiled
 def guide_of(search, seconds):
     """Return what the search minimises."""
-    total, ranks = 0.0, search.plan.machine.num_ranks
-    for rank in range(ranks):
-        total += search.plan.numbers[search.rows.load, rank] ** BALANCE_POWER
-    return seconds + BALANCE_WEIGHT * (total / ranks) ** (1 / BALANCE_POWER)
+    total = max(0.0, search.plan.numbers[search.rows.power, 0])
+    mean = total / search.plan.machine.num_ranks
+    return seconds + BALANCE_WEIGHT * mean ** (1 / BALANCE_POWER)
 
 
 @inlined
@@ -150,11 +152,11 @@ def swap(search, move):
             move.ranks[index, block] = rank
 
 
-@compiled
-def try_move(search, step, move):
+@inlined
+def try_move(search, move):
     """Make a move and time the plan; ``undo`` or ``keep`` it, whatever the outcome.
 
-    Afterwards the move holds the choices from before. ``step`` is the present plan's program.
+    Afterwards the move holds the choices from before.
     """
     plan, choices = search.plan, search.choices
     swap(search, move)
@@ -166,21 +168,14 @@ def try_move(search, step, move):
         table = move.table[index]
         if not has_room(search, choices.option[table], choices.ranks[table]):
             return Timed(FULL, np.inf, np.inf, -1)
-    groups = _change(search, move)
+    groups, sums = _change(search, move)
     bits = bits_of(search)
     number = search.program_of[bits]
     if number < 0:
         search.wanted[0] = bits
         return Timed(UNKNOWN, np.inf, np.inf, -1)
-    which = search.which[0]
-    if number == search.which[1]:
-        changes = Changes(groups[0], search.changed[: search.changed[-1]], groups[1] > 0)
-        refresh(plan, step, which, changes)
-        seconds = step_time(plan, step, which, search.scratch)
-    else:
-        other = program(search.programs, number)
-        refresh_all(plan, other, 1 - which)
-        seconds = step_time(plan, other, 1 - which, search.scratch)
+    refresh(plan, search.every, Changes(groups, search.changed[: search.changed[-1]], sums))
+    seconds = step_time(plan, program(search.programs, number), search.scratch)
     return Timed(FITS, seconds, guide_of(search, seconds), number)
 
 
@@ -193,8 +188,9 @@ def _change(search, move):
     for index in range(move.length[0]):
         table = move.table[index]
         before, after = move.option[index], choices.option[table]
-        load(search, before, move.ranks[index], -1.0)
-        load(search, after, choices.ranks[table], 1.0)
+        here, there = move.ranks[index], choices.ranks[table]
+        load(search, before, (here, there, before == after), -1.0)
+        load(search, after, (there, here, before == after), 1.0)
         groups |= 1 << tables.group[before] | 1 << tables.group[after]
         kernels |= 1 << tables.kernel[before] | 1 << tables.kernel[after]
         if before != after:
@@ -206,10 +202,10 @@ def _change(search, move):
             if groups >> group & 1:
                 sum_up(search, group)
     lookups(search, kernels)
-    return groups, 1 if sums else 0
+    return groups, sums
 
 
-@compiled
+@inlined
 def undo(search, move):
     """Take back the move that was tried last."""
     take_back(search.plan)
@@ -217,11 +213,9 @@ def undo(search, move):
     forget_changes(search)
 
 
-@compiled
+@inlined
 def keep(search, timed):
     """Stay with the move that was tried last."""
     forget(search.plan)
-    if timed.program != search.which[1]:
-        search.which[0] = 1 - search.which[0]
-        search.which[1] = timed.program
+    search.which[0] = timed.program
     forget_changes(search)
