@@ -184,12 +184,18 @@ def forget(plan):
 
 
 @inlined
-def refresh(plan, every, changes):
-    """Recompute the durations that some changes decide; ``every``: the step of all groups."""
+def refresh(plan, every, changes, rows):
+    """Recompute the durations that some changes decide; ``every``: the step of all groups.
+
+    ``rows``: which rows of the numbers, as an array of flags, and the flag of those that count.
+    """
+    flags, wanted = rows
     for group in range(plan.touched.starts.size - 1):
         if changes.groups >> group & 1:
             for index in range(plan.touched.starts[group], plan.touched.starts[group + 1]):
-                _refresh(plan, every, plan.touched.ops[index], changes)
+                op = plan.touched.ops[index]
+                if flags[every.rows[op]] == wanted:
+                    _refresh(plan, every, op, changes)
 
 
 @compiled

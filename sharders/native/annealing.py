@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from costmodel.execution.native import compiled
 from sharders.native.loads import copy_row
 from sharders.native.moves import draw, look_around
-from sharders.native.state import FITS, UNKNOWN, keep, try_move, undo
+from sharders.native.state import FITS, SLOW, UNKNOWN, find_cycle, keep, try_move, undo
 from sharders.search_state import IMPROVED
 
 LOOK_AROUND = 64
@@ -30,6 +30,8 @@ class Standing(NamedTuple):
 
     moves: int
     """Drawn so far."""
+    decided: int
+    """Timed, or known to be too slow without."""
     timed: int
     guide: float
     best: float
@@ -45,22 +47,22 @@ def anneal(search, aids, move, best, standing, count, schedule, seed):
     ``schedule``: temperatures at its begin and end, as shares of the step time, and its moves.
     """
     np.random.seed(seed)
-    moves, timed_moves, guide, shortest, best_guide, last_gain = standing
+    moves, decided, timed_moves, guide, shortest, best_guide, last_gain = standing
     hot, cold, length = schedule
     for number in range(count):
         if number % LOOK_AROUND == 0:
             look_around(search, aids)
+            find_cycle(search)
         moves += 1
         draw(search, aids, move)
         if move.length[0] == 0:
             continue
-        timed = try_move(search, move)
-        timed_moves += timed.outcome == FITS
         temperature = hot * (cold / hot) ** min(1.0, moves / length) * guide
-        loss = timed.guide - guide
-        if timed.outcome == FITS and (
-            loss <= 0 or np.random.random() < np.exp(-loss / temperature)
-        ):
+        limit = guide - temperature * np.log(np.random.random())  # Metropolis, solved for the guide
+        timed = try_move(search, move, limit)
+        decided += timed.outcome == FITS or timed.outcome == SLOW
+        timed_moves += timed.outcome == FITS
+        if timed.outcome == FITS and timed.guide <= limit:
             _note(move, best)
             keep(search, timed)
             guide = timed.guide
@@ -71,7 +73,7 @@ def anneal(search, aids, move, best, standing, count, schedule, seed):
             undo(search, move)
             if timed.outcome == UNKNOWN:
                 break
-    return Standing(moves, timed_moves, guide, shortest, best_guide, last_gain)
+    return Standing(moves, decided, timed_moves, guide, shortest, best_guide, last_gain)
 
 
 @compiled

@@ -121,7 +121,7 @@ class Bursts:
 
     def _burst(self, plan: ShardingPlan, length: int, hot: float) -> Found:
         """Return the best plan of one burst, and its step time; it cools in the time there is."""
-        engine, drawn, timed = self.engine, 0, 0
+        engine, drawn, decided = self.engine, 0, 0
         best = engine.start(plan)
         self._note(best)
         while drawn < length and not self.spent():
@@ -131,8 +131,8 @@ class Bursts:
             standing = engine.anneal(count, schedule, self.rng)
             if begin < float("inf"):
                 self.seconds_per_move = (begin - self.budget.time_left()) / count
-            self.evaluated += standing.timed - timed
-            drawn, timed, best = standing.moves, standing.timed, standing.best
+            self.evaluated += standing.decided - decided
+            drawn, decided, best = standing.moves, standing.decided, standing.best
             self._note(best)
         return best, engine.best_plan()
 

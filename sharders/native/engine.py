@@ -17,6 +17,7 @@ from costmodel.execution.lowering import (
     machine,
 )
 from costmodel.execution.native import Journal, Places, Plan, Scratch, Touched
+from costmodel.execution.native_cycles import no_cycles
 from costmodel.execution.synthesis import template
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
 from costmodel.kernels.embedding import NUM_TRAFFIC
@@ -32,6 +33,8 @@ from sharders.native.tables import NativeProblem, native_problem
 from sharders.problem import ShardingProblem
 
 NOT_MADE = -1
+CYCLES = 64
+"""Programs whose cycles are kept: the first ones made, a search seldom makes more."""
 NOWHERE = 0
 """Where durations are not kept that are constants."""
 NOTED_PER_SHARD = NUM_TRAFFIC + len(RANK_FEATURES) + 2
@@ -59,7 +62,7 @@ class Engine:
             length=_ints(1), table=_ints(MOST_TOGETHER), option=_ints(MOST_TOGETHER),
             ranks=np.zeros((MOST_TOGETHER, width), dtype=np.int64),
         )  # fmt: skip
-        self.standing = Standing(0, 0, np.inf, np.inf, np.inf, 0)
+        self.standing = Standing(0, 0, 0, np.inf, np.inf, np.inf, 0)
 
     def start(self, plan: ShardingPlan) -> Seconds:
         """Make a plan the present one, and the burst's best; return its step time."""
@@ -70,7 +73,7 @@ class Engine:
         self._rebuild()
         seconds = self.problem.objective.step_time(plan)
         guide = float(guide_of(self.search, seconds))
-        self.standing = Standing(0, 0, guide, seconds, guide, 0)
+        self.standing = Standing(0, 0, 0, guide, seconds, guide, 0)
         return seconds
 
     def anneal(self, count: int, schedule: tuple[float, float, float], rng: Random) -> Standing:
@@ -206,6 +209,7 @@ class Engine:
                 others=_ints(ops),
                 waits=np.zeros(ops),
             ),
+            cycles=no_cycles(min(1 << groups, CYCLES), ops, len(numbers)),
             changed=_ints(ranks + 1),
             is_changed=_ints(ranks),
         )

@@ -18,6 +18,7 @@ from costmodel.execution.native import (
     step_time,
     take_back,
 )
+from costmodel.execution.native_cycles import Cycle, bound, cycle_of, trace
 from sharders.native.loads import (
     bits_of,
     count,
@@ -34,8 +35,13 @@ from sharders.native.tables import Tables
 from sharders.search_state import BALANCE_POWER, BALANCE_WEIGHT
 
 Ints = NDArray[np.int64]
-FITS, FULL, UNKNOWN = range(3)
-"""How a move went: it was timed; there is no room; the program of its groups is missing."""
+FITS, SLOW, FULL, UNKNOWN = range(4)
+"""How a move went: it was timed; a bound says that it takes too long; there is no room; the program
+of its groups is missing."""
+
+
+MARGIN = 1e-9
+"""Share of the guide: sums along a cycle and along steps are rounded differently."""
 
 
 class Rows(NamedTuple):
@@ -89,6 +95,8 @@ class Search(NamedTuple):
     wanted: Ints
     """(1,): bits of the groups whose program was missing."""
     scratch: Scratch
+    cycles: Cycle
+    """Of every program, the first ones of them."""
     changed: Ints
     """Ranks whose loads a move has changed; the last number counts them."""
     is_changed: Ints
@@ -152,11 +160,22 @@ def swap(search, move):
             move.ranks[index, block] = rank
 
 
+@compiled
+def find_cycle(search):
+    """Find a heaviest cycle of the present plan."""
+    number = search.which[0]
+    if number < search.cycles.span.shape[0]:
+        step = program(search.programs, number)
+        step_time(search.plan, step, search.scratch)
+        trace(search.plan, step, search.scratch, cycle_of(search.cycles, number))
+
+
 @inlined
-def try_move(search, move):
+def try_move(search, move, limit):
     """Make a move and time the plan; ``undo`` or ``keep`` it, whatever the outcome.
 
-    Afterwards the move holds the choices from before.
+    Afterwards the move holds the choices from before. Where the guide is certain to exceed the
+    limit, the plan is not timed.
     """
     plan, choices = search.plan, search.choices
     swap(search, move)
@@ -174,9 +193,21 @@ def try_move(search, move):
     if number < 0:
         search.wanted[0] = bits
         return Timed(UNKNOWN, np.inf, np.inf, -1)
-    refresh(plan, search.every, Changes(groups, search.changed[: search.changed[-1]], sums))
-    seconds = step_time(plan, program(search.programs, number), search.scratch)
-    return Timed(FITS, seconds, guide_of(search, seconds), number)
+    changes = Changes(groups, search.changed[: search.changed[-1]], sums)
+    slot = min(number, search.cycles.span.shape[0] - 1)
+    cycle = cycle_of(search.cycles, slot)
+    refresh(plan, search.every, changes, (cycle.is_on, True))
+    if slot == number and cycle.span[1] > 0:
+        least = bound(plan, cycle, changes.ranks)
+        if guide_of(search, least) * (1 - MARGIN) > limit:
+            return Timed(SLOW, np.inf, np.inf, -1)
+    refresh(plan, search.every, changes, (cycle.is_on, False))
+    step = program(search.programs, number)
+    seconds = step_time(plan, step, search.scratch)
+    guide = guide_of(search, seconds)
+    if guide > limit and slot == number != search.which[0]:
+        trace(plan, step, search.scratch, cycle)
+    return Timed(FITS, seconds, guide, number)
 
 
 @inlined
