@@ -93,11 +93,13 @@ def fits(search):
 def load(search, option, places, sign):
     """Add an option's loads, or take them away; but for the longest bag, which does not add up.
 
-    ``places``: the ranks of its blocks; others, and whether shards that are there stay as they are.
+    ``places``: the ranks of its blocks; others, and whether shards that are there stay as they are
+    (then what is sent in all stays the same, too).
     """
     tables, (ranks, others, some) = search.tables, places
     traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
     features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
+    ids = sent = 0.0
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
         if some and rank == home(search, option, others, shard):
@@ -109,6 +111,14 @@ def load(search, option, places, sign):
             search.changed[-1] += 1
         _look_up_more(search, traffic, rank, (row, sign))
         _send_more(search, features, rank, (row, sign))
+        ids += tables.features[row, IDS]
+        sent += tables.features[row, FEATURES]
+    if not some:
+        plan, numbers = search.plan, search.plan.numbers
+        whole = plan.places.whole + tables.group[option] * NUM_SUMS
+        ids *= sign / plan.machine.num_ranks
+        put(plan, whole + SENT_IDS, 0, numbers[whole + SENT_IDS, 0] + ids)
+        put(plan, whole + SENT_FEATURES, 0, numbers[whole + SENT_FEATURES, 0] + sign * sent)
 
 
 @inlined
@@ -166,7 +176,7 @@ def _longest_bag(search, kernel, rank):
 
 @inlined
 def sum_up(search, group):
-    """Recompute the plan features of one group."""
+    """Compute what all ranks of one group send, free of rounding."""
     plan, numbers, ranks = search.plan, search.plan.numbers, search.plan.machine.num_ranks
     features = plan.places.ranks + group * NUM_FEATURES
     whole = plan.places.whole + group * NUM_SUMS
@@ -174,15 +184,12 @@ def sum_up(search, group):
     for rank in range(ranks):
         ids += numbers[features + IDS, rank]
         sent += numbers[features + FEATURES, rank]
-    present = numbers[search.rows.counts + group, 0] > 0.5
-    put(plan, whole + SENT_IDS, 0, ids / ranks)
-    put(plan, whole + SENT_FEATURES, 0, sent)
-    put(plan, whole + PRESENT, 0, 1.0 if present else 0.0)
+    numbers[whole + SENT_IDS, 0], numbers[whole + SENT_FEATURES, 0] = ids / ranks, sent
 
 
 @inlined
 def count(search, table, option, sign):
-    """Count a table in its group, or no longer."""
+    """Count a table in its group, or no longer; where the last one has left, leave nothing."""
     tables, plan, numbers = search.tables, search.plan, search.plan.numbers
     whole = plan.places.whole + tables.group[option] * NUM_SUMS
     columns, parameters = whole + TABLE_COLUMNS, whole + PARAMETERS
@@ -190,24 +197,36 @@ def count(search, table, option, sign):
     put(plan, columns, 0, numbers[columns, 0] + sign * tables.table_columns[table])
     put(plan, parameters, 0, numbers[parameters, 0] + sign * tables.replicated[option])
     put(plan, counts, 0, numbers[counts, 0] + sign)
+    present = 1.0 if numbers[counts, 0] > 0.5 else 0.0
+    if present != numbers[whole + PRESENT, 0]:
+        put(plan, whole + PRESENT, 0, present)
+    if present == 0:
+        for row in range(whole, whole + NUM_SUMS):
+            put(plan, row, 0, 0.0)
 
 
 @inlined
 def lookups(search, kernels):
     """Recompute the lookup times of the changed ranks, of the kernels with these bits."""
     plan, numbers, places = search.plan, search.plan.numbers, search.plan.places
-    num_kernels, row = places.backward - places.forward, search.rows.load
-    for kernel in range(num_kernels):
+    row, power = search.rows.load, numbers[search.rows.power, 0]
+    for index in range(search.changed[-1]):
+        power -= _power(numbers[row, search.changed[index]])
+    for kernel in range(places.backward - places.forward):
         if kernels >> kernel & 1:
             _look_up(search, kernel)
-    power = numbers[search.rows.power, 0]
     for index in range(search.changed[-1]):
-        rank, total = search.changed[index], 0.0
-        for kernel in range(num_kernels):
-            total += numbers[places.forward + kernel, rank] + numbers[places.backward + kernel, rank]
-        power += total**BALANCE_POWER - numbers[row, rank] ** BALANCE_POWER
-        put(plan, row, rank, total)
+        power += _power(numbers[row, search.changed[index]])
     put(plan, search.rows.power, 0, power)
+
+
+@inlined
+def _power(value):
+    """Return a number to the ``BALANCE_POWER``."""
+    power = 1.0
+    for _ in range(BALANCE_POWER):
+        power *= value
+    return power
 
 
 @inlined
@@ -222,8 +241,11 @@ def _look_up(search, kernel):
         traffic = numbers[first : first + NUM_TRAFFIC, rank]
         forward = forward_seconds(traffic, plan.machine.rates)
         backward = backward_seconds(traffic, plan.machine.rates)
-        put(plan, plan.places.forward + kernel, rank, forward)
-        put(plan, plan.places.backward + kernel, rank, backward)
+        at, back = plan.places.forward + kernel, plan.places.backward + kernel
+        more = forward - numbers[at, rank] + backward - numbers[back, rank]
+        put(plan, search.rows.load, rank, numbers[search.rows.load, rank] + more)
+        put(plan, at, rank, forward)
+        put(plan, back, rank, backward)
 
 
 @inlined

@@ -29,7 +29,6 @@ from sharders.native.loads import (
     load,
     lookups,
     rebuild,
-    sum_up,
 )
 from sharders.native.tables import Tables
 from sharders.search_state import BALANCE_POWER, BALANCE_WEIGHT
@@ -221,17 +220,13 @@ def _change(search, move):
         before, after = move.option[index], choices.option[table]
         here, there = move.ranks[index], choices.ranks[table]
         load(search, before, (here, there, before == after), -1.0)
-        load(search, after, (there, here, before == after), 1.0)
-        groups |= 1 << tables.group[before] | 1 << tables.group[after]
-        kernels |= 1 << tables.kernel[before] | 1 << tables.kernel[after]
         if before != after:
             count(search, table, before, -1.0)
             count(search, table, after, 1.0)
             sums = True
-    if sums:
-        for group in range(64):
-            if groups >> group & 1:
-                sum_up(search, group)
+        load(search, after, (there, here, before == after), 1.0)
+        groups |= 1 << tables.group[before] | 1 << tables.group[after]
+        kernels |= 1 << tables.kernel[before] | 1 << tables.kernel[after]
     lookups(search, kernels)
     return groups, sums
 
