@@ -1,8 +1,9 @@
 """A heaviest cycle of a step, in compiled code: how short a step of other plans can be at most.
 
 What ends a step waited for something, that for something else, and so on: a path. From where it
-passes a collective of all ranks in one step to where it did in the step before it is a *cycle*,
-and step after step takes at least the cycle's durations and lags. That holds for every plan of the
+passes a collective of all ranks in one step to where it did in the step before it is a *cycle*
+(or from any operation, if it passes no such collective: a host that is too slow for its GPU), and
+step after step takes at least the cycle's durations and lags. That holds for every plan of the
 same program, with that plan's durations, and whatever rank the path keeps to between two
 collectives of all ranks. So one cycle of every program tells most moves that overload a rank, or
 that bring a collective in for one table, for what they are before they are timed.
@@ -41,7 +42,7 @@ class Cycle(NamedTuple):
     constant: NDArray[np.float64]
     """(1,): the sum of the cycle's."""
     seen: NDArray[np.int64]
-    """Where on the path each collective of all ranks is, in the last step; -1: nowhere."""
+    """Where on the path each operation of the last step is; -1: nowhere."""
     is_on: NDArray[np.bool_]
     """Of every row of the numbers, whether the cycle has its duration."""
     sums: NDArray[np.float64]
@@ -113,13 +114,12 @@ def trace(plan, step, scratch, cycle):
     count, number = 0, NUM_STEPS - 1
     op, rank = _last(plan, step, scratch)
     while number >= NUM_STEPS - 2:
-        if step.group[op] == WORLD:
-            if number == NUM_STEPS - 1:
-                cycle.seen[op] = count
-            elif cycle.seen[op] >= 0:
-                cycle.span[0], cycle.span[1] = cycle.seen[op], count
-                _close(step, cycle)
-                return
+        if number == NUM_STEPS - 1:
+            cycle.seen[op] = count
+        elif cycle.seen[op] >= 0 and _is_closed(cycle, cycle.seen[op], count, rank):
+            cycle.span[0], cycle.span[1] = cycle.seen[op], count
+            _close(step, cycle)
+            return
         source, lag, other = _waited_for(plan, step, scratch, (op, rank, number))
         if source == NOTHING:
             return
@@ -127,6 +127,17 @@ def trace(plan, step, scratch, cycle):
         count += 1
         number -= source < 0
         op, rank = source if source >= 0 else -1 - source, other
+
+
+@inlined
+def _is_closed(cycle, first, last, rank):
+    """Return whether a path is a cycle wherever it goes: through all ranks, or never to others."""
+    if cycle.kinds[first] == JOINED:
+        return True
+    joined = False
+    for index in range(first, last):
+        joined |= cycle.kinds[index] == JOINED
+    return cycle.ranks[first] == rank and not joined
 
 
 @inlined
@@ -160,7 +171,9 @@ def _waited_for(plan, step, scratch, where):
     together = scratch.together[now + op] or step.group[op] == WORLD
     start = scratch.ends[now + op, 0 if scratch.together[now + op] else rank]
     row, alike = step.rows[op], together or step.same[op]
-    start -= step.seconds[op] if step.kind[op] == CONSTANT else plan.numbers[row, 0 if alike else rank]
+    start -= (
+        step.seconds[op] if step.kind[op] == CONSTANT else plan.numbers[row, 0 if alike else rank]
+    )
     return found if latest >= start * (1 - ROUNDING) else (NOTHING, 0.0, 0)
 
 

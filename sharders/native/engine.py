@@ -16,8 +16,9 @@ from costmodel.execution.lowering import (
     lower,
     machine,
 )
-from costmodel.execution.native import Journal, Places, Plan, Scratch, Touched
+from costmodel.execution.native import Journal, Places, Plan, Touched
 from costmodel.execution.native_cycles import no_cycles
+from costmodel.execution.native_step import Scratch
 from costmodel.execution.synthesis import template
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
 from costmodel.kernels.embedding import NUM_TRAFFIC
@@ -35,6 +36,8 @@ from sharders.problem import ShardingProblem
 NOT_MADE = -1
 CYCLES = 64
 """Programs whose cycles are kept: the first ones made, a search seldom makes more."""
+ALL = -1
+"""Bits of all sharding groups."""
 NOWHERE = 0
 """Where durations are not kept that are constants."""
 NOTED_PER_SHARD = NUM_TRAFFIC + len(RANK_FEATURES) + 2
@@ -48,6 +51,7 @@ class Engine:
     def __init__(self, problem: ShardingProblem, starts: Sequence[ShardingPlan] = ()) -> None:
         self.native: NativeProblem = native_problem(problem, starts)
         self.problem = problem
+        self.room = float(problem.capacity), float(problem.host_capacity)
         self.everything = template(problem.workload, problem.topology, self.native.signature)
         self.rows: list[int]
         """Of every operation, where its duration is kept."""
@@ -92,10 +96,9 @@ class Engine:
 
     def fill(self, rule: Rule) -> Seconds | None:
         """Make a rule's plan the present one; return its step time, None if there is no room."""
-        room = (float(self.problem.capacity), float(self.problem.host_capacity))
-        if not fill(self.search, self.desk, rule, room):
+        if not fill(self.search, self.desk, rule, self.room):
             return None
-        self._rebuild(everything=False)
+        self._rebuild(groups=0)
         return self.present_time()
 
     def step_times(
@@ -116,9 +119,8 @@ class Engine:
 
         """
         times, done = np.zeros(len(options)), 0
-        room = (float(self.problem.capacity), float(self.problem.host_capacity))
         while done < len(times):
-            done = times_of(self.search, options, ranks, room, times, done)
+            done = times_of(self.search, options, ranks, self.room, times, done)
             if done < len(times):
                 self._make_program(int(self.search.wanted[0]))
         return times
@@ -139,9 +141,9 @@ class Engine:
         """Return the best plan since the start."""
         return self.native.plan(self.best.option, self.best.ranks)
 
-    def _rebuild(self, *, everything: bool = True) -> None:
-        problem = self.problem
-        while rebuild(self.search, problem.capacity, problem.host_capacity, everything):
+    def _rebuild(self, groups: int = ALL) -> None:
+        """Bring loads up to date; durations, too, of these groups and those that the plan has."""
+        while rebuild(self.search, self.room, groups):
             self._make_program(int(self.search.wanted[0]))
 
     def _make_program(self, bits: int) -> None:
@@ -183,7 +185,10 @@ class Engine:
         numbers, ops = np.zeros((rows.counts + groups, ranks)), len(self.everything.ops)
         program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
         program_of[-1] = 0
-        noted = 2 * numbers.size + 2 * MOST_TOGETHER * int(np.diff(native.tables.first).max()) * NOTED_PER_SHARD
+        noted = (
+            2 * numbers.size
+            + 2 * MOST_TOGETHER * int(np.diff(native.tables.first).max()) * NOTED_PER_SHARD
+        )
         return Search(
             plan=Plan(
                 machine=machine(problem.topology, groups),

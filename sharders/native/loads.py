@@ -26,8 +26,9 @@ TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT = (
 )
 NUM_SUMS = len(PLAN_FEATURES)
 CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
-TO_FIND = -1.0
-"""Stands for a longest bag that left with its table."""
+CANCELLED = 1e-4
+"""What is left of a sum, as a share of it, is rounded to at most 1e-12 of itself if this is more:
+numbers have 16 digits."""
 
 
 @inlined
@@ -126,15 +127,19 @@ def _look_up_more(search, traffic, rank, shard):
     """Add a shard's traffic, or take it away; where the last table has left, leave nothing."""
     tables, numbers, (row, sign) = search.tables, search.plan.numbers, shard
     is_left = numbers[traffic + LOOKUPS, rank] + sign * tables.traffic[row, LOOKUPS] >= EMPTY
-    longest, chain = numbers[traffic + CHAIN, rank], tables.traffic[row, CHAIN]
     for column in range(NUM_TRAFFIC):
         amount = numbers[traffic + column, rank] + sign * tables.traffic[row, column]
         if column == CHAIN:
-            if sign > 0:
-                amount = max(longest, chain) if longest >= 0 else longest
-            else:
-                amount = longest if chain < longest else TO_FIND
+            amount = _longer(numbers[traffic + column, rank], tables.traffic[row, column], sign)
         put(search.plan, traffic + column, rank, amount if is_left or sign > 0 else 0.0)
+
+
+@inlined
+def _longer(longest, chain, sign):
+    """Return the longest bag with one more or one less; negative: that long at most."""
+    if sign > 0:
+        return chain if chain >= abs(longest) else longest
+    return -longest if chain >= longest > 0 else longest
 
 
 @inlined
@@ -217,6 +222,10 @@ def lookups(search, kernels):
             _look_up(search, kernel)
     for index in range(search.changed[-1]):
         power += _power(numbers[row, search.changed[index]])
+    if power < CANCELLED * numbers[search.rows.power, 0]:
+        power = 0.0
+        for rank in range(plan.machine.num_ranks):
+            power += _power(numbers[row, rank])
     put(plan, search.rows.power, 0, power)
 
 
@@ -231,21 +240,32 @@ def _power(value):
 
 @inlined
 def _look_up(search, kernel):
-    """Recompute one kernel's times; and its longest bags, where they must be found."""
+    """Recompute one kernel's times; and its longest bags, where they are not known and count."""
     plan, numbers = search.plan, search.plan.numbers
     first = search.rows.traffic + kernel * NUM_TRAFFIC
     for index in range(search.changed[-1]):
         rank = search.changed[index]
-        if numbers[first + CHAIN, rank] < 0:
-            put(plan, first + CHAIN, rank, _longest_bag(search, kernel, rank))
         traffic = numbers[first : first + NUM_TRAFFIC, rank]
         forward = forward_seconds(traffic, plan.machine.rates)
+        if traffic[CHAIN] < 0 and not _is_hidden(plan, traffic, forward):
+            put(plan, first + CHAIN, rank, _longest_bag(search, kernel, rank))
+            forward = forward_seconds(traffic, plan.machine.rates)
         backward = backward_seconds(traffic, plan.machine.rates)
         at, back = plan.places.forward + kernel, plan.places.backward + kernel
         more = forward - numbers[at, rank] + backward - numbers[back, rank]
         put(plan, search.rows.load, rank, numbers[search.rows.load, rank] + more)
         put(plan, at, rank, forward)
         put(plan, back, rank, backward)
+
+
+@inlined
+def _is_hidden(plan, traffic, seconds):
+    """Return whether a kernel takes as long, however long the longest bag is."""
+    most = -traffic[CHAIN]
+    traffic[CHAIN] = most
+    longest = forward_seconds(traffic, plan.machine.rates)
+    traffic[CHAIN] = -most
+    return longest == seconds
 
 
 @inlined
@@ -267,16 +287,17 @@ def forget_changes(search):
 
 
 @compiled
-def rebuild(search, capacity, host_capacity, everything):
+def rebuild(search, room, groups):
     """Compute all loads from the choices, free of rounding; return whether a program is missing.
 
-    ``everything``: also what only plans with other sharding groups need; moves lead to them.
+    ``room``: bytes that are for shards on a rank, and on a node's host. ``groups``: bits of the
+    sharding groups whose durations are computed besides those that the plan has; moves need all.
     """
     plan, choices = search.plan, search.choices
     plan.numbers[: plan.places.steps] = 0.0
     plan.numbers[search.rows.traffic :] = 0.0
-    plan.numbers[search.rows.free] = capacity
-    plan.numbers[search.rows.host_free] = host_capacity
+    plan.numbers[search.rows.free] = room[0]
+    plan.numbers[search.rows.host_free] = room[1]
     for table in range(choices.option.size):
         option, ranks = choices.option[table], choices.ranks[table]
         hold(search, option, ranks, 1.0)
@@ -293,6 +314,6 @@ def rebuild(search, capacity, host_capacity, everything):
         search.wanted[0] = bits
     else:
         forget(plan)
-        refresh_all(plan, search.every, -1 if everything else bits)
+        refresh_all(plan, search.every, groups | bits)
     forget(plan)
     return search.which[0] < 0

@@ -9,16 +9,15 @@ from costmodel.execution.lowering import LoweredStep, Programs
 from costmodel.execution.native import (
     Changes,
     Plan,
-    Scratch,
     compiled,
     forget,
     inlined,
     program,
     refresh,
-    step_time,
     take_back,
 )
 from costmodel.execution.native_cycles import Cycle, bound, cycle_of, trace
+from costmodel.execution.native_step import Scratch, step_time
 from sharders.native.loads import (
     bits_of,
     count,
@@ -130,7 +129,7 @@ def times_of(search, options, ranks, room, times, first):
             search.choices.option[table] = options[plan, table]
             for block in range(ranks.shape[2]):
                 search.choices.ranks[table, block] = ranks[plan, table, block]
-        if rebuild(search, room[0], room[1], False):
+        if rebuild(search, room, 0):
             return plan
         times[plan] = time_of(search) if fits(search) else np.inf
     return times.size

@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases, fixed_cases
 
+import sharders.native.engine
+from costmodel.execution.native_cycles import Cycle, bound
 from costmodel.hardware import Topology
+from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
 from costmodel.memory import check_memory
 from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
@@ -53,6 +56,63 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
         assert standing.best == pytest.approx(objective.step_time(best), rel=1e-9)
     options, ranks = (np.array(numbers) for numbers in zip(*choices, strict=True))
     assert engine.step_times(options, ranks) == pytest.approx(times, rel=1e-9)
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:
+    workload, topology, plan = case
+    objective = Objective(workload, topology)
+    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    if not offered(problem, [plan]):
+        return
+    engine, rng = Engine(problem, [plan]), Random(seed)
+    engine.start(plan)
+    engine.anneal(200, (0.1, 1e-3, 200.0), rng)  # some moves are made, some are not
+    search = engine.search
+    kept = search.plan.numbers.copy()
+    engine.anneal(0, (1.0, 1.0, 1.0), rng)  # computes all anew
+    chains = range(search.rows.traffic + Traffic.CHAIN, search.rows.load, NUM_TRAFFIC)
+    known = np.setdiff1d(np.arange(len(kept)), chains)  # of the longest bags, some are not
+    largest = np.abs(kept[known]).max(axis=1, keepdims=True)
+    wrong = (np.abs(kept - search.plan.numbers)[known] > 1e-9 * largest).any(axis=1)
+    assert not known[wrong].size
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
+    workload, topology, plan = case
+    objective = Objective(workload, topology)
+    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    if not offered(problem, [plan]):
+        return
+    engine, rng = Engine(problem, [plan]), Random(seed)
+    engine.start(plan)
+    for hot in (1e-3, 1e3, 1e3, 1e3):
+        engine.anneal(50, (hot, hot, 1.0), rng)
+        search = engine.search
+        number = int(search.which[0])
+        if number < len(search.cycles.span) and search.cycles.span[number, 1] > 0:
+            cycle = Cycle(*(part[number] for part in search.cycles))
+            ranks = np.array(rng.sample(range(topology.world_size), min(2, topology.world_size)))
+            assert bound(search.plan, cycle, ranks) <= engine.present_time() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("world_size", [4, 16])
+def test_bounds_change_no_decision(monkeypatch: pytest.MonkeyPatch, world_size: int) -> None:
+    problem = example_problem(example_workload(30, seed=6), world_size=world_size)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    bounded = Engine(problem, [plan])
+    monkeypatch.setattr(sharders.native.engine, "CYCLES", 1)  # of the program of all groups only
+    timed = Engine(problem, [plan])
+    standings = []
+    for engine in (bounded, timed):
+        engine.start(plan)
+        standings.append(engine.anneal(3000, (1e-3, 1e-4, 3000.0), Random(1)))
+    assert standings[0]._replace(timed=0) == standings[1]._replace(timed=0)
+    assert standings[0].timed < standings[1].timed
+    assert bounded.present_plan() == timed.present_plan()
 
 
 def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
