@@ -1,7 +1,7 @@
 """How many plans a search times per CPU second: `python -m bench.search_speed [--write]`.
 
-Moves of the compiled annealer from the best greedy plan (drawn, and those of them that fit in
-memory and were timed), moves of the search on numpy, whole plans given as arrays of choices in
+Moves of the compiled annealer from the best greedy plan (drawn; decided, because the plan that they
+lead to was timed or a bound on its step time was more than would be accepted; and timed), moves of the search on numpy, whole plans given as arrays of choices in
 compiled code, and given as objects by the objective; on the instances of ``plan_quality``. Setting
 up is not counted, and printed beside.
 """
@@ -58,6 +58,7 @@ def measured(name: str) -> dict[str, Any]:
     return {
         "setup_cpu_s": setup,
         "drawn_per_s": MOVES / seconds,
+        "decided_per_s": (after.decided - before.decided) / seconds,
         "timed_per_s": (after.timed - before.timed) / seconds,
         "numpy_moves_per_s": len(moves) / _seconds(lambda: state.times(moves)),
         "whole_per_s": PLANS / _seconds(lambda: engine.step_times(options, ranks)),
@@ -84,7 +85,7 @@ def main() -> None:
     args = parser.parse_args()
     compile_now()
     rows = {name: measured(name) for name in args.instances}
-    kinds = ("drawn/s", "timed/s", "numpy/s", "whole/s", "plans/s")
+    kinds = ("drawn/s", "decided/s", "timed/s", "numpy/s", "whole/s", "plans/s")
     print(f"{'':<9}{'set up':>9}" + "".join(f"{kind:>11}" for kind in kinds))
     for name, row in rows.items():
         speeds = "".join(f"{row[key]:>11,.0f}" for key in list(row)[1:])
