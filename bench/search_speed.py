@@ -1,9 +1,10 @@
 """How many plans a search times per CPU second: `python -m bench.search_speed [--write]`.
 
 Moves of the compiled annealer from the best greedy plan (drawn; decided, because the plan that they
-lead to was timed or a bound on its step time was more than would be accepted; and timed), moves of the search on numpy, whole plans given as arrays of choices in
-compiled code, and given as objects by the objective; on the instances of ``plan_quality``. Setting
-up is not counted, and printed beside.
+lead to was timed or a bound on its step time was more than would be accepted; and timed), moves of
+the search on numpy, whole plans given as arrays of choices in compiled code, and given as objects
+by the objective; on the instances of ``plan_quality``. Setting up is not counted, and printed
+beside.
 """
 
 import argparse

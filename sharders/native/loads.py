@@ -286,6 +286,25 @@ def forget_changes(search):
     search.changed[-1] = 0
 
 
+@inlined
+def _load_all(search, option, ranks):
+    """Add an option's loads and take its memory, not to be taken back."""
+    tables, numbers, local = search.tables, search.plan.numbers, search.plan.machine.local_ranks
+    traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
+    features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
+    for shard in range(tables.first[option + 1] - tables.first[option]):
+        rank = home(search, option, ranks, shard)
+        row = tables.rows[tables.first[option] + shard]
+        longest = max(numbers[traffic + CHAIN, rank], tables.traffic[row, CHAIN])
+        for column in range(NUM_TRAFFIC):
+            numbers[traffic + column, rank] += tables.traffic[row, column]
+        numbers[traffic + CHAIN, rank] = longest
+        for column in range(NUM_FEATURES):
+            numbers[features + column, rank] += tables.features[row, column]
+        numbers[search.rows.free, rank] -= tables.held[row, 0]
+        numbers[search.rows.host_free, rank // local] -= tables.held[row, 1]
+
+
 @compiled
 def rebuild(search, room, groups):
     """Compute all loads from the choices, free of rounding; return whether a program is missing.
@@ -299,13 +318,15 @@ def rebuild(search, room, groups):
     plan.numbers[search.rows.free] = room[0]
     plan.numbers[search.rows.host_free] = room[1]
     for table in range(choices.option.size):
-        option, ranks = choices.option[table], choices.ranks[table]
-        hold(search, option, ranks, 1.0)
-        load(search, option, (ranks, ranks, False), 1.0)
+        option = choices.option[table]
+        _load_all(search, option, choices.ranks[table])
         count(search, table, option, 1.0)
         forget(plan)
     for group in range(plan.machine.num_rank_features // NUM_FEATURES):
         sum_up(search, group)
+    for rank in range(plan.machine.num_ranks):
+        search.changed[rank] = rank
+    search.changed[-1] = plan.machine.num_ranks
     lookups(search, -1)
     forget_changes(search)
     bits = bits_of(search)
