@@ -5,7 +5,9 @@ planner's own pick and TorchRec's. Without options, the committed measurements a
 today's predictions, made with the committed profile of the same machine (`planner calibrate`); no
 torch needed. `--measure` trains every plan with DistributedModelParallel, two gloo ranks on a
 pinned core each, in turns; it wants an idle machine and torchrec. The profile is of kernels and
-collectives alone: nothing in it or in the model was fitted to these steps.
+collectives alone: nothing in it or in the model was fitted to these steps. Which copies the model
+lacked was found by profiling steps of the communication workload; ``cpu_study_again.json``
+(``--results``) has its plans measured once more after that, with a pick of the model as it is now.
 """
 
 import argparse
