@@ -130,11 +130,12 @@ def run_sharders(
 
 def _share(names: Sequence[str], problem: ShardingProblem, left: Seconds) -> float:
     """Return the share of the time left that the first of some sharders may take; 0: none."""
-    member = PORTFOLIO.get(names[0], Member())
-    own, *others = (_needed_time(name, problem) for name in names)
-    kept = max((needed for needed in others if needed <= left), default=0.0)
+    own, member = _needed_time(names[0], problem), PORTFOLIO.get(names[0], Member())
+    main = [name for name in names[1:] if PORTFOLIO.get(name, Member()).share == 1]
+    needed = [_needed_time(name, problem) for name in main]
+    kept = max((each for each in needed if each <= left), default=0.0)
     time = member.share * (left - kept) if member.share < 1 else left
-    if member.urgent and time < own:
+    if member.urgent and (time < own or kept == 0):
         time = left
     return time / left if time >= own and left > 0 else 0.0
 

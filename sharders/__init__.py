@@ -30,14 +30,14 @@ class Member:
     """How a sharder takes part in a portfolio."""
 
     share: float = 1.0
-    """Of the time left that it may take, less what those to come need at least; 1: all."""
+    """Of the time left that it may take, less what those to come need that may take all; 1: all."""
     urgent: bool = False
-    """Whether it is run even if there is then no time for those to come."""
+    """Whether it takes all the time if there is no time for those to come, or else none for it."""
 
 
 PORTFOLIO = {
     "naive": Member(),
-    "lp": Member(share=0.3, urgent=True),
+    "lp": Member(share=0.5, urgent=True),
     "uniform": Member(share=0.1),
     "annealing": Member(),
     "tuned_greedy": Member(share=0.8),
