@@ -18,6 +18,7 @@ off goes on, and two can share the work: --part 1/2 and --part 2/2.
 import argparse
 import json
 import multiprocessing
+import os
 import platform
 import subprocess
 import time
@@ -41,6 +42,7 @@ from costmodel.units import MS, Seconds
 from costmodel.workload import Workload
 from planner.compiling import compile_now, is_available, is_ready
 from planner.integrations.presence import torchrec_installed
+from planner.io.files import write_text
 from planner.io.profiles import load_profile
 from planner.plugins import AUTO, TORCHREC
 from planner.search import Search, run_sharders, sharders_for
@@ -204,14 +206,18 @@ def is_done(record: Mapping[str, Any], sharder: str, seconds: Seconds, redo: str
 
 
 def updated(path: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Change a file of results, no other process coming in between; return what it has then."""
-    with path.open("a+", encoding="utf-8") as file:
-        flock(file, LOCK_EX)
-        file.seek(0)
-        results: dict[str, Any] = json.loads(file.read() or "{}")
+    """Change a file of results, no other process coming in between; return what it has then.
+
+    The folder is locked, and the file replaced: who reads it meanwhile finds all of it.
+    """
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        flock(folder, LOCK_EX)
+        results = read(path)
         change(results)
-        file.truncate(0)
-        file.write(json.dumps(results, indent=1) + "\n")
+        write_text(path, json.dumps(results, indent=1) + "\n")
+    finally:
+        os.close(folder)
     return results
 
 
