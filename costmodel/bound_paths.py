@@ -213,8 +213,8 @@ class StepGraph:
 
     @staticmethod
     def _is_sure(op: TemplateOp) -> bool:
-        """Return whether any of an operation's groups brings it; of others no bound may count."""
-        return op.fewest == 1
+        """Return whether any of an operation's groups brings it; on others no bound may count."""
+        return not op.joined
 
     def _exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""

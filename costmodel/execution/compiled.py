@@ -54,10 +54,10 @@ Lags = dict[Source, Seconds]
 
 
 class Owners(NamedTuple):
-    """Sharding groups of which a plan must have some for an operation to exist; none: always."""
+    """Sharding groups that a plan must have for an operation to exist, as in ``TemplateOp``."""
 
-    groups: tuple[GroupKey, ...]
-    fewest: int
+    part_of: tuple[GroupKey, ...]
+    joined: tuple[GroupKey, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Contraction:
                     free_before=tuple(free.items()) if op.part_of else (),
                     work=op.work,
                     group=op.group,
-                    owners=Owners(op.part_of, op.fewest),
+                    owners=Owners(op.part_of, op.joined),
                 )
             )
         self.last[op.resource] = index
@@ -239,10 +239,11 @@ class CompiledStep:
     def _durations(self, loads: BatchLoads) -> tuple[dict[int, Array], dict[Owners, Array | None]]:
         """Return the duration of every kept operation, and which plans have which groups."""
         present: dict[Owners, Array | None] = {}
-        for owners in {kept.owners for kept in self.kept if kept.owners.groups}:
-            here = [loads.plan[Feature(key, "present")] > 0 for key in owners.groups]
-            some = np.sum(here, axis=0) >= owners.fewest
-            present[owners] = None if some.all() else some
+        for owners in {kept.owners for kept in self.kept if kept.owners.part_of}:
+            exists = _number_of(owners.part_of, loads) > 0
+            if owners.joined:
+                exists = np.logical_and(exists, _number_of(owners.joined, loads) > 1)
+            present[owners] = None if exists.all() else exists.astype(np.float64)
         durations: dict[int, Array] = {}
         for kept in reversed(self.kept):  # an issue needs the operation after it
             if kept.work.kind is WorkKind.ISSUE:
@@ -276,6 +277,12 @@ class CompiledStep:
         else:
             largest = amount.max(axis=-1, keepdims=True)
         return form.time(largest)
+
+
+def _number_of(groups: Sequence[GroupKey], loads: BatchLoads) -> Array:
+    """Return how many of some groups each plan has."""
+    number: Array = np.sum([loads.plan[Feature(key, "present")] > 0 for key in groups], axis=0)
+    return number
 
 
 def _latest(

@@ -120,9 +120,9 @@ class ProgramBuilder:
         return self._marks.get(name, ())
 
     @contextmanager
-    def part_of(self, *groups: GroupKey, fewest: int = 1) -> Iterator[None]:
-        """Say that what follows exists because of any so many of these sharding groups."""
-        del groups, fewest
+    def part_of(self, *groups: GroupKey, joined: tuple[GroupKey, ...] = ()) -> Iterator[None]:
+        """Say that what follows exists because of any of these groups, beside another of some."""
+        del groups, joined
         yield
 
     def build(self) -> Program:

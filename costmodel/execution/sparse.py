@@ -102,7 +102,7 @@ class SparsePart:
         """Concatenate the outputs of a module's groups, where it has several."""
         for keys in filter(None, dict.fromkeys(self._joined(group) for group in self.groups)):
             local = sum(self._local_size(group) for group in self.groups if group.key in keys)
-            with self.builder.part_of(*keys, fewest=2):
+            with self.builder.part_of(*keys, joined=keys):
                 self._copy(None, "concat groups", 2.0 * local)
 
     def _joined(self, group: GroupLoad) -> tuple[GroupKey, ...]:
@@ -205,7 +205,7 @@ class SparsePart:
         """Copy a group's part of a gradient that others share; ordering column shards does so."""
         keys = self._joined(group)
         if keys and self._is_exchanged(group) and group.key.sharding_type not in COLUMN_SHARDED:
-            with self.builder.part_of(*keys, fewest=2):
+            with self.builder.part_of(group.key, joined=keys):
                 moved = 2.0 * self._local_size(group)
                 self._copy(group, "separate gradients", moved, stage=Stage.LOOKUP_BACKWARD)
 

@@ -6,7 +6,7 @@ step, each with a ``Work`` that says how its duration follows from a plan's load
 group that a plan does not have are left out when it is timed, as synthesis would.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -114,8 +114,13 @@ class TemplateOp:
     group: ProcessGroup | None
     part_of: tuple[GroupKey, ...]
     """Exists only if the plan has one of these groups; empty: always."""
-    fewest: int = 1
-    """How many of these groups the plan must have."""
+    joined: tuple[GroupKey, ...] = ()
+    """And only if it has two of these; empty: whatever it has."""
+
+    def exists(self, present: Collection[GroupKey]) -> bool:
+        """Return whether plans that have these groups, and no others, have the operation."""
+        several = not self.joined or sum(key in present for key in self.joined) > 1
+        return several and (not self.part_of or any(key in present for key in self.part_of))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +151,7 @@ class TemplateBuilder(ProgramBuilder):
         self._written: list[TemplateOp] = []
         self._resources: list[str] = []
         self._owners: tuple[GroupKey, ...] = ()
-        self._fewest = 1
+        self._joined: tuple[GroupKey, ...] = ()
 
     def template(self) -> Template:
         """Return the template written so far."""
@@ -163,12 +168,12 @@ class TemplateBuilder(ProgramBuilder):
         )
 
     @contextmanager
-    def part_of(self, *groups: GroupKey, fewest: int = 1) -> Iterator[None]:
-        """Leave out what follows in plans that have fewer of these groups."""
-        before = self._owners, self._fewest
-        self._owners, self._fewest = groups, fewest
+    def part_of(self, *groups: GroupKey, joined: tuple[GroupKey, ...] = ()) -> Iterator[None]:
+        """Leave out what follows in plans that have none of these groups, or not two of others."""
+        before = self._owners, self._joined
+        self._owners, self._joined = groups, joined
         yield
-        self._owners, self._fewest = before
+        self._owners, self._joined = before
 
     def last(self, resource: str) -> tuple[int, ...]:
         """Return the event of all work on a resource so far, whatever of it a plan has."""
@@ -252,7 +257,7 @@ class TemplateBuilder(ProgramBuilder):
             TemplateOp(
                 name=name, resource=resource, work=work, after=after, after_previous=(),
                 launched_by=launched_by, group=group, part_of=self._owners,
-                fewest=self._fewest,
+                joined=self._joined,
             )
         )  # fmt: skip
         return index

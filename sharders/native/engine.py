@@ -157,7 +157,7 @@ class Engine:
         known = [  # a program may have constants that others have not
             row
             for op, row in zip(self.everything.ops, self.rows, strict=True)
-            if row != NOWHERE and not (op.part_of and present.isdisjoint(op.part_of))
+            if row != NOWHERE and op.exists(present)
         ]
         rows = [NOWHERE] * len(made.ops)
         varying = [n for n, op in enumerate(made.ops) if op.work.kind is not WorkKind.CONSTANT]
