@@ -27,8 +27,12 @@ FIELD_SHARE = 0.4
 fewer of them."""
 HOT, HOTTEST, COLD = 1e-4, 2e-3, 1e-5
 """Temperatures as shares of the step time: at the begin of the first bursts, the most at which
-later ones begin, hotter by ``GROWTH`` like they are longer, and at the end. In less time than it
-takes to find back, heat only undoes what the greedy has balanced."""
+later ones begin, and at the end. In less time than it takes to find back, heat only undoes what
+was balanced before."""
+COLDEST = HOT / 3
+"""The least at which bursts begin."""
+HEATING = 3**0.5
+"""By which the next bursts begin hotter where the best plan gained ``GAIN``, and else cooler."""
 AT_ONCE = 4000
 """Moves between two looks at the budget; some tenths of a second where they take longest."""
 CONVERGED_AFTER = 2
@@ -89,9 +93,10 @@ class Bursts:
             before = self.best[0]
             found = self._bursts(field, length, hot)
             field = [plan for _, plan in found[: max(1, len(found) // 2)]]
-            quiet = 0 if self.best[0] < before * (1 - GAIN) else quiet + 1
-            quiet = quiet if len(found) == 1 else 0
-            length, hot = int(length * GROWTH), min(HOTTEST, hot * GROWTH)
+            gained = self.best[0] < before * (1 - GAIN)
+            quiet = 0 if gained or len(found) > 1 else quiet + 1
+            hot = min(HOTTEST, hot * HEATING) if gained else max(COLDEST, hot / HEATING)
+            length = int(length * GROWTH)
         status = SearchStatus.LIMIT if self.spent() else SearchStatus.CONVERGED
         return SearchResult(
             plan=self.best[1],
