@@ -1,6 +1,6 @@
 """Compiled code of the search: made once per machine, in the background.
 
-The annealer has a core that numba compiles (``sharders.native``), which takes about half a minute
+The annealer has a core that numba compiles (``sharders.native``), which takes a minute or two
 and is kept on disk. A search does not wait for it: until it is there, the search runs on numpy, and
 the first search that would use it has it compiled by a process of its own, which may outlive it.
 ``PLANNER_COMPILE`` in the environment says ``wait`` (compile before searching) or ``off``
@@ -77,7 +77,7 @@ def is_ready() -> bool:
 
 
 def compile_now() -> None:
-    """Compile, which takes about half a minute, and note that it was done."""
+    """Compile, which takes a minute or two, and note that it was done."""
     from planner.testing import example_problem, example_workload
     from sharders.annealing import Annealing
 
