@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.distribution import is_hashed
+from costmodel.blocks import like_row_blocks, num_row_blocks
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.hardware import Topology
 from costmodel.kernels.embedding import LookupShard, Traffic, gpu_caches, shard_traffic
 from costmodel.objective import Signature
-from costmodel.plan import ComputeKernel, ShardingType, column_counts, row_block_sizes, row_blocks
+from costmodel.plan import ComputeKernel, ShardingType, column_counts
 from costmodel.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.units import Bytes
 from costmodel.validity import allowed_kernels, allowed_types, fixed_homes
@@ -155,7 +155,9 @@ class OptionFeatures:
     ) -> Bytes:
         """Return the HBM of one column block."""
         factors = shard_factors(self.workload, self.topology, table, kind, kernel, _NO_CACHE)
-        _, lengths, repeats = np.array(_row_blocks(self.topology, table, kind), dtype=np.float64).T
+        _, lengths, repeats = np.array(
+            like_row_blocks(self.topology, table, kind), dtype=np.float64
+        ).T
         sizes = shard_bytes(factors, lengths, float(width), lengths / table.num_embeddings)
         return float(repeats @ sizes.total)
 
@@ -194,7 +196,7 @@ class _Cuts:
     def number(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> int:
         """Return the number of a cut of the present table."""
         replicated = kind is ShardingType.DATA_PARALLEL
-        key = (replicated, kind.splits_rows, _copies(self.topology, kind), kernel, count)
+        key = (replicated, kind.splits_rows, num_row_blocks(self.topology, kind), kernel, count)
         if key not in self.known:
             self.known[key] = len(self.firsts)
             self._add(kind, kernel, count)
@@ -214,7 +216,7 @@ class _Cuts:
         ))
         self.firsts.append(len(self.shards))
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
-        for first, length, repeats in _row_blocks(self.topology, table, kind):
+        for first, length, repeats in like_row_blocks(self.topology, table, kind):
             shard = LookupShard(
                 table=table, first_row=first, num_rows=length, num_columns=width,
                 num_samples=samples, compute_kernel=kernel,
@@ -292,25 +294,6 @@ class _Cuts:
         )
         forward = np.maximum.reduce([parts[0], parts[1], traffic[Traffic.CHAIN]]) + parts[2]
         return np.column_stack(parts), forward + np.maximum(parts[3], parts[4]) + parts[5]
-
-
-def _row_blocks(
-    topology: Topology, table: EmbeddingTable, kind: ShardingType
-) -> Sequence[tuple[int, int, int]]:
-    """Return first row (0 where all rows are alike), length and number of like row blocks."""
-    rows, count = table.num_embeddings, _copies(topology, kind)
-    if not kind.splits_rows:
-        return [(0, rows, count)]
-    if is_hashed(table.inputs):
-        return [(0, *block) for block in row_block_sizes(rows, count)]
-    return [(*block, 1) for block in row_blocks(rows, count)]
-
-
-def _copies(topology: Topology, kind: ShardingType) -> int:
-    """Return the shards of one column block."""
-    if kind in {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}:
-        return topology.world_size
-    return topology.local_world_size if kind.within_node else 1
 
 
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from costmodel.blocks import num_row_blocks
 from costmodel.errors import InputError, Problem
 from costmodel.hardware import Topology
 from costmodel.plan import (
@@ -43,10 +44,7 @@ class TableOption:
 
     def num_shards(self, topology: Topology) -> int:
         """Return how many shards the option makes."""
-        if self.sharding_type.everywhere:
-            return topology.world_size
-        rows = topology.local_world_size if self.sharding_type.within_node else 1
-        return self.num_column_shards * rows
+        return self.num_column_shards * num_row_blocks(topology, self.sharding_type)
 
 
 def table_options(

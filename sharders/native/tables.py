@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.blocks import like_row_blocks
 from costmodel.distribution import is_hashed
 from costmodel.execution.groups import KernelKey, group_key
 from costmodel.execution.loads import ShardRow, shard_row
 from costmodel.execution.lowering import Columns
-from costmodel.hardware import Topology
 from costmodel.kernels.embedding import Traffic
 from costmodel.objective import Signature
-from costmodel.plan import ShardingPlan, ShardingType, row_block_sizes, row_blocks
+from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.storage import ShardFactors, id_shares, shard_bytes, shard_factors, stacked_factors
 from costmodel.workload import EmbeddingTable
 from sharders.option_costs import OptionCosts
@@ -217,8 +217,8 @@ class _Writer:
         """
         hashed = is_hashed(table.inputs)
         rows: list[int] = []
-        blocks = _row_blocks(self.problem.topology, table, option)
-        for (offset, num_rows), _ in blocks:
+        blocks = like_row_blocks(self.problem.topology, table, option.sharding_type)
+        for offset, num_rows, _ in blocks:
             place = 0 if hashed else offset
             replicated = option.sharding_type is ShardingType.DATA_PARALLEL
             kernel = option.compute_kernel, option.cache_load_factor, replicated
@@ -227,7 +227,7 @@ class _Writer:
                 self.known[alike] = len(self.shards)
                 self._add_shard(table, option, (offset, num_rows), None if rows else first)
             rows.append(self.known[alike])
-        return np.repeat(np.array(rows), [count for _, count in blocks])
+        return np.repeat(np.array(rows), [count for *_, count in blocks])
 
     def _add_shard(
         self,
@@ -276,24 +276,6 @@ class _Writer:
         factors = stacked_factors(self.factors, [1] * len(self.factors))
         sizes = shard_bytes(factors, *np.array(self.shapes).T)
         return np.stack([sizes.total, sizes.host], axis=1)
-
-
-def _row_blocks(
-    topology: Topology, table: EmbeddingTable, option: TableOption
-) -> list[tuple[tuple[int, int], int]]:
-    """Return the row blocks of an option, (offset, rows), and how many of each there are.
-
-    In order; where the place of rows does not count, equal ones are told once.
-    """
-    rows, kind = table.num_embeddings, option.sharding_type
-    if kind is ShardingType.DATA_PARALLEL:
-        return [((0, rows), topology.world_size)]
-    if not kind.splits_rows:
-        return [((0, rows), 1)]
-    count = topology.local_world_size if kind.within_node else topology.world_size
-    if not is_hashed(table.inputs):
-        return [(block, 1) for block in row_blocks(rows, count)]
-    return [((0, size), times) for size, times in row_block_sizes(rows, count)]
 
 
 _KINDS = {kind: number for number, kind in enumerate(ShardingType)}
