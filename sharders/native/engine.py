@@ -42,6 +42,9 @@ NOWHERE = 0
 """Where durations are not kept that are constants."""
 NOTED_PER_SHARD = NUM_TRAFFIC + len(RANK_FEATURES) + 2
 """Numbers that change where a shard comes or goes: loads, and memory of the rank and its host."""
+NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + 4
+"""And where a table does: its group's sums, each by itself and all if it was the last one, whether
+there is the group, and its count."""
 _KEPT_ELSEWHERE = (WorkKind.CONSTANT, WorkKind.FORWARD, WorkKind.BACKWARD)
 
 
@@ -185,10 +188,9 @@ class Engine:
         numbers, ops = np.zeros((rows.counts + groups, ranks)), len(self.everything.ops)
         program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
         program_of[-1] = 0
-        noted = (
-            2 * numbers.size
-            + 2 * MOST_TOGETHER * int(np.diff(native.tables.first).max()) * NOTED_PER_SHARD
-        )
+        shards = int(np.diff(native.tables.first).max())
+        moved = 2 * MOST_TOGETHER * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
+        noted = moved + 2 * numbers.size
         return Search(
             plan=Plan(
                 machine=machine(problem.topology, groups),
