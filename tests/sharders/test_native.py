@@ -31,15 +31,21 @@ def compiled(most: int | None = None) -> Budget:
     return Budget(max_evaluations=most, compiled=lambda: True)
 
 
-@given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
-def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
+def engine_for(case: Case) -> Engine | None:
+    """Return an engine that may use the plan; none if the problem offers no such options."""
     workload, topology, plan = case
     objective = Objective(workload, topology)
     problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
-    if not offered(problem, [plan]):
+    return Engine(problem, [plan]) if offered(problem, [plan]) else None
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
+    (workload, topology, plan), engine = case, engine_for(case)
+    if engine is None:
         return
-    engine = Engine(problem, [plan])
+    objective = engine.problem.objective
     assert engine.start(plan) == pytest.approx(objective.step_time(plan), rel=1e-12)
     assert engine.best_plan() == plan
     rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
@@ -61,13 +67,10 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:
-    workload, topology, plan = case
-    objective = Objective(workload, topology)
-    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
-    if not offered(problem, [plan]):
+    engine, rng = engine_for(case), Random(seed)
+    if engine is None:
         return
-    engine, rng = Engine(problem, [plan]), Random(seed)
-    engine.start(plan)
+    engine.start(case[2])
     engine.anneal(200, (0.1, 1e-3, 200.0), rng)  # some moves are made, some are not
     search = engine.search
     kept = search.plan.numbers.copy()
@@ -82,20 +85,18 @@ def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
-    workload, topology, plan = case
-    objective = Objective(workload, topology)
-    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
-    if not offered(problem, [plan]):
+    engine, rng = engine_for(case), Random(seed)
+    if engine is None:
         return
-    engine, rng = Engine(problem, [plan]), Random(seed)
-    engine.start(plan)
+    engine.start(case[2])
+    world_size = engine.problem.topology.world_size
     for hot in (1e-3, 1e3, 1e3, 1e3):
         engine.anneal(50, (hot, hot, 1.0), rng)
         search = engine.search
         number = int(search.which[0])
         if number < len(search.cycles.span) and search.cycles.span[number, 1] > 0:
             cycle = Cycle(*(part[number] for part in search.cycles))
-            ranks = np.array(rng.sample(range(topology.world_size), min(2, topology.world_size)))
+            ranks = np.array(rng.sample(range(world_size), min(2, world_size)))
             assert bound(search.plan, cycle, ranks) <= engine.present_time() * (1 + 1e-9)
 
 
