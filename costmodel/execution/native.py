@@ -27,6 +27,7 @@ from costmodel.execution.lowering import (
     INTRA_NODE,
     ISSUE,
     NO_GROUP,
+    NONE,
     OFFSET,
     ONLY,
     RATIO,
@@ -210,7 +211,7 @@ def _refresh(plan, step, op, changes):
             if seconds != plan.numbers[row, 0]:
                 put(plan, row, 0, seconds)
     else:
-        everyone = changes.sums and step.whole[op] != 0
+        everyone = changes.sums and step.whole[op] != NONE
         busy = row + plan.places.step_rows
         for index in range(plan.machine.num_ranks if everyone else changes.ranks.size):
             rank = index if everyone else changes.ranks[index]
@@ -258,7 +259,7 @@ def _exchange(plan, step, op, changes):
             for start in range(0, machine.num_ranks, joined):
                 _take(plan, step, op, start, size)
         return
-    everyone = changes.sums and step.whole[op] != 0
+    everyone = changes.sums and step.whole[op] != NONE
     count = machine.num_ranks if everyone else changes.ranks.size
     index = 0
     while index < count:  # ranks of one group after another

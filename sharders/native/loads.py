@@ -1,7 +1,7 @@
 """The loads of a plan under search: what every rank looks up, sends and holds.
 
 All numbers of a search lie in one array (``costmodel.execution.native.Places``, ``state.Rows``);
-a function that changes some saves them first, so that a move can be taken back.
+a function that changes some notes what they were, so that a move can be taken back.
 """
 
 from costmodel.execution.native import (
