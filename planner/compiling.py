@@ -155,6 +155,7 @@ def _sources() -> list[Path]:
     """Return the files whose code, or whose constants, are compiled."""
     model, search = Path(costmodel.__file__).parent, Path(sharders.__file__).parent
     return [
+        search / "guide.py",
         search / "moves.py",
         search / "search_state.py",
         *sorted(search.glob("native/*.py")),

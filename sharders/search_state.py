@@ -15,25 +15,22 @@ from numpy.typing import NDArray
 from costmodel.execution.compiled import BatchLoads
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.loads import table_rows
-from costmodel.execution.synthesis import NUM_STEPS
+from costmodel.execution.synthesis import NUM_STEPS, template
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Feature
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic, backward_time, forward_time
 from costmodel.objective import Objective, Signature
 from costmodel.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.workload import EmbeddingTable
+from sharders.guide import exchange_rates, guides
 from sharders.options import TableOption, make_plan, make_sharding, option_of
 from sharders.placement import option_bytes
 from sharders.problem import ShardingProblem
 
 Array = NDArray[np.float64]
-BALANCE_POWER = 8
 EMPTY = 1e-6
 """Lookups below this are what rounding leaves on a rank whose last table went away."""
 IMPROVED = 1e-6
 """Share of the step time that counts as an improvement: less may be rounding."""
-BALANCE_WEIGHT = 0.05
-"""The search is guided by the step time plus this share of the power mean of the ranks' lookup
-times: most moves away from the slowest rank leave the step as it is, and would look useless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +126,8 @@ class SearchState:
             option: option for options in problem.options.values() for option in options
         }
         self._chains: dict[tuple[int, int], dict[int, float]] = {}
+        everything = template(problem.workload, problem.topology, self.layout.signature)
+        self._exchange_rates = exchange_rates(everything, self.layout.groups)
 
     def start(self, plan: ShardingPlan) -> None:
         """Make a plan the current one."""
@@ -216,8 +215,7 @@ class SearchState:
         times = compiled.step_times(self._batch(loads, present), NUM_STEPS)
         times = np.broadcast_to(times, loads.rank.shape[:1])
         per_rank = self._lookup_times(loads.traffic)
-        power = (per_rank**BALANCE_POWER).mean(axis=1) ** (1 / BALANCE_POWER)
-        return times, times + BALANCE_WEIGHT * power
+        return times, guides(times, per_rank, loads.rank * self._exchange_rates[..., None])
 
     def _present(self, loads: Loads) -> Layout:
         """Return the groups and kernels that any of the plans has."""

@@ -12,7 +12,7 @@ from sharders.native.state import FITS, SLOW, UNKNOWN, find_cycle, keep, try_mov
 from sharders.search_state import IMPROVED
 
 LOOK_AROUND = 64
-"""Moves between two looks at which ranks are loaded."""
+"""Moves between two looks at what the step waits for."""
 
 
 class Best(NamedTuple):
@@ -51,8 +51,8 @@ def anneal(search, aids, move, best, standing, count, schedule, seed):
     hot, cold, length = schedule
     for number in range(count):
         if number % LOOK_AROUND == 0:
-            look_around(search, aids)
             find_cycle(search)
+            look_around(search, aids)
         moves += 1
         draw(search, aids, move)
         if move.length[0] == 0:

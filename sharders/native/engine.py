@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.execution.lowering import (
+    CONSTANT,
     EXCHANGE,
     ISSUE,
     STREAM,
@@ -24,12 +25,13 @@ from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Template,
 from costmodel.kernels.embedding import NUM_TRAFFIC
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
+from sharders.guide import exchange_rates
 from sharders.moves import MOST_TOGETHER
 from sharders.native.annealing import Best, Standing, anneal
 from sharders.native.greedy import Rule, desk, fill
 from sharders.native.loads import rebuild
 from sharders.native.moves import Aids
-from sharders.native.state import Choices, Move, Rows, Search, guide_of, time_of, times_of
+from sharders.native.state import MARGIN, Choices, Move, Rows, Search, guide_of, time_of, times_of
 from sharders.native.tables import NativeProblem, native_problem
 from sharders.problem import ShardingProblem
 
@@ -40,8 +42,9 @@ ALL = -1
 """Bits of all sharding groups."""
 NOWHERE = 0
 """Where durations are not kept that are constants."""
-NOTED_PER_SHARD = NUM_TRAFFIC + len(RANK_FEATURES) + 2
-"""Numbers that change where a shard comes or goes: loads, and memory of the rank and its host."""
+NOTED_PER_SHARD = NUM_TRAFFIC + 2 * len(RANK_FEATURES) + 2
+"""Numbers that change where a shard comes or goes: loads, what is known of all ranks' features, and
+memory of the rank and its host."""
 NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + 4
 """And where a table does: its group's sums, each by itself and all if it was the last one, whether
 there is the group, and its count."""
@@ -180,10 +183,10 @@ class Engine:
         every = lower(self.everything, native.columns, self.rows)
         self.steps, self.groups_of = [every], [(1 << groups) - 1]
         traffic = places.steps + 3 * places.step_rows
-        load = traffic + kernels * NUM_TRAFFIC
+        load, features = traffic + kernels * NUM_TRAFFIC, groups * len(RANK_FEATURES)
         rows = Rows(
-            traffic=traffic, load=load, power=load + 1, free=load + 2, host_free=load + 3,
-            counts=load + 4,
+            traffic=traffic, load=load, power=load + 1, exchanged=load + 2,
+            free=load + 2 + features, host_free=load + 3 + features, counts=load + 4 + features,
         )  # fmt: skip
         numbers, ops = np.zeros((rows.counts + groups, ranks)), len(self.everything.ops)
         program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
@@ -203,6 +206,7 @@ class Engine:
             ),
             rows=rows,
             tables=native.tables,
+            exchange_rates=exchange_rates(self.everything, native.columns.groups).reshape(-1),
             choices=Choices(_ints(tables), np.zeros((tables, native.widest), dtype=np.int64)),
             every=every,
             programs=join(self.steps),
@@ -217,9 +221,17 @@ class Engine:
                 waits=np.zeros(ops),
             ),
             cycles=no_cycles(min(1 << groups, CYCLES), ops, len(numbers)),
+            margin=MARGIN,
             changed=_ints(ranks + 1),
             is_changed=_ints(ranks),
         )
+
+    def _op_of(self) -> NDArray[np.int64]:
+        """Return of every row of the numbers which operation's duration it is; -1: none."""
+        every, op_of = self.search.every, np.full(len(self.search.plan.numbers), -1)
+        kept = np.flatnonzero((every.kind != CONSTANT) & (every.kind != ISSUE))
+        op_of[every.rows[kept]] = kept
+        return op_of
 
     def _aids(self) -> Aids:
         ranks = self.problem.topology.world_size
@@ -227,6 +239,7 @@ class Engine:
             order=np.arange(ranks),
             slowest=_ints(len(self.problem.workload.tables) + 1),
             taken=_ints(ranks),
+            op_of=self._op_of(),
         )
 
 

@@ -15,8 +15,9 @@ from costmodel.execution.native import (
 )
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
+from sharders.guide import BALANCE_POWER
 from sharders.native.tables import EVERYWHERE, FIXED, ON_RANKS
-from sharders.search_state import BALANCE_POWER, EMPTY
+from sharders.search_state import EMPTY
 
 NUM_FEATURES = len(RANK_FEATURES)
 FEATURES, IDS = RANK_FEATURES.index("features"), RANK_FEATURES.index("ids")
@@ -149,8 +150,32 @@ def _send_more(search, features, rank, shard):
     count = numbers[features + FEATURES, rank] + sign * tables.features[row, FEATURES]
     is_left = sign > 0 or count > 0.5  # counted exactly
     for column in range(NUM_FEATURES):
-        amount = numbers[features + column, rank] + sign * tables.features[row, column]
-        put(search.plan, features + column, rank, amount if is_left else 0.0)
+        before = numbers[features + column, rank]
+        amount = before + sign * tables.features[row, column] if is_left else 0.0
+        put(search.plan, features + column, rank, amount)
+        _exchange_more(search, features + column, before, amount)
+
+
+@inlined
+def _exchange_more(search, row, before, amount):
+    """Bring the power of what ranks exchange up to date, after one rank's has changed."""
+    feature = row - search.plan.places.ranks
+    rate, kept = search.exchange_rates[feature], search.rows.exchanged + feature
+    if rate > 0:
+        known = search.plan.numbers[kept, 0]
+        power = known + _power(rate * amount) - _power(rate * before)
+        if power < CANCELLED * known:
+            power = _powers(search, row, rate)
+        put(search.plan, kept, 0, power)
+
+
+@inlined
+def _powers(search, row, rate):
+    """Return the sum of a row's numbers, each times a rate, to the ``BALANCE_POWER``."""
+    power = 0.0
+    for rank in range(search.plan.machine.num_ranks):
+        power += _power(rate * search.plan.numbers[row, rank])
+    return power
 
 
 @inlined
@@ -181,7 +206,7 @@ def _longest_bag(search, kernel, rank):
 
 @inlined
 def sum_up(search, group):
-    """Compute what all ranks of one group send, free of rounding."""
+    """Compute what all ranks of one group send, and its powers, free of rounding."""
     plan, numbers, ranks = search.plan, search.plan.numbers, search.plan.machine.num_ranks
     features = plan.places.ranks + group * NUM_FEATURES
     whole = plan.places.whole + group * NUM_SUMS
@@ -190,6 +215,10 @@ def sum_up(search, group):
         ids += numbers[features + IDS, rank]
         sent += numbers[features + FEATURES, rank]
     numbers[whole + SENT_IDS, 0], numbers[whole + SENT_FEATURES, 0] = ids / ranks, sent
+    for row in range(features, features + NUM_FEATURES):
+        feature = row - plan.places.ranks
+        rate = search.exchange_rates[feature]
+        numbers[search.rows.exchanged + feature, 0] = _powers(search, row, rate)
 
 
 @inlined
@@ -223,9 +252,7 @@ def lookups(search, kernels):
     for index in range(search.changed[-1]):
         power += _power(numbers[row, search.changed[index]])
     if power < CANCELLED * numbers[search.rows.power, 0]:
-        power = 0.0
-        for rank in range(plan.machine.num_ranks):
-            power += _power(numbers[row, rank])
+        power = _powers(search, row, 1.0)
     put(plan, search.rows.power, 0, power)
 
 

@@ -5,7 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.native import compiled
+from costmodel.execution.lowering import EXCHANGE, ONLY
+from costmodel.execution.native import compiled, inlined
+from costmodel.execution.native_cycles import cycle_of
 from costmodel.plan import ShardingType
 from sharders.moves import CRITICAL_SHARE, MOST_TOGETHER, OPTION_SHARE, SWAP_SHARE
 from sharders.native.loads import copy_row
@@ -15,6 +17,9 @@ Ints = NDArray[np.int64]
 TOGETHER_SHARE = 0.02
 """Share of the moves that change several tables at once; fewer than in ``sharders.moves``, as here
 they take some ten times as long as the others: they often change which collectives there are."""
+SWAP_TRIES = 8
+"""Tables drawn until one has a block to exchange."""
+ALL_GROUPS = -1
 NUM_TYPES = len(ShardingType)
 
 
@@ -22,21 +27,24 @@ class Aids(NamedTuple):
     """What moves are drawn by; out of date by some moves at most."""
 
     order: Ints
-    """Ranks, least loaded first."""
+    """Ranks, the one that the others wait for last."""
     slowest: Ints
-    """Tables on the rank with the longest lookups; the last number counts them."""
+    """Tables that keep that rank busy; the last number counts them."""
     taken: Ints
     """Of every rank, whether the option being placed has it."""
+    op_of: Ints
+    """Of every row of the numbers, the operation, in the program of all groups, whose duration it
+    is; -1: an issue's, or none's."""
 
 
 @compiled
 def look_around(search, aids):
-    """Bring the aids up to date."""
-    order, load = aids.order, search.rows.load
+    """Bring the aids up to date: order the ranks by something that the step waits for."""
+    order, (row, groups) = aids.order, _bottleneck(search, aids)
     for place in range(1, order.size):  # hardly anything is out of order
         rank, before = order[place], place - 1
         while before >= 0 and (
-            search.plan.numbers[load, order[before]] > search.plan.numbers[load, rank]
+            search.plan.numbers[row, order[before]] > search.plan.numbers[row, rank]
         ):
             order[before + 1] = order[before]
             before -= 1
@@ -44,29 +52,71 @@ def look_around(search, aids):
     slowest = aids.order[-1]
     aids.slowest[-1] = 0
     for table in range(search.choices.option.size):
-        if _is_on(search, table, slowest):
+        group = search.tables.group[search.choices.option[table]]
+        if groups >> group & 1 and _block_on(search, table, slowest) >= 0:
             aids.slowest[aids.slowest[-1]] = table
             aids.slowest[-1] += 1
 
 
-@compiled
-def _is_on(search, table, rank):
-    """Return whether a table has a block on a rank, and could have it elsewhere."""
-    option = search.choices.option[table]
-    for block in range(search.tables.blocks[option]):
-        if search.choices.ranks[table, block] == rank:
-            return True
-    return False
+@inlined
+def _bottleneck(search, aids):
+    """Draw what differs between ranks on the heaviest cycle, longer ones more often.
+
+    Return its row of the numbers (of an exchange, its bytes) and the bits of its sharding groups;
+    the ranks' lookups, and all groups, where no cycle is known or none of it differs.
+    """
+    every, numbers = search.every, search.plan.numbers
+    number, total = search.which[0], 0.0
+    found, groups = search.rows.load, ALL_GROUPS
+    if number >= search.cycles.span.shape[0]:
+        return found, groups
+    cycle = cycle_of(search.cycles, number)
+    for index in range(cycle.span[0], cycle.span[1]):
+        row = cycle.rows[index]
+        op = aids.op_of[row] if row >= 0 else -1
+        if op < 0:
+            continue
+        exchange = every.kind[op] == EXCHANGE
+        if every.whole[op] == ONLY if exchange else every.same[op]:
+            continue
+        seconds = numbers[row, 0 if every.same[op] else cycle.ranks[index]]
+        total += seconds
+        if np.random.random() * total < seconds:
+            found = row + search.plan.places.step_rows if exchange else row
+            groups = every.touched_by[op]
+    return found, groups
+
+
+@inlined
+def _block_on(search, table, rank):
+    """Return the column block of a table on a rank, or its node; -1: none that can be moved."""
+    option, local = search.choices.option[table], search.plan.machine.local_ranks
+    place = rank // local * local if search.tables.spread[option] == ON_NODES else rank
+    return _block_at(search, table, place)
+
+
+@inlined
+def _block_at(search, table, place):
+    """Return the column block of a table at a place as in ``Choices``; -1: none."""
+    for block in range(search.tables.blocks[search.choices.option[table]]):
+        if search.choices.ranks[table, block] == place:
+            return block
+    return -1
 
 
 @compiled
 def draw(search, aids, move):
     """Draw a move; none (``length`` 0) where what was drawn leads nowhere."""
     move.length[0] = 0
+    block = -1
     if aids.slowest[-1] > 0 and np.random.random() < CRITICAL_SHARE:
         table = aids.slowest[np.random.randint(aids.slowest[-1])]
+        block = _block_on(search, table, aids.order[-1])
     else:
         table = np.random.randint(search.choices.option.size)
+    blocks = search.tables.blocks[search.choices.option[table]]
+    if block < 0 < blocks:
+        block = np.random.randint(blocks)
     if np.random.random() < TOGETHER_SHARE:
         if np.random.random() < 0.5:
             _leave_type(search, aids, move)
@@ -74,14 +124,12 @@ def draw(search, aids, move):
             _join_type(search, aids, move)
         return
     kind = np.random.random()
-    if kind < SWAP_SHARE:
-        _swap_ranks(search, move, table)
-    elif (
-        kind < SWAP_SHARE + OPTION_SHARE or search.tables.blocks[search.choices.option[table]] == 0
-    ):
+    if blocks == 0 or SWAP_SHARE <= kind < SWAP_SHARE + OPTION_SHARE:
         _other_option(search, aids, move, table, -1, -1)
+    elif kind < SWAP_SHARE:
+        _swap(search, move, table, block)
     else:
-        _other_rank(search, aids, move, table)
+        _other_rank(search, aids, move, (table, block))
 
 
 @compiled
@@ -95,30 +143,39 @@ def _add(search, move, table, option):
 
 
 @compiled
-def _swap_ranks(search, move, table):
-    """Exchange the ranks of two tables of one type with equally many."""
+def _swap(search, move, table, block):
+    """Exchange the ranks of column blocks of two tables of one type; of all, if on one node."""
     tables, choices = search.tables, search.choices
-    other = np.random.randint(choices.option.size)
-    first, second = choices.option[table], choices.option[other]
-    blocks = tables.blocks[first]
-    alike = tables.kind[first] == tables.kind[second] and blocks == tables.blocks[second]
-    if table == other or not alike:
-        return
-    moved = False
-    for block in range(blocks):
-        moved |= choices.ranks[table, block] != choices.ranks[other, block]
-    if moved:
-        here, there = _add(search, move, table, first), _add(search, move, other, second)
-        copy_row(choices.ranks, other, move.ranks, here)
-        copy_row(choices.ranks, table, move.ranks, there)
+    first, here = choices.option[table], choices.ranks[table, block]
+    for _ in range(SWAP_TRIES):
+        other = np.random.randint(choices.option.size)
+        second = choices.option[other]
+        alike = tables.kind[first] == tables.kind[second] and tables.blocks[second] > 0
+        if other == table or not alike:
+            continue
+        other_block = np.random.randint(tables.blocks[second])
+        there = choices.ranks[other, other_block]
+        if tables.one_node[first]:
+            if tables.blocks[first] != tables.blocks[second] or here == there:
+                continue
+            _add(search, move, table, first)
+            _add(search, move, other, second)
+            copy_row(choices.ranks, other, move.ranks, 0)
+            copy_row(choices.ranks, table, move.ranks, 1)
+            return
+        if _block_at(search, table, there) < 0 and _block_at(search, other, here) < 0:
+            _add(search, move, table, first)
+            _add(search, move, other, second)
+            move.ranks[0, block], move.ranks[1, other_block] = there, here
+            return
 
 
 @compiled
-def _other_rank(search, aids, move, table):
+def _other_rank(search, aids, move, which):
     """Put one column block on another rank, lightly loaded ones first."""
-    tables, option = search.tables, search.choices.option[table]
+    (table, block), tables = which, search.tables
+    option, rank = search.choices.option[table], _light(aids)
     local = search.plan.machine.local_ranks
-    block, rank = np.random.randint(tables.blocks[option]), _light(aids)
     nodes = tables.spread[option] == ON_NODES
     for other in range(tables.blocks[option]):
         at = search.choices.ranks[table, other]

@@ -18,6 +18,7 @@ from costmodel.execution.native import (
 )
 from costmodel.execution.native_cycles import Cycle, bound, cycle_of, trace
 from costmodel.execution.native_step import Scratch, step_time
+from sharders.guide import BALANCE_WEIGHT
 from sharders.native.loads import (
     bits_of,
     count,
@@ -30,7 +31,6 @@ from sharders.native.loads import (
     rebuild,
 )
 from sharders.native.tables import Tables
-from sharders.search_state import BALANCE_POWER, BALANCE_WEIGHT
 
 Ints = NDArray[np.int64]
 FITS, SLOW, FULL, UNKNOWN = range(4)
@@ -51,6 +51,8 @@ class Rows(NamedTuple):
     """Seconds of lookups, forward and backward, in all."""
     power: int
     """Sum over ranks of these to the ``BALANCE_POWER``, in the first column."""
+    exchanged: int
+    """The same of what each rank needs to exchange its own of every rank feature."""
     free: int
     """Bytes of HBM left."""
     host_free: int
@@ -82,6 +84,8 @@ class Search(NamedTuple):
     plan: Plan
     rows: Rows
     tables: Tables
+    exchange_rates: NDArray[np.float64]
+    """Seconds for a unit of every rank feature of every group (``guide.exchange_rates``)."""
     choices: Choices
     every: LoweredStep
     """The program of all groups."""
@@ -95,6 +99,8 @@ class Search(NamedTuple):
     scratch: Scratch
     cycles: Cycle
     """Of every program, the first ones of them."""
+    margin: float
+    """Share of a guide that a bound is trusted to; 1: not at all."""
     changed: Ints
     """Ranks whose loads a move has changed; the last number counts them."""
     is_changed: Ints
@@ -138,9 +144,17 @@ def times_of(search, options, ranks, room, times, first):
 @compiled
 def guide_of(search, seconds):
     """Return what the search minimises."""
-    total = max(0.0, search.plan.numbers[search.rows.power, 0])
-    mean = total / search.plan.machine.num_ranks
-    return seconds + BALANCE_WEIGHT * mean ** (1 / BALANCE_POWER)
+    spread = _power_mean(search, search.rows.power)
+    for feature in range(search.exchange_rates.size):
+        if search.exchange_rates[feature] > 0:
+            spread += _power_mean(search, search.rows.exchanged + feature)
+    return seconds + BALANCE_WEIGHT * spread
+
+
+@inlined
+def _power_mean(search, row):
+    mean = max(0.0, search.plan.numbers[row, 0]) / search.plan.machine.num_ranks
+    return np.sqrt(np.sqrt(np.sqrt(mean)))  # BALANCE_POWER
 
 
 @inlined
@@ -197,7 +211,7 @@ def try_move(search, move, limit):
     refresh(plan, search.every, changes, (cycle.is_on, True))
     if slot == number and cycle.span[1] > 0:
         least = bound(plan, cycle, changes.ranks)
-        if guide_of(search, least) * (1 - MARGIN) > limit:
+        if guide_of(search, least) * (1 - search.margin) > limit:
             return Timed(SLOW, np.inf, np.inf, -1)
     refresh(plan, search.every, changes, (cycle.is_on, False))
     step = program(search.programs, number)

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases, fixed_cases
 
-import sharders.native.engine
 from costmodel.execution.native_cycles import Cycle, bound
 from costmodel.hardware import Topology
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
@@ -23,6 +22,7 @@ from sharders.cost_greedy import CostGreedy
 from sharders.native.engine import Engine
 from sharders.native.tables import offered
 from sharders.problem import Budget, SearchStatus, ShardingProblem
+from sharders.search_state import SearchState
 
 Case = tuple[Workload, Topology, ShardingPlan]
 
@@ -84,6 +84,20 @@ def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
+def test_compiled_or_not_a_search_minimises_the_same(case: Case, seed: int) -> None:
+    engine, rng = engine_for(case), Random(seed)
+    if engine is None:
+        return
+    engine.start(case[2])
+    standing = engine.anneal(20, (1e3, 1e3, 1.0), rng)
+    state = SearchState(engine.problem, Objective(case[0], case[1]))
+    state.start(engine.present_plan())
+    (guide,) = state.times([{}])[1]
+    assert standing.guide == pytest.approx(guide, rel=1e-9)
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
 def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
     engine, rng = engine_for(case), Random(seed)
     if engine is None:
@@ -101,12 +115,12 @@ def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -
 
 
 @pytest.mark.parametrize("world_size", [4, 16])
-def test_bounds_change_no_decision(monkeypatch: pytest.MonkeyPatch, world_size: int) -> None:
+def test_bounds_change_no_decision(world_size: int) -> None:
     problem = example_problem(example_workload(30, seed=6), world_size=world_size)
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
     bounded = Engine(problem, [plan])
-    monkeypatch.setattr(sharders.native.engine, "CYCLES", 1)  # of the program of all groups only
     timed = Engine(problem, [plan])
+    timed.search = timed.search._replace(margin=1.0)
     standings = []
     for engine in (bounded, timed):
         engine.start(plan)

@@ -1,0 +1,77 @@
+"""What a search minimises: the step time, and a little of how unevenly ranks are loaded.
+
+Most moves away from the rank that the others wait for leave the step as it is, as another rank is
+as slow, and would look useless. So a search is guided by the step time plus a share of power means
+over the ranks: of their lookup times, and of the times that each rank's own bytes would take in
+every collective, as all ranks wait for the one that sends most.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.execution.groups import GroupKey
+from costmodel.execution.template import RANK_FEATURES, Template, WorkKind
+
+Array = NDArray[np.float64]
+BALANCE_POWER = 8
+"""The compiled search takes three square roots of the mean."""
+BALANCE_WEIGHT = 0.05
+LARGE = float(1 << 26)
+"""Bytes from which on a collective is taken to be linear."""
+
+
+def exchange_rates(template: Template, groups: Mapping[GroupKey, int]) -> Array:
+    """Return how long a unit of every rank feature takes to be exchanged, in all collectives.
+
+    Parameters
+    ----------
+    template
+        Of plans that have all sharding groups.
+    groups
+        Places of the groups.
+
+    Returns
+    -------
+        Seconds, shape (groups, RANK_FEATURES).
+
+    """
+    rates = np.zeros((len(groups), len(RANK_FEATURES)))
+    for op in template.ops:
+        form = op.work.form
+        if op.work.kind is not WorkKind.EXCHANGE or form is None:
+            continue
+        per_byte = float(form.time(2 * LARGE) - form.time(LARGE)) / LARGE
+        for feature, weight in op.work.amount.weights.items():
+            if feature.name in RANK_FEATURES:
+                column = RANK_FEATURES.index(feature.name)
+                rates[groups[feature.group], column] += per_byte * weight
+    return rates
+
+
+def guides(times: Array, lookups: Array, exchanged: Array) -> Array:
+    """Return what a search minimises, for several plans.
+
+    Parameters
+    ----------
+    times
+        Step times, seconds, shape (plans,).
+    lookups
+        Seconds of lookups, forward and backward, shape (plans, ranks).
+    exchanged
+        Seconds that ranks' own bytes take, shape (plans, groups, RANK_FEATURES, ranks).
+
+    Returns
+    -------
+        Seconds, shape (plans,).
+
+    """
+    spread = _power_mean(lookups) + _power_mean(exchanged).sum(axis=(1, 2))
+    total: Array = times + BALANCE_WEIGHT * spread
+    return total
+
+
+def _power_mean(values: Array) -> Array:
+    mean: Array = (values**BALANCE_POWER).mean(axis=-1) ** (1 / BALANCE_POWER)
+    return mean
