@@ -76,6 +76,13 @@ class Attempt:
     error: PlannerError | None = None
     proof: Proof | None = None
     """Of a sharder that minimises something else than the step."""
+    others: tuple[ShardingPlan, ...] = ()
+    """Slower plans that later sharders may start from."""
+
+    @property
+    def plans(self) -> tuple[ShardingPlan, ...]:
+        """All plans found, the best one first."""
+        return (*(() if self.plan is None else (self.plan,)), *self.others)
 
 
 def sharders_for(name: str) -> tuple[str, ...]:
@@ -111,7 +118,7 @@ def run_sharders(
         found = any(attempt.plan for attempt in attempts)
         if found and (search.interrupted() or search.clock() > deadline):
             break
-        plans = tuple(attempt.plan for attempt in attempts if attempt.plan)
+        plans = tuple(plan for attempt in attempts for plan in attempt.plans)
         now = search.clock()
         share = _share(names[position:], problem, deadline - now) if len(names) > 1 else 1.0
         if found and share == 0:
@@ -205,6 +212,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         evaluated=result.evaluated,
         time=search.clock() - start,
         proof=result.proof,
+        others=result.others,
     )
 
 

@@ -1,7 +1,7 @@
 """Options by the linear program behind the bound, ranks by longest processing time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
@@ -14,23 +14,30 @@ from sharders.option_costs import OptionCost, OptionCosts
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 from sharders.relaxed_step import Array, Choices, Mask, RelaxedStep, by_share
 
+_ALWAYS = frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE})
 TYPES = (
-    frozenset({
-        ShardingType.DATA_PARALLEL,
-        ShardingType.COLUMN_WISE,
+    _ALWAYS | {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD},
+    _ALWAYS | {ShardingType.TABLE_ROW_WISE},
+    _ALWAYS
+    | {
         ShardingType.TABLE_ROW_WISE,
-    }),
-    frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE}),
+        ShardingType.GRID_SHARD,
+        ShardingType.TABLE_COLUMN_WISE,
+    },
+    _ALWAYS | {ShardingType.ROW_WISE},
 )
 """Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks. All at
 once were best on none of ``bench.plan_quality``'s instances, and took five times as long."""
-WIDTHS = (16, 1 << 30, 8, 32, 64)
+WIDTHS = (16, 1 << 30, 64)
 """Widest shards of tables split by columns: a rank's columns can be balanced the better, the
-narrower they are. 8 and 16 are best at 856 tables on 64 and 788 on 128 GPUs, whole tables at 50 on
-4, 100 on 8 and 400 on 16."""
-WORSE = 1.05
+narrower they are. 16 is best at 856 tables on 64 and 788 on 128 GPUs, whole tables at 50 on 4, 100
+on 8 and 400 on 16; annealing may end lower from any of them."""
+WORSE = 1.03
 """A set of types whose plan takes so many times as long as another's of the same width is left out
 for the others: at 856 tables on 64 and 788 on 128 GPUs one of the two is 8% and 6% behind."""
+NEAR = 1.1
+"""Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
+on 64 GPUs one 8% behind the best ended 0.6% before it."""
 SECONDS_PER_OPTION: Seconds = 4.5e-5
 """Until there is a plan (x86 core, 2026: 0.55 s for 788 tables on 128 ranks, 11,990 options)."""
 SPARE = 3
@@ -49,29 +56,23 @@ class Lp:
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve and place until all sets are tried, or the budget is spent."""
-        best = _start(problem, budget, rng)
-        needed = self.needed_time(problem, compiled=False)
-        if budget.spent(best.evaluated) or budget.time_left() < needed:
-            return best
+        tried = _Tried(problem, budget, _start(problem, budget, rng))
+        if tried.spent() or budget.time_left() < self.needed_time(problem, compiled=False):
+            return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
-        seen: set[ShardingPlan] = set()
         programs, took = _programs(choices), 0.0
         for width in WIDTHS:
             times = []
             for program in programs:
                 left = budget.time_left()
-                if budget.spent(best.evaluated) or left < took:
-                    return replace(best, status=SearchStatus.LIMIT)
+                if tried.spent() or left < took:
+                    return tried.result(SearchStatus.LIMIT)
                 plan = _placed(choices, costs, program.shares(_narrow(choices, width)))
-                times.append(float("inf") if plan is None else problem.objective.step_time(plan))
-                if plan is not None and plan not in seen:
-                    seen.add(plan)
-                    best = _better(best, plan, times[-1])
-                    budget.report(Progress(evaluated=best.evaluated, best=best.step_time))
+                times.append(tried.time_of(plan))
                 took = left - budget.time_left()
             kept = zip(programs, times, strict=True)
             programs = [program for program, time in kept if time <= WORSE * min(times)]
-        return replace(best, status=SearchStatus.CONVERGED)
+        return tried.result(SearchStatus.CONVERGED)
 
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
         """Return about how long the first plan takes."""
@@ -84,9 +85,46 @@ def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResul
     return problem.best_known() or CostGreedy().shard(problem, first, rng)
 
 
-def _better(best: SearchResult, plan: ShardingPlan, step_time: Seconds) -> SearchResult:
-    best = replace(best, evaluated=best.evaluated + 1)
-    return replace(best, plan=plan, step_time=step_time) if step_time < best.step_time else best
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """The plans of a search and their step times, and the result it began with."""
+
+    problem: ShardingProblem
+    budget: Budget
+    first: SearchResult
+    found: list[tuple[Seconds, ShardingPlan]] = field(default_factory=list)
+
+    def spent(self) -> bool:
+        return self.budget.spent(self._evaluated())
+
+    def time_of(self, plan: ShardingPlan | None) -> Seconds:
+        """Return a plan's step time, and keep both; infinite if there is none."""
+        if plan is None:
+            return float("inf")
+        time = self.problem.objective.step_time(plan)
+        if not any(time == other and plan == each for other, each in self.found):
+            self.found.append((time, plan))
+            self.budget.report(Progress(evaluated=self._evaluated(), best=self._best()[0]))
+        return time
+
+    def result(self, status: SearchStatus) -> SearchResult:
+        """Return the best plan, and others that are not much worse."""
+        step_time, best = self._best()
+        near = [plan for time, plan in self.found if time <= NEAR * step_time]
+        return SearchResult(
+            plan=best,
+            step_time=step_time,
+            status=status,
+            evaluated=self._evaluated(),
+            others=tuple(plan for plan in near if plan is not best),
+        )
+
+    def _best(self) -> tuple[Seconds, ShardingPlan]:
+        first = self.first.step_time, self.first.plan
+        return min([first, *self.found], key=lambda pair: pair[0])
+
+    def _evaluated(self) -> int:
+        return self.first.evaluated + len(self.found)
 
 
 def _programs(choices: Choices) -> list[RelaxedStep]:

@@ -192,6 +192,8 @@ class SearchResult:
     """Plans looked at."""
     proof: Proof | None = None
     """Of a sharder that minimises something else than the step."""
+    others: tuple[ShardingPlan, ...] = ()
+    """Slower plans that differ from the best one: a search may end lower that starts from them."""
 
 
 class Sharder(Protocol):

@@ -1,6 +1,5 @@
 """Bursts of compiled annealing from several plans: the field is halved, the rest cool longer."""
 
-from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
@@ -13,13 +12,14 @@ from sharders.problem import Budget, Progress, SearchResult, SearchStatus, Shard
 from sharders.search_state import IMPROVED
 from sharders.starts import starting_plans
 
-DIFFERENT = 3
-"""Plans to start from. Annealing moves few tables at a time, so no two of them have most tables
-sharded by the same type."""
+DIFFERENT = 6
+"""Plans to start from, best first, no two of them alike: annealing moves few tables at a time."""
+ALIKE = 0.9
+"""Share of the tables that alike plans shard by the same type over as many ranks."""
 FEW_TYPES, OF_FEW_TYPES = 2, 5
 """And so many plans of so few sharding types: annealing finds where another type helps, but not
 that a type which many tables have is not worth its collectives."""
-FIRST_BURST = 100
+FIRST_BURST = 50
 """Moves of the first bursts, for each table; the ones after them are longer by ``GROWTH``."""
 GROWTH = 3.0
 FIELD_SHARE = 0.4
@@ -148,14 +148,22 @@ class Bursts:
 
 
 def _different(plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
-    """Return plans that differ: in the type of most tables, and some of few types."""
-    most: dict[ShardingType, ShardingPlan] = {}
+    """Return plans that differ, in the order given, and then some of few types."""
+    chosen: list[ShardingPlan] = []
+    ways: list[list[tuple[ShardingType, int]]] = []
     few: dict[frozenset[ShardingType], ShardingPlan] = {}
     for plan in plans:
-        types = Counter(table.sharding_type for table in plan.tables)
-        most.setdefault(max(sorted(types), key=types.__getitem__), plan)
+        own = [(table.sharding_type, len(table.shards)) for table in plan.tables]
+        if len(chosen) < DIFFERENT and not any(_alike(own, other) for other in ways):
+            chosen.append(plan)
+            ways.append(own)
+        types = frozenset(kind for kind, _ in own)
         if len(types) <= FEW_TYPES:
-            few.setdefault(frozenset(types), plan)
-    by_most = list(most.values())[:DIFFERENT]
-    others = [plan for plan in few.values() if all(plan is not each for each in by_most)]
-    return [*by_most, *others[:OF_FEW_TYPES]]
+            few.setdefault(types, plan)
+    others = [plan for plan in few.values() if all(plan is not each for each in chosen)]
+    return [*chosen, *others[:OF_FEW_TYPES]]
+
+
+def _alike(first: Sequence[object], second: Sequence[object]) -> bool:
+    same = sum(one == other for one, other in zip(first, second, strict=True))
+    return same > ALIKE * len(first)

@@ -15,9 +15,11 @@ from sharders.tuned_greedy import NEUTRAL, RANGES, Chain, Parameters, drawn
 
 TRIALS = 1000
 """After some 1000 rules hardly any better ones come up, from 100 tables on 8 GPUs to 788 on 128."""
-TRIALS_SHARE, TIME_SHARE = 0.25, 0.5
-"""Of the plans and of the time left, what tuning may take. It is what large problems gain most by:
-annealing changes few tables at a time."""
+TRIALS_SHARE, TIME_SHARE, SHARE_BESIDE = 0.25, 0.5, 0.1
+"""Of the plans and of the time left, what tuning may take: alone it is what large problems gain
+most by, as annealing changes few tables at a time. Beside plans of other sharders it is less."""
+BESIDE = 3
+"""So many plans known from other sharders stand for a good one among them."""
 RANDOM_RULES = 40
 """Tried beside those of ``cost_greedy`` and those that prefer one sharding type."""
 CHAINS = 8
@@ -39,7 +41,8 @@ class Tuning:
         share = 1 / TRIALS_SHARE
         self.trials = int(budget.left(evaluated, int(share * TRIALS)) / share)
         left = budget.time_left()
-        self.reserve = (1 - TIME_SHARE) * left if 0 < left < float("inf") else 0.0
+        own_share = SHARE_BESIDE if evaluated >= BESIDE else TIME_SHARE
+        self.reserve = (1 - own_share) * left if 0 < left < float("inf") else 0.0
         self.best: Seconds = float("inf")
         self.found: dict[int, tuple[Seconds, ShardingPlan]] = {}
 
