@@ -30,11 +30,13 @@ MOVES = 20_000
 CANDIDATES = 48
 """Moves that the search on numpy times together (``sharders.annealing``)."""
 PLANS = 64
+HOT = 1e-4
+"""Temperature at the begin, as of bursts of some 300 moves a table (``sharders.native.bursts``)."""
 
 
 def measured(name: str) -> dict[str, Any]:
     """Return the speeds on one instance."""
-    from sharders.native.bursts import COLD, HOT  # once `load` has chosen where to keep them
+    from sharders.native.bursts import COLD  # once `load` has chosen where to keep them
     from sharders.native.engine import Engine
 
     problem = INSTANCES[name].problem()
