@@ -18,8 +18,10 @@ from costmodel.execution.lowering import CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE
 from costmodel.execution.native import compiled, inlined
 from costmodel.execution.synthesis import NUM_STEPS
 
-COMPARED = 8
-"""Ranks besides its own that a cycle is tried on; a move of one table mostly changes two."""
+COMPARED = 64
+"""Ranks besides its own that a cycle is tried on, those that a move changed last (where it puts
+something) first. A move of one table mostly changes two, but to time one that changes more takes
+longer than trying them all."""
 JOINED, EQUAL, ANY = range(3)
 """Operations before which all ranks wait for each other; others that take all ranks as long; and
 those that depend on the rank."""
@@ -86,7 +88,7 @@ def bound(plan, cycle, ranks):
         if kind == ANY:
             sums[0] += numbers[row, cycle.ranks[index]]
             for other in range(count):
-                sums[other + 1] += numbers[row, ranks[other]]
+                sums[other + 1] += numbers[row, ranks[ranks.size - 1 - other]]
             continue
         if kind == JOINED:
             total += _most(sums, count)
