@@ -58,7 +58,7 @@ def anneal(
     """
     known = problem.known_times()
     engine = Engine(problem, offered(problem, problem.known))
-    tuning = Tuning(engine, budget, rng, len(known))
+    tuning = Tuning(engine, budget, rng, [time for time, _ in known])
     found, evaluated = [*known, *tuning.run()], tuning.evaluated
     if not found:
         found, evaluated = starting_plans(problem, budget, rng)

@@ -15,11 +15,11 @@ from sharders.tuned_greedy import NEUTRAL, RANGES, Chain, Parameters, drawn
 
 TRIALS = 1000
 """After some 1000 rules hardly any better ones come up, from 100 tables on 8 GPUs to 788 on 128."""
-TRIALS_SHARE, TIME_SHARE, SHARE_BESIDE = 0.25, 0.5, 0.1
-"""Of the plans and of the time left, what tuning may take: alone it is what large problems gain
-most by, as annealing changes few tables at a time. Beside plans of other sharders it is less."""
-BESIDE = 3
-"""So many plans known from other sharders stand for a good one among them."""
+TRIALS_SHARE, TIME_SHARE = 0.25, 0.5
+"""Of the plans and of the time left, what tuning may take. It is what large problems gain most by
+where there is nothing else: annealing changes few tables at a time."""
+BEHIND, SHARE_BEHIND = 1.02, 0.1
+"""While its best plan takes so many times as long as the best one known, it may take less time."""
 RANDOM_RULES = 40
 """Tried beside those of ``cost_greedy`` and those that prefer one sharding type."""
 CHAINS = 8
@@ -34,15 +34,17 @@ end at steps 10% apart (856 tables on 64 GPUs), these within 2%."""
 class Tuning:
     """Tunes the greedy's rule, and keeps the best plan of every set of sharding types."""
 
-    def __init__(self, engine: Engine, budget: Budget, rng: Random, evaluated: int) -> None:
-        problem = engine.problem
+    def __init__(
+        self, engine: Engine, budget: Budget, rng: Random, known: Sequence[Seconds]
+    ) -> None:
+        problem, evaluated = engine.problem, len(known)
         self.engine, self.budget, self.rng, self.evaluated = engine, budget, rng, evaluated
+        self.goal = BEHIND * min(known, default=float("inf"))
         self.balanced_load, self.capacity = OptionCosts(problem).balanced_load, problem.capacity
         share = 1 / TRIALS_SHARE
         self.trials = int(budget.left(evaluated, int(share * TRIALS)) / share)
         left = budget.time_left()
-        own_share = SHARE_BESIDE if evaluated >= BESIDE else TIME_SHARE
-        self.reserve = (1 - own_share) * left if 0 < left < float("inf") else 0.0
+        self.time = left if 0 < left < float("inf") else 0.0
         self.best: Seconds = float("inf")
         self.found: dict[int, tuple[Seconds, ShardingPlan]] = {}
 
@@ -74,8 +76,9 @@ class Tuning:
         }
 
     def _over(self) -> bool:
-        left = self.budget.time_left()
-        return self.trials <= 0 or self.budget.spent(self.evaluated) or left < self.reserve
+        share = TIME_SHARE if self.best <= self.goal else SHARE_BEHIND
+        late = self.budget.time_left() < (1 - share) * self.time
+        return self.trials <= 0 or self.budget.spent(self.evaluated) or late
 
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""

@@ -108,6 +108,22 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
     assert seen == expected
 
 
+def test_later_sharders_know_all_plans_of_earlier_ones(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (Naive().shard(problem, Budget(), Random(seed)).plan for seed in (0, 1))
+    known: list[tuple[object, ...]] = []
+
+    def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
+        del search, deadline
+        known.append(given.known)
+        return Attempt(sharder=name, plan=first, step_time=1.0, others=(second,))
+
+    monkeypatch.setattr("planner.search.run_sharder", watched)
+    run_sharders(("naive", "random"), problem, Search(clock=lambda: 0.0))
+    assert known == [(), (first, second)]
+
+
 def test_sharders_that_are_compared_share_the_time_and_know_nothing_of_each_other(
     problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

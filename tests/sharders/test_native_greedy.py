@@ -72,7 +72,7 @@ def test_weights_decide_which_types_are_used() -> None:
 
 
 def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), 0)
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), ())
     best, plan = tuning.run()[0]
     assert best == pytest.approx(PROBLEM.objective.step_time(plan), rel=1e-9)
     greedy = CostGreedy().shard(PROBLEM, Budget(), Random(0))
@@ -80,13 +80,18 @@ def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
 
 
 def test_tuning_takes_its_share_of_the_plans_and_of_the_time() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(max_evaluations=400), Random(0), 0)
+    tuning = Tuning(Engine(PROBLEM), Budget(max_evaluations=400), Random(0), ())
     tuning.run()
     assert tuning.evaluated == 100
     clock = iter(range(1000))  # a second a look
-    tuning = Tuning(Engine(PROBLEM), Budget(time_left=lambda: 100.0 - next(clock)), Random(0), 0)
+    timed = Budget(time_left=lambda: 100.0 - next(clock))
+    tuning = Tuning(Engine(PROBLEM), timed, Random(0), ())
     tuning.run()
     assert 40 < tuning.evaluated < 80
+    clock = iter(range(1000))
+    tuning = Tuning(Engine(PROBLEM), timed, Random(0), (1e-9,))  # far better than any it finds
+    tuning.run()
+    assert tuning.evaluated < 40
 
 
 def test_tables_are_sorted_by_decreasing_key_then_by_index() -> None:
