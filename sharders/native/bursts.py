@@ -92,8 +92,8 @@ class Bursts:
         field, gains = list(self.starts), True
         while field and gains and not self.spent():
             before, left = self.best[0], self._affordable()
-            if len(field) == 1 and left < GROWTH * length:
-                length = int(left)
+            if left < GROWTH * length:
+                field, length = field[:1], max(1, int(left))
             found = self._bursts(field, length)
             field = [plan for _, plan in found[: max(1, len(found) // 2)]]
             gains = self.best[0] < before * (1 - GAIN) or len(found) > 1
