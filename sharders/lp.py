@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from random import Random
 
 import numpy as np
@@ -28,12 +29,13 @@ TYPES = (
 )
 """Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks. All at
 once were best on none of ``bench.plan_quality``'s instances, and took five times as long."""
-WIDTHS = (16, 1 << 30, 64)
-"""Widest shards of tables split by columns: a rank's columns can be balanced the better, the
-narrower they are. 16 is best at 856 tables on 64 and 788 on 128 GPUs, whole tables at 50 on 4, 100
-on 8 and 400 on 16; annealing may end lower from any of them."""
+FINENESS = ((16.0, inf), (inf, 0.02), (inf, inf))
+"""Most columns of a shard, and most of the mean rank's load in one of column-wise sharding: ranks
+are balanced the better, the finer shards are, and the coarser, the less they cost in all. 16
+columns are best at once at 788 tables on 128 GPUs, 2% of the load at 856 on 64, and whole tables at
+50 on 4, 100 on 8 and 400 on 16; annealing may end lower from any of them."""
 WORSE = 1.03
-"""A set of types whose plan takes so many times as long as another's of the same width is left out
+"""A set of types whose plan takes so many times as long as another's as fine is left out
 for the others: at 856 tables on 64 and 788 on 128 GPUs one of the two is 8% and 6% behind."""
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
@@ -49,9 +51,9 @@ class Lp:
     """The program's options for all tables at once, placed within memory, timed exactly.
 
     The program (``relaxed_step``) knows the whole step, but takes every rank for the mean one. It
-    is solved for several sets of sharding types and widths of column shards, as what balances well
-    is another matter. Never worse than the plans known before, or else the first of
-    ``cost_greedy``. Ignores the seed.
+    is solved for several sets of sharding types, and for shards that are fine or need not be, as
+    what balances well is another matter. Never worse than the plans known before, or else the first
+    of ``cost_greedy``. Ignores the seed.
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
@@ -61,17 +63,17 @@ class Lp:
             return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         programs, took = _programs(choices), 0.0
-        for width in WIDTHS:
-            times = []
+        for columns, load in FINENESS:
+            times, fine = [], _fine(choices, costs, columns, load)
             for program in programs:
                 left = budget.time_left()
                 if tried.spent() or left < took:
                     return tried.result(SearchStatus.LIMIT)
-                plan = _placed(choices, costs, program.shares(_narrow(choices, width)))
+                plan = _placed(choices, costs, program.shares(fine))
                 times.append(tried.time_of(plan))
                 took = left - budget.time_left()
             kept = zip(programs, times, strict=True)
-            programs = [program for program, time in kept if time <= WORSE * min(times)]
+            programs = [p for p, time in kept if time <= WORSE * min(times) or time == inf]
         return tried.result(SearchStatus.CONVERGED)
 
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
@@ -132,10 +134,16 @@ def _programs(choices: Choices) -> list[RelaxedStep]:
     return [RelaxedStep(choices, choices.some(np.isin(choices.types, list(t)))) for t in TYPES]
 
 
-def _narrow(choices: Choices, most: int) -> Mask:
+def _fine(choices: Choices, costs: OptionCosts, columns: float, load: float) -> Mask:
+    """Return the options whose shards are no wider, and no more of the mean rank's load."""
     splits = np.isin(choices.types, [kind for kind in ShardingType if kind.splits_columns])
-    narrow: Mask = ~splits | (choices.width <= most)
-    return narrow
+    fine: Mask = ~splits | (choices.width <= columns)
+    if load < inf:
+        tables, most = choices.problem.workload.tables, load * costs.balanced_load
+        for number in np.flatnonzero(fine & (choices.types == ShardingType.COLUMN_WISE)):
+            cost = costs.cost(tables[choices.table[number]], choices.options[number])
+            fine[number] = cost.shard_load <= most
+    return fine
 
 
 def _placed(choices: Choices, costs: OptionCosts, shares: Array | None) -> ShardingPlan | None:
