@@ -18,6 +18,7 @@ from sharders.relaxed_step import Array, Choices, Mask, RelaxedStep, by_share
 _ALWAYS = frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE})
 TYPES = (
     _ALWAYS | {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD},
+    _ALWAYS | {ShardingType.ROW_WISE},
     _ALWAYS | {ShardingType.TABLE_ROW_WISE},
     _ALWAYS
     | {
@@ -25,7 +26,6 @@ TYPES = (
         ShardingType.GRID_SHARD,
         ShardingType.TABLE_COLUMN_WISE,
     },
-    _ALWAYS | {ShardingType.ROW_WISE},
 )
 """Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks. All at
 once were best on none of ``bench.plan_quality``'s instances, and took five times as long."""
@@ -34,14 +34,19 @@ FINENESS = ((16.0, inf), (inf, 0.02), (inf, inf))
 are balanced the better, the finer shards are, and the coarser, the less they cost in all. 16
 columns are best at once at 788 tables on 128 GPUs, 2% of the load at 856 on 64, and whole tables at
 50 on 4, 100 on 8 and 400 on 16; annealing may end lower from any of them."""
-WORSE = 1.03
-"""A set of types whose plan takes so many times as long as another's as fine is left out
-for the others: at 856 tables on 64 and 788 on 128 GPUs one of the two is 8% and 6% behind."""
+MANY_NODES = 2
+"""From which on fine shards are tried first."""
+WORSE = 1.015
+"""A set of types whose plan takes so many times as long as another's as fine is tried no further:
+without grids 1.9% are lost so at 856 tables on 64 GPUs and 4.8% at 788 on 128, and no plan that
+ends first."""
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
 on 64 GPUs one 8% behind the best ended 0.6% before it."""
+LOADING_TIME: Seconds = 0.04
 SECONDS_PER_OPTION: Seconds = 4.5e-5
-"""Until there is a plan (x86 core, 2026: 0.55 s for 788 tables on 128 ranks, 11,990 options)."""
+"""What it takes to load the solver, and until there is a plan (x86 core, 2026: 0.55 s for 788 tables
+on 128 ranks, 11,990 options; 0.1 s for 100 on 8, 1,100)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -62,24 +67,24 @@ class Lp:
         if tried.spent() or budget.time_left() < self.needed_time(problem, compiled=False):
             return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
-        programs, took = _programs(choices), 0.0
-        for columns, load in FINENESS:
-            times, fine = [], _fine(choices, costs, columns, load)
-            for program in programs:
+        best, took = dict.fromkeys(_finenesses(problem), inf), 0.0
+        for program in _programs(choices):
+            for fineness in best:
                 left = budget.time_left()
                 if tried.spent() or left < took:
                     return tried.result(SearchStatus.LIMIT)
-                plan = _placed(choices, costs, program.shares(fine))
-                times.append(tried.time_of(plan))
+                shares = program.shares(_fine(choices, costs, *fineness))
+                time = tried.time_of(_placed(choices, costs, shares))
                 took = left - budget.time_left()
-            kept = zip(programs, times, strict=True)
-            programs = [p for p, time in kept if time <= WORSE * min(times) or time == inf]
+                best[fineness] = min(best[fineness], time)
+                if WORSE * best[fineness] < time < inf:
+                    break
         return tried.result(SearchStatus.CONVERGED)
 
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
         """Return about how long the first plan takes."""
         del compiled
-        return SECONDS_PER_OPTION * problem.num_options
+        return LOADING_TIME + SECONDS_PER_OPTION * problem.num_options
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
@@ -132,6 +137,11 @@ class _Tried:
 def _programs(choices: Choices) -> list[RelaxedStep]:
     """Return a program for every set of types."""
     return [RelaxedStep(choices, choices.some(np.isin(choices.types, list(t)))) for t in TYPES]
+
+
+def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:
+    """Return what is to be tried, the most promising first."""
+    return FINENESS if problem.topology.num_nodes > MANY_NODES else FINENESS[::-1]
 
 
 def _fine(choices: Choices, costs: OptionCosts, columns: float, load: float) -> Mask:

@@ -17,6 +17,8 @@ DIFFERENT = 6
 """Plans to start from, best first, no two of them alike: annealing moves few tables at a time."""
 ALIKE = 0.9
 """Share of the tables that alike plans shard by the same type over as many ranks."""
+FAR = 1.2
+"""Times the best plan: slower ones are not annealed, none of them ever ended first."""
 FEW_TYPES, OF_FEW_TYPES = 2, 5
 """And so many plans of so few sharding types: annealing finds where another type helps, but not
 that a type which many tables have is not worth its collectives."""
@@ -25,7 +27,7 @@ FIRST_BURST = 50
 GROWTH = 8.0
 """One burst of all the time there is ends lower than several that take it together (with 2,000
 moves a table, 0.7% at 856 tables on 64 GPUs), so the last one takes it."""
-FIELD_SHARE = 0.4
+FIELD_SHARE = 0.25
 """Of the time left, what the first bursts may take: where they would take longer, there are
 fewer of them."""
 HOTTEST = 0.15
@@ -65,7 +67,8 @@ def anneal(
         engine = Engine(problem, [plan for _, plan in found])
     found.sort(key=lambda pair: pair[0])
     usable = set(map(id, offered(problem, [plan for _, plan in found])))
-    starts = [plan for _, plan in found if id(plan) in usable]
+    near = FAR * found[0][0]
+    starts = [plan for time, plan in found if id(plan) in usable and time <= near]
     different = _different(starts)
     return Bursts(engine, budget, rng, (found[0], evaluated), different).run(), different
 
@@ -89,14 +92,15 @@ class Bursts:
     def run(self) -> SearchResult:
         """Anneal from all plans, then from the better half, and so on, and then from the best."""
         length = FIRST_BURST * len(self.problem.workload.tables)
-        field, gains = list(self.starts), True
-        while field and gains and not self.spent():
+        field, gains, several = list(self.starts), True, True
+        while field and (gains or several) and not self.spent():
             before, left = self.best[0], self._affordable()
-            if left < GROWTH * length:
+            if gains and left < GROWTH * length:
                 field, length = field[:1], max(1, int(left))
             found = self._bursts(field, length)
+            several = len(found) > 1
             field = [plan for _, plan in found[: max(1, len(found) // 2)]]
-            gains = self.best[0] < before * (1 - GAIN) or len(found) > 1
+            gains = self.best[0] < before * (1 - GAIN)
             length = int(length * GROWTH)
         status = SearchStatus.LIMIT if self.spent() else SearchStatus.CONVERGED
         return SearchResult(

@@ -18,7 +18,7 @@ TRIALS = 1000
 TRIALS_SHARE, TIME_SHARE = 0.25, 0.5
 """Of the plans and of the time left, what tuning may take. It is what large problems gain most by
 where there is nothing else: annealing changes few tables at a time."""
-BEHIND, SHARE_BEHIND = 1.02, 0.1
+BEHIND, SHARE_BEHIND = 1.02, 0.05
 """While its best plan takes so many times as long as the best one known, it may take less time."""
 RANDOM_RULES = 40
 """Tried beside those of ``cost_greedy`` and those that prefer one sharding type."""
