@@ -43,10 +43,8 @@ ends first."""
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
 on 64 GPUs one 8% behind the best ended 0.6% before it."""
-LOADING_TIME: Seconds = 0.04
 SECONDS_PER_OPTION: Seconds = 4.5e-5
-"""What it takes to load the solver, and until there is a plan (x86 core, 2026: 0.55 s for 788 tables
-on 128 ranks, 11,990 options; 0.1 s for 100 on 8, 1,100)."""
+"""Until there is a plan (x86 core, 2026: 0.55 s for 788 tables on 128 ranks, 11,990 options)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -84,7 +82,7 @@ class Lp:
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
         """Return about how long the first plan takes."""
         del compiled
-        return LOADING_TIME + SECONDS_PER_OPTION * problem.num_options
+        return SECONDS_PER_OPTION * problem.num_options
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
