@@ -32,8 +32,8 @@ once were best on none of ``bench.plan_quality``'s instances, and took five time
 FINENESS = ((16.0, inf), (inf, 0.02), (inf, inf))
 """Most columns of a shard, and most of the mean rank's load in one of column-wise sharding: ranks
 are balanced the better, the finer shards are, and the coarser, the less they cost in all. 16
-columns are best at once at 788 tables on 128 GPUs, 2% of the load at 856 on 64, and whole tables at
-50 on 4, 100 on 8 and 400 on 16; annealing may end lower from any of them."""
+columns are best at once at 856 tables on 64 and 788 on 128 GPUs, 2% of the load at 400 on 16, and
+whole tables at 50 on 4 and 100 on 8; annealing may end lower from any of them."""
 MANY_NODES = 2
 """From which on fine shards are tried first."""
 WORSE = 1.015

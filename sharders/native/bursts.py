@@ -18,7 +18,7 @@ DIFFERENT = 6
 ALIKE = 0.9
 """Share of the tables that alike plans shard by the same type over as many ranks."""
 FAR = 1.2
-"""Times the best plan: slower ones are not annealed, none of them ever ended first."""
+"""Times the best plan: slower ones are not annealed, as in all runs looked at they ended behind."""
 FEW_TYPES, OF_FEW_TYPES = 2, 5
 """And so many plans of so few sharding types: annealing finds where another type helps, but not
 that a type which many tables have is not worth its collectives."""
