@@ -13,13 +13,13 @@ limit, and its last two sizes here would take hours.
 
 import argparse
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.plan_quality import Instance, attempt, bound, isolated, provenance
 from costmodel.units import MS, Seconds
+from planner.compiling import compile_now, is_available
 from planner.plugins import AUTO, TORCHREC, load_sharder
 from planner.search import sharders_for
 
@@ -34,7 +34,6 @@ THEIR_LIMIT: Seconds = 60.0
 """For TorchRec to propose; enumerating before, and the last proposal, come on top."""
 STAND_IN = "torchrec_greedy"
 BUDGETS: tuple[Seconds, ...] = (1.0, 10.0, 60.0)
-WARM_UP = Instance(25, 4)
 
 
 def measured(instance: Instance, budgets: Sequence[Seconds]) -> dict[str, Any]:
@@ -76,10 +75,10 @@ def _ahead(row: Mapping[str, Any]) -> str:
 
 def prepare() -> None:
     """Import torch and our packages, and have the search compiled, once and before the runs."""
-    os.environ["PLANNER_COMPILE"] = "wait"
     for sharder in (TORCHREC, *sharders_for(AUTO)):
         load_sharder(sharder)
-    attempt(WARM_UP, AUTO, 1.0)
+    if is_available():
+        compile_now()
 
 
 def main() -> None:
