@@ -67,9 +67,8 @@ def anneal(
         engine = Engine(problem, [plan for _, plan in found])
     found.sort(key=lambda pair: pair[0])
     usable = set(map(id, offered(problem, [plan for _, plan in found])))
-    near = FAR * found[0][0]
-    starts = [plan for time, plan in found if id(plan) in usable and time <= near]
-    different = _different(starts)
+    starts = [(time, plan) for time, plan in found if id(plan) in usable]
+    different = _different([plan for time, plan in starts if time <= FAR * starts[0][0]])
     return Bursts(engine, budget, rng, (found[0], evaluated), different).run(), different
 
 
