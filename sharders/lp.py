@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from math import inf
 from random import Random
 
@@ -66,13 +67,14 @@ class Lp:
             return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         best, took = dict.fromkeys(_finenesses(problem), inf), 0.0
+        fine = cache(partial(_fine, choices, costs))
         for program in _programs(choices):
             for fineness in best:
                 left = budget.time_left()
                 if tried.spent() or left < took:
                     return tried.result(SearchStatus.LIMIT)
-                shares = program.shares(_fine(choices, costs, *fineness))
-                time = tried.time_of(_placed(choices, costs, shares))
+                plan = _placed(choices, costs, program.shares(fine(*fineness)))
+                time = tried.time_of(plan)
                 took = left - budget.time_left()
                 best[fineness] = min(best[fineness], time)
                 if WORSE * best[fineness] < time < inf:
@@ -105,7 +107,7 @@ class _Tried:
     def time_of(self, plan: ShardingPlan | None) -> Seconds:
         """Return a plan's step time, and keep both; infinite if there is none."""
         if plan is None:
-            return float("inf")
+            return inf
         time = self.problem.objective.step_time(plan)
         if not any(time == other and plan == each for other, each in self.found):
             self.found.append((time, plan))
