@@ -67,7 +67,8 @@ class Annealing:
             annealed = self._annealed(different, problem, budget, rng, (starts[0], evaluated))
         if not is_small(problem):
             return annealed
-        plans = chain([annealed.plan, *different, *problem.known], plans_of_few_types(problem))
+        found = dict.fromkeys([annealed.plan, *different, *problem.known])  # each of them once
+        plans = chain(found, plans_of_few_types(problem))
         return _polished(plans, annealed, problem, budget)
 
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
