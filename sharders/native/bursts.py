@@ -133,7 +133,6 @@ class Bursts:
         engine, drawn, decided = self.engine, 0, 0
         hot = max(COLD, self._heat(min(length, self._affordable())))
         best = engine.start(plan)
-        self._note(best)
         while drawn < length and not self.spent():
             count = self.budget.left(self.evaluated, min(AT_ONCE, length - drawn))
             schedule = hot, COLD, float(max(1, min(length, drawn + self._affordable())))
@@ -142,19 +141,19 @@ class Bursts:
             if begin < float("inf"):
                 self.seconds_per_move = (begin - self.budget.time_left()) / count
             self.evaluated += standing.decided - decided
-            drawn, decided, best = standing.moves, standing.decided, standing.best
-            self._note(best)
-        return best, engine.best_plan()
+            drawn, decided = standing.moves, standing.decided
+            if standing.best < min(best, self.best[0]) * (1 - IMPROVED):
+                self.budget.report(Progress(evaluated=self.evaluated, best=standing.best))
+            best = standing.best
+        found = best, engine.best_plan()
+        if best < self.best[0] * (1 - IMPROVED):
+            self.best = found
+        return found
 
     def _heat(self, moves: float) -> float:
         """Return the temperature at which a burst begins, as a share of the step time."""
         num_tables = len(self.problem.workload.tables)
         return HOTTEST / num_tables * min(1.0, sqrt(moves / num_tables / WARM))
-
-    def _note(self, step_time: Seconds) -> None:
-        if step_time < self.best[0] * (1 - IMPROVED):
-            self.best = (step_time, self.engine.best_plan())
-            self.budget.report(Progress(evaluated=self.evaluated, best=step_time))
 
 
 def _different(plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:

@@ -42,12 +42,11 @@ ALL = -1
 """Bits of all sharding groups."""
 NOWHERE = 0
 """Where durations are not kept that are constants."""
-NOTED_PER_SHARD = NUM_TRAFFIC + 2 * len(RANK_FEATURES) + 2
-"""Numbers that change where a shard comes or goes: loads, what is known of all ranks' features, and
-memory of the rank and its host."""
-NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + 4
-"""And where a table does: its group's sums, each by itself and all if it was the last one, whether
-there is the group, and its count."""
+NOTED_PER_SHARD = NUM_TRAFFIC + len(RANK_FEATURES) + 2
+"""Numbers that change where a shard comes or goes: loads, and memory of the rank and its host."""
+NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + len(RANK_FEATURES) + 4
+"""And where a table does: its group's sums, each by itself and all if it was the last one, what is
+known of all ranks' features, whether there is the group, and its count."""
 _KEPT_ELSEWHERE = (WorkKind.CONSTANT, WorkKind.FORWARD, WorkKind.BACKWARD)
 
 
@@ -203,6 +202,7 @@ class Engine:
                 journal=Journal(_ints(noted), np.zeros(noted), _ints(1)),
                 touched=_touched(every, groups),
                 everyone=np.arange(ranks),
+                node_of=np.arange(ranks) // problem.topology.local_world_size,
             ),
             rows=rows,
             tables=native.tables,

@@ -11,11 +11,12 @@ from costmodel.execution.native import (
     forward_seconds,
     inlined,
     put,
+    put_at,
     refresh_all,
 )
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
-from sharders.guide import BALANCE_POWER
+from sharders.guide import BALANCE_ROOTS
 from sharders.native.tables import EVERYWHERE, FIXED, ON_RANKS
 from sharders.search_state import EMPTY
 
@@ -35,14 +36,15 @@ numbers have 16 digits."""
 @inlined
 def home(search, option, ranks, shard):
     """Return the rank of one of an option's shards."""
-    spread, local = search.tables.spread[option], search.plan.machine.local_ranks
+    spread, node_of = search.tables.spread[option], search.plan.node_of
     if spread == EVERYWHERE:
         return shard
     if spread == ON_RANKS:
         return ranks[shard]
     if spread == FIXED:
         return search.tables.at[search.tables.first[option] + shard]
-    return ranks[shard // local] // local * local + shard % local
+    block = node_of[shard]
+    return shard + (node_of[ranks[block]] - block) * search.plan.machine.local_ranks
 
 
 @inlined
@@ -55,27 +57,30 @@ def copy_row(source, row, target, target_row):
 @inlined
 def hold(search, option, ranks, sign):
     """Take memory for an option's shards, or give it back."""
-    tables, local, numbers = search.tables, search.plan.machine.local_ranks, search.plan.numbers
-    free, host_free = search.rows.free, search.rows.host_free
+    tables, plan, numbers = search.tables, search.plan, search.plan.numbers
+    free, host_free, count = search.rows.free, search.rows.host_free, plan.journal.length[0]
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
         size = tables.rows[tables.first[option] + shard]
-        put(search.plan, free, rank, numbers[free, rank] - sign * tables.held[size, 0])
+        put_at(plan, count, (free, rank), numbers[free, rank] - sign * tables.held[size, 0])
+        count += 1
         if tables.held[size, 1] != 0:
-            node = rank // local
+            node = plan.node_of[rank]
             left = numbers[host_free, node] - sign * tables.held[size, 1]
-            put(search.plan, host_free, node, left)
+            put_at(plan, count, (host_free, node), left)
+            count += 1
+    plan.journal.length[0] = count
 
 
 @inlined
 def has_room(search, option, ranks):
     """Return whether no rank or node of an option's shards holds more than it can."""
-    tables, local = search.tables, search.plan.machine.local_ranks
+    tables, plan = search.tables, search.plan
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
-        if search.plan.numbers[search.rows.free, rank] < 0:
+        if plan.numbers[search.rows.free, rank] < 0:
             return False
-        if search.plan.numbers[search.rows.host_free, rank // local] < 0:
+        if plan.numbers[search.rows.host_free, plan.node_of[rank]] < 0:
             return False
     return True
 
@@ -98,10 +103,10 @@ def load(search, option, places, sign):
     ``places``: the ranks of its blocks; others, and whether shards that are there stay as they are
     (then what is sent in all stays the same, too).
     """
-    tables, (ranks, others, some) = search.tables, places
+    tables, (ranks, others, some), ids, sent = search.tables, places, 0.0, 0.0
     traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
     features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
-    ids = sent = 0.0
+    powers = _note_powers(search, features)
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
         if some and rank == home(search, option, others, shard):
@@ -115,6 +120,7 @@ def load(search, option, places, sign):
         _send_more(search, features, rank, (row, sign))
         ids += tables.features[row, IDS]
         sent += tables.features[row, FEATURES]
+    _check_powers(search, features, powers)
     if not some:
         plan, numbers = search.plan, search.plan.numbers
         whole = plan.places.whole + tables.group[option] * NUM_SUMS
@@ -126,13 +132,16 @@ def load(search, option, places, sign):
 @inlined
 def _look_up_more(search, traffic, rank, shard):
     """Add a shard's traffic, or take it away; where the last table has left, leave nothing."""
-    tables, numbers, (row, sign) = search.tables, search.plan.numbers, shard
+    tables, plan, (row, sign) = search.tables, search.plan, shard
+    numbers, count = plan.numbers, plan.journal.length[0]
     is_left = numbers[traffic + LOOKUPS, rank] + sign * tables.traffic[row, LOOKUPS] >= EMPTY
     for column in range(NUM_TRAFFIC):
         amount = numbers[traffic + column, rank] + sign * tables.traffic[row, column]
         if column == CHAIN:
             amount = _longer(numbers[traffic + column, rank], tables.traffic[row, column], sign)
-        put(search.plan, traffic + column, rank, amount if is_left or sign > 0 else 0.0)
+        amount = amount if is_left or sign > 0 else 0.0
+        put_at(plan, count + column, (traffic + column, rank), amount)
+    plan.journal.length[0] = count + NUM_TRAFFIC
 
 
 @inlined
@@ -146,27 +155,39 @@ def _longer(longest, chain, sign):
 @inlined
 def _send_more(search, features, rank, shard):
     """Add a shard's features, or take them away; where the last table has left, leave nothing."""
-    tables, numbers, (row, sign) = search.tables, search.plan.numbers, shard
-    count = numbers[features + FEATURES, rank] + sign * tables.features[row, FEATURES]
-    is_left = sign > 0 or count > 0.5  # counted exactly
+    tables, plan, (row, sign) = search.tables, search.plan, shard
+    numbers, count, first = plan.numbers, plan.journal.length[0], features - plan.places.ranks
+    left = numbers[features + FEATURES, rank] + sign * tables.features[row, FEATURES]
+    is_left = sign > 0 or left > 0.5  # counted exactly
     for column in range(NUM_FEATURES):
-        before = numbers[features + column, rank]
+        before, rate = numbers[features + column, rank], search.exchange_rates[first + column]
         amount = before + sign * tables.features[row, column] if is_left else 0.0
-        put(search.plan, features + column, rank, amount)
-        _exchange_more(search, features + column, before, amount)
+        put_at(plan, count + column, (features + column, rank), amount)
+        more = _power(rate * amount) - _power(rate * before)
+        numbers[search.rows.exchanged + first + column, 0] += more
+    plan.journal.length[0] = count + NUM_FEATURES
 
 
 @inlined
-def _exchange_more(search, row, before, amount):
-    """Bring the power of what ranks exchange up to date, after one rank's has changed."""
-    feature = row - search.plan.places.ranks
-    rate, kept = search.exchange_rates[feature], search.rows.exchanged + feature
-    if rate > 0:
-        known = search.plan.numbers[kept, 0]
-        power = known + _power(rate * amount) - _power(rate * before)
-        if power < CANCELLED * known:
-            power = _powers(search, row, rate)
-        put(search.plan, kept, 0, power)
+def _note_powers(search, features):
+    """Note the powers of what a group's ranks exchange; return where in the journal."""
+    plan, noted = search.plan, search.plan.journal.length[0]
+    for row in range(features, features + NUM_FEATURES):
+        kept = search.rows.exchanged + row - plan.places.ranks
+        put(plan, kept, 0, plan.numbers[kept, 0])
+    return noted
+
+
+@inlined
+def _check_powers(search, features, noted):
+    """Compute powers anew of which too little is left since they were noted."""
+    plan = search.plan
+    for column in range(NUM_FEATURES):
+        row = features + column
+        kept = search.rows.exchanged + row - plan.places.ranks
+        if plan.numbers[kept, 0] < CANCELLED * plan.journal.values[noted + column]:
+            rate = search.exchange_rates[row - plan.places.ranks]
+            plan.numbers[kept, 0] = _powers(search, row, rate)
 
 
 @inlined
@@ -259,10 +280,9 @@ def lookups(search, kernels):
 @inlined
 def _power(value):
     """Return a number to the ``BALANCE_POWER``."""
-    power = 1.0
-    for _ in range(BALANCE_POWER):
-        power *= value
-    return power
+    for _ in range(BALANCE_ROOTS):
+        value *= value
+    return value
 
 
 @inlined
@@ -316,7 +336,7 @@ def forget_changes(search):
 @inlined
 def _load_all(search, option, ranks):
     """Add an option's loads and take its memory, not to be taken back."""
-    tables, numbers, local = search.tables, search.plan.numbers, search.plan.machine.local_ranks
+    tables, numbers, node_of = search.tables, search.plan.numbers, search.plan.node_of
     traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
     features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
     for shard in range(tables.first[option + 1] - tables.first[option]):
@@ -329,7 +349,7 @@ def _load_all(search, option, ranks):
         for column in range(NUM_FEATURES):
             numbers[features + column, rank] += tables.features[row, column]
         numbers[search.rows.free, rank] -= tables.held[row, 0]
-        numbers[search.rows.host_free, rank // local] -= tables.held[row, 1]
+        numbers[search.rows.host_free, node_of[rank]] -= tables.held[row, 1]
 
 
 @compiled

@@ -18,7 +18,7 @@ from costmodel.execution.native import (
 )
 from costmodel.execution.native_cycles import Cycle, bound, cycle_of, trace
 from costmodel.execution.native_step import Scratch, step_time
-from sharders.guide import BALANCE_WEIGHT
+from sharders.guide import BALANCE_ROOTS, BALANCE_WEIGHT
 from sharders.native.loads import (
     bits_of,
     count,
@@ -154,7 +154,9 @@ def guide_of(search, seconds):
 @inlined
 def _power_mean(search, row):
     mean = max(0.0, search.plan.numbers[row, 0]) / search.plan.machine.num_ranks
-    return np.sqrt(np.sqrt(np.sqrt(mean)))  # BALANCE_POWER
+    for _ in range(BALANCE_ROOTS):
+        mean = np.sqrt(mean)
+    return mean
 
 
 @inlined
