@@ -139,6 +139,10 @@ class EmbeddingTable:
         if not 0 < self.cache_load_factor <= 1:
             raise ValueError(f"cache_load_factor must be in (0, 1], got {self.cache_load_factor}")
 
+    def __hash__(self) -> int:
+        """Tables of one workload differ by name; to hash all fields takes ten times as long."""
+        return hash((self.name, self.num_embeddings, self.embedding_dim))
+
     @property
     def num_features(self) -> int:
         """Number of features that read the table."""

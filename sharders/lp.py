@@ -13,6 +13,7 @@ from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.units import Seconds
 from sharders.cost_greedy import CostGreedy, place_by_load
 from sharders.option_costs import OptionCost, OptionCosts
+from sharders.options import TableOption
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 from sharders.relaxed_step import Array, Choices, Mask, RelaxedStep, by_share
 
@@ -67,13 +68,13 @@ class Lp:
             return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         best, took = dict.fromkeys(_finenesses(problem), inf), 0.0
-        fine = cache(partial(_fine, choices, costs))
+        fine, spare = cache(partial(_fine, choices, costs)), _spare(problem)
         for program in _programs(choices):
             for fineness in best:
                 left = budget.time_left()
                 if tried.spent() or left < took:
                     return tried.result(SearchStatus.LIMIT)
-                plan = _placed(choices, costs, program.shares(fine(*fineness)))
+                plan = _placed(choices, costs, program.shares(fine(*fineness)), spare)
                 time = tried.time_of(plan)
                 took = left - budget.time_left()
                 best[fineness] = min(best[fineness], time)
@@ -156,16 +157,29 @@ def _fine(choices: Choices, costs: OptionCosts, columns: float, load: float) -> 
     return fine
 
 
-def _placed(choices: Choices, costs: OptionCosts, shares: Array | None) -> ShardingPlan | None:
+def _spare(problem: ShardingProblem) -> list[list[TableOption]]:
+    """Return of every table the options with the smallest shards."""
+
+    def size(option: TableOption) -> float:
+        return 1 / option.num_shards(problem.topology)
+
+    return [sorted(options, key=size)[:SPARE] for options in problem.options.values()]
+
+
+def _placed(
+    choices: Choices,
+    costs: OptionCosts,
+    shares: Array | None,
+    spare: Sequence[Sequence[TableOption]],
+) -> ShardingPlan | None:
+    """Place every table by the options that have shares of it, or by those to spare."""
     if shares is None:
         return None
-    problem = choices.problem
-    ways = []
-    for table, ranked in zip(problem.workload.tables, by_share(choices, shares), strict=True):
+    tables, ways = choices.problem.workload.tables, []
+    for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]
-        small = sorted(problem.options[table.name], key=lambda o: -o.num_shards(problem.topology))
-        ways.append(costs.some(table, (*chosen, *small[:SPARE])))
-    return _place(problem, ways)
+        ways.append(costs.some(table, (*chosen, *small)))
+    return _place(choices.problem, ways)
 
 
 def _place(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan | None:

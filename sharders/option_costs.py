@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from costmodel.blocks import num_row_blocks
 from costmodel.execution.dense import OPTIMIZER_PASSES
 from costmodel.execution.loads import ShardRow, shard_row
 from costmodel.hardware import CollectiveOp
@@ -78,7 +79,7 @@ class OptionCosts:
     def _costs(self, table: EmbeddingTable, options: Sequence[TableOption]) -> Iterator[OptionCost]:
         """Yield the costs of some options of one table."""
         topology = self.problem.topology
-        rows = [self._first_row(table, option) for option in options]
+        rows = self._first_rows(table, options)
         traffic = np.array([row.traffic for row in rows])
         latency = (1 + BACKWARD_KERNELS) * topology.hardware.gpu.kernel_latency
         both = forward_time(traffic, topology.hardware) + backward_time(traffic, topology.hardware)
@@ -89,10 +90,21 @@ class OptionCosts:
             total = load * option.num_shards(topology)
             yield OptionCost(option=option, shard_load=load, total_load=total, row=row)
 
-    def _first_row(self, table: EmbeddingTable, option: TableOption) -> ShardRow:
-        problem = self.problem
-        sharding = first_shard(table, problem.topology, option)
-        return shard_row(problem.workload, problem.topology, table, sharding, sharding.shards)
+    def _first_rows(self, table: EmbeddingTable, options: Sequence[TableOption]) -> list[ShardRow]:
+        """Return what each option's first shard adds; types that cut alike share it."""
+        problem, rows = self.problem, []
+        known: dict[tuple[object, ...], ShardRow] = {}
+        for option in options:
+            kind, kernel = option.sharding_type, option.compute_kernel
+            cut = num_row_blocks(problem.topology, kind), option.num_column_shards
+            alike = *cut, kernel, option.cache_load_factor, kind is ShardingType.DATA_PARALLEL
+            if alike not in known:
+                whole = first_shard(table, problem.topology, option)
+                known[alike] = shard_row(
+                    problem.workload, problem.topology, table, whole, whole.shards
+                )
+            rows.append(known[alike])
+        return rows
 
     def _column_time(self, sharding_type: ShardingType) -> Seconds:
         """Seconds of the forward and backward exchange per output column of a shard."""

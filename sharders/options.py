@@ -201,12 +201,12 @@ def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) 
 
 def option_of(sharding: TableSharding, table: EmbeddingTable) -> TableOption:
     """Return the option that a table's sharding is one of."""
-    homes = sharding.homes
+    homes = sharding.homes if sharding.sharding_type.splits_columns or table.ranks else ()
     fixed = table.ranks and not sharding.sharding_type.everywhere
     return TableOption(
         sharding_type=sharding.sharding_type,
         compute_kernel=sharding.compute_kernel,
-        num_column_shards=len(homes),
+        num_column_shards=max(1, len(homes)),
         cache_load_factor=sharding.cache_load_factor,
         ranks=homes if fixed else (),
     )
