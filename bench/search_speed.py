@@ -43,7 +43,7 @@ def measured(name: str) -> dict[str, Any]:
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan  # noqa: S311 - searching
     start = time.process_time()
     engine = Engine(problem, [plan])
-    engine.start(plan)
+    engine.start(engine.choices_of(plan))
     setup = time.process_time() - start
     rng = Random(0)  # noqa: S311 - searching
     before = engine.anneal(2000, (HOT, COLD, float(MOVES)), rng)  # makes the common programs
@@ -56,7 +56,7 @@ def measured(name: str) -> dict[str, Any]:
     state = SearchState(problem, objective)
     state.start(plan)
     moves = Proposer(state, OptionCosts(problem), rng).draw(CANDIDATES)
-    option, places = engine.native.choices(plan, engine.native.widest)
+    option, places = engine.choices_of(plan)
     options, ranks = np.stack([option] * PLANS), np.stack([places] * PLANS)
     return {
         "setup_cpu_s": setup,

@@ -37,7 +37,7 @@ class Member:
 
 PORTFOLIO = {
     "naive": Member(),
-    "lp": Member(share=0.95, urgent=True),
+    "lp": Member(share=0.3, urgent=True),
     "uniform": Member(share=0.1),
     "annealing": Member(),
     "tuned_greedy": Member(share=0.8),

@@ -63,8 +63,9 @@ class Annealing:
             annealed, different = anneal(problem, budget, rng)
         else:
             starts, evaluated = starting_plans(problem, budget, rng)
-            different = _different(starts)[:BEST_STARTS]
-            annealed = self._annealed(different, problem, budget, rng, (starts[0], evaluated))
+            chosen = _different(starts)[:BEST_STARTS]
+            annealed = self._annealed(chosen, problem, budget, rng, (starts[0], evaluated))
+            different = iter(chosen)
         if not is_small(problem):
             return annealed
         found = dict.fromkeys([annealed.plan, *different, *problem.known])  # each of them once

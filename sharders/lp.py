@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from math import inf
 from random import Random
 
@@ -18,33 +17,29 @@ from sharders.problem import Budget, Progress, SearchResult, SearchStatus, Shard
 from sharders.relaxed_step import Array, Choices, Mask, RelaxedStep, by_share
 
 _ALWAYS = frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE})
+_ON_NODES = frozenset({ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD})
 TYPES = (
-    _ALWAYS | {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD},
+    _ALWAYS | _ON_NODES,
+    _ALWAYS | _ON_NODES | {ShardingType.TABLE_COLUMN_WISE},
     _ALWAYS | {ShardingType.ROW_WISE},
     _ALWAYS | {ShardingType.TABLE_ROW_WISE},
-    _ALWAYS
-    | {
-        ShardingType.TABLE_ROW_WISE,
-        ShardingType.GRID_SHARD,
-        ShardingType.TABLE_COLUMN_WISE,
-    },
 )
 """Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks. All at
 once were best on none of ``bench.plan_quality``'s instances, and took five times as long."""
-FINENESS = ((16.0, inf), (inf, 0.02), (inf, inf))
+FINENESS = ((inf, 0.02), (inf, 0.05), (16.0, inf), (inf, inf))
 """Most columns of a shard, and most of the mean rank's load in one of column-wise sharding: ranks
-are balanced the better, the finer shards are, and the coarser, the less they cost in all. 16
-columns are best at once at 856 tables on 64 and 788 on 128 GPUs, 2% of the load at 400 on 16, and
-whole tables at 50 on 4 and 100 on 8; annealing may end lower from any of them."""
+are balanced the better, the finer shards are, and the coarser, the less they cost in all. Once
+balanced by annealing, 5% of the load is best at 856 tables on 64 GPUs, 2% at 788 on 128 and 400 on
+16, and whole tables at 50 on 4 and 100 on 8; at once, 16 columns are on 64 and 128 GPUs."""
+WORSE = 1.025
+"""A set of types whose value is so many times another's is tried no further: so no set is left out
+at 50 tables on 4 GPUs, where the best plan's differ by 1.8%, nor at 788 on 128, where the best
+plan's is 1.6% behind; without grids 4% are lost there."""
 MANY_NODES = 2
-"""From which on fine shards are tried first."""
-WORSE = 1.015
-"""A set of types whose plan takes so many times as long as another's as fine is tried no further:
-without grids 1.9% are lost so at 856 tables on 64 GPUs and 4.8% at 788 on 128, and no plan that
-ends first."""
+"""Up to which whole tables are tried first."""
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
-on 64 GPUs one 8% behind the best ended 0.6% before it."""
+on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
 SECONDS_PER_OPTION: Seconds = 4.5e-5
 """Until there is a plan (x86 core, 2026: 0.55 s for 788 tables on 128 ranks, 11,990 options)."""
 SPARE = 3
@@ -57,8 +52,9 @@ class Lp:
 
     The program (``relaxed_step``) knows the whole step, but takes every rank for the mean one. It
     is solved for several sets of sharding types, and for shards that are fine or need not be, as
-    what balances well is another matter. Never worse than the plans known before, or else the first
-    of ``cost_greedy``. Ignores the seed.
+    what balances well is another matter; but no more for a set that has far worse values than
+    another. Never worse than the plans known before, or else the first of ``cost_greedy``. Ignores
+    the seed.
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
@@ -67,19 +63,22 @@ class Lp:
         if tried.spent() or budget.time_left() < self.needed_time(problem, compiled=False):
             return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
-        best, took = dict.fromkeys(_finenesses(problem), inf), 0.0
-        fine, spare = cache(partial(_fine, choices, costs)), _spare(problem)
-        for program in _programs(choices):
-            for fineness in best:
+        programs, spare, took = _programs(choices), _spare(problem), 0.0
+        for fineness in _finenesses(problem):
+            fine, best = _fine(choices, costs, *fineness), inf
+            for program in tuple(programs):
                 left = budget.time_left()
                 if tried.spent() or left < took:
                     return tried.result(SearchStatus.LIMIT)
-                plan = _placed(choices, costs, program.shares(fine(*fineness)), spare)
-                time = tried.time_of(plan)
+                solved = program.solve(fine)
+                if solved is None:
+                    continue
+                best = min(best, solved.value)
+                if solved.value > WORSE * best:
+                    programs.remove(program)
+                    continue
+                tried.add(_placed(choices, costs, solved.shares, spare))
                 took = left - budget.time_left()
-                best[fineness] = min(best[fineness], time)
-                if WORSE * best[fineness] < time < inf:
-                    break
         return tried.result(SearchStatus.CONVERGED)
 
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
@@ -105,19 +104,18 @@ class _Tried:
     def spent(self) -> bool:
         return self.budget.spent(self._evaluated())
 
-    def time_of(self, plan: ShardingPlan | None) -> Seconds:
-        """Return a plan's step time, and keep both; infinite if there is none."""
+    def add(self, plan: ShardingPlan | None) -> None:
+        """Time a plan, if there is one, and keep it."""
         if plan is None:
-            return inf
+            return
         time = self.problem.objective.step_time(plan)
         if not any(time == other and plan == each for other, each in self.found):
             self.found.append((time, plan))
-            self.budget.report(Progress(evaluated=self._evaluated(), best=self._best()[0]))
-        return time
+            self.budget.report(Progress(evaluated=self._evaluated(), best=self.best[0]))
 
     def result(self, status: SearchStatus) -> SearchResult:
         """Return the best plan, and others that are not much worse."""
-        step_time, best = self._best()
+        step_time, best = self.best
         near = [plan for time, plan in self.found if time <= NEAR * step_time]
         return SearchResult(
             plan=best,
@@ -127,7 +125,9 @@ class _Tried:
             others=tuple(plan for plan in near if plan is not best),
         )
 
-    def _best(self) -> tuple[Seconds, ShardingPlan]:
+    @property
+    def best(self) -> tuple[Seconds, ShardingPlan]:
+        """The best plan, and its step time before it."""
         first = self.first.step_time, self.first.plan
         return min([first, *self.found], key=lambda pair: pair[0])
 
@@ -142,7 +142,9 @@ def _programs(choices: Choices) -> list[RelaxedStep]:
 
 def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:
     """Return what is to be tried, the most promising first."""
-    return FINENESS if problem.topology.num_nodes > MANY_NODES else FINENESS[::-1]
+    if problem.topology.num_nodes > MANY_NODES:
+        return FINENESS
+    return *FINENESS[-1:], *FINENESS[:-1]
 
 
 def _fine(choices: Choices, costs: OptionCosts, columns: float, load: float) -> Mask:
@@ -167,14 +169,9 @@ def _spare(problem: ShardingProblem) -> list[list[TableOption]]:
 
 
 def _placed(
-    choices: Choices,
-    costs: OptionCosts,
-    shares: Array | None,
-    spare: Sequence[Sequence[TableOption]],
+    choices: Choices, costs: OptionCosts, shares: Array, spare: Sequence[Sequence[TableOption]]
 ) -> ShardingPlan | None:
     """Place every table by the options that have shares of it, or by those to spare."""
-    if shares is None:
-        return None
     tables, ways = choices.problem.workload.tables, []
     for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,17 @@ class Choices:
         return kept
 
 
-@dataclass
+class Relaxed(NamedTuple):
+    """What a program says."""
+
+    shares: Array
+    """Of every option, 0 to 1."""
+    value: Seconds
+    """No plan of the options that were offered and wanted has a shorter step, if it has all the
+    sharding groups that are offered."""
+
+
+@dataclass(eq=False)
 class RelaxedStep:
     """The program of some options; cycles found for one set of them serve for its subsets."""
 
@@ -149,7 +159,7 @@ class RelaxedStep:
             frozenset[GroupKey](index.groups),
         )
 
-    def shares(self, wanted: Mask) -> Array | None:
+    def solve(self, wanted: Mask) -> Relaxed | None:
         """Return the best shares of the options that are offered and wanted; None: no room."""
         graph, kept = self._graph, self._kept
         free = self.choices.some(wanted & self.offered)[kept]
@@ -165,17 +175,16 @@ class RelaxedStep:
             if not _solve(solver, memory_row):
                 return None
             x = np.array(solver.getSolution().col_value)[:-1]
+            value = solver.getInfo().objective_function_value * unit
             z = self._features(x)
             cycle = graph.heaviest(z)
-            if _weight(cycle, z) <= solver.getInfo().objective_function_value * unit * (
-                1 + TOLERANCE
-            ):
+            if _weight(cycle, z) <= value * (1 + TOLERANCE):
                 break
             self._cycles.append(cycle)
             self._add(solver, cycle, unit)
         shares = np.zeros(len(self.choices.options))
         shares[kept] = x
-        return shares
+        return Relaxed(shares, value)
 
     def _features(self, x: Array) -> Array:
         values = (self._values * x[:, None]).ravel()

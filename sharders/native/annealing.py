@@ -41,10 +41,11 @@ class Standing(NamedTuple):
 
 
 @compiled
-def anneal(search, aids, move, best, standing, count, schedule, seed):
+def anneal(search, aids, move, best, standing, count, schedule, placing, seed):
     """Draw that many moves; return where the burst stands, sooner if a program is missing.
 
     ``schedule``: temperatures at its begin and end, as shares of the step time, and its moves.
+    ``placing``: whether options stay as they are.
     """
     np.random.seed(seed)
     moves, decided, timed_moves, guide, shortest, best_guide, last_gain = standing
@@ -54,7 +55,7 @@ def anneal(search, aids, move, best, standing, count, schedule, seed):
             find_cycle(search)
             look_around(search, aids)
         moves += 1
-        draw(search, aids, move)
+        draw(search, aids, move, placing)
         if move.length[0] == 0:
             continue
         temperature = hot * (cold / hot) ** min(1.0, moves / length) * guide

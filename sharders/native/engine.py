@@ -73,27 +73,41 @@ class Engine:
         )  # fmt: skip
         self.standing = Standing(0, 0, 0, np.inf, np.inf, np.inf, 0)
 
-    def start(self, plan: ShardingPlan) -> Seconds:
+    def choices_of(self, plan: ShardingPlan) -> Choices:
+        """Return a plan, one of those to start from or found since, as choices."""
+        return Choices(*self.native.choices(plan, self.native.widest))
+
+    def plan_of(self, choices: Choices) -> ShardingPlan:
+        """Return the plan of some choices; takes as long as some thousand moves."""
+        return self.native.plan(*choices)
+
+    def start(self, choices: Choices) -> Seconds:
         """Make a plan the present one, and the burst's best; return its step time."""
-        option, ranks = self.native.choices(plan, self.native.widest)
-        self.search = self.search._replace(choices=Choices(option, ranks))
-        num_tables = len(option)
-        self.best = Best(option.copy(), ranks.copy(), _ints(num_tables + 1), _ints(num_tables))
+        self.search = self.search._replace(choices=_copy(choices))
+        num_tables = len(choices.option)
+        self.best = Best(*_copy(choices), _ints(num_tables + 1), _ints(num_tables))
         self._rebuild()
-        seconds = self.problem.objective.step_time(plan)
+        seconds = self.present_time()
         guide = float(guide_of(self.search, seconds))
         self.standing = Standing(0, 0, 0, guide, seconds, guide, 0)
         return seconds
 
-    def anneal(self, count: int, schedule: tuple[float, float, float], rng: Random) -> Standing:
-        """Draw so many moves, and return where the burst stands."""
+    def anneal(
+        self,
+        count: int,
+        schedule: tuple[float, float, float],
+        rng: Random,
+        *,
+        placing: bool = False,
+    ) -> Standing:
+        """Draw so many moves, and return where the burst stands; ``placing``: of places only."""
         self._rebuild()  # sums of many changes are rounded
         until = self.standing.moves + count
         while self.standing.moves < until:
             left = until - self.standing.moves
             self.standing = Standing(*anneal(
                 self.search, self.aids, self.move, self.best, self.standing, left, schedule,
-                rng.getrandbits(31),
+                placing, rng.getrandbits(31),
             ))  # fmt: skip
             if self.standing.moves < until:
                 self._make_program(int(self.search.wanted[0]))
@@ -130,9 +144,9 @@ class Engine:
                 self._make_program(int(self.search.wanted[0]))
         return times
 
-    def present_plan(self) -> ShardingPlan:
+    def present(self) -> Choices:
         """Return the present plan."""
-        return self.native.plan(*self.search.choices)
+        return _copy(self.search.choices)
 
     def present_types(self) -> int:
         """Return the bits of the sharding groups that the present plan has."""
@@ -142,9 +156,9 @@ class Engine:
         """Return the step time of the present plan."""
         return float(time_of(self.search))
 
-    def best_plan(self) -> ShardingPlan:
+    def best_since(self) -> Choices:
         """Return the best plan since the start."""
-        return self.native.plan(self.best.option, self.best.ranks)
+        return _copy(Choices(self.best.option, self.best.ranks))
 
     def _rebuild(self, groups: int = ALL) -> None:
         """Bring loads up to date; durations, too, of these groups and those that the plan has."""
@@ -241,6 +255,10 @@ class Engine:
             taken=_ints(ranks),
             op_of=self._op_of(),
         )
+
+
+def _copy(choices: Choices) -> Choices:
+    return Choices(choices.option.copy(), choices.ranks.copy())
 
 
 def _ints(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -105,8 +105,11 @@ def _block_at(search, table, place):
 
 
 @compiled
-def draw(search, aids, move):
-    """Draw a move; none (``length`` 0) where what was drawn leads nowhere."""
+def draw(search, aids, move, placing):
+    """Draw a move; none (``length`` 0) where what was drawn leads nowhere.
+
+    ``placing``: only other ranks for what the present options have.
+    """
     move.length[0] = 0
     block = -1
     if aids.slowest[-1] > 0 and np.random.random() < CRITICAL_SHARE:
@@ -117,6 +120,12 @@ def draw(search, aids, move):
     blocks = search.tables.blocks[search.choices.option[table]]
     if block < 0 < blocks:
         block = np.random.randint(blocks)
+    if placing:
+        if blocks > 0 and np.random.random() < SWAP_SHARE / (1 - OPTION_SHARE):
+            _swap(search, move, table, block)
+        elif blocks > 0:
+            _other_rank(search, aids, move, (table, block))
+        return
     if np.random.random() < TOGETHER_SHARE:
         if np.random.random() < 0.5:
             _leave_type(search, aids, move)
@@ -172,16 +181,20 @@ def _swap(search, move, table, block):
 
 @compiled
 def _other_rank(search, aids, move, which):
-    """Put one column block on another rank, lightly loaded ones first."""
+    """Put one column block on another rank, lightly loaded ones first.
+
+    All of them on another node, where they must be on one.
+    """
     (table, block), tables = which, search.tables
     option, rank = search.choices.option[table], _light(aids)
     local = search.plan.machine.local_ranks
     nodes = tables.spread[option] == ON_NODES
+    if tables.one_node[option] and search.choices.ranks[table, block] // local != rank // local:
+        _place(search, aids, option, move.ranks, _add(search, move, table, option))
+        return
     for other in range(tables.blocks[option]):
         at = search.choices.ranks[table, other]
         if (nodes and at // local == rank // local) or at == rank:
-            return
-        if tables.one_node[option] and other != block and at // local != rank // local:
             return
     row = _add(search, move, table, option)
     move.ranks[row, block] = rank // local * local if nodes else rank

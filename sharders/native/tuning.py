@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from random import Random
 
-from costmodel.plan import ShardingPlan, ShardingType
+from costmodel.plan import ShardingType
 from costmodel.units import Seconds
 from sharders.cost_greedy import REPLICATE_BELOW, SPLIT_ABOVE
 from sharders.native.engine import Engine
 from sharders.native.greedy import rule_of
+from sharders.native.state import Choices
 from sharders.option_costs import OptionCosts
 from sharders.problem import Budget, Progress
 from sharders.tuned_greedy import NEUTRAL, RANGES, Chain, Parameters, drawn
@@ -46,9 +47,9 @@ class Tuning:
         left = budget.time_left()
         self.time = left if 0 < left < float("inf") else 0.0
         self.best: Seconds = float("inf")
-        self.found: dict[int, tuple[Seconds, ShardingPlan]] = {}
+        self.found: dict[int, tuple[Seconds, Choices]] = {}
 
-    def run(self) -> list[tuple[Seconds, ShardingPlan]]:
+    def run(self) -> list[tuple[Seconds, Choices]]:
         """Return the best plan of every set of sharding types, best first; none if none fits."""
         chains = [Chain(rule, self._time(rule)) for rule in _usual_rules()]
         for _ in range(RANDOM_RULES):
@@ -89,7 +90,7 @@ class Tuning:
             return float("inf")
         types = self.engine.present_types()
         if types not in self.found or seconds < self.found[types][0]:
-            self.found[types] = seconds, self.engine.present_plan()
+            self.found[types] = seconds, self.engine.present()
         if seconds < self.best:
             self.best = seconds
             self.budget.report(Progress(evaluated=self.evaluated, best=seconds))

@@ -14,29 +14,33 @@ from sharders.cost_greedy import CostGreedy
 from sharders.lp import Lp
 from sharders.placement import option_bytes
 from sharders.problem import Budget, SearchStatus, ShardingProblem
-from sharders.relaxed_step import TOLERANCE, Choices, RelaxedStep, by_share
+from sharders.relaxed_step import TOLERANCE, Array, Choices, Mask, RelaxedStep, by_share
 
 
 def problem() -> ShardingProblem:
     return example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2)
 
 
-def everything(choices: Choices) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def everything(choices: Choices) -> Mask:
     return np.ones(len(choices.options), dtype=bool)
+
+
+def shares_of(choices: Choices, wanted: Mask) -> Array:
+    solved = RelaxedStep(choices, everything(choices)).solve(wanted)
+    assert solved is not None
+    return solved.shares
 
 
 def test_every_table_gets_shares_that_add_up_to_one() -> None:
     choices = Choices.of(problem())
-    shares = RelaxedStep(choices, everything(choices)).shares(everything(choices))
-    assert shares is not None
+    shares = shares_of(choices, everything(choices))
     assert np.bincount(choices.table, shares) == pytest.approx(np.ones(30))
     assert shares @ choices.memory <= 0.98
 
 
 def test_few_tables_are_divided_over_several_options() -> None:
     choices = Choices.of(problem())
-    shares = RelaxedStep(choices, everything(choices)).shares(everything(choices))
-    assert shares is not None
+    shares = shares_of(choices, everything(choices))
     chosen = list(by_share(choices, shares))
     assert len(chosen) == 30
     assert sum(len(options) > 1 for options in chosen) <= 10
@@ -46,8 +50,7 @@ def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None
     choices = Choices.of(problem())
     kinds = np.array([option.sharding_type for option in choices.options])
     wanted = kinds == ShardingType.ROW_WISE
-    shares = RelaxedStep(choices, everything(choices)).shares(wanted)
-    assert shares is not None
+    shares = shares_of(choices, wanted)
     chosen = {kinds[options[0]] for options in by_share(choices, shares)}
     assert chosen == {ShardingType.ROW_WISE}
 
@@ -55,7 +58,7 @@ def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None
 def test_there_are_no_shares_where_nothing_fits() -> None:
     full = example_problem(example_workload(), fill=1.5)
     choices = Choices.of(full)
-    assert RelaxedStep(choices, everything(choices)).shares(everything(choices)) is None
+    assert RelaxedStep(choices, everything(choices)).solve(everything(choices)) is None
 
 
 def test_beats_the_greedy_where_exchanges_decide() -> None:

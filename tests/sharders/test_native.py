@@ -19,10 +19,12 @@ from costmodel.workload import Workload
 from planner.testing import example_problem, example_workload
 from sharders.annealing import Annealing
 from sharders.cost_greedy import CostGreedy
+from sharders.native.bursts import Bursts
 from sharders.native.engine import Engine
 from sharders.native.tables import offered
 from sharders.problem import Budget, SearchStatus, ShardingProblem
 from sharders.search_state import SearchState
+from sharders.table_iii import SizeGreedy
 
 Case = tuple[Workload, Topology, ShardingPlan]
 
@@ -45,19 +47,21 @@ def engine_for(case: Case) -> Engine:
 def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
     (workload, topology, plan), engine = case, engine_for(case)
     objective = engine.problem.objective
-    assert engine.start(plan) == pytest.approx(objective.step_time(plan), rel=1e-12)
-    assert engine.best_plan() == plan
+    assert engine.start(engine.choices_of(plan)) == pytest.approx(
+        objective.step_time(plan), rel=1e-12
+    )
+    assert engine.plan_of(engine.best_since()) == plan
     rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
     choices, times = [], []
     for _ in range(3):
         standing = engine.anneal(20, anywhere, rng)
         choices.append([numbers.copy() for numbers in engine.search.choices])
-        now = engine.native.plan(*engine.search.choices)
+        now = engine.plan_of(engine.present())
         check_plan(workload, topology, now)
         check_memory(workload, topology, now)
         times.append(float(engine.present_time()))
         assert times[-1] == pytest.approx(objective.step_time(now), rel=1e-9)
-        best = engine.best_plan()
+        best = engine.plan_of(engine.best_since())
         assert standing.best == pytest.approx(objective.step_time(best), rel=1e-9)
     options, ranks = (np.array(numbers) for numbers in zip(*choices, strict=True))
     assert engine.step_times(options, ranks) == pytest.approx(times, rel=1e-9)
@@ -67,7 +71,7 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
 @settings(max_examples=40, deadline=None)
 def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:
     engine, rng = engine_for(case), Random(seed)
-    engine.start(case[2])
+    engine.start(engine.choices_of(case[2]))
     engine.anneal(200, (0.1, 1e-3, 200.0), rng)  # some moves are made, some are not
     search = engine.search
     kept = search.plan.numbers.copy()
@@ -83,10 +87,10 @@ def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -
 @settings(max_examples=40, deadline=None)
 def test_compiled_or_not_a_search_minimises_the_same(case: Case, seed: int) -> None:
     engine, rng = engine_for(case), Random(seed)
-    engine.start(case[2])
+    engine.start(engine.choices_of(case[2]))
     standing = engine.anneal(20, (1e3, 1e3, 1.0), rng)
     state = SearchState(engine.problem, Objective(case[0], case[1]))
-    state.start(engine.present_plan())
+    state.start(engine.plan_of(engine.present()))
     (guide,) = state.times([{}])[1]
     assert standing.guide == pytest.approx(guide, rel=1e-9)
 
@@ -95,7 +99,7 @@ def test_compiled_or_not_a_search_minimises_the_same(case: Case, seed: int) -> N
 @settings(max_examples=40, deadline=None)
 def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
     engine, rng = engine_for(case), Random(seed)
-    engine.start(case[2])
+    engine.start(engine.choices_of(case[2]))
     world_size = engine.problem.topology.world_size
     for hot in (1e-3, 1e3, 1e3, 1e3):
         engine.anneal(50, (hot, hot, 1.0), rng)
@@ -116,18 +120,43 @@ def test_bounds_change_no_decision(world_size: int) -> None:
     timed.search = timed.search._replace(margin=1.0)
     standings = []
     for engine in (bounded, timed):
-        engine.start(plan)
+        engine.start(engine.choices_of(plan))
         standings.append(engine.anneal(3000, (1e-3, 1e-4, 3000.0), Random(1)))
     assert standings[0]._replace(timed=0) == standings[1]._replace(timed=0)
     assert standings[0].timed < standings[1].timed
-    assert bounded.present_plan() == timed.present_plan()
+    assert bounded.plan_of(bounded.present()) == timed.plan_of(timed.present())
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_moves_of_places_leave_the_options_as_they_are(case: Case, seed: int) -> None:
+    workload, topology, plan = case
+    engine, rng = engine_for(case), Random(seed)
+    before = engine.choices_of(plan)
+    engine.start(before)
+    engine.anneal(300, (0.1, 1e-3, 300.0), rng, placing=True)
+    placed = engine.plan_of(engine.present())
+    assert engine.present().option.tolist() == before.option.tolist()
+    check_plan(workload, topology, placed)
+    assert engine.present_time() == pytest.approx(Objective(workload, topology).step_time(placed))
+
+
+def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> None:
+    problem = example_problem(example_workload(40, seed=2), world_size=8)
+    plan = SizeGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    bursts = Bursts(engine, Budget(), Random(0), 0)
+    (balanced,) = bursts.balanced([engine.choices_of(plan)])
+    assert balanced.option.tolist() == engine.choices_of(plan).option.tolist()
+    assert engine.start(balanced) == bursts.best[0]
+    assert bursts.best[0] < 0.99 * problem.objective.step_time(plan)
 
 
 def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
     problem = example_problem(example_workload(40, seed=2), fill=0.9)
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
     engine = Engine(problem, [plan])
-    option, ranks = engine.native.choices(plan, engine.native.widest)
+    option, ranks = engine.choices_of(plan)
     piled = np.stack([ranks, np.zeros_like(ranks), ranks])
     piled[1, :, :] = np.arange(engine.native.widest)  # distinct, and the same for all tables
     times = engine.step_times(np.stack([option] * 3), piled)

@@ -42,7 +42,7 @@ def test_plans_are_valid_and_timed_as_the_objective_times_them(
     engine = Engine(ShardingProblem(workload=workload, topology=topology, objective=objective))
     step_time = filled(engine, dict(drawn(Random(seed))))
     if step_time is not None:
-        plan = engine.present_plan()
+        plan = engine.plan_of(engine.present())
         check_plan(workload, topology, plan)
         check_memory(workload, topology, plan)
         assert step_time == pytest.approx(objective.step_time(plan), rel=1e-9)
@@ -54,7 +54,7 @@ def test_rules_choose_the_options_that_they_choose_in_python(
 ) -> None:
     engine = Engine(PROBLEM)
     filled(engine, {**NEUTRAL, "split_above": split, "replicate_below": replicate})
-    ours = engine.present_plan()
+    ours = engine.plan_of(engine.present())
     theirs = rule_plan(PROBLEM, OptionCosts(PROBLEM), Rule(split, replicate))
     for table in PROBLEM.workload.tables:
         ours_of, theirs_of = ours.table(table.name), theirs.table(table.name)
@@ -67,13 +67,14 @@ def test_weights_decide_which_types_are_used() -> None:
     for kind in (ShardingType.ROW_WISE, ShardingType.COLUMN_WISE):
         weights = {f"weight {each.value}": -1.5 if each is kind else 1.5 for each in ShardingType}
         filled(engine, {**NEUTRAL, **weights, "split_above": 0.02})
-        used = [table.sharding_type for table in engine.present_plan().tables]
+        used = [table.sharding_type for table in engine.plan_of(engine.present()).tables]
         assert used.count(kind) > len(used) / 2
 
 
 def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
     tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), ())
-    best, plan = tuning.run()[0]
+    best, choices = tuning.run()[0]
+    plan = tuning.engine.plan_of(choices)
     assert best == pytest.approx(PROBLEM.objective.step_time(plan), rel=1e-9)
     greedy = CostGreedy().shard(PROBLEM, Budget(), Random(0))
     assert best <= greedy.step_time * 1.001
