@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.execution.native import compiled
+from sharders.native.chance import begin, uniform
 from sharders.native.loads import copy_row
 from sharders.native.moves import draw, look_around
 from sharders.native.state import FITS, SLOW, UNKNOWN, find_cycle, keep, try_move, undo
@@ -47,7 +48,7 @@ def anneal(search, aids, move, best, standing, count, schedule, placing, seed):
     ``schedule``: temperatures at its begin and end, as shares of the step time, and its moves.
     ``placing``: whether options stay as they are.
     """
-    np.random.seed(seed)
+    begin(aids.state, seed)
     moves, decided, timed_moves, guide, shortest, best_guide, last_gain = standing
     hot, cold, length = schedule
     for number in range(count):
@@ -59,7 +60,7 @@ def anneal(search, aids, move, best, standing, count, schedule, placing, seed):
         if move.length[0] == 0:
             continue
         temperature = hot * (cold / hot) ** min(1.0, moves / length) * guide
-        limit = guide - temperature * np.log(np.random.random())  # Metropolis, solved for the guide
+        limit = guide - temperature * np.log(uniform(aids.state))  # Metropolis, for the guide
         timed = try_move(search, move, limit)
         decided += timed.outcome == FITS or timed.outcome == SLOW
         timed_moves += timed.outcome == FITS

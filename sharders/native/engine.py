@@ -254,6 +254,7 @@ class Engine:
             slowest=_ints(len(self.problem.workload.tables) + 1),
             taken=_ints(ranks),
             op_of=self._op_of(),
+            state=np.zeros(1, dtype=np.uint64),
         )
 
 

@@ -10,6 +10,7 @@ from costmodel.execution.native import compiled, inlined
 from costmodel.execution.native_cycles import cycle_of
 from costmodel.plan import ShardingType
 from sharders.moves import CRITICAL_SHARE, MOST_TOGETHER, OPTION_SHARE, SWAP_SHARE
+from sharders.native.chance import below, uniform
 from sharders.native.loads import copy_row
 from sharders.native.tables import ON_NODES
 
@@ -35,6 +36,8 @@ class Aids(NamedTuple):
     op_of: Ints
     """Of every row of the numbers, the operation, in the program of all groups, whose duration it
     is; -1: an issue's, or none's."""
+    state: NDArray[np.uint64]
+    """Of the random numbers (``chance``)."""
 
 
 @compiled
@@ -81,7 +84,7 @@ def _bottleneck(search, aids):
             continue
         seconds = numbers[row, 0 if every.same[op] else cycle.ranks[index]]
         total += seconds
-        if np.random.random() * total < seconds:
+        if uniform(aids.state) * total < seconds:
             found = row + search.plan.places.step_rows if exchange else row
             groups = every.touched_by[op]
     return found, groups
@@ -112,31 +115,31 @@ def draw(search, aids, move, placing):
     """
     move.length[0] = 0
     block = -1
-    if aids.slowest[-1] > 0 and np.random.random() < CRITICAL_SHARE:
-        table = aids.slowest[np.random.randint(aids.slowest[-1])]
+    if aids.slowest[-1] > 0 and uniform(aids.state) < CRITICAL_SHARE:
+        table = aids.slowest[below(aids.state, aids.slowest[-1])]
         block = _block_on(search, table, aids.order[-1])
     else:
-        table = np.random.randint(search.choices.option.size)
+        table = below(aids.state, search.choices.option.size)
     blocks = search.tables.blocks[search.choices.option[table]]
     if block < 0 < blocks:
-        block = np.random.randint(blocks)
+        block = below(aids.state, blocks)
     if placing:
-        if blocks > 0 and np.random.random() < SWAP_SHARE / (1 - OPTION_SHARE):
-            _swap(search, move, table, block)
+        if blocks > 0 and uniform(aids.state) < SWAP_SHARE / (1 - OPTION_SHARE):
+            _swap(search, aids, move, (table, block))
         elif blocks > 0:
             _other_rank(search, aids, move, (table, block))
         return
-    if np.random.random() < TOGETHER_SHARE:
-        if np.random.random() < 0.5:
+    if uniform(aids.state) < TOGETHER_SHARE:
+        if uniform(aids.state) < 0.5:
             _leave_type(search, aids, move)
         else:
             _join_type(search, aids, move)
         return
-    kind = np.random.random()
+    kind = uniform(aids.state)
     if blocks == 0 or SWAP_SHARE <= kind < SWAP_SHARE + OPTION_SHARE:
         _other_option(search, aids, move, table, -1, -1)
     elif kind < SWAP_SHARE:
-        _swap(search, move, table, block)
+        _swap(search, aids, move, (table, block))
     else:
         _other_rank(search, aids, move, (table, block))
 
@@ -152,17 +155,17 @@ def _add(search, move, table, option):
 
 
 @compiled
-def _swap(search, move, table, block):
+def _swap(search, aids, move, which):
     """Exchange the ranks of column blocks of two tables of one type; of all, if on one node."""
-    tables, choices = search.tables, search.choices
+    (table, block), tables, choices = which, search.tables, search.choices
     first, here = choices.option[table], choices.ranks[table, block]
     for _ in range(SWAP_TRIES):
-        other = np.random.randint(choices.option.size)
+        other = below(aids.state, choices.option.size)
         second = choices.option[other]
         alike = tables.kind[first] == tables.kind[second] and tables.blocks[second] > 0
         if other == table or not alike:
             continue
-        other_block = np.random.randint(tables.blocks[second])
+        other_block = below(aids.state, tables.blocks[second])
         there = choices.ranks[other, other_block]
         if tables.one_node[first]:
             if tables.blocks[first] != tables.blocks[second] or here == there:
@@ -208,9 +211,9 @@ def _other_option(search, aids, move, table, but, only):
     """
     tables = search.tables
     first, last = tables.options[table], tables.options[table + 1]
-    chosen, wanted = -1, 1 if np.random.random() < 0.3 else 3
+    chosen, wanted = -1, 1 if uniform(aids.state) < 0.3 else 3
     for _ in range(8 * wanted):
-        option = np.random.randint(first, last)
+        option = first + below(aids.state, last - first)
         if tables.kind[option] == but or (only >= 0 and tables.kind[option] != only):
             continue
         if chosen < 0 or tables.cost[option] < tables.cost[chosen]:
@@ -238,7 +241,7 @@ def _place(search, aids, option, ranks, row):
     nodes = tables.spread[option] == ON_NODES
     node = _light(aids) // local
     for block in range(blocks):
-        at = int(num_ranks * np.random.random() ** 2)
+        at = int(num_ranks * uniform(aids.state) ** 2)
         for step in range(num_ranks):  # at most once around
             rank = aids.order[(at + step) % num_ranks]
             place = rank // local * local if nodes else rank
@@ -255,16 +258,16 @@ def _place(search, aids, option, ranks, row):
 @compiled
 def _light(aids):
     """Draw a rank, less loaded ones more often."""
-    return aids.order[int(aids.order.size * np.random.random() ** 2)]
+    return aids.order[int(aids.order.size * uniform(aids.state) ** 2)]
 
 
 @compiled
 def _leave_type(search, aids, move):
     """Shard all tables of one type, if they are few, in other ways."""
     tables, choices = search.tables, search.choices
-    left = tables.kind[choices.option[np.random.randint(choices.option.size)]]
-    if np.random.random() < 0.7:
-        left = np.random.randint(NUM_TYPES)
+    left = tables.kind[choices.option[below(aids.state, choices.option.size)]]
+    if uniform(aids.state) < 0.7:
+        left = below(aids.state, NUM_TYPES)
     count = 0
     for table in range(choices.option.size):
         count += tables.kind[choices.option[table]] == left
@@ -281,7 +284,7 @@ def _leave_type(search, aids, move):
 @compiled
 def _join_type(search, aids, move):
     """Shard some of the costliest tables of the slowest rank by one type."""
-    joined, count = np.random.randint(NUM_TYPES), np.random.randint(1, 5)
+    joined, count = below(aids.state, NUM_TYPES), 1 + below(aids.state, 4)
     for _ in range(count):
         costliest = -1
         for index in range(aids.slowest[-1]):
