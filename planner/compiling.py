@@ -23,6 +23,7 @@ from typing import Any
 
 import costmodel
 import sharders
+from costmodel.execution.native_code import Native
 from sharders.problem import Budget, ShardingProblem
 
 VARIABLE = "PLANNER_COMPILE"
@@ -104,6 +105,8 @@ def load() -> None:
     config.CACHE_DIR = str(directory())
     try:
         importlib.import_module("sharders.native.bursts")
+        for function in Native.everyone:
+            function.dispatcher  # noqa: B018 - chooses where to keep it
     finally:
         config.CACHE_DIR = before
 

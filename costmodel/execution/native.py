@@ -11,9 +11,10 @@ sharding groups have the same operations with the same durations where they have
 that all programs share these numbers.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,13 +37,15 @@ from costmodel.execution.lowering import (
     LoweredStep,
     Machine,
 )
+from costmodel.execution.native_code import Native
 from costmodel.kernels import collectives, embedding
 
+Decorator = Callable[[Callable[..., Any]], Native]
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
 """``_nrt``: without counting references to arrays, which took three quarters of the time. So
 nothing here makes an array, and no array is returned to Python."""
-compiled = numba.njit(cache=True, **_OPTIONS)
-inlined = numba.njit(forceinline=True, **_OPTIONS)
+compiled: Decorator = partial(Native, cache=True, **_OPTIONS)
+inlined: Decorator = partial(Native, forceinline=True, **_OPTIONS)
 """For what is called millions of times: passing some seventy arrays takes longer than their use."""
 forward_seconds = compiled(embedding.forward_seconds)
 backward_seconds = compiled(embedding.backward_seconds)
