@@ -78,33 +78,62 @@ def is_ready() -> bool:
 
 
 def compile_now() -> None:
-    """Compile, which takes a minute or two, and note that it was done."""
-    from planner.testing import example_problem, example_workload
-    from sharders.annealing import Annealing
-
-    with suppress(OSError):  # numba then finds another place; nothing is noted
-        directory().mkdir(parents=True, exist_ok=True)
+    """Compile, unless it has been done, which takes a minute or two; and load what was made."""
+    if not is_ready():
+        _compile()
     load()
-    problem = example_problem(example_workload(8, seed=0), world_size=4)
-    budget = Budget(max_evaluations=200, compiled=lambda: True)
-    Annealing().shard(problem, budget, Random(0))  # noqa: S311 - searching, not hiding
-    with suppress(OSError):
-        _marker().touch()
-        _forget_oldest()
 
 
 @cache
 def load() -> None:
-    """Import what numba compiles, and have numba keep it in this version's directory.
+    """Hand the search its compiled code; without any, have numba compile what is called."""
+    from planner.machine_code import read
+    from sharders.native.engine import ENTRIES
+
+    try:
+        code = read(_object_file(), [entry.name for entry in ENTRIES])
+    except (OSError, RuntimeError):
+        _keep()
+        return
+    for entry in ENTRIES:
+        entry.code = code[entry.name]
+
+
+def _compile() -> None:
+    """Compile all that a search calls, and note that it was done."""
+    from planner.object_code import noted, write
+    from planner.testing import example_problem, example_workload
+    from sharders.annealing import Annealing
+    from sharders.native.engine import ENTRIES, Engine
+
+    with suppress(OSError):  # numba then finds another place; nothing is noted
+        directory().mkdir(parents=True, exist_ok=True)
+    _keep()
+    problem = example_problem(example_workload(8, seed=0), world_size=4)
+    budget = Budget(max_evaluations=200, compiled=lambda: True)
+    with noted(ENTRIES) as calls:
+        plan = Annealing().shard(problem, budget, Random(0)).plan  # noqa: S311 - not hiding
+        engine = Engine(problem, [plan])
+        option, ranks = engine.native.choices(plan, engine.native.widest)
+        engine.step_times(option[None], ranks[None])
+    with suppress(OSError):
+        with suppress(RuntimeError):  # later processes then go through numba
+            write(_object_file(), calls)
+        _marker().touch()
+        _forget_oldest()
+
+
+def _keep() -> None:
+    """Have numba keep what it compiles in this version's directory.
 
     By itself numba looks for changes in a function's own file only, and would go on with what the
     functions it calls, and the constants it reads, were before.
     """
     config: Any = importlib.import_module("numba.core.config")
+    importlib.import_module("sharders.native.engine")
     before = config.CACHE_DIR
     config.CACHE_DIR = str(directory())
     try:
-        importlib.import_module("sharders.native.bursts")
         for function in Native.everyone:
             function.dispatcher  # noqa: B018 - chooses where to keep it
     finally:
@@ -140,9 +169,13 @@ def compile_in_background() -> None:
 
 @cache
 def directory() -> Path:
-    """Return where this numba keeps what it has compiled of this code."""
+    """Return where what this numba has compiled of this code, for this processor, is kept."""
+    import llvmlite.binding as llvm
+
+    made_by = sys.prefix, sys.version, version("numba"), version("llvmlite")
+    made_for = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     place = Path(sharders.__file__).parent
-    digest = hashlib.sha256(f"{place} {sys.prefix} {sys.version} {version('numba')}".encode())
+    digest = hashlib.sha256(" ".join([str(place), *made_by, *made_for]).encode())
     for source in _sources():
         digest.update(source.read_bytes())
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -154,10 +187,17 @@ def _marker() -> Path:
     return directory() / "ready"
 
 
+def _object_file() -> Path:
+    """Return the file that processes without numba call the search from."""
+    return directory() / "search.o"
+
+
 def _sources() -> list[Path]:
     """Return the files whose code, or whose constants, are compiled."""
     model, search = Path(costmodel.__file__).parent, Path(sharders.__file__).parent
     return [
+        Path(__file__).with_name("machine_code.py"),
+        Path(__file__).with_name("object_code.py"),
         search / "guide.py",
         search / "moves.py",
         search / "search_state.py",

@@ -35,6 +35,8 @@ from sharders.native.state import MARGIN, Choices, Move, Rows, Search, guide_of,
 from sharders.native.tables import NativeProblem, native_problem
 from sharders.problem import ShardingProblem
 
+ENTRIES = anneal, fill, guide_of, rebuild, time_of, times_of
+"""The compiled functions that Python calls."""
 NOT_MADE = -1
 CYCLES = 64
 """Programs whose cycles are kept: the first ones made, a search seldom makes more."""

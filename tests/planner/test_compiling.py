@@ -116,3 +116,30 @@ print(*(each.name.split(".")[0] for each in compiling.directory().rglob("*.nbc")
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["collectives"]
+
+
+def test_a_search_finds_the_same_plan_without_numba_as_with_it() -> None:
+    script = """
+import sys
+from random import Random
+from planner import compiling
+from planner.testing import example_problem, example_workload
+from sharders.annealing import Annealing
+from sharders.native.engine import ENTRIES
+from sharders.problem import Budget
+
+def found():
+    problem = example_problem(example_workload(20, seed=2), world_size=4)
+    budget = Budget(max_evaluations=2000, compiled=lambda: True)
+    return Annealing().shard(problem, budget, Random(3))
+
+compiling.load()
+without = found()
+assert "numba" not in sys.modules
+compiling._keep()
+for entry in ENTRIES:
+    entry.code = None
+assert found() == without
+"""
+    subprocess.run([sys.executable, "-m", "planner.compiling"], check=True)
+    subprocess.run([sys.executable, "-c", script], check=True)  # noqa: S603
