@@ -1,8 +1,9 @@
 """Compiled code of the search: made once per machine, in the background.
 
 The annealer has a core that numba compiles (``sharders.native``), which takes a minute or two
-and is kept on disk. A search does not wait for it: until it is there, the search runs on numpy, and
-the first search that would use it has it compiled by a process of its own, which may outlive it.
+and is kept on disk, as an object file that later searches call without importing numba. A search
+does not wait for it: until it is there, the search runs on numpy, and the first search that would
+use it has it compiled by a process of its own, which may outlive it.
 ``PLANNER_COMPILE`` in the environment says ``wait`` (compile before searching) or ``off``
 (never use compiled code); the default is ``background``.
 """

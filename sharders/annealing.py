@@ -31,7 +31,7 @@ HOT, COLD = 3e-3, 1e-5
 """Temperatures at the first and the last rounds, as shares of the step time. Hotter ones split
 tables that are better left whole, and do not find back."""
 COOLING_ROUNDS = 150
-LOADING_TIME: Seconds = 0.7
+LOADING_TIME: Seconds = 0.1
 SECONDS_PER_OPTION: Seconds = 7e-5
 """What it takes to load compiled code, and to write a problem for it (x86 core, 2026: 0.8 s for 788
 tables on 128 ranks, 11,990 options)."""
