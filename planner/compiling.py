@@ -203,6 +203,9 @@ def _sources() -> list[Path]:
         search / "moves.py",
         search / "search_state.py",
         *sorted(search.glob("native/*.py")),
+        model / "plan.py",
+        model / "execution" / "synthesis.py",
+        model / "execution" / "template.py",
         *sorted(model.glob("execution/[ln]*.py")),
         *sorted(model.glob("kernels/*.py")),
     ]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 NUMBERS = {"int64": "q", "uint64": "Q", "float64": "d", "bool": "?"}
@@ -26,7 +27,7 @@ An array is followed by how many axes it has."""
 
 
 class Code:
-    """A function of an object file; not for several threads at once."""
+    """A function of an object file; several threads take turns."""
 
     def __init__(self, engine: Any, name: str) -> None:  # noqa: ANN401 - llvmlite is untyped
         taken, returned = _text(engine, LAYOUT.format(name)).split(" -> ")
@@ -39,6 +40,7 @@ class Code:
         self.is_tuple, kinds = returned.startswith("("), returned.strip("()")
         self.result_format = "".join(NUMBERS[kind] for kind in kinds.split())
         self.block = ctypes.create_string_buffer(size)
+        self.lock = Lock()
         self.result = ctypes.create_string_buffer(struct.calcsize(self.result_format))
         signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
         self.function = signature(engine.get_function_address(name))
@@ -54,12 +56,13 @@ class Code:
             It has raised something.
 
         """
-        for argument, value in zip(self.arguments, values, strict=True):
-            if value is not argument.value:
-                argument.take(value, self.block)
-        if self.function(self.result, self.block):
-            raise RuntimeError(f"compiled code of `{self.name}` failed")
-        result = struct.unpack_from(self.result_format, self.result)
+        with self.lock:
+            for argument, value in zip(self.arguments, values, strict=True):
+                if value is not argument.value:
+                    argument.take(value, self.block)
+            if self.function(self.result, self.block):
+                raise RuntimeError(f"compiled code of `{self.name}` failed")
+            result = struct.unpack_from(self.result_format, self.result)
         return result if self.is_tuple else result[0]
 
 
