@@ -26,6 +26,8 @@ from sharders.problem import (
     ShardingProblem,
 )
 
+AMPLE = 2.0
+"""Times what an urgent sharder says it needs, that it may take beyond its share."""
 STORAGE = "storage"
 """Field of a sharder that can share its trials with others: the URL where they are kept."""
 Watch = Callable[[str, Progress], None]
@@ -143,7 +145,7 @@ def _share(names: Sequence[str], problem: ShardingProblem, left: Seconds) -> flo
     kept = max((each for each in needed if each <= left), default=0.0)
     time = member.share * (left - kept) if member.share < 1 else left
     if member.urgent and (time < own or kept == 0):
-        time = left
+        time = AMPLE * own if 0 < kept <= left - AMPLE * own else left
     return time / left if time >= own and left > 0 else 0.0
 
 

@@ -32,7 +32,8 @@ class Member:
     share: float = 1.0
     """Of the time left that it may take, less what those to come need that may take all; 1: all."""
     urgent: bool = False
-    """Whether it takes all the time if there is no time for those to come, or else none for it."""
+    """Whether it takes what it needs even of more than its share, and all the time there is where
+    no time would be left for those to come."""
 
 
 PORTFOLIO = {

@@ -32,8 +32,8 @@ HOT, COLD = 3e-3, 1e-5
 tables that are better left whole, and do not find back."""
 COOLING_ROUNDS = 150
 LOADING_TIME: Seconds = 0.1
-SECONDS_PER_OPTION: Seconds = 7e-5
-"""What it takes to load compiled code, and to write a problem for it (x86 core, 2026: 0.8 s for 788
+SECONDS_PER_OPTION: Seconds = 4e-5
+"""What it takes to load compiled code, and to write a problem for it (x86 core, 2026: 0.4 s for 788
 tables on 128 ranks, 11,990 options)."""
 
 

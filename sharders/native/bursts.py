@@ -43,8 +43,9 @@ FIELD_SHARE = 0.25
 """Of the time left, what the first bursts may take: where they would take longer, there are
 fewer of them."""
 HOTTEST = 0.1
-"""Temperature at the begin of a burst, as a share of the mean table's part of the step: best were
-0.07 to 0.3 from 100 tables on 8 GPUs to 856 on 64, in bursts of 600 to 30,000 moves a table."""
+"""Temperature at the begin of a burst, as a share of the mean table's part of the step. A third of
+it loses 1% at 100 tables on 8 GPUs, twice as much 0.3 to 0.5% at 400 on 16 and 788 on 128 (10 CPU
+seconds, two to four seeds; plans of one setting differ by 0.3%)."""
 WARM = 600
 """Moves for each table below which bursts begin cooler, by the square root: in less time than it
 takes to find back, heat only undoes what was balanced before."""

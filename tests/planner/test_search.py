@@ -74,8 +74,10 @@ class Slow:
     ("limit", "expected"),
     [
         (100.0, [("naive", 100.0), ("lp", 9.0), ("uniform", 18.0), ("annealing", 100.0)]),
-        # 10% of the 20 s less 10 are too little for `lp`: it goes first, and takes all
-        (20.0, [("naive", 20.0), ("lp", 20.0), ("uniform", 2.0), ("annealing", 20.0)]),
+        # 10% of the 20 s less 10 are too little for `lp`: it takes twice what it needs
+        (20.0, [("naive", 20.0), ("lp", 6.0), ("uniform", 2.0), ("annealing", 20.0)]),
+        # so much would leave too little for annealing: it goes first, and takes all
+        (15.0, [("naive", 15.0), ("lp", 15.0), ("annealing", 15.0)]),
         # there is no time for annealing, so none is kept for it
         (9.0, [("naive", 9.0), ("lp", 9.0), ("uniform", 1.8)]),
         (1.0, [("naive", 1.0)]),
