@@ -115,7 +115,7 @@ def _compile() -> None:
     with noted(ENTRIES) as calls:
         plan = Annealing().shard(problem, budget, Random(0)).plan  # noqa: S311 - not hiding
         engine = Engine(problem, [plan])
-        option, ranks = engine.native.choices(plan, engine.native.widest)
+        option, ranks = engine.choices_of(plan)
         engine.step_times(option[None], ranks[None])
     with suppress(OSError):
         with suppress(RuntimeError):  # later processes then go through numba

@@ -77,7 +77,7 @@ class Engine:
 
     def choices_of(self, plan: ShardingPlan) -> Choices:
         """Return a plan, one of those to start from or found since, as choices."""
-        return Choices(*self.native.choices(plan, self.native.widest))
+        return Choices(*self.native.choices(plan))
 
     def plan_of(self, choices: Choices) -> ShardingPlan:
         """Return the plan of some choices; takes as long as some thousand moves."""

@@ -79,14 +79,14 @@ class NativeProblem:
     signature: Signature
     options: tuple[TableOption, ...]
 
-    def choices(self, plan: ShardingPlan, width: int) -> tuple[Ints, Ints]:
-        """Return every table's option, and the ranks of its blocks, (tables, width).
+    def choices(self, plan: ShardingPlan) -> tuple[Ints, Ints]:
+        """Return every table's option, and the ranks of its blocks, (tables, ``widest``).
 
         The plan must be one of those the problem was written for, or use options kept for all.
         """
         begins = self.tables.options
         chosen = np.zeros(len(begins) - 1, dtype=np.int64)
-        ranks = np.zeros((len(chosen), width), dtype=np.int64)
+        ranks = np.zeros((len(chosen), self.widest), dtype=np.int64)
         for index, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
             option = option_of(sharding, table)
