@@ -25,6 +25,7 @@ from typing import Any
 import costmodel
 import sharders
 from costmodel.execution.native_code import Native
+from planner.machine_code import processor, read
 from sharders.problem import Budget, ShardingProblem
 
 VARIABLE = "PLANNER_COMPILE"
@@ -88,7 +89,6 @@ def compile_now() -> None:
 @cache
 def load() -> None:
     """Hand the search its compiled code; without any, have numba compile what is called."""
-    from planner.machine_code import read
     from sharders.native.engine import ENTRIES
 
     try:
@@ -171,12 +171,9 @@ def compile_in_background() -> None:
 @cache
 def directory() -> Path:
     """Return where what this numba has compiled of this code, for this processor, is kept."""
-    import llvmlite.binding as llvm
-
     made_by = sys.prefix, sys.version, version("numba"), version("llvmlite")
-    made_for = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     place = Path(sharders.__file__).parent
-    digest = hashlib.sha256(" ".join([str(place), *made_by, *made_for]).encode())
+    digest = hashlib.sha256(" ".join([str(place), *made_by, *processor()]).encode())
     for source in _sources():
         digest.update(source.read_bytes())
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -117,6 +117,17 @@ def _text(engine: Any, name: str) -> str:  # noqa: ANN401
     return ctypes.string_at(engine.get_global_value_address(name)).decode()
 
 
+def processor() -> tuple[str, str]:
+    """Return the name of this processor and what it can do, as LLVM writes them."""
+    import llvmlite.binding as llvm
+
+    try:
+        features = llvm.get_host_cpu_features().flatten()
+    except RuntimeError:  # LLVM cannot tell on every system
+        features = ""
+    return llvm.get_host_cpu_name(), features
+
+
 def sealed(code: bytes) -> bytes:
     """Return what a file has of object code: its digest, then itself."""
     return sha256(code).digest() + code

@@ -17,7 +17,7 @@ from typing import Any
 from warnings import catch_warnings
 
 from costmodel.execution.native_code import Native
-from planner.machine_code import LAYOUT, NEEDED, NUMBERS, sealed
+from planner.machine_code import LAYOUT, NEEDED, NUMBERS, processor, sealed
 
 Calls = dict[Native, tuple[Any, ...]]
 """Functions, and arguments they have been called with."""
@@ -80,12 +80,9 @@ def _linked(calls: Calls) -> bytes:
     for each in (*module.functions, *module.global_variables):
         if not each.is_declaration and each.name not in kept:
             each.linkage = "internal"
+    cpu, features = processor()
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        codemodel="jitdefault",
-        jit=True,
+        cpu=cpu, features=features, opt=3, codemodel="jitdefault", jit=True
     )
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
