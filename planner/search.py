@@ -115,6 +115,7 @@ def run_sharders(
 
         return run_in_parallel(names, problem, search)
     deadline = search.clock() + search.time_limit
+    search = replace(search, watch=_best_so_far(search.watch))
     attempts: list[Attempt] = []
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
@@ -135,6 +136,18 @@ def run_sharders(
     if not any(attempt.plan for attempt in attempts):
         raise _first_error(attempts)
     return tuple(attempts)
+
+
+def _best_so_far(watch: Watch) -> Watch:
+    """Return what tells of the best plan of all sharders: each counts from its own first one."""
+    best = float("inf")
+
+    def lowest(sharder: str, progress: Progress) -> None:
+        nonlocal best
+        best = min(best, progress.best)
+        watch(sharder, replace(progress, best=best))
+
+    return lowest
 
 
 def _share(names: Sequence[str], problem: ShardingProblem, left: Seconds) -> float:

@@ -7,7 +7,7 @@ import pytest
 from costmodel.errors import InfeasibleError, MissingDependencyError
 from planner.search import Attempt, Search, run_apart, run_sharder, run_sharders, sharders_for
 from sharders import PORTFOLIO, SHARDERS, Member
-from sharders.problem import Budget, SearchResult, ShardingProblem
+from sharders.problem import Budget, Progress, SearchResult, ShardingProblem
 from sharders.table_iii import Naive
 
 
@@ -68,6 +68,30 @@ class Slow:
     def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> float:
         del problem, compiled
         return self.needed
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Tells of steps that take so long, one after the other."""
+
+    steps: tuple[float, ...]
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        for step in self.steps:
+            budget.report(Progress(evaluated=1, best=step))
+        return Naive().shard(problem, Budget(), rng)
+
+
+def test_the_best_step_told_of_never_rises(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharders = {"naive": Telling((5.0, 4.0)), "annealing": Telling((6.0, 3.0, 3.5))}
+    told: list[tuple[str, float]] = []
+    monkeypatch.setattr("planner.search.load_sharder", sharders.__getitem__)
+    watch = Search(watch=lambda name, progress: told.append((name, progress.best)))
+    run_sharders(tuple(sharders), problem, watch)
+    best = {name: [step for teller, step in told if teller == name] for name in sharders}
+    assert best == {"naive": [5.0, 4.0], "annealing": [4.0, 3.0, 3.0]}
 
 
 @pytest.mark.parametrize(
