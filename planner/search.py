@@ -174,15 +174,16 @@ def run_apart(
 ) -> tuple[Attempt, ...]:
     """Run sharders, or ``auto``, one after the other, none knowing what the others found.
 
-    Each may take an equal share of the time left, so those that need little leave theirs to the
-    ones after them. Being interrupted ends it; the last one heard is then one that has a plan.
+    Each may take an equal share of the time, or of what is left if that is more: those that need
+    little leave theirs to the ones after them, and those that overrun take nothing from them.
+    Being interrupted ends it; the last one heard is then one that has a plan.
     """
-    deadline = search.clock() + search.time_limit
+    deadline, fair = search.clock() + search.time_limit, search.time_limit / len(names)
     attempts: list[Attempt] = []
     for position, name in enumerate(names):
         if search.interrupted() and any(attempt.plan for attempt in attempts):
             break
-        share = max(0.0, deadline - search.clock()) / (len(names) - position)
+        share = max(fair, (deadline - search.clock()) / (len(names) - position))
         try:
             attempts.append(_alone(name, problem, replace(search, time_limit=share)))
         except KeyboardInterrupt:
