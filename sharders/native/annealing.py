@@ -9,7 +9,8 @@ from costmodel.execution.native import compiled
 from sharders.native.chance import begin, uniform
 from sharders.native.loads import copy_row
 from sharders.native.moves import draw, look_around
-from sharders.native.state import FITS, SLOW, UNKNOWN, find_cycle, keep, try_move, undo
+from sharders.native.room import fullest, make_way
+from sharders.native.state import FITS, FULL, SLOW, UNKNOWN, find_cycle, keep, try_move, undo
 from sharders.search_state import IMPROVED
 
 LOOK_AROUND = 64
@@ -51,20 +52,23 @@ def anneal(search, aids, move, best, standing, count, schedule, placing, seed):
     begin(aids.state, seed)
     moves, decided, timed_moves, guide, shortest, best_guide, last_gain = standing
     hot, cold, length = schedule
+    again = False
     for number in range(count):
         if number % LOOK_AROUND == 0:
             find_cycle(search)
             look_around(search, aids)
         moves += 1
-        draw(search, aids, move, placing)
-        if move.length[0] == 0:
-            continue
+        if not again:
+            draw(search, aids, move, placing)
+            if move.length[0] == 0:
+                continue
         temperature = hot * (cold / hot) ** min(1.0, moves / length) * guide
         limit = guide - temperature * np.log(uniform(aids.state))  # Metropolis, for the guide
         timed = try_move(search, move, limit)
         decided += timed.outcome == FITS or timed.outcome == SLOW
         timed_moves += timed.outcome == FITS
         if timed.outcome == FITS and timed.guide <= limit:
+            again = False
             _note(move, best)
             keep(search, timed)
             guide = timed.guide
@@ -72,7 +76,9 @@ def anneal(search, aids, move, best, standing, count, schedule, placing, seed):
                 shortest, best_guide, last_gain = timed.step_time, guide, moves
                 _remember(search, best)
         else:
+            rank, lack = fullest(search) if timed.outcome == FULL else (0, 0.0)
             undo(search, move)
+            again = lack > 0 and not again and make_way(search, aids, move, rank, lack)
             if timed.outcome == UNKNOWN:
                 break
     return Standing(moves, decided, timed_moves, guide, shortest, best_guide, last_gain)

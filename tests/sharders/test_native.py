@@ -1,5 +1,6 @@
 """The compiled search times moves exactly, keeps to memory, and finds what others find."""
 
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -21,6 +22,7 @@ from sharders.annealing import Annealing
 from sharders.cost_greedy import CostGreedy
 from sharders.native.bursts import Bursts
 from sharders.native.engine import Engine
+from sharders.native.room import make_way
 from sharders.native.tables import offered
 from sharders.problem import Budget, SearchStatus, ShardingProblem
 from sharders.search_state import SearchState
@@ -194,3 +196,29 @@ def test_stops_when_told_to() -> None:
     result = Annealing().shard(problem, budget, Random(0))
     assert result.status is SearchStatus.LIMIT
     assert result.evaluated > 0
+
+
+def test_where_a_rank_is_full_another_table_makes_way() -> None:
+    problem = example_problem(example_workload(40, seed=2), fill=0.99)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    engine.start(engine.choices_of(plan))
+    search, move, tables = engine.search, engine.move, engine.native.tables
+    present, free = search.choices, search.plan.numbers[search.rows.free]
+    size = tables.held[tables.rows[tables.first[present.option]], 0]
+    whole = np.flatnonzero(tables.blocks[present.option] == 1)
+    made = 0
+    for table, rank in product(whole, range(problem.topology.world_size)):
+        lack = size[table] - free[rank]
+        if lack <= 0 or rank == present.ranks[table, 0]:
+            continue
+        move.length[0], move.table[0] = 1, table
+        move.option[0], move.ranks[0, 0] = present.option[table], rank
+        if make_way(search, engine.aids, move, rank, lack):
+            other, blocks = move.table[1], tables.blocks[move.option[1]]
+            assert move.length[0] == 2
+            assert other != table
+            assert rank in present.ranks[other, :blocks]
+            assert rank not in move.ranks[1, :blocks]
+            made += 1
+    assert made > 0
