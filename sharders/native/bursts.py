@@ -120,8 +120,18 @@ class Bursts:
         return [plan for _, plan in sorted(found, key=_time)]
 
     def run(self, starts: Sequence[Choices]) -> None:
+        """Anneal from some plans, and once more and longer, until that gains nothing.
+
+        Runs of one setting end some tenths of a percent apart, in one of many like valleys.
+        """
+        length, before = FIRST_BURST * len(self.problem.workload.tables), inf
+        while starts and not self.spent() and self.best[0] < before * (1 - GAIN):
+            before = self.best[0]
+            self._halve(starts, length)
+            length = int(length * GROWTH)
+
+    def _halve(self, starts: Sequence[Choices], length: int) -> None:
         """Anneal from all plans, then from the better half, and so on, and then from the best."""
-        length = FIRST_BURST * len(self.problem.workload.tables)
         field, gains, several = list(starts), True, True
         while field and (gains or several) and not self.spent():
             before, left = self.best[0], self._affordable()
