@@ -104,6 +104,8 @@ def test_the_best_step_told_of_never_rises(
         (15.0, [("naive", 15.0), ("lp", 15.0), ("annealing", 15.0)]),
         # there is no time for annealing, so none is kept for it
         (9.0, [("naive", 9.0), ("lp", 9.0), ("uniform", 1.8)]),
+        # less than `lp` says it needs, but there is no other that could
+        (2.0, [("naive", 2.0), ("lp", 2.0)]),
         (1.0, [("naive", 1.0)]),
     ],
 )
