@@ -27,6 +27,11 @@ OPTION_SHARE = 0.6
 TOGETHER_SHARE = 0.02
 """Share of the moves that change several tables at once; fewer than in ``sharders.moves``, as here
 they take some ten times as long as the others: they often change which collectives there are."""
+SUITED_SHARE = 0.5
+"""Share of the joins that take up to ``MOST_TOGETHER`` tables which the type suits: a type's
+collectives cost more than a few tables gain by it, so that one at a time none would begin."""
+SUITED_OF = 8
+"""Tables drawn for one that a type suits."""
 KEEP_SHARE = 0.85
 """Share of the other options whose column blocks stay where they are, as far as they can."""
 OPTION_TRIES = 3
@@ -319,8 +324,15 @@ def _leave_type(search, aids, move):
 
 @compiled
 def _join_type(search, aids, move):
-    """Shard some of the costliest tables of the slowest rank by one type."""
-    joined, count = below(aids.state, NUM_TYPES), 1 + below(aids.state, 4)
+    """Shard some tables by one type: those that it suits, or the costliest of the slowest rank."""
+    joined = below(aids.state, NUM_TYPES)
+    if uniform(aids.state) < SUITED_SHARE:
+        for _ in range(1 + below(aids.state, MOST_TOGETHER)):
+            table = _suited(search, aids, move, joined)
+            if table >= 0:
+                _other_option(search, aids, move, table, -1, joined)
+        return
+    count = 1 + below(aids.state, 4)
     for _ in range(count):
         costliest = -1
         for index in range(aids.slowest[-1]):
@@ -331,6 +343,23 @@ def _join_type(search, aids, move):
                 costliest = table
         if costliest >= 0:
             _other_option(search, aids, move, costliest, -1, joined)
+
+
+@compiled
+def _suited(search, aids, move, kind):
+    """Draw a table that is not sharded by a type; one that gains by it sooner. -1: none is."""
+    tables, choices = search.tables, search.choices
+    found, most = -1, 0.0
+    for _ in range(SUITED_OF):
+        table = below(aids.state, choices.option.size)
+        present = choices.option[table]
+        if tables.kind[present] == kind or has(move, table):
+            continue
+        for option in range(tables.options[table], tables.options[table + 1]):
+            gain = tables.cost[present] - tables.cost[option]
+            if tables.kind[option] == kind and (found < 0 or gain > most):
+                found, most = table, gain
+    return found
 
 
 @compiled
