@@ -16,6 +16,7 @@ from planner.compiling import is_compiled, is_to_hand
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, Member
 from sharders.problem import (
+    LATE,
     Budget,
     Paced,
     Progress,
@@ -28,10 +29,6 @@ from sharders.problem import (
 
 AMPLE = 2.0
 """Times what an urgent sharder says it needs, that it may take beyond its share."""
-LATE = 0.5
-"""Of what it says it needs, what must be left for it where no main sharder has time enough: better
-some tenths of a second late than with what was found before, at 856 tables on 64 GPUs twice the
-step. What sharders need is an estimate, and machines differ."""
 STORAGE = "storage"
 """Field of a sharder that can share its trials with others: the URL where they are kept."""
 Watch = Callable[[str, Progress], None]

@@ -13,7 +13,14 @@ from costmodel.units import Seconds
 from sharders.cost_greedy import CostGreedy, place_by_load
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption
-from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.problem import (
+    LATE,
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
 from sharders.relaxed_step import Array, Choices, Mask, RelaxedStep, by_share
 
 _ALWAYS = frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE})
@@ -42,9 +49,6 @@ NEAR = 1.1
 on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
 SECONDS_PER_OPTION: Seconds = 4.5e-5
 """Until there is a plan (x86 core, 2026: 0.55 s for 788 tables on 128 ranks, 11,990 options)."""
-LEAST = 0.5
-"""Of this time, what must be left to begin: it is an estimate, and some tenths of a second late are
-better than no plan."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -63,7 +67,7 @@ class Lp:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve and place until all sets are tried, or the budget is spent."""
         tried = _Tried(problem, budget, _start(problem, budget, rng))
-        if tried.spent() or budget.time_left() < LEAST * self.needed_time(problem, compiled=False):
+        if tried.spent() or budget.time_left() < LATE * self.needed_time(problem, compiled=False):
             return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         programs, spare, took, begun = _programs(choices), _spare(problem), 0.0, False
@@ -71,7 +75,7 @@ class Lp:
             fine, best = _fine(choices, costs, *fineness), inf
             for program in tuple(programs):
                 left = budget.time_left()
-                if begun and (tried.spent() or left < took):
+                if (tried.spent() or left < took) and begun:
                     return tried.result(SearchStatus.LIMIT)
                 begun = True  # what has been written so far would be lost
                 solved = program.solve(fine)

@@ -30,6 +30,8 @@ they take some ten times as long as the others: they often change which collecti
 SUITED_SHARE = 0.5
 """Share of the joins that take up to ``MOST_TOGETHER`` tables which the type suits: a type's
 collectives cost more than a few tables gain by it, so that one at a time none would begin."""
+MOST_COSTLIEST = 4
+"""Tables that the other joins take at most."""
 SUITED_OF = 8
 """Tables drawn for one that a type suits."""
 KEEP_SHARE = 0.85
@@ -325,24 +327,24 @@ def _leave_type(search, aids, move):
 @compiled
 def _join_type(search, aids, move):
     """Shard some tables by one type: those that it suits, or the costliest of the slowest rank."""
-    joined = below(aids.state, NUM_TYPES)
-    if uniform(aids.state) < SUITED_SHARE:
-        for _ in range(1 + below(aids.state, MOST_TOGETHER)):
-            table = _suited(search, aids, move, joined)
-            if table >= 0:
-                _other_option(search, aids, move, table, -1, joined)
-        return
-    count = 1 + below(aids.state, 4)
-    for _ in range(count):
-        costliest = -1
-        for index in range(aids.slowest[-1]):
-            table = aids.slowest[index]
-            if has(move, table):
-                continue
-            if costliest < 0 or _cost(search, table) > _cost(search, costliest):
-                costliest = table
-        if costliest >= 0:
-            _other_option(search, aids, move, costliest, -1, joined)
+    joined, suited = below(aids.state, NUM_TYPES), uniform(aids.state) < SUITED_SHARE
+    for _ in range(1 + below(aids.state, MOST_TOGETHER if suited else MOST_COSTLIEST)):
+        table = _suited(search, aids, move, joined) if suited else _costliest(search, aids, move)
+        if table >= 0:
+            _other_option(search, aids, move, table, -1, joined)
+
+
+@compiled
+def _costliest(search, aids, move):
+    """Return the costliest table of the slowest rank that a move leaves as it is; -1: none."""
+    costliest = -1
+    for index in range(aids.slowest[-1]):
+        table = aids.slowest[index]
+        if has(move, table):
+            continue
+        if costliest < 0 or _cost(search, table) > _cost(search, costliest):
+            costliest = table
+    return costliest
 
 
 @compiled

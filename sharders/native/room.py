@@ -35,7 +35,7 @@ def make_way(search, aids, move, rank, lack):
     The plan is the one before the move.
     """
     tables, choices = search.tables, search.choices
-    table, size = _smallest(search, aids, move, rank, lack)
+    table, block, size = _smallest(search, aids, move, rank, lack)
     if table < 0 or move.length[0] == move.table.size:
         return False
     option, local = choices.option[table], search.plan.machine.local_ranks
@@ -44,7 +44,6 @@ def make_way(search, aids, move, rank, lack):
         if tables.one_node[option] and place // local != rank // local:
             continue
         if left >= size and block_at(search, table, place) < 0:
-            block = block_at(search, table, rank)
             move.ranks[add(search, move, table, option), block] = place
             return True
     return False
@@ -52,12 +51,13 @@ def make_way(search, aids, move, rank, lack):
 
 @compiled
 def _smallest(search, aids, move, rank, least):
-    """Return the table with the smallest block on a rank of at least so many bytes, and its bytes.
+    """Return a table, which of its blocks is on a rank, and the block's bytes.
 
-    Of some tables, and not of those that the move changes; -1: none has one.
+    The smallest of at least so many bytes, of some tables, but none that the move changes; -1:
+    there is none.
     """
     tables, choices = search.tables, search.choices
-    found, smallest, num_tables = -1, 0.0, choices.option.size
+    found, its_block, smallest, num_tables = -1, -1, 0.0, choices.option.size
     first = below(aids.state, num_tables)
     for number in range(min(TRIES, num_tables)):
         table = (first + number) % num_tables
@@ -68,8 +68,8 @@ def _smallest(search, aids, move, rank, least):
         if block >= 0:
             size = tables.held[tables.rows[tables.first[option] + block], 0]
             if size >= least and (found < 0 or size < smallest):
-                found, smallest = table, size
-    return found, smallest
+                found, its_block, smallest = table, block, size
+    return found, its_block, smallest
 
 
 @compiled
