@@ -129,7 +129,7 @@ def block_at(search, table, place):
     return -1
 
 
-@compiled
+@inlined
 def draw(search, aids, move, placing):
     """Draw a move; none (``length`` 0) where what was drawn leads nowhere.
 
@@ -145,28 +145,27 @@ def draw(search, aids, move, placing):
     blocks = search.tables.blocks[search.choices.option[table]]
     if block < 0 < blocks:
         block = below(aids.state, blocks)
+    swaps, options = SWAP_SHARE, OPTION_SHARE
     if placing:
-        if blocks > 0 and uniform(aids.state) < SWAP_SHARE / (1 - OPTION_SHARE):
-            _swap(search, aids, move, (table, block))
-        elif blocks > 0:
-            _other_rank(search, aids, move, (table, block))
-        return
-    if uniform(aids.state) < TOGETHER_SHARE:
+        if blocks == 0:
+            return
+        swaps, options = SWAP_SHARE / (1 - OPTION_SHARE), 0.0
+    elif uniform(aids.state) < TOGETHER_SHARE:
         if uniform(aids.state) < 0.5:
             _leave_type(search, aids, move)
         else:
             _join_type(search, aids, move)
         return
     kind = uniform(aids.state)
-    if blocks == 0 or SWAP_SHARE <= kind < SWAP_SHARE + OPTION_SHARE:
+    if blocks == 0 or swaps <= kind < swaps + options:
         _other_option(search, aids, move, table, -1, -1)
-    elif kind < SWAP_SHARE:
+    elif kind < swaps:
         _swap(search, aids, move, (table, block))
     else:
         _other_rank(search, aids, move, (table, block))
 
 
-@compiled
+@inlined
 def add(search, move, table, option):
     """Add a table to a move, on the ranks it is on now; return its row."""
     row = move.length[0]
@@ -176,7 +175,7 @@ def add(search, move, table, option):
     return row
 
 
-@compiled
+@inlined
 def _swap(search, aids, move, which):
     """Exchange the ranks of column blocks of two tables of one type; of all, if on one node."""
     (table, block), tables, choices = which, search.tables, search.choices
@@ -204,7 +203,7 @@ def _swap(search, aids, move, which):
             return
 
 
-@compiled
+@inlined
 def _other_rank(search, aids, move, which):
     """Put one column block on another rank, lightly loaded ones first.
 
@@ -225,7 +224,7 @@ def _other_rank(search, aids, move, which):
     move.ranks[row, block] = rank // local * local if nodes else rank
 
 
-@compiled
+@inlined
 def _other_option(search, aids, move, table, but, only):
     """Shard a table in another way, on lightly loaded ranks; return whether there was one.
 
@@ -271,7 +270,7 @@ def _keepable(search, table, option):
     return count
 
 
-@compiled
+@inlined
 def _place(search, aids, option, ranks, row, kept):
     """Draw distinct ranks or nodes for an option's blocks, as its sharding type allows.
 
@@ -298,7 +297,7 @@ def _place(search, aids, option, ranks, row, kept):
         aids.taken[ranks[row, block]] = 0
 
 
-@compiled
+@inlined
 def _light(aids):
     """Draw a rank, less loaded ones more often."""
     return aids.order[int(aids.order.size * uniform(aids.state) ** EAGERNESS)]
@@ -334,7 +333,7 @@ def _join_type(search, aids, move):
             _other_option(search, aids, move, table, -1, joined)
 
 
-@compiled
+@inlined
 def _costliest(search, aids, move):
     """Return the costliest table of the slowest rank that a move leaves as it is; -1: none."""
     costliest = -1
@@ -347,7 +346,7 @@ def _costliest(search, aids, move):
     return costliest
 
 
-@compiled
+@inlined
 def _suited(search, aids, move, kind):
     """Draw a table that is not sharded by a type; one that gains by it sooner. -1: none is."""
     tables, choices = search.tables, search.choices
@@ -364,7 +363,7 @@ def _suited(search, aids, move, kind):
     return found
 
 
-@compiled
+@inlined
 def has(move, table):
     """Return whether a move changes a table."""
     for row in range(move.length[0]):
@@ -373,6 +372,6 @@ def has(move, table):
     return False
 
 
-@compiled
+@inlined
 def _cost(search, table):
     return search.tables.shard_cost[search.choices.option[table]]

@@ -7,7 +7,7 @@ lower there (eight plans, eight seeds each); with the latter alone 0.3% (four of
 
 import numpy as np
 
-from costmodel.execution.native import compiled
+from costmodel.execution.native import inlined
 from sharders.native.chance import below
 from sharders.native.moves import add, block_at, has
 from sharders.native.tables import ON_RANKS
@@ -18,7 +18,7 @@ PLACES = 8
 """Ranks drawn for where it could go."""
 
 
-@compiled
+@inlined
 def fullest(search):
     """Return the rank with least HBM left, and how many bytes it lacks; none, if negative."""
     free, rank = search.plan.numbers[search.rows.free], 0
@@ -28,7 +28,7 @@ def fullest(search):
     return rank, -free[rank]
 
 
-@compiled
+@inlined
 def make_way(search, aids, move, rank, lack):
     """Add to a move that a column block leaves a rank that lacks bytes; return whether one could.
 
@@ -49,7 +49,7 @@ def make_way(search, aids, move, rank, lack):
     return False
 
 
-@compiled
+@inlined
 def _smallest(search, aids, move, rank, least):
     """Return a table, which of its blocks is on a rank, and the block's bytes.
 
@@ -72,7 +72,7 @@ def _smallest(search, aids, move, rank, least):
     return found, its_block, smallest
 
 
-@compiled
+@inlined
 def _place(search, aids, moved, origin):
     """Draw a rank, if ``origin`` one that a table moves from, and what may be left there, in bytes.
 

@@ -143,7 +143,12 @@ def times_of(search, options, ranks, room, times, first):
 
 @compiled
 def guide_of(search, seconds):
-    """Return what the search minimises."""
+    """Return what the search minimises, for a step time of the present plan."""
+    return _guide(search, seconds)
+
+
+@inlined
+def _guide(search, seconds):
     spread = _power_mean(search, search.rows.power)
     for feature in range(search.exchange_rates.size):
         if search.exchange_rates[feature] > 0:
@@ -213,12 +218,12 @@ def try_move(search, move, limit):
     refresh(plan, search.every, changes, (cycle.is_on, True))
     if slot == number and cycle.span[1] > 0:
         least = bound(plan, cycle, changes.ranks)
-        if guide_of(search, least) * (1 - search.margin) > limit:
+        if _guide(search, least) * (1 - search.margin) > limit:
             return Timed(SLOW, np.inf, np.inf, -1)
     refresh(plan, search.every, changes, (cycle.is_on, False))
     step = program(search.programs, number)
     seconds = step_time(plan, step, search.scratch)
-    guide = guide_of(search, seconds)
+    guide = _guide(search, seconds)
     if guide > limit and slot == number != search.which[0]:
         trace(plan, step, search.scratch, cycle)
     return Timed(FITS, seconds, guide, number)
