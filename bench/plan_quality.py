@@ -10,6 +10,7 @@ cold caches.
 
     python -m bench.plan_quality --instances 50x4 100x8 --seconds 1 10 --sharders auto ilp --write
 
+Runs of other seeds (``--seeds 0 1 2``) say how far chance goes; sharders are compared by medians.
 With --write every run is kept as soon as it ends, with its commit. Runs that are there already are
 not done again (--redo stale: those of other commits are; --redo all), so a bench that was broken
 off goes on, and two can share the work: --part 1/2 and --part 2/2.
@@ -22,13 +23,14 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, flock
 from itertools import product
 from pathlib import Path
 from random import Random
+from statistics import median_high
 from typing import Any, TypeVar
 
 from bench.draw_workloads import DATA, PAPER_DENSE, open_tables, read_aggregates
@@ -52,6 +54,7 @@ from sharders.problem import Progress, ShardingProblem
 RESULTS = Path(__file__).parent / "results" / "plan_quality.json"
 HARDWARE = "h100-sxm"
 SEED = 0
+"""Of runs that do not say which."""
 LOCAL_BATCH = 4096
 """As in ``open_856.yaml``."""
 CLOSE = 1.01
@@ -112,7 +115,7 @@ def filled(workload: Workload, topology: Topology, share: float) -> Topology:
     return replace(topology, hardware=hardware)
 
 
-def attempt(instance: Instance, sharder: str, seconds: Seconds) -> dict[str, Any]:
+def attempt(instance: Instance, sharder: str, seconds: Seconds, seed: int = SEED) -> dict[str, Any]:
     """Run one sharder on the process's CPU clock; return its plan's step and how it got there."""
     problem = instance.problem()
     start = time.process_time()
@@ -123,8 +126,8 @@ def attempt(instance: Instance, sharder: str, seconds: Seconds) -> dict[str, Any
         if not seen or progress.best < seen[-1][1]:
             seen.append((time.process_time() - start, progress.best))
 
-    search = Search(seed=SEED, time_limit=seconds, watch=watch, clock=time.process_time)
-    row: dict[str, Any] = {"sharder": sharder, "seconds": seconds}
+    search = Search(seed=seed, time_limit=seconds, watch=watch, clock=time.process_time)
+    row: dict[str, Any] = {"sharder": sharder, "seconds": seconds, "seed": seed}
     try:
         attempts = run_sharders(sharders_for(sharder), problem, search)
     except PlannerError as error:
@@ -169,13 +172,25 @@ def close_after(row: Mapping[str, Any], best: Seconds) -> Seconds | None:
     return next((at for at, step in row.get("trace", ()) if step <= CLOSE * best), None)
 
 
+def medians(runs: Iterable[Mapping[str, Any]], seconds: Seconds) -> dict[str, Seconds]:
+    """Return the step of every sharder that found plans in so much time: the median of its seeds.
+
+    The longer one in the middle of an even number.
+    """
+    steps: dict[str, list[Seconds]] = {}
+    for run in runs:
+        if run["seconds"] == seconds and "step_s" in run:
+            steps.setdefault(run["sharder"], []).append(run["step_s"])
+    return {sharder: median_high(found) for sharder, found in steps.items()}
+
+
 def show(name: str, record: Mapping[str, Any]) -> None:
     """Print one instance's table."""
     rows = record["runs"]
     best = min((row["step_s"] for row in rows if "step_s" in row), default=float("nan"))
     print(f"{name}: bound {record['bound_s'] / MS:.3f} ms in {record['bound_cpu_s']:.2f} CPU s")
     for row in sorted(rows, key=lambda row: (row["seconds"], row.get("step_s", float("inf")))):
-        label = f"  {row['seconds']:>3g} s  {row['sharder']:<20}"
+        label = f"  {row['seconds']:>3g} s  {row['sharder']:<20}seed {_seed(row)}"
         if "step_s" not in row:
             print(f"{label} no plan in {row['cpu_s']:.1f} CPU s")
             continue
@@ -185,6 +200,15 @@ def show(name: str, record: Mapping[str, Any]) -> None:
             f"  {step / record['bound_s'] - 1:+7.1%} over bound  {row['cpu_s']:6.1f} CPU s"
             f"  {'' if close is None else f'within 1% after {close:.1f} s'}"
         )
+    for seconds in sorted({row["seconds"] for row in rows}):
+        found = medians(rows, seconds)
+        others = [(step, sharder) for sharder, step in found.items() if sharder != AUTO]
+        if AUTO in found and others:
+            step, sharder = min(others)
+            print(
+                f"  {seconds:>3g} s  auto {found[AUTO] / best - 1:+.2%} over best,"
+                f" {found[AUTO] / step - 1:+.2%} over {sharder} (medians)"
+            )
 
 
 def merged(old: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,13 +217,18 @@ def merged(old: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     return {**old, "runs": [*kept, row]}
 
 
-def _key(run: Mapping[str, Any]) -> tuple[str, float]:
-    return run["sharder"], run["seconds"]
+def _key(run: Mapping[str, Any]) -> tuple[str, float, int]:
+    return run["sharder"], run["seconds"], _seed(run)
 
 
-def is_done(record: Mapping[str, Any], sharder: str, seconds: Seconds, redo: str) -> bool:
-    """Return whether a run need not be done (again)."""
-    runs = [run for run in record.get("runs", ()) if _key(run) == (sharder, seconds)]
+def _seed(run: Mapping[str, Any]) -> int:
+    seed: int = run.get("seed", SEED)
+    return seed
+
+
+def is_done(record: Mapping[str, Any], wanted: Mapping[str, Any], redo: str) -> bool:
+    """Return whether a run, of a sharder, seconds and a seed, need not be done (again)."""
+    runs = [run for run in record.get("runs", ()) if _key(run) == _key(wanted)]
     current = provenance()["commit"]
     fresh = [run for run in runs if redo == "none" or run.get("commit") == current]
     return bool(fresh) and redo != "all"
@@ -228,7 +257,7 @@ def keep(name: str, instance: Instance, row: Mapping[str, Any]) -> None:
 
     def change(results: dict[str, Any]) -> None:
         old = {**results.get(name, {}), **bounds}
-        made = {key: value for key, value in provenance().items() if key != "commit"}
+        made = {key: value for key, value in provenance().items() if key in ("machine", "date")}
         results[name] = {**merged(old, row), **made}
 
     updated(RESULTS, change)
@@ -275,6 +304,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--instances", nargs="+", default=list(INSTANCES), choices=INSTANCES)
     parser.add_argument("--seconds", nargs="+", type=float, default=[1.0, 10.0, 60.0])
     parser.add_argument("--sharders", nargs="+", default=[AUTO, *SHARDERS, *integrated])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[SEED])
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     parser.add_argument("--redo", choices=["none", "stale", "all"], default="none")
     parser.add_argument("--part", type=Part.parse, default=Part(1, 1), metavar="K/N")
@@ -288,15 +318,16 @@ def main() -> None:
     if is_available() and not is_ready():
         compile_now()  # once per machine, and not part of any run
     shown = {name: read(RESULTS).get(name, {}) for name in args.instances}
-    jobs = list(product(args.seconds, args.instances, args.sharders))
-    for index, (seconds, name, sharder) in enumerate([] if args.show else jobs):
+    jobs = list(product(args.seeds, args.seconds, args.instances, args.sharders))
+    for index, (seed, seconds, name, sharder) in enumerate([] if args.show else jobs):
         known = read(RESULTS).get(name, {}) if args.write else {}
-        if not args.part.has(index) or is_done(known, sharder, seconds, args.redo):
+        wanted = {"sharder": sharder, "seconds": seconds, "seed": seed}
+        if not args.part.has(index) or is_done(known, wanted, args.redo):
             continue
-        row = isolated(attempt, INSTANCES[name], sharder, seconds)
+        row = isolated(attempt, INSTANCES[name], sharder, seconds, seed)
         row |= {"commit": provenance()["commit"]}
         step = f"{row['step_s'] / MS:.3f} ms" if "step_s" in row else "no plan"
-        print(f"{name:<8}{seconds:>4g} s  {sharder:<20}{step}", flush=True)
+        print(f"{name:<8}{seconds:>4g} s  {sharder:<20}seed {seed}  {step}", flush=True)
         if args.write:
             keep(name, INSTANCES[name], row)
         shown[name] = merged(shown[name], row)

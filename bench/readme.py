@@ -14,6 +14,7 @@ from typing import Any
 
 from bench import cpu_study
 from bench.accuracy import tables
+from bench.plan_quality import medians
 from bench.table_iii import TABLE_III
 from costmodel.units import MS
 
@@ -77,8 +78,8 @@ def plan_quality() -> str:
         "|---" * (len(columns) + 3) + "|",
     ]
     for name, instance in result("plan_quality").items():
-        steps = {run["sharder"]: run["step_s"] for run in instance["runs"] if run["seconds"] == 10}
-        classic = min(steps[each] for each in TABLE_III if steps.get(each))
+        steps = medians(instance["runs"], 10)
+        classic = min(steps[each] for each in TABLE_III if each in steps)
         cells = [instance["bound_s"], *(steps.get(each) for each in columns), classic]
         shown = ("none" if cell is None else f"{cell / MS:.2f}" for cell in cells)
         lines.append(f"| {name} | " + " | ".join(shown) + " |")

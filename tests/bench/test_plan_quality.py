@@ -10,6 +10,7 @@ from bench.plan_quality import (
     bound,
     close_after,
     is_done,
+    medians,
     merged,
     provenance,
     read,
@@ -59,12 +60,23 @@ def test_a_bench_goes_on_where_it_was_broken_off() -> None:
             {"sharder": "b", "seconds": 1.0, "commit": "0000000"},
         ]
     }
-    assert is_done(record, "a", 1.0, "none")
-    assert is_done(record, "b", 1.0, "none")
-    assert not is_done(record, "a", 10.0, "none")
-    assert is_done(record, "a", 1.0, "stale")
-    assert not is_done(record, "b", 1.0, "stale")
-    assert not is_done(record, "a", 1.0, "all")
+    first, second = ({"sharder": name, "seconds": 1.0} for name in "ab")
+    assert is_done(record, first, "none")
+    assert is_done(record, second, "none")
+    assert not is_done(record, {**first, "seconds": 10.0}, "none")
+    assert not is_done(record, {**first, "seed": 1}, "none")
+    assert is_done(record, first, "stale")
+    assert not is_done(record, second, "stale")
+    assert not is_done(record, first, "all")
+
+
+def test_sharders_are_compared_by_the_median_of_their_seeds() -> None:
+    runs = [
+        {"sharder": "a", "seconds": 1.0, "seed": seed, "step_s": step}
+        for seed, step in enumerate([3.0, 1.0, 2.0])
+    ]
+    others = [{"sharder": "b", "seconds": 1.0}, {"sharder": "a", "seconds": 9.0, "step_s": 0.5}]
+    assert medians([*runs, *others], 1.0) == {"a": 2.0}
 
 
 def test_parts_share_all_jobs() -> None:
