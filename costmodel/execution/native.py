@@ -4,11 +4,12 @@ They follow from loads and are kept, so that a search which changes two ranks re
 two ranks; ``execution.native_step`` then times the step. Compiled on first use, and kept on disk
 for later processes.
 
-All numbers of a plan are rows of one array with a column for every rank, the *numbers*; ``Places``
-says which rows are what. Whoever changes one calls ``put``, which notes the old one in a journal,
-so that a move that is not made costs no more to take back than it changed. Programs of other
-sharding groups have the same operations with the same durations where they have them at all, so
-that all programs share these numbers.
+What a plan's ranks look up and send are its *loads*, rank by rank, as shards change what belongs
+to one rank. All else is rows of one array with a column for every rank, the *numbers*, as steps
+are timed for all ranks at once; ``Places`` says which rows are what. Whoever changes one calls
+``put``, or ``save`` for loads, which notes the old one in a journal, so that a move that is not
+made costs no more to take back than it changed. Programs of other sharding groups have the same
+operations with the same durations where they have them at all, so that all programs share these.
 """
 
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from costmodel.execution.lowering import (
 )
 from costmodel.execution.native_code import Native
 from costmodel.kernels import collectives, embedding
+from costmodel.kernels.embedding import NUM_TRAFFIC
 
 Decorator = Callable[[Callable[..., Any]], Native]
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
@@ -55,8 +57,6 @@ curve_seconds = compiled(collectives.curve_seconds)
 class Places(NamedTuple):
     """Rows of the numbers."""
 
-    ranks: int
-    """Rank features of every group."""
     whole: int
     """Plan features of every group, in the first column."""
     forward: int
@@ -78,6 +78,18 @@ class Journal(NamedTuple):
     """(1,)."""
 
 
+class Loads(NamedTuple):
+    """What ranks look up and send, and some of it as it was before it was changed."""
+
+    of_ranks: NDArray[np.float64]
+    """(ranks, features and traffic): rank features of every group, then what every lookup kernel
+    moves, ``NUM_TRAFFIC`` numbers each."""
+    flat: NDArray[np.float64]
+    """The same numbers, one rank after the other."""
+    saved: Journal
+    """``NUM_TRAFFIC`` values for each of the cells, which is the first of as many."""
+
+
 class Touched(NamedTuple):
     """Operations whose durations each sharding group decides, what an issue launches first."""
 
@@ -95,6 +107,7 @@ class Plan(NamedTuple):
     flat: NDArray[np.float64]
     """The same numbers, one row after the other."""
     journal: Journal
+    loads: Loads
     touched: Touched
     everyone: NDArray[np.int64]
     """All ranks."""
@@ -168,18 +181,37 @@ def put_at(plan, entry, place, value):
 
 
 @inlined
+def save(loads, rank, first):
+    """Note ``NUM_TRAFFIC`` loads of a rank, which may then change; ``take_back`` undoes it.
+
+    More than change is no harm, as all are taken back in the end.
+    """
+    saved, cell = loads.saved, rank * loads.of_ranks.shape[1] + first
+    count = saved.length[0]
+    saved.cells[count] = cell
+    for index in range(NUM_TRAFFIC):
+        saved.values[count * NUM_TRAFFIC + index] = loads.flat[cell + index]
+    saved.length[0] = count + 1
+
+
+@inlined
 def take_back(plan):
-    """Undo all changes since the journal was empty, and empty it."""
-    journal = plan.journal
+    """Undo all changes since the journals were empty, and empty them."""
+    journal, loads, saved = plan.journal, plan.loads, plan.loads.saved
     for index in range(journal.length[0] - 1, -1, -1):
         plan.flat[journal.cells[index]] = journal.values[index]
-    journal.length[0] = 0
+    for entry in range(saved.length[0] - 1, -1, -1):
+        cell = saved.cells[entry]
+        for index in range(NUM_TRAFFIC):
+            loads.flat[cell + index] = saved.values[entry * NUM_TRAFFIC + index]
+    forget(plan)
 
 
 @inlined
 def forget(plan):
-    """Empty the journal."""
+    """Empty the journals."""
     plan.journal.length[0] = 0
+    plan.loads.saved.length[0] = 0
 
 
 @inlined
@@ -254,7 +286,7 @@ def _amount(plan, step, op, rank):
     for term in range(step.terms[op], step.terms[op + 1]):
         column = step.features[term] - plan.machine.num_rank_features
         if column < 0:
-            value = plan.numbers[plan.places.ranks + step.features[term], rank]
+            value = plan.loads.of_ranks[rank, step.features[term]]
         else:
             value = plan.numbers[plan.places.whole + column, 0]
         total += step.weights[term] * value

@@ -17,7 +17,7 @@ from costmodel.execution.lowering import (
     lower,
     machine,
 )
-from costmodel.execution.native import Journal, Places, Plan, Touched
+from costmodel.execution.native import Journal, Loads, Places, Plan, Touched
 from costmodel.execution.native_cycles import no_cycles
 from costmodel.execution.native_step import Scratch
 from costmodel.execution.synthesis import template
@@ -44,8 +44,10 @@ ALL = -1
 """Bits of all sharding groups."""
 NOWHERE = 0
 """Where durations are not kept that are constants."""
-NOTED_PER_SHARD = NUM_TRAFFIC + len(RANK_FEATURES) + 2
-"""Numbers that change where a shard comes or goes: loads, and memory of the rank and its host."""
+SAVED_PER_SHARD = 2
+"""Times loads are saved where a shard comes or goes: what is looked up, and what is sent."""
+NOTED_PER_SHARD = 2
+"""Numbers that change there: memory of the rank and its host."""
 NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + len(RANK_FEATURES) + 4
 """And where a table does: its group's sums, each by itself and all if it was the last one, what is
 known of all ranks' features, whether there is the group, and its count."""
@@ -197,10 +199,9 @@ class Engine:
         self.rows = _duration_rows(self.everything, native.columns, places)
         every = lower(self.everything, native.columns, self.rows)
         self.steps, self.groups_of = [every], [(1 << groups) - 1]
-        traffic = places.steps + 3 * places.step_rows
-        load, features = traffic + kernels * NUM_TRAFFIC, groups * len(RANK_FEATURES)
+        load, features = places.steps + 3 * places.step_rows, groups * len(RANK_FEATURES)
         rows = Rows(
-            traffic=traffic, load=load, power=load + 1, exchanged=load + 2,
+            load=load, power=load + 1, exchanged=load + 2,
             free=load + 2 + features, host_free=load + 3 + features, counts=load + 4 + features,
         )  # fmt: skip
         numbers, ops = np.zeros((rows.counts + groups, ranks)), len(self.everything.ops)
@@ -209,6 +210,8 @@ class Engine:
         shards = int(np.diff(native.tables.first).max())
         moved = 2 * MOST_TOGETHER * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
         noted = moved + 2 * numbers.size
+        loads = np.zeros((ranks, features + kernels * NUM_TRAFFIC))
+        saved = 2 * MOST_TOGETHER * shards * SAVED_PER_SHARD + ranks * kernels
         return Search(
             plan=Plan(
                 machine=machine(problem.topology, groups),
@@ -216,11 +219,17 @@ class Engine:
                 numbers=numbers,
                 flat=numbers.reshape(-1),
                 journal=Journal(_ints(noted), np.zeros(noted), _ints(1)),
+                loads=Loads(
+                    of_ranks=loads,
+                    flat=loads.reshape(-1),
+                    saved=Journal(_ints(saved), np.zeros(saved * NUM_TRAFFIC), _ints(1)),
+                ),
                 touched=_touched(every, groups),
                 everyone=np.arange(ranks),
                 node_of=np.arange(ranks) // problem.topology.local_world_size,
             ),
             rows=rows,
+            first_traffic=features,
             tables=native.tables,
             exchange_rates=exchange_rates(self.everything, native.columns.groups).reshape(-1),
             choices=Choices(_ints(tables), np.zeros((tables, native.widest), dtype=np.int64)),
@@ -269,12 +278,10 @@ def _ints(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
 
 
 def _places(everything: Template, groups: int, kernels: int) -> Places:
-    whole = groups * len(RANK_FEATURES)
-    forward = whole + groups * len(PLAN_FEATURES)
+    forward = groups * len(PLAN_FEATURES)
     given = sum(op.work.kind not in _KEPT_ELSEWHERE for op in everything.ops)
     return Places(
-        ranks=0,
-        whole=whole,
+        whole=0,
         forward=forward,
         backward=forward + kernels,
         steps=forward + 2 * kernels,

@@ -1,7 +1,7 @@
 """The loads of a plan under search: what every rank looks up, sends and holds.
 
-All numbers of a search lie in one array (``costmodel.execution.native.Places``, ``state.Rows``);
-a function that changes some notes what they were, so that a move can be taken back.
+They lie in two arrays (``costmodel.execution.native.Loads`` and ``Places``, ``state.Rows``); a
+function that changes some notes what they were, so that a move can be taken back.
 """
 
 from costmodel.execution.native import (
@@ -13,6 +13,7 @@ from costmodel.execution.native import (
     put,
     put_at,
     refresh_all,
+    save,
 )
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
@@ -104,8 +105,8 @@ def load(search, option, places, sign):
     (then what is sent in all stays the same, too).
     """
     tables, (ranks, others, some), ids, sent = search.tables, places, 0.0, 0.0
-    traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
-    features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
+    traffic = search.first_traffic + tables.kernel[option] * NUM_TRAFFIC
+    features = tables.group[option] * NUM_FEATURES
     powers = _note_powers(search, features)
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
@@ -132,16 +133,17 @@ def load(search, option, places, sign):
 @inlined
 def _look_up_more(search, traffic, rank, shard):
     """Add a shard's traffic, or take it away; where the last table has left, leave nothing."""
-    tables, plan, (row, sign) = search.tables, search.plan, shard
-    numbers, count = plan.numbers, plan.journal.length[0]
-    is_left = numbers[traffic + LOOKUPS, rank] + sign * tables.traffic[row, LOOKUPS] >= EMPTY
+    tables, loads, (row, sign) = search.tables, search.plan.loads.of_ranks, shard
+    save(search.plan.loads, rank, traffic)
+    is_left = loads[rank, traffic + LOOKUPS] + sign * tables.traffic[row, LOOKUPS] >= EMPTY
+    if sign < 0 and not is_left:
+        for column in range(NUM_TRAFFIC):
+            loads[rank, traffic + column] = 0.0
+        return
+    chain = _longer(loads[rank, traffic + CHAIN], tables.traffic[row, CHAIN], sign)
     for column in range(NUM_TRAFFIC):
-        amount = numbers[traffic + column, rank] + sign * tables.traffic[row, column]
-        if column == CHAIN:
-            amount = _longer(numbers[traffic + column, rank], tables.traffic[row, column], sign)
-        amount = amount if is_left or sign > 0 else 0.0
-        put_at(plan, count + column, (traffic + column, rank), amount)
-    plan.journal.length[0] = count + NUM_TRAFFIC
+        loads[rank, traffic + column] += sign * tables.traffic[row, column]
+    loads[rank, traffic + CHAIN] = chain
 
 
 @inlined
@@ -156,24 +158,24 @@ def _longer(longest, chain, sign):
 def _send_more(search, features, rank, shard):
     """Add a shard's features, or take them away; where the last table has left, leave nothing."""
     tables, plan, (row, sign) = search.tables, search.plan, shard
-    numbers, count, first = plan.numbers, plan.journal.length[0], features - plan.places.ranks
-    left = numbers[features + FEATURES, rank] + sign * tables.features[row, FEATURES]
+    loads = plan.loads.of_ranks
+    save(plan.loads, rank, features)
+    left = loads[rank, features + FEATURES] + sign * tables.features[row, FEATURES]
     is_left = sign > 0 or left > 0.5  # counted exactly
-    for column in range(NUM_FEATURES):
-        before, rate = numbers[features + column, rank], search.exchange_rates[first + column]
-        amount = before + sign * tables.features[row, column] if is_left else 0.0
-        put_at(plan, count + column, (features + column, rank), amount)
+    for feature in range(features, features + NUM_FEATURES):
+        before, rate = loads[rank, feature], search.exchange_rates[feature]
+        amount = before + sign * tables.features[row, feature - features] if is_left else 0.0
+        loads[rank, feature] = amount
         more = _power(rate * amount) - _power(rate * before)
-        numbers[search.rows.exchanged + first + column, 0] += more
-    plan.journal.length[0] = count + NUM_FEATURES
+        plan.numbers[search.rows.exchanged + feature, 0] += more
 
 
 @inlined
 def _note_powers(search, features):
     """Note the powers of what a group's ranks exchange; return where in the journal."""
     plan, noted = search.plan, search.plan.journal.length[0]
-    for row in range(features, features + NUM_FEATURES):
-        kept = search.rows.exchanged + row - plan.places.ranks
+    for feature in range(features, features + NUM_FEATURES):
+        kept = search.rows.exchanged + feature
         put(plan, kept, 0, plan.numbers[kept, 0])
     return noted
 
@@ -183,19 +185,24 @@ def _check_powers(search, features, noted):
     """Compute powers anew of which too little is left since they were noted."""
     plan = search.plan
     for column in range(NUM_FEATURES):
-        row = features + column
-        kept = search.rows.exchanged + row - plan.places.ranks
+        feature = features + column
+        kept = search.rows.exchanged + feature
         if plan.numbers[kept, 0] < CANCELLED * plan.journal.values[noted + column]:
-            rate = search.exchange_rates[row - plan.places.ranks]
-            plan.numbers[kept, 0] = _powers(search, row, rate)
+            plan.numbers[kept, 0] = _exchanged(search, feature)
 
 
 @inlined
-def _powers(search, row, rate):
-    """Return the sum of a row's numbers, each times a rate, to the ``BALANCE_POWER``."""
+def _exchanged(search, feature):
+    """Return the sum over ranks of what each exchanges of a feature to the ``BALANCE_POWER``."""
+    return _powers(search.plan.loads.of_ranks[:, feature], search.exchange_rates[feature])
+
+
+@inlined
+def _powers(values, rate):
+    """Return the sum of some numbers, each times a rate, to the ``BALANCE_POWER``."""
     power = 0.0
-    for rank in range(search.plan.machine.num_ranks):
-        power += _power(rate * search.plan.numbers[row, rank])
+    for value in values:
+        power += _power(rate * value)
     return power
 
 
@@ -228,18 +235,16 @@ def _longest_bag(search, kernel, rank):
 @inlined
 def sum_up(search, group):
     """Compute what all ranks of one group send, and its powers, free of rounding."""
-    plan, numbers, ranks = search.plan, search.plan.numbers, search.plan.machine.num_ranks
-    features = plan.places.ranks + group * NUM_FEATURES
+    plan, loads, ranks = search.plan, search.plan.loads.of_ranks, search.plan.machine.num_ranks
+    features = group * NUM_FEATURES
     whole = plan.places.whole + group * NUM_SUMS
     ids = sent = 0.0
     for rank in range(ranks):
-        ids += numbers[features + IDS, rank]
-        sent += numbers[features + FEATURES, rank]
-    numbers[whole + SENT_IDS, 0], numbers[whole + SENT_FEATURES, 0] = ids / ranks, sent
-    for row in range(features, features + NUM_FEATURES):
-        feature = row - plan.places.ranks
-        rate = search.exchange_rates[feature]
-        numbers[search.rows.exchanged + feature, 0] = _powers(search, row, rate)
+        ids += loads[rank, features + IDS]
+        sent += loads[rank, features + FEATURES]
+    plan.numbers[whole + SENT_IDS, 0], plan.numbers[whole + SENT_FEATURES, 0] = ids / ranks, sent
+    for feature in range(features, features + NUM_FEATURES):
+        plan.numbers[search.rows.exchanged + feature, 0] = _exchanged(search, feature)
 
 
 @inlined
@@ -273,7 +278,7 @@ def lookups(search, kernels):
     for index in range(search.changed[-1]):
         power += _power(numbers[row, search.changed[index]])
     if power < CANCELLED * numbers[search.rows.power, 0]:
-        power = _powers(search, row, 1.0)
+        power = _powers(numbers[row], 1.0)
     put(plan, search.rows.power, 0, power)
 
 
@@ -289,13 +294,14 @@ def _power(value):
 def _look_up(search, kernel):
     """Recompute one kernel's times; and its longest bags, where they are not known and count."""
     plan, numbers = search.plan, search.plan.numbers
-    first = search.rows.traffic + kernel * NUM_TRAFFIC
+    first = search.first_traffic + kernel * NUM_TRAFFIC
     for index in range(search.changed[-1]):
         rank = search.changed[index]
-        traffic = numbers[first : first + NUM_TRAFFIC, rank]
+        traffic = plan.loads.of_ranks[rank, first : first + NUM_TRAFFIC]
         forward = forward_seconds(traffic, plan.machine.rates)
         if traffic[CHAIN] < 0 and not _is_hidden(plan, traffic, forward):
-            put(plan, first + CHAIN, rank, _longest_bag(search, kernel, rank))
+            save(plan.loads, rank, first)
+            traffic[CHAIN] = _longest_bag(search, kernel, rank)
             forward = forward_seconds(traffic, plan.machine.rates)
         backward = backward_seconds(traffic, plan.machine.rates)
         at, back = plan.places.forward + kernel, plan.places.backward + kernel
@@ -336,20 +342,20 @@ def forget_changes(search):
 @inlined
 def _load_all(search, option, ranks):
     """Add an option's loads and take its memory, not to be taken back."""
-    tables, numbers, node_of = search.tables, search.plan.numbers, search.plan.node_of
-    traffic = search.rows.traffic + tables.kernel[option] * NUM_TRAFFIC
-    features = search.plan.places.ranks + tables.group[option] * NUM_FEATURES
+    tables, plan, loads = search.tables, search.plan, search.plan.loads.of_ranks
+    traffic = search.first_traffic + tables.kernel[option] * NUM_TRAFFIC
+    features = tables.group[option] * NUM_FEATURES
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)
         row = tables.rows[tables.first[option] + shard]
-        longest = max(numbers[traffic + CHAIN, rank], tables.traffic[row, CHAIN])
+        longest = max(loads[rank, traffic + CHAIN], tables.traffic[row, CHAIN])
         for column in range(NUM_TRAFFIC):
-            numbers[traffic + column, rank] += tables.traffic[row, column]
-        numbers[traffic + CHAIN, rank] = longest
+            loads[rank, traffic + column] += tables.traffic[row, column]
+        loads[rank, traffic + CHAIN] = longest
         for column in range(NUM_FEATURES):
-            numbers[features + column, rank] += tables.features[row, column]
-        numbers[search.rows.free, rank] -= tables.held[row, 0]
-        numbers[search.rows.host_free, node_of[rank]] -= tables.held[row, 1]
+            loads[rank, features + column] += tables.features[row, column]
+        plan.numbers[search.rows.free, rank] -= tables.held[row, 0]
+        plan.numbers[search.rows.host_free, plan.node_of[rank]] -= tables.held[row, 1]
 
 
 @compiled
@@ -361,7 +367,8 @@ def rebuild(search, room, groups):
     """
     plan, choices = search.plan, search.choices
     plan.numbers[: plan.places.steps] = 0.0
-    plan.numbers[search.rows.traffic :] = 0.0
+    plan.numbers[search.rows.load :] = 0.0
+    plan.loads.of_ranks[:] = 0.0
     plan.numbers[search.rows.free] = room[0]
     plan.numbers[search.rows.host_free] = room[1]
     for table in range(choices.option.size):

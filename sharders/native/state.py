@@ -45,8 +45,6 @@ MARGIN = 1e-9
 class Rows(NamedTuple):
     """Rows of the numbers besides those of ``costmodel.execution.native.Places``."""
 
-    traffic: int
-    """Of every kernel, ``NUM_TRAFFIC`` rows."""
     load: int
     """Seconds of lookups, forward and backward, in all."""
     power: int
@@ -83,6 +81,8 @@ class Search(NamedTuple):
 
     plan: Plan
     rows: Rows
+    first_traffic: int
+    """Column of the loads where traffic begins."""
     tables: Tables
     exchange_rates: NDArray[np.float64]
     """Seconds for a unit of every rank feature of every group (``guide.exchange_rates``)."""
