@@ -23,6 +23,8 @@ from sharders.problem import ShardingProblem
 from sharders.search_state import Layout, signature_of
 
 Ints = NDArray[np.int64]
+Shorts = NDArray[np.int16]
+Places = NDArray[np.int32]
 Floats = NDArray[np.float64]
 EVERYWHERE, ON_RANKS, ON_NODES, FIXED = range(4)
 """Where an option's shards lie: one on every rank, one per block, one per block and local rank, or
@@ -33,22 +35,25 @@ FINEST = 0.01
 
 
 class Tables(NamedTuple):
-    """All options of all tables; row ranges as in ``costmodel.execution.lowering``."""
+    """All options of all tables; row ranges as in ``costmodel.execution.lowering``.
+
+    Most of a move's time is waiting for numbers that are in no near cache: so they are short.
+    """
 
     options: Ints
     """Where each table's options begin; one more than there are tables."""
     table_columns: Floats
     """Output columns of each table per sample."""
-    table: Ints
+    table: Places
     """Of every option, its table; the next ones are of every option, too."""
-    group: Ints
-    kernel: Ints
-    kind: Ints
+    group: Shorts
+    kernel: Shorts
+    kind: Shorts
     """Sharding type, by its place in ``ShardingType``."""
-    spread: Ints
-    blocks: Ints
+    spread: Shorts
+    blocks: Shorts
     """Ranks to choose."""
-    one_node: Ints
+    one_node: Shorts
     """1 where all blocks must be on one node."""
     replicated: Floats
     """Bytes that data parallelism keeps on every rank."""
@@ -57,15 +62,15 @@ class Tables(NamedTuple):
     shard_cost: Floats
     longest_bag: Floats
     """Seconds (``Traffic.CHAIN``), the most of all shards."""
-    first: Ints
+    first: Places
     """Where its shards begin in ``rows``."""
-    rows: Ints
+    rows: Places
     """Of every shard, its row of ``traffic``, ``features`` and ``held``: most shards are alike."""
     traffic: Floats
     features: Floats
     held: Floats
     """Bytes in HBM, and in host memory."""
-    at: Ints
+    at: Places
     """Of every shard, its rank, if its option is ``FIXED``."""
 
 
@@ -264,12 +269,12 @@ class _Writer:
                 for table in workload.tables
             ]),
             **fields,
-            first=np.array(self.firsts),
-            rows=np.concatenate(self.rows),
+            first=np.array(self.firsts, dtype=np.int32),
+            rows=np.concatenate(self.rows, dtype=np.int32),
             traffic=np.array([row.traffic for row in self.shards]),
             features=np.array([(row.features, row.ids, row.columns) for row in self.shards]),
             held=self._held(),
-            at=np.concatenate(self.at),
+            at=np.concatenate(self.at, dtype=np.int32),
         )
 
     def _held(self) -> Floats:
@@ -280,10 +285,10 @@ class _Writer:
 
 _KINDS = {kind: number for number, kind in enumerate(ShardingType)}
 _OPTION_FIELDS = Tables._fields[2:13]
-_NUMBERS = 7
-"""So many of them are whole numbers."""
+_TYPES = np.int32, *(np.int16,) * 6, *(np.float64,) * 4
+"""Of their numbers."""
 
 
 def _of_options(columns: list[tuple[float, ...]]) -> Iterator[NDArray[np.generic]]:
-    for number, column in enumerate(columns):
-        yield np.array(column, dtype=np.int64 if number < _NUMBERS else np.float64)
+    for kind, column in zip(_TYPES, columns, strict=True):
+        yield np.array(column, dtype=kind)
