@@ -21,7 +21,7 @@ class Best(NamedTuple):
     """The best plan of a burst."""
 
     option: NDArray[np.int64]
-    ranks: NDArray[np.int64]
+    ranks: NDArray[np.int16]
     changed: NDArray[np.int64]
     """Tables whose choice is not the best plan's; the last number counts them."""
     is_changed: NDArray[np.int64]

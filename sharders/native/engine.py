@@ -73,7 +73,7 @@ class Engine:
         width = self.native.widest
         self.move = Move(
             length=_ints(1), table=_ints(MOST_TOGETHER), option=_ints(MOST_TOGETHER),
-            ranks=np.zeros((MOST_TOGETHER, width), dtype=np.int64),
+            ranks=np.zeros((MOST_TOGETHER, width), dtype=np.int16),
         )  # fmt: skip
         self.standing = Standing(0, 0, 0, np.inf, np.inf, np.inf, 0)
 
@@ -125,7 +125,7 @@ class Engine:
         return self.present_time()
 
     def step_times(
-        self, options: NDArray[np.int64], ranks: NDArray[np.int64]
+        self, options: NDArray[np.int64], ranks: NDArray[np.int16]
     ) -> NDArray[np.float64]:
         """Return the step times of whole plans, in seconds, shape (plans,); the last is present.
 
@@ -232,7 +232,7 @@ class Engine:
             first_traffic=features,
             tables=native.tables,
             exchange_rates=exchange_rates(self.everything, native.columns.groups).reshape(-1),
-            choices=Choices(_ints(tables), np.zeros((tables, native.widest), dtype=np.int64)),
+            choices=Choices(_ints(tables), np.zeros((tables, native.widest), dtype=np.int16)),
             every=every,
             programs=join(self.steps),
             program_of=program_of,

@@ -30,7 +30,7 @@ from sharders.native.loads import (
     lookups,
     rebuild,
 )
-from sharders.native.tables import Tables
+from sharders.native.tables import Shorts, Tables
 
 Ints = NDArray[np.int64]
 FITS, SLOW, FULL, UNKNOWN = range(4)
@@ -63,7 +63,7 @@ class Choices(NamedTuple):
     """How every table is sharded."""
 
     option: Ints
-    ranks: Ints
+    ranks: Shorts
     """(tables, most blocks)."""
 
 
@@ -73,7 +73,7 @@ class Move(NamedTuple):
     length: Ints
     table: Ints
     option: Ints
-    ranks: Ints
+    ranks: Shorts
 
 
 class Search(NamedTuple):

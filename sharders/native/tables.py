@@ -84,14 +84,14 @@ class NativeProblem:
     signature: Signature
     options: tuple[TableOption, ...]
 
-    def choices(self, plan: ShardingPlan) -> tuple[Ints, Ints]:
+    def choices(self, plan: ShardingPlan) -> tuple[Ints, Shorts]:
         """Return every table's option, and the ranks of its blocks, (tables, ``widest``).
 
         The plan must be one of those the problem was written for, or use options kept for all.
         """
         begins = self.tables.options
         chosen = np.zeros(len(begins) - 1, dtype=np.int64)
-        ranks = np.zeros((len(chosen), self.widest), dtype=np.int64)
+        ranks = np.zeros((len(chosen), self.widest), dtype=np.int16)
         for index, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
             option = option_of(sharding, table)
@@ -101,7 +101,7 @@ class NativeProblem:
             ranks[index, :blocks] = sharding.homes[:blocks]
         return chosen, ranks
 
-    def plan(self, chosen: Ints, ranks: Ints) -> ShardingPlan:
+    def plan(self, chosen: Ints, ranks: Shorts) -> ShardingPlan:
         """Return the plan of some choices."""
         problem = self.problem
         shardings = []
