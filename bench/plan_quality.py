@@ -11,6 +11,8 @@ cold caches.
     python -m bench.plan_quality --instances 50x4 100x8 --seconds 1 10 --sharders auto ilp --write
 
 Runs of other seeds (``--seeds 0 1 2``) say how far chance goes; sharders are compared by medians.
+Several seeds of a sharder should be of one commit (--redo stale), and an odd number of them.
+
 With --write every run is kept as soon as it ends, with its commit. Runs that are there already are
 not done again (--redo stale: those of other commits are; --redo all), so a bench that was broken
 off goes on, and two can share the work: --part 1/2 and --part 2/2.
@@ -28,6 +30,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, flock
 from itertools import product
+from math import inf
 from pathlib import Path
 from random import Random
 from statistics import median_high
@@ -175,13 +178,14 @@ def close_after(row: Mapping[str, Any], best: Seconds) -> Seconds | None:
 def medians(runs: Iterable[Mapping[str, Any]], seconds: Seconds) -> dict[str, Seconds]:
     """Return the step of every sharder that found plans in so much time: the median of its seeds.
 
-    The longer one in the middle of an even number.
+    The longer one in the middle of an even number; a seed that found no plan counts as the longest.
     """
     steps: dict[str, list[Seconds]] = {}
     for run in runs:
-        if run["seconds"] == seconds and "step_s" in run:
-            steps.setdefault(run["sharder"], []).append(run["step_s"])
-    return {sharder: median_high(found) for sharder, found in steps.items()}
+        if run["seconds"] == seconds:
+            steps.setdefault(run["sharder"], []).append(run.get("step_s", inf))
+    found = {sharder: median_high(each) for sharder, each in steps.items()}
+    return {sharder: step for sharder, step in found.items() if step < inf}
 
 
 def show(name: str, record: Mapping[str, Any]) -> None:

@@ -33,6 +33,8 @@ BACKGROUND, WAIT, OFF = "background", "wait", "off"
 SMALLEST = 100
 """Tables times GPUs from which on compiled code is worth loading: below, numpy is done sooner."""
 PREFIX = "compiled-search-"
+MOST_RANKS = 32_767
+"""Compiled code keeps ranks in 16 bits (``sharders.native.tables``)."""
 VERSIONS = 8
 """Of the code, or of where it is installed, to keep compiled; each takes some 10 MiB."""
 GIVEN_UP_AFTER = 600.0
@@ -61,7 +63,8 @@ def is_to_hand(problem: ShardingProblem) -> bool:
 def _is_wanted(problem: ShardingProblem) -> bool:
     size = len(problem.workload.tables) * problem.topology.world_size
     off = os.environ.get(VARIABLE, BACKGROUND) == OFF
-    return size >= SMALLEST and not off and is_available()
+    few = problem.topology.world_size <= MOST_RANKS
+    return size >= SMALLEST and few and not off and is_available()
 
 
 @cache

@@ -14,9 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-NUMBERS = {
-    "int16": "h", "int32": "i", "int64": "q", "uint64": "Q", "float64": "d", "bool": "?"
-}  # fmt: skip
+NUMBERS = {"int64": "q", "uint64": "Q", "float64": "d", "bool": "?"}
 """How ``struct`` writes them, by their names in numpy and numba."""
 SLOT = 8
 """Bytes of every argument, as all are passed in a row."""

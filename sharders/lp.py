@@ -74,8 +74,8 @@ class Lp:
         for fineness in _finenesses(problem):
             fine, best = _fine(choices, costs, *fineness), inf
             for program in tuple(programs):
-                left = budget.time_left()
-                if (tried.spent() or left < took) and begun:
+                left, spent = budget.time_left(), tried.spent()
+                if begun and (spent or left < took):
                     return tried.result(SearchStatus.LIMIT)
                 begun = True  # what has been written so far would be lost
                 solved = program.solve(fine)

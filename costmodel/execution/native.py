@@ -87,7 +87,8 @@ class Loads(NamedTuple):
     flat: NDArray[np.float64]
     """The same numbers, one rank after the other."""
     saved: Journal
-    """``NUM_TRAFFIC`` values for each of the cells, which is the first of as many."""
+    """``NUM_TRAFFIC`` values for each of the cells, which is the first of as many: features are
+    fewer, and traffic comes after those of the last group."""
 
 
 class Touched(NamedTuple):

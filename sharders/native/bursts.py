@@ -194,7 +194,7 @@ class Bursts:
 def _different(tables: Tables, plans: Sequence[Choices]) -> list[Choices]:
     """Return plans that differ, in the order given, and then some of few types."""
     chosen: list[Choices] = []
-    ways: list[NDArray[np.int64]] = []
+    ways: list[NDArray[np.int32]] = []
     few: dict[frozenset[int], Choices] = {}
     num_shards = np.diff(tables.first)
     for plan in plans:
@@ -210,5 +210,5 @@ def _different(tables: Tables, plans: Sequence[Choices]) -> list[Choices]:
     return [*chosen, *others[:OF_FEW_TYPES]]
 
 
-def _alike(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
+def _alike(first: NDArray[np.int32], second: NDArray[np.int32]) -> bool:
     return bool((first == second).all(axis=0).mean() > ALIKE)

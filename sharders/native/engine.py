@@ -209,7 +209,8 @@ class Engine:
         program_of[-1] = 0
         shards = int(np.diff(native.tables.first).max())
         moved = 2 * MOST_TOGETHER * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
-        noted = moved + 2 * numbers.size
+        exchanges = places.step_rows * ranks * problem.topology.local_world_size
+        noted = moved + 2 * numbers.size + exchanges  # ranks of a node may come one by one
         loads = np.zeros((ranks, features + kernels * NUM_TRAFFIC))
         saved = 2 * MOST_TOGETHER * shards * SAVED_PER_SHARD + ranks * kernels
         return Search(
@@ -229,7 +230,6 @@ class Engine:
                 node_of=np.arange(ranks) // problem.topology.local_world_size,
             ),
             rows=rows,
-            first_traffic=features,
             tables=native.tables,
             exchange_rates=exchange_rates(self.everything, native.columns.groups).reshape(-1),
             choices=Choices(_ints(tables), np.zeros((tables, native.widest), dtype=np.int16)),

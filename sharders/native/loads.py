@@ -105,7 +105,7 @@ def load(search, option, places, sign):
     (then what is sent in all stays the same, too).
     """
     tables, (ranks, others, some), ids, sent = search.tables, places, 0.0, 0.0
-    traffic = search.first_traffic + tables.kernel[option] * NUM_TRAFFIC
+    traffic = _traffic(search, tables.kernel[option])
     features = tables.group[option] * NUM_FEATURES
     powers = _note_powers(search, features)
     for shard in range(tables.first[option + 1] - tables.first[option]):
@@ -128,6 +128,12 @@ def load(search, option, places, sign):
         ids *= sign / plan.machine.num_ranks
         put(plan, whole + SENT_IDS, 0, numbers[whole + SENT_IDS, 0] + ids)
         put(plan, whole + SENT_FEATURES, 0, numbers[whole + SENT_FEATURES, 0] + sign * sent)
+
+
+@inlined
+def _traffic(search, kernel):
+    """Return where a kernel's traffic begins among a rank's loads; features come before."""
+    return search.plan.machine.num_rank_features + kernel * NUM_TRAFFIC
 
 
 @inlined
@@ -294,7 +300,7 @@ def _power(value):
 def _look_up(search, kernel):
     """Recompute one kernel's times; and its longest bags, where they are not known and count."""
     plan, numbers = search.plan, search.plan.numbers
-    first = search.first_traffic + kernel * NUM_TRAFFIC
+    first = _traffic(search, kernel)
     for index in range(search.changed[-1]):
         rank = search.changed[index]
         traffic = plan.loads.of_ranks[rank, first : first + NUM_TRAFFIC]
@@ -343,7 +349,7 @@ def forget_changes(search):
 def _load_all(search, option, ranks):
     """Add an option's loads and take its memory, not to be taken back."""
     tables, plan, loads = search.tables, search.plan, search.plan.loads.of_ranks
-    traffic = search.first_traffic + tables.kernel[option] * NUM_TRAFFIC
+    traffic = _traffic(search, tables.kernel[option])
     features = tables.group[option] * NUM_FEATURES
     for shard in range(tables.first[option + 1] - tables.first[option]):
         rank = home(search, option, ranks, shard)

@@ -37,8 +37,9 @@ SUITED_OF = 8
 KEEP_SHARE = 0.85
 """Share of the other options whose column blocks stay where they are, as far as they can."""
 MANY_SHARDS = 6
-"""Other options that change more shards than this are tried so much less often: they take as much
-longer. Three CPU seconds end 0.1% lower at 856 tables on 64 GPUs (eight runs), others as before."""
+"""Other options of one table that change more shards than this are tried so much less often (and
+count as moves if not): they take as much longer. Three CPU seconds end 0.1% lower at 856 tables on
+64 GPUs (eight runs), others as before."""
 OPTION_TRIES = 3
 """Options drawn for a table, the cheapest of which it may take."""
 EAGERNESS = 3

@@ -81,8 +81,6 @@ class Search(NamedTuple):
 
     plan: Plan
     rows: Rows
-    first_traffic: int
-    """Column of the loads where traffic begins."""
     tables: Tables
     exchange_rates: NDArray[np.float64]
     """Seconds for a unit of every rank feature of every group (``guide.exchange_rates``)."""

@@ -24,7 +24,8 @@ from sharders.search_state import Layout, signature_of
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int16]
-Places = NDArray[np.int32]
+"""Ranks are such, so there can be 32,767 at most (``planner.compiling.MOST_RANKS``)."""
+Indices = NDArray[np.int32]
 Floats = NDArray[np.float64]
 EVERYWHERE, ON_RANKS, ON_NODES, FIXED = range(4)
 """Where an option's shards lie: one on every rank, one per block, one per block and local rank, or
@@ -44,9 +45,8 @@ class Tables(NamedTuple):
     """Where each table's options begin; one more than there are tables."""
     table_columns: Floats
     """Output columns of each table per sample."""
-    table: Places
-    """Of every option, its table; the next ones are of every option, too."""
     group: Shorts
+    """Of every option; the next ones, too."""
     kernel: Shorts
     kind: Shorts
     """Sharding type, by its place in ``ShardingType``."""
@@ -62,15 +62,15 @@ class Tables(NamedTuple):
     shard_cost: Floats
     longest_bag: Floats
     """Seconds (``Traffic.CHAIN``), the most of all shards."""
-    first: Places
+    first: Indices
     """Where its shards begin in ``rows``."""
-    rows: Places
+    rows: Indices
     """Of every shard, its row of ``traffic``, ``features`` and ``held``: most shards are alike."""
     traffic: Floats
     features: Floats
     held: Floats
     """Bytes in HBM, and in host memory."""
-    at: Places
+    at: Shorts
     """Of every shard, its rank, if its option is ``FIXED``."""
 
 
@@ -195,7 +195,6 @@ class _Writer:
             spread = FIXED if option.ranks else EVERYWHERE
         rows = self._shards(table, option, cost.row)
         self.of_option.append((
-            len(self.begins) - 1,
             self.columns.groups[key],
             self.columns.kernels[kernel],
             _KINDS[kind],
@@ -274,7 +273,7 @@ class _Writer:
             traffic=np.array([row.traffic for row in self.shards]),
             features=np.array([(row.features, row.ids, row.columns) for row in self.shards]),
             held=self._held(),
-            at=np.concatenate(self.at, dtype=np.int32),
+            at=np.concatenate(self.at, dtype=np.int16),
         )
 
     def _held(self) -> Floats:
@@ -284,8 +283,8 @@ class _Writer:
 
 
 _KINDS = {kind: number for number, kind in enumerate(ShardingType)}
-_OPTION_FIELDS = Tables._fields[2:13]
-_TYPES = np.int32, *(np.int16,) * 6, *(np.float64,) * 4
+_OPTION_FIELDS = Tables._fields[2:12]
+_TYPES = *(np.int16,) * 6, *(np.float64,) * 4
 """Of their numbers."""
 
 

@@ -75,7 +75,11 @@ def test_sharders_are_compared_by_the_median_of_their_seeds() -> None:
         {"sharder": "a", "seconds": 1.0, "seed": seed, "step_s": step}
         for seed, step in enumerate([3.0, 1.0, 2.0])
     ]
-    others = [{"sharder": "b", "seconds": 1.0}, {"sharder": "a", "seconds": 9.0, "step_s": 0.5}]
+    others = [
+        {"sharder": "a", "seconds": 9.0, "step_s": 0.5},
+        {"sharder": "fails mostly", "seconds": 1.0, "step_s": 0.5},
+        *({"sharder": "fails mostly", "seconds": 1.0, "seed": seed} for seed in (1, 2)),
+    ]
     assert medians([*runs, *others], 1.0) == {"a": 2.0}
 
 

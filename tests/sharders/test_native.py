@@ -76,10 +76,12 @@ def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -
     engine.start(engine.choices_of(case[2]))
     engine.anneal(200, (0.1, 1e-3, 200.0), rng)  # some moves are made, some are not
     search = engine.search
+    journals = search.plan.journal, search.plan.loads.saved
+    assert [int(journal.length[0]) for journal in journals] == [0, 0]
     now = search.plan.numbers, search.plan.loads.of_ranks.T
     kept = [numbers.copy() for numbers in now]
     engine.anneal(0, (1.0, 1.0, 1.0), rng)  # computes all anew
-    chains = range(search.first_traffic + Traffic.CHAIN, len(now[1]), NUM_TRAFFIC)
+    chains = range(search.plan.machine.num_rank_features + Traffic.CHAIN, len(now[1]), NUM_TRAFFIC)
     known = np.setdiff1d(np.arange(len(now[1])), chains)  # of the longest bags, some are not
     for before, after, rows in zip(kept, now, (slice(None), known), strict=True):
         largest = np.abs(before[rows]).max(axis=1, keepdims=True)
