@@ -57,7 +57,6 @@ from sharders.problem import Progress, ShardingProblem
 RESULTS = Path(__file__).parent / "results" / "plan_quality.json"
 HARDWARE = "h100-sxm"
 SEED = 0
-"""Of runs that do not say which."""
 LOCAL_BATCH = 4096
 """As in ``open_856.yaml``."""
 CLOSE = 1.01
@@ -193,8 +192,8 @@ def show(name: str, record: Mapping[str, Any]) -> None:
     rows = record["runs"]
     best = min((row["step_s"] for row in rows if "step_s" in row), default=float("nan"))
     print(f"{name}: bound {record['bound_s'] / MS:.3f} ms in {record['bound_cpu_s']:.2f} CPU s")
-    for row in sorted(rows, key=lambda row: (row["seconds"], row.get("step_s", float("inf")))):
-        label = f"  {row['seconds']:>3g} s  {row['sharder']:<20}seed {_seed(row)}"
+    for row in sorted(rows, key=lambda row: (row["seconds"], row.get("step_s", inf))):
+        label = f"  {row['seconds']:>3g} s  {row['sharder']:<20}seed {row['seed']}"
         if "step_s" not in row:
             print(f"{label} no plan in {row['cpu_s']:.1f} CPU s")
             continue
@@ -222,12 +221,7 @@ def merged(old: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _key(run: Mapping[str, Any]) -> tuple[str, float, int]:
-    return run["sharder"], run["seconds"], _seed(run)
-
-
-def _seed(run: Mapping[str, Any]) -> int:
-    seed: int = run.get("seed", SEED)
-    return seed
+    return run["sharder"], run["seconds"], run["seed"]
 
 
 def is_done(record: Mapping[str, Any], wanted: Mapping[str, Any], redo: str) -> bool:

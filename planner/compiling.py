@@ -32,9 +32,9 @@ VARIABLE = "PLANNER_COMPILE"
 BACKGROUND, WAIT, OFF = "background", "wait", "off"
 SMALLEST = 100
 """Tables times GPUs from which on compiled code is worth loading: below, numpy is done sooner."""
-PREFIX = "compiled-search-"
 MOST_RANKS = 32_767
 """Compiled code keeps ranks in 16 bits (``sharders.native.tables``)."""
+PREFIX = "compiled-search-"
 VERSIONS = 8
 """Of the code, or of where it is installed, to keep compiled; each takes some 10 MiB."""
 GIVEN_UP_AFTER = 600.0

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from costmodel.execution.native import compiled, forget
 from costmodel.plan import ShardingType
-from sharders.native.loads import has_room, hold, home
+from sharders.native.loads import has_room, hold, home, num_shards
 from sharders.native.tables import ON_NODES, Tables
 
 NUM_TYPES = len(ShardingType)
@@ -81,7 +81,7 @@ def fill(search, desk, rule, room):
     for by_size in range(2):
         for table in range(desk.order.size):
             option = _next(tables, desk, rule, table, balanced)
-            size = _bytes(tables, option) * (tables.first[option + 1] - tables.first[option])
+            size = _bytes(tables, option) * num_shards(tables, option)
             desk.key[table] = size if by_size else _load(tables, rule, option)
             desk.order[table] = table
         _sort(desk.order, desk.key)
@@ -116,7 +116,7 @@ def _place_all(search, desk, rule, balanced, room):
 @compiled
 def _total(tables, rule, option):
     """Return the weighted cost of an option over all its shards."""
-    shards = tables.first[option + 1] - tables.first[option]
+    shards = num_shards(tables, option)
     extra = rule.memory * _bytes(tables, option) * shards
     return rule.weights[tables.kind[option]] * tables.cost[option] + extra
 
@@ -188,7 +188,7 @@ def _put(search, desk, table, option, load):
         hold(search, option, ranks, -1.0)
         return False
     choices.option[table] = option
-    for shard in range(tables.first[option + 1] - tables.first[option]):
+    for shard in range(num_shards(tables, option)):
         desk.load[home(search, option, ranks, shard)] += load
     return True
 

@@ -49,6 +49,12 @@ def home(search, option, ranks, shard):
 
 
 @inlined
+def num_shards(tables, option):
+    """Return how many shards an option has."""
+    return tables.first[option + 1] - tables.first[option]
+
+
+@inlined
 def copy_row(source, row, target, target_row):
     """Copy a row of one array to another of the same width."""
     for column in range(source.shape[1]):
@@ -60,7 +66,7 @@ def hold(search, option, ranks, sign):
     """Take memory for an option's shards, or give it back."""
     tables, plan, numbers = search.tables, search.plan, search.plan.numbers
     free, host_free, count = search.rows.free, search.rows.host_free, plan.journal.length[0]
-    for shard in range(tables.first[option + 1] - tables.first[option]):
+    for shard in range(num_shards(tables, option)):
         rank = home(search, option, ranks, shard)
         size = tables.rows[tables.first[option] + shard]
         put_at(plan, count, (free, rank), numbers[free, rank] - sign * tables.held[size, 0])
@@ -77,7 +83,7 @@ def hold(search, option, ranks, sign):
 def has_room(search, option, ranks):
     """Return whether no rank or node of an option's shards holds more than it can."""
     tables, plan = search.tables, search.plan
-    for shard in range(tables.first[option + 1] - tables.first[option]):
+    for shard in range(num_shards(tables, option)):
         rank = home(search, option, ranks, shard)
         if plan.numbers[search.rows.free, rank] < 0:
             return False
@@ -108,7 +114,7 @@ def load(search, option, places, sign):
     traffic = _traffic(search, tables.kernel[option])
     features = tables.group[option] * NUM_FEATURES
     powers = _note_powers(search, features)
-    for shard in range(tables.first[option + 1] - tables.first[option]):
+    for shard in range(num_shards(tables, option)):
         rank = home(search, option, ranks, shard)
         if some and rank == home(search, option, others, shard):
             continue
@@ -351,7 +357,7 @@ def _load_all(search, option, ranks):
     tables, plan, loads = search.tables, search.plan, search.plan.loads.of_ranks
     traffic = _traffic(search, tables.kernel[option])
     features = tables.group[option] * NUM_FEATURES
-    for shard in range(tables.first[option + 1] - tables.first[option]):
+    for shard in range(num_shards(tables, option)):
         rank = home(search, option, ranks, shard)
         row = tables.rows[tables.first[option] + shard]
         longest = max(loads[rank, traffic + CHAIN], tables.traffic[row, CHAIN])

@@ -11,7 +11,7 @@ from costmodel.execution.native_cycles import cycle_of
 from costmodel.plan import ShardingType
 from sharders.moves import MOST_TOGETHER
 from sharders.native.chance import below, uniform
-from sharders.native.loads import copy_row
+from sharders.native.loads import copy_row, num_shards
 from sharders.native.tables import ON_NODES
 
 Ints = NDArray[np.int64]
@@ -162,7 +162,9 @@ def draw(search, aids, move, placing):
         return
     kind = uniform(aids.state)
     if blocks == 0 or swaps <= kind < swaps + options:
-        _other_option(search, aids, move, table, -1, -1)
+        option = _drawn_option(search, aids, table, -1, -1)
+        if option >= 0 and _is_tried(search, aids, table, option):
+            _take_option(search, aids, move, table, option)
     elif kind < swaps:
         _swap(search, aids, move, (table, block))
     else:
@@ -230,7 +232,14 @@ def _other_rank(search, aids, move, which):
 
 @inlined
 def _other_option(search, aids, move, table, but, only):
-    """Shard a table in another way, on lightly loaded ranks; return whether it does.
+    """Shard a table in another way, as ``_drawn_option`` has it; return whether there is one."""
+    option = _drawn_option(search, aids, table, but, only)
+    return option >= 0 and _take_option(search, aids, move, table, option)
+
+
+@inlined
+def _drawn_option(search, aids, table, but, only):
+    """Draw an option of a table, cheap ones sooner; -1: none was found.
 
     Not of the sharding type ``but``, of the type ``only``; -1: whatever the type.
     """
@@ -246,11 +255,21 @@ def _other_option(search, aids, move, table, but, only):
         wanted -= 1
         if wanted == 0:
             break
-    if chosen < 0:
-        return False
-    shards = max(_num_shards(tables, chosen), _num_shards(tables, search.choices.option[table]))
-    if but < 0 and only < 0 and uniform(aids.state) * shards > MANY_SHARDS:
-        return False
+    return chosen
+
+
+@inlined
+def _is_tried(search, aids, table, option):
+    """Return whether a table is to be sharded by an option drawn: seldom, if of many shards."""
+    tables, present = search.tables, search.choices.option[table]
+    shards = max(num_shards(tables, option), num_shards(tables, present))
+    return uniform(aids.state) * shards <= MANY_SHARDS
+
+
+@inlined
+def _take_option(search, aids, move, table, chosen):
+    """Shard a table by an option, on lightly loaded ranks; return whether that is another way."""
+    tables = search.tables
     row = add(search, move, table, chosen)
     same = chosen == search.choices.option[table]
     kept = 0 if same or uniform(aids.state) >= KEEP_SHARE else _keepable(search, table, chosen)
@@ -260,11 +279,6 @@ def _other_option(search, aids, move, table, but, only):
     if same:
         move.length[0] = row
     return not same
-
-
-@inlined
-def _num_shards(tables, option):
-    return tables.first[option + 1] - tables.first[option]
 
 
 @inlined

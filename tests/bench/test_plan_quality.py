@@ -46,8 +46,13 @@ def test_the_first_plan_within_a_percent_counts() -> None:
 
 
 def test_runs_done_again_replace_those_before() -> None:
-    old = {"runs": [{"sharder": "a", "seconds": 1.0}, {"sharder": "b", "seconds": 1.0}]}
-    new = {"sharder": "b", "seconds": 1.0, "step_s": 2.0}
+    old = {
+        "runs": [
+            {"sharder": "a", "seconds": 1.0, "seed": 0},
+            {"sharder": "b", "seconds": 1.0, "seed": 0},
+        ]
+    }
+    new = {"sharder": "b", "seconds": 1.0, "seed": 0, "step_s": 2.0}
     record = merged({**old, "bound_s": 1.0}, new)
     assert record == {"runs": [old["runs"][0], new], "bound_s": 1.0}
 
@@ -56,11 +61,11 @@ def test_a_bench_goes_on_where_it_was_broken_off() -> None:
     commit = provenance()["commit"]
     record = {
         "runs": [
-            {"sharder": "a", "seconds": 1.0, "commit": commit},
-            {"sharder": "b", "seconds": 1.0, "commit": "0000000"},
+            {"sharder": "a", "seconds": 1.0, "seed": 0, "commit": commit},
+            {"sharder": "b", "seconds": 1.0, "seed": 0, "commit": "0000000"},
         ]
     }
-    first, second = ({"sharder": name, "seconds": 1.0} for name in "ab")
+    first, second = ({"sharder": name, "seconds": 1.0, "seed": 0} for name in "ab")
     assert is_done(record, first, "none")
     assert is_done(record, second, "none")
     assert not is_done(record, {**first, "seconds": 10.0}, "none")

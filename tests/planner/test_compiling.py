@@ -47,6 +47,14 @@ def test_small_problems_do_without(started: list[Any]) -> None:
     assert not started
 
 
+def test_more_ranks_than_it_can_number_do_without(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MOST_RANKS", 3)
+    assert not compiling.is_compiled(LARGE)
+    assert not started
+
+
 def test_it_can_be_switched_off(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compiling.VARIABLE, compiling.OFF)
     assert not compiling.is_compiled(LARGE)
