@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from costmodel.distribution import Zipf
-from costmodel.execution.dense import DensePart, GradientBuckets
+from costmodel.execution.dense import DenseCosts, DensePart, GradientBuckets
 from costmodel.execution.expansion import expand
 from costmodel.execution.graph import Stage
 from costmodel.execution.loads import group_loads
@@ -176,14 +176,15 @@ def row_wise_plan(work: Workload, world_size: int) -> ShardingPlan:
 
 def nvidia_program(work: Workload, topology: Topology) -> Program:
     """Return NVIDIA's hybrid-parallel step: the bottom MLP is one more table, on rank 0."""
-    size = topology.world_size
+    size, whole_batch = topology.world_size, replace(work, local_batch_size=GLOBAL_BATCH)
     builder = ProgramBuilder(
         topology.hardware, world_size=size, local_world_size=topology.local_world_size
     )
     plan = table_wise_plan(work, range(min(1, size - 1), size), size)
     sparse = SparsePart(builder, work, group_loads(work, topology, plan))
-    dense = DensePart(builder, work)
-    bottom = DensePart(FirstGpuOnly(builder), replace(work, local_batch_size=GLOBAL_BATCH))  # type: ignore[arg-type]
+    gpu = topology.hardware.gpu
+    dense = DensePart(builder, DenseCosts(work, gpu))
+    bottom = DensePart(FirstGpuOnly(builder), DenseCosts(whole_batch, gpu))  # type: ignore[arg-type]
     alone = GradientBuckets(builder, "bottom", capacity=float("inf"))
     gradients = GradientBuckets(builder, "top")
     builder.wait("synchronize", (), after_previous=("updated",))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from costmodel.execution.compiled import BatchLoads, CompiledStep
 from costmodel.execution.groups import GroupKey, KernelKey
 from costmodel.execution.loads import GroupLoad, group_loads
-from costmodel.execution.synthesis import NUM_STEPS, template
+from costmodel.execution.synthesis import NUM_STEPS, Templates
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Feature
 from costmodel.hardware import Topology
 from costmodel.kernels.embedding import NUM_TRAFFIC
@@ -51,13 +51,16 @@ class Objective:
     def compiled(self, signature: Signature) -> CompiledStep:
         """Return the step of all plans whose groups and kernels are among these."""
         if signature not in self._compiled:
-            made = template(self.workload, self.topology, signature)
-            self._compiled[signature] = CompiledStep.of(made)
+            self._compiled[signature] = CompiledStep.of(self._templates.of(signature))
         return self._compiled[signature]
 
     @cached_property
     def _compiled(self) -> dict[Signature, CompiledStep]:
         return {}
+
+    @cached_property
+    def _templates(self) -> Templates:
+        return Templates(self.workload, self.topology)
 
     def _stacked(self, plans: Sequence[Sequence[GroupLoad]], signature: Signature) -> BatchLoads:
         """Stack the loads of some plans; a group that a plan lacks is zero."""

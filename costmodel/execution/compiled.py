@@ -86,10 +86,14 @@ class BatchLoads:
 
 
 class Contraction:
-    """Replaces constant operations by lags."""
+    """Replaces constant operations by lags.
 
-    def __init__(self, template: Template) -> None:
+    ``complete``: of plans that have all groups of the template, and so all its operations.
+    """
+
+    def __init__(self, template: Template, *, complete: bool) -> None:
         self.template = template
+        self.owners = [Owners(() if complete else op.part_of, op.joined) for op in template.ops]
         self.ends: list[Lags] = []
         self.frees: list[Lags] = []
         self.starts: dict[int, Lags] = {}
@@ -107,8 +111,9 @@ class Contraction:
     def _contract(self, index: int, op: TemplateOp) -> None:
         free = self._free_before(op)
         start = self._start(op, free)
+        owners = self.owners[index]
         crossing = index in self.marked or index == self.final[op.resource]
-        if op.work.kind is WorkKind.CONSTANT and not (op.group or op.part_of or crossing):
+        if op.work.kind is WorkKind.CONSTANT and not (op.group or owners.part_of or crossing):
             end = {source: lag + op.work.seconds for source, lag in start.items()}
             self.ends.append(end)
             self.frees.append(end)
@@ -116,15 +121,15 @@ class Contraction:
             start = self._pruned(start)
             self.starts[index] = start
             self.ends.append({End(index): 0.0})
-            self.frees.append({Free(index) if op.part_of else End(index): 0.0})
+            self.frees.append({Free(index) if owners.part_of else End(index): 0.0})
             self.kept.append(
                 Kept(
                     op=index,
                     start=tuple(start.items()),
-                    free_before=tuple(free.items()) if op.part_of else (),
+                    free_before=tuple(free.items()) if owners.part_of else (),
                     work=op.work,
                     group=op.group,
-                    owners=Owners(op.part_of, op.joined),
+                    owners=owners,
                 )
             )
         self.last[op.resource] = index
@@ -154,7 +159,7 @@ class Contraction:
         """Leave out sources that another source, which every plan has, always exceeds."""
         pruned = dict(start)
         for source, lag in start.items():
-            if not isinstance(source, End) or self.template.ops[source.op].part_of:
+            if not isinstance(source, End) or self.owners[source.op].part_of:
                 continue
             for earlier, distance in self.starts[source.op].items():
                 if earlier in pruned and distance + lag >= pruned[earlier]:
@@ -176,9 +181,9 @@ class CompiledStep:
     final: tuple[Free, ...]
 
     @classmethod
-    def of(cls, template: Template) -> "CompiledStep":
-        """Contract a template."""
-        return cls(template, *Contraction(template).run())
+    def of(cls, template: Template, *, complete: bool = False) -> "CompiledStep":
+        """Contract a template: of all its plans, or of those that have all of its groups."""
+        return cls(template, *Contraction(template, complete=complete).run())
 
     def step_times(self, loads: BatchLoads, num_steps: int) -> Array:
         """Return the duration of the last of some consecutive steps, for every plan."""

@@ -6,6 +6,7 @@ Kernels are those of PyTorch's eager mode, counted in the single-GPU steps of
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from costmodel.dense import (
@@ -21,7 +22,7 @@ from costmodel.dense import (
 )
 from costmodel.execution.graph import Stage
 from costmodel.execution.program import Amount, ProgramBuilder
-from costmodel.hardware import CollectiveOp, Gpu
+from costmodel.hardware import CollectiveOp, Estimate, Gpu
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
@@ -122,20 +123,69 @@ class GradientBuckets:
         self.held, self.capacity = 0.0, BUCKET
 
 
+class DenseCosts:
+    """Sizes of a workload's dense model, and what its matrix products take on a GPU.
+
+    Each is worked out when first asked for: that is half the work of writing a step, and the same
+    for all plans.
+    """
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        self.workload, self.gpu = workload, gpu
+        self._products: dict[tuple[int, int, int], Estimate] = {}
+
+    @cached_property
+    def bottom(self) -> tuple[DenseLayer, ...]:
+        """Layers of the bottom MLP."""
+        return bottom_layers(self.workload)
+
+    @cached_property
+    def cross(self) -> tuple[DenseLayer, ...]:
+        """Layers of the cross network."""
+        return cross_layers(self.workload)
+
+    @cached_property
+    def top(self) -> tuple[DenseLayer, ...]:
+        """Layers of the top MLP."""
+        return top_layers(self.workload)
+
+    @cached_property
+    def widths(self) -> Widths:
+        """How wide the interaction is."""
+        return interaction_widths(self.workload)
+
+    @cached_property
+    def parameter_bytes(self) -> Bytes:
+        """FP32 bytes of all parameters."""
+        return parameter_bytes(self.workload)
+
+    def product(self, shape: tuple[int, int, int]) -> Estimate:
+        """Return the time of a product of these m, n and k (``gemm_time``)."""
+        if shape not in self._products:
+            precision = self.workload.dense.precision
+            self._products[shape] = gemm_estimate(*shape, precision, self.gpu)
+        return self._products[shape]
+
+
 @dataclass(frozen=True, slots=True)
 class DensePart:
     """Writes the dense kernels of one step into a program."""
 
     builder: ProgramBuilder
-    workload: Workload
+    costs: DenseCosts
+
+    @property
+    def workload(self) -> Workload:
+        """The workload whose step it is."""
+        return self.costs.workload
 
     def bottom_forward(self) -> None:
         """Bottom MLP."""
-        self._forward(bottom_layers(self.workload))
+        self._forward(self.costs.bottom)
 
     def interaction_forward(self) -> None:
         """From the bottom MLP's output and the embeddings to the top MLP's input."""
-        widths, batch = interaction_widths(self.workload), self.workload.local_batch_size
+        widths, batch = self.costs.widths, self.workload.local_batch_size
         interaction = self.workload.dense.interaction
         if interaction is Interaction.DOT:
             self._dot_forward(widths, batch)
@@ -143,7 +193,7 @@ class DensePart:
         self._stream(
             "concat features", Stage.DENSE_FORWARD, 2 * batch * widths.columns, time=concat_time
         )
-        for layer in cross_layers(self.workload):
+        for layer in self.costs.cross:
             self._forward((layer,))
             if layer.name.endswith("w"):
                 self._stream(
@@ -152,7 +202,7 @@ class DensePart:
 
     def top_forward(self) -> None:
         """Top MLP and loss: sigmoid, binary cross entropy, mean."""
-        self._forward(top_layers(self.workload))
+        self._forward(self.costs.top)
         for name in ("sigmoid", "loss", "mean loss"):
             self._stream(name, Stage.DENSE_FORWARD, 2 * self.workload.local_batch_size)
 
@@ -162,15 +212,15 @@ class DensePart:
             self._stream(
                 f"{name} backward", Stage.DENSE_BACKWARD, 3 * self.workload.local_batch_size
             )
-        self._backward(top_layers(self.workload), gradients, inputs_need_gradient=True)
+        self._backward(self.costs.top, gradients, inputs_need_gradient=True)
 
     def interaction_backward(self, gradients: GradientBuckets) -> None:
         """From the top MLP's input back to the bottom MLP's output and the embeddings."""
-        widths, batch = interaction_widths(self.workload), self.workload.local_batch_size
+        widths, batch = self.costs.widths, self.workload.local_batch_size
         if self.workload.dense.interaction is Interaction.DOT:
             self._dot_backward(widths, batch)
             return
-        for layer in reversed(cross_layers(self.workload)):
+        for layer in reversed(self.costs.cross):
             if layer.name.endswith("w"):
                 self._stream(
                     f"{layer.name} residual backward",
@@ -187,12 +237,12 @@ class DensePart:
 
     def bottom_backward(self, gradients: GradientBuckets) -> None:
         """Bottom MLP; nobody needs the gradient of the dense features."""
-        self._backward(bottom_layers(self.workload), gradients, inputs_need_gradient=False)
+        self._backward(self.costs.bottom, gradients, inputs_need_gradient=False)
 
     def optimizer(self, replicated_bytes: Amount = 0.0) -> None:
         """Update dense parameters, and those of replicated tables, as one multi-tensor kernel."""
         passes = OPTIMIZER_PASSES[self.workload.dense.optimizer]
-        num_bytes = passes * (parameter_bytes(self.workload) + replicated_bytes)
+        num_bytes = passes * (self.costs.parameter_bytes + replicated_bytes)
         self.builder.kernel(
             "dense optimizer", Stage.OPTIMIZER, self.builder.stream_time(num_bytes),
             num_ops=3, num_launches=2, num_bytes=num_bytes,
@@ -296,7 +346,7 @@ class DensePart:
         return -(-widths.columns // widths.vectors)
 
     def _gemm(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
-        estimate = gemm_estimate(*shape, self.workload.dense.precision, self.builder.hardware.gpu)
+        estimate = self.costs.product(shape)
         self.builder.kernel(
             name, stage, estimate.seconds, bound_by=estimate.bound_by, source=estimate.origin
         )

@@ -6,7 +6,7 @@ all the groups it was made for: which groups a plan has then decides which step 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -145,8 +145,7 @@ def lower(template: Template, columns: Columns, rows: Sequence[int]) -> LoweredS
 
     ``rows``: where the durations of its operations are kept.
     """
-    ops = tuple(replace(op, part_of=()) for op in template.ops)
-    step = CompiledStep.of(replace(template, ops=ops))
+    step = CompiledStep.of(template, complete=True)
     place = {kept.op: index for index, kept in enumerate(step.kept)}
     lowered = [_Lowered(kept, place, columns) for kept in step.kept]
     same = _same(lowered)

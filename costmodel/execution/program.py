@@ -146,8 +146,9 @@ class ProgramBuilder:
 
     def place(self, resource: str) -> str:
         """Return where work given to a resource runs: a CPU has no streams but its core."""
-        own = (*HOST_THREADS, *ProcessGroup)
-        return "compute" if self.synchronous and resource not in own else resource
+        if not self.synchronous or resource in (*HOST_THREADS, *ProcessGroup):
+            return resource
+        return "compute"
 
     @property
     def launch_delay(self) -> Seconds:

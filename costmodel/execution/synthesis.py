@@ -7,7 +7,7 @@ execution-graph notes.
 
 from collections.abc import Iterable, Sequence
 
-from costmodel.execution.dense import DensePart, GradientBuckets
+from costmodel.execution.dense import DenseCosts, DensePart, GradientBuckets
 from costmodel.execution.expansion import expand
 from costmodel.execution.graph import ExecutionGraph, Stage
 from costmodel.execution.groups import GroupKey, KernelKey
@@ -54,10 +54,10 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
     show that; TorchRec 1.9 starts to distribute the next batch before forward.
     """
     if distributes_after_forward and sparse.workload.pipeline is Pipeline.SPARSE_DIST:
-        dense = DensePart(sparse.builder, sparse.workload)
+        dense = DensePart(sparse.builder, _dense_costs(sparse))
         _sparse_dist(sparse.builder, sparse, dense, after_forward=True)
     else:
-        _write(sparse)
+        _write(sparse, _dense_costs(sparse))
     return sparse.builder.build()
 
 
@@ -67,19 +67,35 @@ def template(
     groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]],
 ) -> Template:
     """Return one step of all plans whose sharding groups and kernels are among some."""
-    builder = TemplateBuilder(topology)
-    loads = tuple(symbolic_load(key, kernels) for key, kernels in groups)
-    _write(SparsePart(builder, workload, loads))
-    return builder.template()
+    return Templates(workload, topology).of(groups)
 
 
-def _write(sparse: SparsePart) -> None:
+class Templates:
+    """Steps of a workload on a topology; what they have in common is worked out once."""
+
+    def __init__(self, workload: Workload, topology: Topology) -> None:
+        self.workload, self.topology = workload, topology
+        self._dense = DenseCosts(workload, topology.hardware.gpu)
+
+    def of(self, groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> Template:
+        """Return one step of all plans whose sharding groups and kernels are among some."""
+        builder = TemplateBuilder(self.topology)
+        loads = tuple(symbolic_load(key, kernels) for key, kernels in groups)
+        _write(SparsePart(builder, self.workload, loads), self._dense)
+        return builder.template()
+
+
+def _dense_costs(sparse: SparsePart) -> DenseCosts:
+    return DenseCosts(sparse.workload, sparse.builder.hardware.gpu)
+
+
+def _write(sparse: SparsePart, dense: DenseCosts) -> None:
     write = {
         Pipeline.SPARSE_DIST: _sparse_dist,
         Pipeline.NONE: _unpipelined,
         Pipeline.DLRM: _plain_dlrm,
     }[sparse.workload.pipeline]
-    write(sparse.builder, sparse, DensePart(sparse.builder, sparse.workload))
+    write(sparse.builder, sparse, DensePart(sparse.builder, dense))
 
 
 def _sparse_dist(

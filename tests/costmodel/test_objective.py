@@ -128,3 +128,12 @@ def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.Data
     alone = [simulate(synthesize(workload, ranks, each)).step_time for each in both]
     times = Objective(workload, ranks).step_times(both)
     assert times.tolist() == pytest.approx(alone, rel=1e-12)
+
+
+@given(cases(), st.data())
+@SETTINGS
+def test_plans_timed_before_change_nothing(case: Case, data: st.DataObject) -> None:
+    workload, ranks, plan = case
+    objective = Objective(workload, ranks)
+    objective.step_time(data.draw(plans(workload, ranks)))
+    assert objective.step_time(plan) == Objective(workload, ranks).step_time(plan)

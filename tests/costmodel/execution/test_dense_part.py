@@ -12,6 +12,7 @@ from costmodel.dense import dense_layers
 from costmodel.execution.dense import (
     BUCKET,
     FIRST_BUCKET,
+    DenseCosts,
     DensePart,
     GradientBuckets,
     interaction_widths,
@@ -32,7 +33,8 @@ def builder(world_size: int = 2) -> ProgramBuilder:
 
 def part(dense: DenseModel = DOT) -> tuple[ProgramBuilder, DensePart]:
     made = builder()
-    return made, DensePart(made, replace(workload(table("a"), table("b")), dense=dense))
+    work = replace(workload(table("a"), table("b")), dense=dense)
+    return made, DensePart(made, DenseCosts(work, made.hardware.gpu))
 
 
 def kernels(made: ProgramBuilder) -> list[str]:
