@@ -90,6 +90,8 @@ def step_time(plan, step, scratch):  # one function, as calls cost more than the
                 _begin(ends, out, base, (others, waits, count))
                 for rank in range(num_ranks):
                     out[rank] += durations[rank]
+        if number < NUM_STEPS - 2:
+            continue  # only the last step is asked for
         before_last, last = last, 0.0
         for op in step.finals:
             if together[now + op]:
@@ -101,17 +103,17 @@ def step_time(plan, step, scratch):  # one function, as calls cost more than the
 
 @inlined
 def _largest(values):
-    """Return the largest of some numbers that are not negative, four at a time."""
-    first = second = third = fourth = 0.0
-    quads = values.size - values.size % 4
-    for index in range(0, quads, 4):
-        first = max(first, values[index])
-        second = max(second, values[index + 1])
-        third = max(third, values[index + 2])
-        fourth = max(fourth, values[index + 3])
-    for index in range(quads, values.size):
-        first = max(first, values[index])
-    return max(first, second, third, fourth)
+    """Return the largest of some numbers that are not negative, eight at a time."""
+    a = b = c = d = e = f = g = h = 0.0
+    together = values.size - values.size % 8
+    for index in range(0, together, 8):
+        a, b = max(a, values[index]), max(b, values[index + 1])
+        c, d = max(c, values[index + 2]), max(d, values[index + 3])
+        e, f = max(e, values[index + 4]), max(f, values[index + 5])
+        g, h = max(g, values[index + 6]), max(h, values[index + 7])
+    for index in range(together, values.size):
+        a = max(a, values[index])
+    return max(a, b, c, d, e, f, g, h)
 
 
 @inlined

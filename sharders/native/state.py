@@ -149,8 +149,9 @@ def guide_of(search, seconds):
 def _guide(search, seconds):
     spread = _power_mean(search, search.rows.power)
     for feature in range(search.exchange_rates.size):
-        if search.exchange_rates[feature] > 0:
-            spread += _power_mean(search, search.rows.exchanged + feature)
+        row = search.rows.exchanged + feature
+        if search.exchange_rates[feature] > 0 and search.plan.numbers[row, 0] > 0:
+            spread += _power_mean(search, row)
     return seconds + BALANCE_WEIGHT * spread
 
 
