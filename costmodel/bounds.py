@@ -47,7 +47,7 @@ from costmodel.bound_options import OptionFeatures
 from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph, Vector
 from costmodel.execution.compiled import BatchLoads, CompiledStep
 from costmodel.execution.groups import GroupKey
-from costmodel.execution.synthesis import NUM_STEPS, template
+from costmodel.execution.synthesis import NUM_STEPS, Templates
 from costmodel.hardware import Topology
 from costmodel.memory import usable_bytes
 from costmodel.units import Seconds
@@ -74,9 +74,10 @@ def step_time_bound(workload: Workload, topology: Topology) -> Seconds:
         together.
 
     """
-    bare = CompiledStep.of(template(workload, topology, ()))
+    templates = Templates(workload, topology)
+    bare = CompiledStep.of(templates.of(()))
     alone = float(bare.step_times(BatchLoads(rank={}, plan={}, traffic={}), NUM_STEPS)[0])
-    return max(alone, _branched(_Relaxation.of(workload, topology))) * (1 - _ROUNDING)
+    return max(alone, _branched(_Relaxation.of(templates))) * (1 - _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -185,14 +186,15 @@ class _Relaxation:
         )
 
     @classmethod
-    def of(cls, workload: Workload, topology: Topology) -> "_Relaxation":
+    def of(cls, templates: Templates) -> "_Relaxation":
+        workload, topology = templates.workload, templates.topology
         options = OptionFeatures(workload, topology).all()
         kernels = options.signature()
         index = FeatureIndex(kernels)
         groups = [index.groups.index(group) for group, _ in options.kernels]
         capacity = max(1.0, topology.world_size * usable_bytes(workload, topology))
         return cls(
-            graph=StepGraph(template(workload, topology, kernels), index, np.zeros(index.size)),
+            graph=StepGraph(templates.of(kernels), index, np.zeros(index.size)),
             values=options.values,
             places=np.array([index.of_kernel(pair) for pair in options.kernels])[options.kernel],
             memory=options.memory / capacity,

@@ -7,6 +7,7 @@ from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from costmodel.execution.synthesis import Templates
 from costmodel.hardware import Topology
 from costmodel.memory import host_bytes_usable, usable_bytes
 from costmodel.plan import ShardingPlan
@@ -64,6 +65,11 @@ class ShardingProblem:
             for table in self.workload.tables
         }
 
+    @cached_property
+    def templates(self) -> Templates:
+        """Steps of plans with different sharding groups."""
+        return Templates(self.workload, self.topology)
+
     @property
     def num_options(self) -> int:
         """Options of all tables together."""
@@ -96,7 +102,7 @@ class ShardingProblem:
     def with_known(self, plans: Sequence[ShardingPlan]) -> "ShardingProblem":
         """Return the same problem with other plans known; what was computed of it is kept."""
         same = replace(self, known=tuple(plans))
-        for name in ("options", "known_bytes", "known_costs", "packing"):
+        for name in ("options", "templates", "known_bytes", "known_costs", "packing"):
             if name in self.__dict__:
                 same.__dict__[name] = self.__dict__[name]
         return same

@@ -24,7 +24,6 @@ from costmodel.bound_options import BoundOptions, OptionFeatures
 from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph
 from costmodel.bounds import largest_features
 from costmodel.execution.groups import GroupKey
-from costmodel.execution.synthesis import template
 from costmodel.objective import Signature
 from costmodel.plan import ComputeKernel, ShardingType
 from costmodel.units import Seconds
@@ -153,7 +152,7 @@ class RelaxedStep:
         problem, index = self.choices.problem, self._index
         table = self.choices.table[self._kept]
         return StepGraph(
-            template(problem.workload, problem.topology, self._kernels),
+            problem.templates.of(self._kernels),
             index,
             largest_features(table, self._places, self._values, index.size),
             frozenset[GroupKey](index.groups),

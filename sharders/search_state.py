@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from costmodel.execution.compiled import BatchLoads
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.loads import table_rows
-from costmodel.execution.synthesis import NUM_STEPS, template
+from costmodel.execution.synthesis import NUM_STEPS
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Feature
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic, backward_time, forward_time
 from costmodel.objective import Objective, Signature
@@ -126,7 +126,7 @@ class SearchState:
             option: option for options in problem.options.values() for option in options
         }
         self._chains: dict[tuple[int, int], dict[int, float]] = {}
-        everything = template(problem.workload, problem.topology, self.layout.signature)
+        everything = problem.templates.of(self.layout.signature)
         self._exchange_rates = exchange_rates(everything, self.layout.groups)
 
     def start(self, plan: ShardingPlan) -> None:

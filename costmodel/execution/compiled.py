@@ -93,7 +93,9 @@ class Contraction:
 
     def __init__(self, template: Template, *, complete: bool) -> None:
         self.template = template
-        self.owners = [Owners(() if complete else op.part_of, op.joined) for op in template.ops]
+        self.owners = [
+            Owners((), ()) if complete else Owners(op.part_of, op.joined) for op in template.ops
+        ]
         self.ends: list[Lags] = []
         self.frees: list[Lags] = []
         self.starts: dict[int, Lags] = {}
@@ -182,7 +184,10 @@ class CompiledStep:
 
     @classmethod
     def of(cls, template: Template, *, complete: bool = False) -> "CompiledStep":
-        """Contract a template: of all its plans, or of those that have all of its groups."""
+        """Contract a template.
+
+        ``complete``: only of plans that have all of its groups; of others the times are wrong.
+        """
         return cls(template, *Contraction(template, complete=complete).run())
 
     def step_times(self, loads: BatchLoads, num_steps: int) -> Array:

@@ -61,20 +61,6 @@ class Widths(NamedTuple):
     """Columns that enter the top MLP."""
 
 
-def interaction_widths(workload: Workload) -> Widths:
-    """Return how wide the interaction is."""
-    return Widths(
-        1 + num_sparse_features(workload),
-        bottom_width(workload) + sparse_width(workload),
-        interaction_width(workload),
-    )
-
-
-def parameter_bytes(workload: Workload) -> Bytes:
-    """Return FP32 bytes of all dense parameters."""
-    return sum(_layer_bytes(layer) for layer in dense_layers(workload))
-
-
 def _layer_bytes(layer: DenseLayer) -> Bytes:
     return 4.0 * layer.num_parameters
 
@@ -123,16 +109,16 @@ class GradientBuckets:
         self.held, self.capacity = 0.0, BUCKET
 
 
+@dataclass(frozen=True)
 class DenseCosts:
-    """Sizes of a workload's dense model, and what its matrix products take on a GPU.
+    """Sizes of a workload's dense model, and what its layers' matrix products take on a GPU.
 
     Each is worked out when first asked for: that is half the work of writing a step, and the same
     for all plans.
     """
 
-    def __init__(self, workload: Workload, gpu: Gpu) -> None:
-        self.workload, self.gpu = workload, gpu
-        self._products: dict[tuple[int, int, int], Estimate] = {}
+    workload: Workload
+    gpu: Gpu
 
     @cached_property
     def bottom(self) -> tuple[DenseLayer, ...]:
@@ -152,19 +138,34 @@ class DenseCosts:
     @cached_property
     def widths(self) -> Widths:
         """How wide the interaction is."""
-        return interaction_widths(self.workload)
+        return Widths(
+            1 + num_sparse_features(self.workload),
+            bottom_width(self.workload) + sparse_width(self.workload),
+            interaction_width(self.workload),
+        )
 
     @cached_property
     def parameter_bytes(self) -> Bytes:
         """FP32 bytes of all parameters."""
-        return parameter_bytes(self.workload)
+        return sum(_layer_bytes(layer) for layer in dense_layers(self.workload))
 
-    def product(self, shape: tuple[int, int, int]) -> Estimate:
-        """Return the time of a product of these m, n and k (``gemm_time``)."""
-        if shape not in self._products:
+    def product_estimate(self, m: int, n: int, k: int) -> Estimate:
+        """Return seconds of C[m, n] = A[m, k] B[k, n], and what bounds them (``gemm_estimate``).
+
+        Raises
+        ------
+        ValueError
+            The GPU has no matrix-product constants.
+
+        """
+        if (m, n, k) not in self._products:
             precision = self.workload.dense.precision
-            self._products[shape] = gemm_estimate(*shape, precision, self.gpu)
-        return self._products[shape]
+            self._products[m, n, k] = gemm_estimate(m, n, k, precision, self.gpu)
+        return self._products[m, n, k]
+
+    @cached_property
+    def _products(self) -> dict[tuple[int, int, int], Estimate]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,11 @@ class DensePart:
     def workload(self) -> Workload:
         """The workload whose step it is."""
         return self.costs.workload
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU whose times the kernels have."""
+        return self.costs.gpu
 
     def bottom_forward(self) -> None:
         """Bottom MLP."""
@@ -300,7 +306,7 @@ class DensePart:
         element_bytes = self.workload.dense.precision.num_bytes
         self.builder.kernel(
             "lower triangle", Stage.DENSE_FORWARD,
-            index_time(batch * pairs, element_bytes, self.builder.hardware.gpu),
+            index_time(batch * pairs, element_bytes, self.gpu),
             num_bytes=2.0 * batch * pairs * element_bytes,
         )  # fmt: skip
         self._stream(
@@ -312,7 +318,6 @@ class DensePart:
 
     def _dot_backward(self, widths: Widths, batch: int) -> None:
         dim, vectors = self._vector_width(widths), widths.vectors
-        gpu = self.builder.hardware.gpu
         if self.workload.dense.fused_interaction:
             moved = batch * (2 * widths.columns + widths.top_inputs)
             self._stream("dot interaction backward", Stage.DENSE_BACKWARD, moved)
@@ -326,7 +331,7 @@ class DensePart:
         self._stream("zero triangle", Stage.DENSE_BACKWARD, batch * vectors**2)
         self.builder.kernel(
             "lower triangle backward", Stage.DENSE_BACKWARD,
-            index_backward_time(batch * vectors * (vectors - 1) // 2, gpu),
+            index_backward_time(batch * vectors * (vectors - 1) // 2, self.gpu),
             num_ops=2, num_launches=4, bound_by="scatter rate", source="fitted",
         )  # fmt: skip
         self._batched(
@@ -346,7 +351,7 @@ class DensePart:
         return -(-widths.columns // widths.vectors)
 
     def _gemm(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
-        estimate = self.costs.product(shape)
+        estimate = self.costs.product_estimate(*shape)
         self.builder.kernel(
             name, stage, estimate.seconds, bound_by=estimate.bound_by, source=estimate.origin
         )
@@ -354,7 +359,7 @@ class DensePart:
     def _batched(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
         seconds = batched_product_time(
             self.workload.local_batch_size, *shape,
-            self.workload.dense.precision, self.builder.hardware.gpu,
+            self.workload.dense.precision, self.gpu,
         )  # fmt: skip
         self.builder.kernel(name, stage, seconds, bound_by="batched product")
 
@@ -367,9 +372,7 @@ class DensePart:
         time: Callable[[Bytes, Gpu], Seconds] = pointwise_time,
     ) -> None:
         num_bytes = float(elements * self.workload.dense.precision.num_bytes)
-        self.builder.kernel(
-            name, stage, time(num_bytes, self.builder.hardware.gpu), num_bytes=num_bytes
-        )
+        self.builder.kernel(name, stage, time(num_bytes, self.gpu), num_bytes=num_bytes)
 
     def _cast_weight(self, layer: DenseLayer) -> None:
         """Mixed precision casts every weight on its way in, and its gradient on the way out."""
@@ -379,6 +382,6 @@ class DensePart:
         stage = Stage.DENSE_BACKWARD if self.builder.thread == "autograd" else Stage.DENSE_FORWARD
         moved = _layer_bytes(layer) * 1.5
         self.builder.kernel(
-            f"{layer.name} cast", stage, pointwise_time(moved, self.builder.hardware.gpu),
+            f"{layer.name} cast", stage, pointwise_time(moved, self.gpu),
             num_bytes=moved,
         )  # fmt: skip

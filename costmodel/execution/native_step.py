@@ -91,7 +91,7 @@ def step_time(plan, step, scratch):  # one function, as calls cost more than the
                 for rank in range(num_ranks):
                     out[rank] += durations[rank]
         if number < NUM_STEPS - 2:
-            continue  # only the last step is asked for
+            continue  # the last step begins when the one before ends
         before_last, last = last, 0.0
         for op in step.finals:
             if together[now + op]:
@@ -103,7 +103,10 @@ def step_time(plan, step, scratch):  # one function, as calls cost more than the
 
 @inlined
 def _largest(values):
-    """Return the largest of some numbers that are not negative, eight at a time."""
+    """Return the largest of some numbers that are not negative.
+
+    Eight at a time, as each waits for the one before it: LLVM keeps the order of comparisons.
+    """
     a = b = c = d = e = f = g = h = 0.0
     together = values.size - values.size % 8
     for index in range(0, together, 8):

@@ -6,6 +6,8 @@ execution-graph notes.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from costmodel.execution.dense import DenseCosts, DensePart, GradientBuckets
 from costmodel.execution.expansion import expand
@@ -53,49 +55,40 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
     ``distributes_after_forward``: as the ``TrainPipelineSparseDist`` of 2023 did it, whose traces
     show that; TorchRec 1.9 starts to distribute the next batch before forward.
     """
+    dense = DensePart(sparse.builder, DenseCosts(sparse.workload, sparse.builder.hardware.gpu))
     if distributes_after_forward and sparse.workload.pipeline is Pipeline.SPARSE_DIST:
-        dense = DensePart(sparse.builder, _dense_costs(sparse))
         _sparse_dist(sparse.builder, sparse, dense, after_forward=True)
     else:
-        _write(sparse, _dense_costs(sparse))
+        _write(sparse, dense)
     return sparse.builder.build()
 
 
-def template(
-    workload: Workload,
-    topology: Topology,
-    groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]],
-) -> Template:
-    """Return one step of all plans whose sharding groups and kernels are among some."""
-    return Templates(workload, topology).of(groups)
-
-
+@dataclass(frozen=True)
 class Templates:
     """Steps of a workload on a topology; what they have in common is worked out once."""
 
-    def __init__(self, workload: Workload, topology: Topology) -> None:
-        self.workload, self.topology = workload, topology
-        self._dense = DenseCosts(workload, topology.hardware.gpu)
+    workload: Workload
+    topology: Topology
 
     def of(self, groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> Template:
         """Return one step of all plans whose sharding groups and kernels are among some."""
         builder = TemplateBuilder(self.topology)
         loads = tuple(symbolic_load(key, kernels) for key, kernels in groups)
-        _write(SparsePart(builder, self.workload, loads), self._dense)
+        _write(SparsePart(builder, self.workload, loads), DensePart(builder, self._dense))
         return builder.template()
 
+    @cached_property
+    def _dense(self) -> DenseCosts:
+        return DenseCosts(self.workload, self.topology.hardware.gpu)
 
-def _dense_costs(sparse: SparsePart) -> DenseCosts:
-    return DenseCosts(sparse.workload, sparse.builder.hardware.gpu)
 
-
-def _write(sparse: SparsePart, dense: DenseCosts) -> None:
+def _write(sparse: SparsePart, dense: DensePart) -> None:
     write = {
         Pipeline.SPARSE_DIST: _sparse_dist,
         Pipeline.NONE: _unpipelined,
         Pipeline.DLRM: _plain_dlrm,
     }[sparse.workload.pipeline]
-    write(sparse.builder, sparse, DensePart(sparse.builder, dense))
+    write(sparse.builder, sparse, dense)
 
 
 def _sparse_dist(

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from costmodel.execution.native import compiled
 from sharders.native.chance import begin, uniform
-from sharders.native.loads import copy_row
 from sharders.native.moves import draw, look_around
+from sharders.native.places import copy_row
 from sharders.native.room import fullest, make_way
 from sharders.native.state import FITS, FULL, SLOW, UNKNOWN, find_cycle, keep, try_move, undo
 from sharders.search_state import IMPROVED

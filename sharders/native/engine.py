@@ -20,7 +20,6 @@ from costmodel.execution.lowering import (
 from costmodel.execution.native import Journal, Loads, Places, Plan, Touched
 from costmodel.execution.native_cycles import no_cycles
 from costmodel.execution.native_step import Scratch
-from costmodel.execution.synthesis import Templates
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
 from costmodel.kernels.embedding import NUM_TRAFFIC
 from costmodel.plan import ShardingPlan
@@ -61,8 +60,7 @@ class Engine:
         self.native: NativeProblem = native_problem(problem, starts)
         self.problem = problem
         self.room = float(problem.capacity), float(problem.host_capacity)
-        self.templates = Templates(problem.workload, problem.topology)
-        self.everything = self.templates.of(self.native.signature)
+        self.everything = problem.templates.of(self.native.signature)
         self.rows: list[int]
         """Of every operation, where its duration is kept."""
         self.steps: list[LoweredStep]
@@ -177,7 +175,7 @@ class Engine:
             item for number, item in enumerate(native.signature) if bits >> number & 1
         )
         present = {key for key, _ in signature}
-        made = self.templates.of(signature)
+        made = self.problem.templates.of(signature)
         known = [  # a program may have constants that others have not
             row
             for op, row in zip(self.everything.ops, self.rows, strict=True)

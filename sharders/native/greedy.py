@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from costmodel.execution.native import compiled, forget
 from costmodel.plan import ShardingType
-from sharders.native.loads import has_room, hold, home, num_shards
+from sharders.native.loads import has_room, hold
+from sharders.native.places import home, num_shards
 from sharders.native.tables import ON_NODES, Tables
 
 NUM_TYPES = len(ShardingType)

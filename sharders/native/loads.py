@@ -18,6 +18,7 @@ from costmodel.execution.native import (
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels.embedding import NUM_TRAFFIC, Traffic
 from sharders.guide import BALANCE_ROOTS
+from sharders.native.places import home, num_shards
 from sharders.native.tables import EVERYWHERE, FIXED, ON_RANKS
 from sharders.search_state import EMPTY
 
@@ -32,33 +33,6 @@ CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
 CANCELLED = 1e-4
 """What is left of a sum, as a share of it, is rounded to at most 1e-12 of itself if this is more:
 numbers have 16 digits."""
-
-
-@inlined
-def home(search, option, ranks, shard):
-    """Return the rank of one of an option's shards."""
-    spread, node_of = search.tables.spread[option], search.plan.node_of
-    if spread == EVERYWHERE:
-        return shard
-    if spread == ON_RANKS:
-        return ranks[shard]
-    if spread == FIXED:
-        return search.tables.at[search.tables.first[option] + shard]
-    block = node_of[shard]
-    return shard + (node_of[ranks[block]] - block) * search.plan.machine.local_ranks
-
-
-@inlined
-def num_shards(tables, option):
-    """Return how many shards an option has."""
-    return tables.first[option + 1] - tables.first[option]
-
-
-@inlined
-def copy_row(source, row, target, target_row):
-    """Copy a row of one array to another of the same width."""
-    for column in range(source.shape[1]):
-        target[target_row, column] = source[row, column]
 
 
 @inlined

@@ -11,7 +11,7 @@ from costmodel.execution.native_cycles import cycle_of
 from costmodel.plan import ShardingType
 from sharders.moves import MOST_TOGETHER
 from sharders.native.chance import below, uniform
-from sharders.native.loads import copy_row, num_shards
+from sharders.native.places import block_at, copy_row, num_shards
 from sharders.native.tables import ON_NODES
 
 Ints = NDArray[np.int64]
@@ -125,15 +125,6 @@ def _block_on(search, table, rank):
 
 
 @inlined
-def block_at(search, table, place):
-    """Return the column block of a table at a place as in ``Choices``; -1: none."""
-    for block in range(search.tables.blocks[search.choices.option[table]]):
-        if search.choices.ranks[table, block] == place:
-            return block
-    return -1
-
-
-@inlined
 def draw(search, aids, move, placing):
     """Draw a move; none (``length`` 0) where what was drawn leads nowhere.
 
@@ -163,7 +154,7 @@ def draw(search, aids, move, placing):
     kind = uniform(aids.state)
     if blocks == 0 or swaps <= kind < swaps + options:
         option = _drawn_option(search, aids, table, -1, -1)
-        if option >= 0 and _is_tried(search, aids, table, option):
+        if option >= 0 and _chance_allows(search, aids, table, option):
             _take_option(search, aids, move, table, option)
     elif kind < swaps:
         _swap(search, aids, move, (table, block))
@@ -232,7 +223,7 @@ def _other_rank(search, aids, move, which):
 
 @inlined
 def _other_option(search, aids, move, table, but, only):
-    """Shard a table in another way, as ``_drawn_option`` has it; return whether there is one."""
+    """Shard a table in another way, as ``_drawn_option`` has it; return whether it was."""
     option = _drawn_option(search, aids, table, but, only)
     return option >= 0 and _take_option(search, aids, move, table, option)
 
@@ -259,8 +250,8 @@ def _drawn_option(search, aids, table, but, only):
 
 
 @inlined
-def _is_tried(search, aids, table, option):
-    """Return whether a table is to be sharded by an option drawn: seldom, if of many shards."""
+def _chance_allows(search, aids, table, option):
+    """Draw whether a table is to be sharded by an option: seldom, if of many shards."""
     tables, present = search.tables, search.choices.option[table]
     shards = max(num_shards(tables, option), num_shards(tables, present))
     return uniform(aids.state) * shards <= MANY_SHARDS

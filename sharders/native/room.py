@@ -9,7 +9,8 @@ import numpy as np
 
 from costmodel.execution.native import inlined
 from sharders.native.chance import below
-from sharders.native.moves import add, block_at, has
+from sharders.native.moves import add, has
+from sharders.native.places import block_at
 from sharders.native.tables import ON_RANKS
 
 TRIES = 64

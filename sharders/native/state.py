@@ -149,15 +149,17 @@ def guide_of(search, seconds):
 def _guide(search, seconds):
     spread = _power_mean(search, search.rows.power)
     for feature in range(search.exchange_rates.size):
-        row = search.rows.exchanged + feature
-        if search.exchange_rates[feature] > 0 and search.plan.numbers[row, 0] > 0:
-            spread += _power_mean(search, row)
+        if search.exchange_rates[feature] > 0:
+            spread += _power_mean(search, search.rows.exchanged + feature)
     return seconds + BALANCE_WEIGHT * spread
 
 
 @inlined
 def _power_mean(search, row):
-    mean = max(0.0, search.plan.numbers[row, 0]) / search.plan.machine.num_ranks
+    total = search.plan.numbers[row, 0]
+    if total <= 0:
+        return 0.0  # a group that the plan lacks, or rounding
+    mean = total / search.plan.machine.num_ranks
     for _ in range(BALANCE_ROOTS):
         mean = np.sqrt(mean)
     return mean

@@ -15,11 +15,10 @@ from costmodel.execution.dense import (
     DenseCosts,
     DensePart,
     GradientBuckets,
-    interaction_widths,
-    parameter_bytes,
 )
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.program import ProgramBuilder
+from costmodel.kernels.gemm import gemm_estimate
 from costmodel.plan import ShardingType
 from costmodel.units import MIB, US
 from costmodel.workload import DataType, DenseModel, Interaction, Optimizer, Workload
@@ -43,16 +42,25 @@ def kernels(made: ProgramBuilder) -> list[str]:
 
 def test_widths_around_a_dot_interaction() -> None:
     # 3 vectors of 64 columns; their 3 products beside the bottom output
-    widths = interaction_widths(replace(workload(table("a"), table("b")), dense=DOT))
+    widths = part()[1].costs.widths
     assert (widths.vectors, widths.columns, widths.top_inputs) == (3, 192, 67)
 
 
 def test_parameters_by_hand() -> None:
     # 13 -> 128 -> 64 and 67 -> 256 -> 1, with biases
     numbers = 14 * 128 + 129 * 64 + 68 * 256 + 257
-    work = replace(workload(table("a"), table("b")), dense=DOT)
-    assert parameter_bytes(work) == 4 * numbers
-    assert sum(layer.num_parameters for layer in dense_layers(work)) == numbers
+    costs = part()[1].costs
+    assert costs.parameter_bytes == 4 * numbers
+    assert sum(layer.num_parameters for layer in dense_layers(costs.workload)) == numbers
+
+
+def test_products_of_other_shapes_are_not_mixed_up() -> None:
+    costs = part()[1].costs
+    shapes = [(64, 128, 256), (64, 128, 512), (128, 64, 256), (256, 128, 64), (64, 256, 256)]
+    expected = [gemm_estimate(*shape, DOT.precision, costs.gpu) for shape in shapes]
+    for _ in range(2):  # computed, then known
+        assert [costs.product_estimate(*shape) for shape in shapes] == expected
+    assert len({estimate.seconds for estimate in expected}) > 1
 
 
 def test_a_layer_is_a_product_and_its_activation() -> None:
@@ -81,7 +89,7 @@ def test_the_optimizer_passes_over_parameters_and_replicas() -> None:
     # SGD reads gradient and parameter and writes the parameter
     made, dense = part(replace(DOT, optimizer=Optimizer.SGD))
     dense.optimizer(replicated_bytes=1000.0)
-    expected = 3 * (parameter_bytes(dense.workload) + 1000)
+    expected = 3 * (dense.costs.parameter_bytes + 1000)
     assert made.build().ops[-1].num_bytes[0] == pytest.approx(expected)
     assert made.build().ops[-1].seconds[0] == pytest.approx(2 * US + expected / 1e12)
 
