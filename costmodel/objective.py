@@ -45,7 +45,7 @@ class Objective:
         for group in (group for plan in loads for group in plan):
             kernels.setdefault(group.key, set()).update(group.traffic)
         signature = tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
-        times = self.compiled(signature).step_times(self._stacked(loads, signature), NUM_STEPS)
+        times = self.compiled(signature).step_times(self.stacked(loads, signature), NUM_STEPS)
         return np.broadcast_to(times, (len(plans),))
 
     def compiled(self, signature: Signature) -> CompiledStep:
@@ -62,8 +62,8 @@ class Objective:
     def _templates(self) -> Templates:
         return Templates(self.workload, self.topology)
 
-    def _stacked(self, plans: Sequence[Sequence[GroupLoad]], signature: Signature) -> BatchLoads:
-        """Stack the loads of some plans; a group that a plan lacks is zero."""
+    def stacked(self, plans: Sequence[Sequence[GroupLoad]], signature: Signature) -> BatchLoads:
+        """Return the loads of some plans, shape (plans, ranks); of groups a plan lacks, zero."""
         by_key = [{group.key: group for group in plan} for plan in plans]
         ranks, count = self.topology.world_size, len(plans)
         rank: dict[Feature, NDArray[np.float64]] = {}

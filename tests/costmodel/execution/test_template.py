@@ -1,15 +1,14 @@
 """Steps as templates: what was written before, or is left out, changes nothing."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from strategies import cases
 
-from costmodel.execution.compiled import BatchLoads, CompiledStep
+from costmodel.execution.compiled import CompiledStep
 from costmodel.execution.loads import GroupLoad, group_loads
 from costmodel.execution.synthesis import NUM_STEPS, Templates
-from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Feature
 from costmodel.hardware import Topology
+from costmodel.objective import Objective, Signature
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Workload
 
@@ -17,29 +16,8 @@ Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=40, deadline=None)
 
 
-def signature(groups: tuple[GroupLoad, ...]) -> list[tuple[object, list[object]]]:
-    return [(group.key, sorted(group.traffic)) for group in groups]
-
-
-def loads_of(groups: tuple[GroupLoad, ...]) -> BatchLoads:
-    """Return the loads of one plan."""
-    return BatchLoads(
-        rank={
-            Feature(group.key, name): np.asarray(getattr(group, name))[None]
-            for group in groups
-            for name in RANK_FEATURES
-        },
-        plan={
-            Feature(group.key, name): np.full((1, 1), getattr(group, name))
-            for group in groups
-            for name in PLAN_FEATURES
-        },
-        traffic={
-            (group.key, kernel): rows[None]
-            for group in groups
-            for kernel, rows in group.traffic.items()
-        },
-    )
+def signature(groups: tuple[GroupLoad, ...]) -> Signature:
+    return tuple((group.key, tuple(sorted(group.traffic))) for group in groups)
 
 
 @given(cases())
@@ -57,7 +35,8 @@ def test_templates_written_before_change_nothing(case: Case) -> None:
 def test_a_plan_with_all_groups_needs_no_more_than_the_complete_step(case: Case) -> None:
     workload, topology, plan = case
     groups = group_loads(workload, topology, plan)
-    made, loads = Templates(workload, topology).of(signature(groups)), loads_of(groups)
+    made = Templates(workload, topology).of(signature(groups))
+    loads = Objective(workload, topology).stacked([groups], signature(groups))
     any_plan, complete = CompiledStep.of(made), CompiledStep.of(made, complete=True)
     assert len(complete.kept) <= len(any_plan.kept)
     expected = any_plan.step_times(loads, NUM_STEPS)
