@@ -105,8 +105,8 @@ def load() -> None:
 
 def _compile() -> None:
     """Compile all that a search calls, and note that it was done."""
+    from planner.examples import example_problem, example_workload
     from planner.object_code import noted, write
-    from planner.testing import example_problem, example_workload
     from sharders.annealing import Annealing
     from sharders.native.engine import ENTRIES, Engine
 

@@ -12,7 +12,7 @@ from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.storage import fixed_bytes, table_shard_bytes
 from costmodel.units import GIB
 from costmodel.workload import EmbeddingTable, Pipeline, Workload
-from planner.testing import example_hardware, example_workload
+from planner.examples import example_hardware, example_workload
 from sharders.options import TableOption, make_plan, make_sharding, table_options
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)

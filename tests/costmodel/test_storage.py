@@ -7,7 +7,7 @@ from costmodel.hardware import Topology
 from costmodel.plan import ComputeKernel, ShardingType
 from costmodel.storage import ShardBytes, local_batch_bytes, table_shard_bytes
 from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pipeline, Pooling, Workload
-from planner.testing import example_hardware
+from planner.examples import example_hardware
 from sharders.options import TableOption, make_sharding
 
 TABLE = EmbeddingTable(name="t", num_embeddings=1000, embedding_dim=32, pooling_factor=5)

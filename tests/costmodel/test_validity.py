@@ -9,7 +9,7 @@ from costmodel.hardware import Topology
 from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.validity import check_plan, plan_problems
 from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
-from planner.testing import example_hardware
+from planner.examples import example_hardware
 from sharders.options import TableOption, make_plan, make_sharding, table_options
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)

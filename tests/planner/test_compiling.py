@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planner import compiling
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 
 LARGE = example_problem(example_workload(60, seed=0), world_size=4)
 SMALL = example_problem(example_workload(4, seed=0), world_size=2)
@@ -131,7 +131,7 @@ def test_a_search_finds_the_same_plan_without_numba_as_with_it() -> None:
 import sys
 from random import Random
 from planner import compiling
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.annealing import Annealing
 from sharders.native.engine import ENTRIES
 from sharders.problem import Budget

@@ -5,8 +5,8 @@ from time import monotonic
 import pytest
 
 from costmodel.errors import InfeasibleError
+from planner.examples import example_problem, example_workload
 from planner.search import Search, run_sharders, with_storage
-from planner.testing import example_problem, example_workload
 from sharders.optuna_search import OptunaSearch
 from sharders.problem import Progress, ShardingProblem
 from sharders.table_iii import Naive

@@ -10,7 +10,7 @@ from costmodel.hardware import Topology
 from costmodel.objective import Objective
 from costmodel.plan import ShardingType
 from costmodel.workload import EmbeddingTable, Pipeline, Workload
-from planner.testing import example_hardware, example_problem, example_workload
+from planner.examples import example_hardware, example_problem, example_workload
 from sharders.annealing import Annealing
 from sharders.cost_greedy import CostGreedy
 from sharders.options import TableOption, make_plan, make_sharding

@@ -5,7 +5,7 @@ from machines import machine, topology
 from costmodel.objective import Objective
 from costmodel.plan import ShardingType
 from costmodel.workload import EmbeddingTable, Workload
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.beam import Beam
 from sharders.problem import Budget, SearchStatus, ShardingProblem
 

@@ -3,7 +3,7 @@ from random import Random
 import numpy as np
 
 from costmodel.plan import ShardingType
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.dreamshard import NUM_FEATURES, DreamShardLike, _Player
 from sharders.problem import Budget
 from sharders.table_iii import SizeLookupGreedy

@@ -5,7 +5,7 @@ import pytest
 from costmodel.memory import check_memory
 from costmodel.plan import ComputeKernel, ShardingType
 from costmodel.validity import check_plan
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.few_types import is_small, of_type, plan_preferring, plans_of_few_types
 from sharders.option_costs import OptionCosts
 

@@ -14,7 +14,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.units import GIB
 from costmodel.workload import DenseModel, EmbeddingTable, Workload
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.ilp import Ilp
 from sharders.ilp_model import IlpModel

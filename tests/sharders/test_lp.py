@@ -9,7 +9,7 @@ import pytest
 from costmodel.memory import check_memory
 from costmodel.plan import ShardingType
 from costmodel.validity import check_plan
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.lp import Lp
 from sharders.placement import option_bytes

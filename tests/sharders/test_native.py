@@ -17,7 +17,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
 from costmodel.validity import check_plan
 from costmodel.workload import Workload
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.annealing import Annealing
 from sharders.cost_greedy import CostGreedy
 from sharders.native.bursts import Bursts

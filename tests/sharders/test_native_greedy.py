@@ -14,7 +14,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.validity import check_plan
 from costmodel.workload import Workload
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy, Rule, rule_plan
 from sharders.native.engine import Engine
 from sharders.native.greedy import rule_of

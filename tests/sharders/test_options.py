@@ -10,7 +10,7 @@ from costmodel.hardware import Topology
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.validity import check_plan
 from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
-from planner.testing import example_hardware
+from planner.examples import example_hardware
 from sharders.options import (
     TableOption,
     first_shard,

@@ -7,7 +7,7 @@ import pytest
 
 from costmodel.errors import MissingDependencyError
 from costmodel.objective import Objective
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.optuna_search import OptunaSearch, _storage, study_name
 from sharders.problem import Budget, ShardingProblem
@@ -29,7 +29,7 @@ def test_never_worse_than_the_greedy_it_tunes() -> None:
 SCRIPT = """
 import sys
 from random import Random
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.optuna_search import OptunaSearch
 from sharders.problem import Budget
 

@@ -13,8 +13,8 @@ from costmodel.storage import RESERVE_SHARE
 from costmodel.units import GB
 from costmodel.validity import check_plan
 from costmodel.workload import EmbeddingTable, Optimizer, Workload
+from planner.examples import LoadObjective, example_hardware
 from planner.search import load_sharder
-from planner.testing import LoadObjective, example_hardware
 from sharders import PORTFOLIO
 from sharders.problem import Budget, ShardingProblem
 

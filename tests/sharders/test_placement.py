@@ -9,7 +9,7 @@ from costmodel.memory import usable_bytes
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.units import GB
 from costmodel.workload import EmbeddingTable, Optimizer, Workload
-from planner.testing import LoadObjective, example_hardware
+from planner.examples import LoadObjective, example_hardware
 from sharders.problem import Budget, ShardingProblem
 from sharders.table_iii import LookupGreedy, SizeGreedy
 

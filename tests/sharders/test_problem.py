@@ -3,7 +3,7 @@ from importlib import import_module
 import pytest
 
 from costmodel.memory import usable_bytes
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders import SHARDERS
 from sharders.problem import Budget
 

@@ -6,7 +6,7 @@ import pytest
 from costmodel.hardware import Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import EmbeddingTable, Workload
-from planner.testing import LoadObjective, example_hardware
+from planner.examples import LoadObjective, example_hardware
 from sharders.problem import Budget, Sharder, ShardingProblem
 from sharders.table_iii import (
     LookupGreedy,

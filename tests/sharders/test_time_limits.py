@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.ilp import Ilp
 from sharders.ilp_solvers import Limits
 from sharders.lns import LargeNeighbourhood

@@ -8,7 +8,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingType
 from costmodel.units import GIB
 from costmodel.workload import EmbeddingTable, Workload
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.options import TableOption
 from sharders.problem import Budget, ShardingProblem
 from sharders.torchrec_greedy import TorchRecGreedy, shard_cost

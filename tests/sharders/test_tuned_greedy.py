@@ -1,7 +1,7 @@
 from random import Random
 
 from costmodel.memory import check_memory
-from planner.testing import example_problem, example_workload
+from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy, Rule, rule_plan
 from sharders.option_costs import OptionCosts
 from sharders.problem import Budget, SearchStatus

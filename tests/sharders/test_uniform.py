@@ -7,8 +7,8 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingType
 from costmodel.workload import Pooling
 from planner.api import make_topology
+from planner.examples import example_problem, example_workload
 from planner.io.profiles import load_profile
-from planner.testing import example_problem, example_workload
 from sharders.annealing import Annealing
 from sharders.problem import Budget, ShardingProblem
 from sharders.uniform import Uniform

@@ -7,10 +7,11 @@ import pytest
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 from costmodel.plan import ShardingType
+from planner.examples import example_problem, example_workload
 from planner.integrations.torchrec_sharder import TorchRecPlanner
 from planner.plugins import TORCHREC, load_sharder, sharder_names
 from planner.search import Search, run_sharders
-from planner.testing import SharderContract, example_problem, example_workload
+from planner.testing import SharderContract
 from sharders.problem import Budget, Sharder, ShardingProblem
 
 
