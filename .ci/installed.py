@@ -6,12 +6,13 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import costmodel
 import planner
 import sharders
 
-EXTRAS = {"matplotlib", "optuna", "pyarrow", "pytest", "scipy", "torch", "torchrec", "fbgemm_gpu"}
+EXTRAS = {"fbgemm_gpu", "matplotlib", "optuna", "pyarrow", "pytest", "torch", "torchrec"}
 """What modules may miss: packages of extras that are not installed here."""
 
 
@@ -31,15 +32,25 @@ def import_everything() -> int:
     return count
 
 
-def planned() -> dict[str, object]:
-    """Return the JSON answer of ``planner plan``, as a user would ask for it."""
-    planner_command = Path(sys.executable).with_name("planner")
-    command = [planner_command, "plan", "dlrm_dcnv2.yaml", "--gpus", "8", "--time-limit", "3s"]
-    answer = subprocess.run([*command, "--json"], check=True, capture_output=True)
-    result: dict[str, object] = json.loads(answer.stdout)
+def answer(*arguments: str) -> dict[str, Any]:
+    """Return the JSON answer of a command of the planner, as a user would run it."""
+    command = [Path(sys.executable).with_name("planner"), *arguments, "--json"]
+    run = subprocess.run(command, check=True, capture_output=True)
+    result: dict[str, Any] = json.loads(run.stdout)
     return result
 
 
+def engine() -> str:
+    """Return what ``planner doctor`` says of the compiled search."""
+    (check,) = (each for each in answer("doctor")["checks"] if each["name"] == "compiled search")
+    return "compiled" if check["good"] else "interpreted"
+
+
 if __name__ == "__main__":
-    print(import_everything(), "modules imported")
-    print("planned:", planned()["step_time_s"], "s a step")
+    expected = sys.argv[1]
+    print(import_everything(), "modules imported, the search is", engine())
+    plan = answer("plan", "dlrm_dcnv2.yaml", "--gpus", "8", "--time-limit", "3s")
+    found = "compiled" if plan["search"]["compiled"] else "interpreted"
+    print(plan["search"]["evaluated"], "plans in 3 s,", plan["step_time_s"], "s a step,", found)
+    if (engine(), found) != (expected, expected):
+        sys.exit(f"the installed search is {engine()}, the plan's {found}; expected {expected}")

@@ -30,11 +30,11 @@ from costmodel.kernels.embedding import (
     KEY_BYTES,
     Caches,
     LookupShard,
-    Traffic,
     embedding_estimate,
     gpu_caches,
     shard_traffic,
 )
+from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ComputeKernel
 from costmodel.units import KIB, US
 from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bench.embedding_model import CACHE_BYTES, MeasuredRow, measured_rows
 from costmodel.error_model import NORMAL_90, log_sigma
-from costmodel.kernels.embedding import LookupRates, backward_seconds, forward_seconds
+from costmodel.kernels.embedding import kernel_times
+from costmodel.kernels.times import LookupRates
 from costmodel.plan import ComputeKernel
 from costmodel.sampling import Array
 from planner.calibration.fit_embedding import (
@@ -63,9 +64,9 @@ def _held(known: Sequence[MeasuredRow], asked: Sequence[MeasuredRow]) -> NDArray
 def _predicted(fit: EmbeddingFit, setting: LookupSetting, rows: Sequence[MeasuredRow]) -> Array:
     """Return seconds, shape (kernels, 2)."""
     rates = LookupRates(latency=setting.latency, uvm_bandwidth=1.0, **fit.constants._asdict())
-    columns = np.array([point_traffic(row.point, fit.l2_bytes) for row in rows]).T
-    forward = setting.forward_host + forward_seconds(columns, rates)
-    backward = setting.backward_host + backward_seconds(columns, rates)
+    traffic = np.array([point_traffic(row.point, fit.l2_bytes) for row in rows])
+    forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
+    backward = setting.backward_host + kernel_times(traffic, rates, backward=True)
     return np.stack([forward, backward], axis=1)
 
 

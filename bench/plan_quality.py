@@ -45,7 +45,6 @@ from costmodel.objective import Objective
 from costmodel.storage import RESERVE_SHARE
 from costmodel.units import MS, Seconds
 from costmodel.workload import Workload
-from planner.compiling import compile_now, is_available, is_ready
 from planner.integrations.presence import torchrec_installed
 from planner.io.files import write_text
 from planner.io.profiles import load_profile
@@ -313,8 +312,6 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Run what is asked for, print it, and with --write keep it."""
     args = _arguments()
-    if is_available() and not is_ready():
-        compile_now()  # once per machine, and not part of any run
     shown = {name: read(RESULTS).get(name, {}) for name in args.instances}
     jobs = list(product(args.seeds, args.seconds, args.instances, args.sharders))
     for index, (seed, seconds, name, sharder) in enumerate([] if args.show else jobs):

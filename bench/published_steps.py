@@ -38,7 +38,7 @@ from costmodel.execution.simulator import simulate
 from costmodel.execution.sparse import SparsePart
 from costmodel.execution.synthesis import NUM_STEPS, program
 from costmodel.hardware import Topology
-from costmodel.kernels.embedding import Traffic
+from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ShardingPlan, ShardingType, TableSharding, make_shards
 from costmodel.units import MS
 from costmodel.workload import (

@@ -1,10 +1,10 @@
 """How many plans a search times per CPU second: `python -m bench.search_speed [--write]`.
 
-Moves of the compiled annealer from the best greedy plan (drawn; decided, because the plan that they
-lead to was timed or a bound on its step time was more than would be accepted; and timed), moves of
-the search on numpy, whole plans given as arrays of choices in compiled code, and given as objects
-by the objective; on the instances of ``plan_quality``. Setting up is not counted, and printed
-beside.
+Moves of annealing from the best greedy plan (drawn; decided, because the plan that they lead to was
+timed or a bound on its step time was more than would be accepted; and timed), moves given one by
+one as objects (as ``lns`` and the last descent try them), whole plans given as arrays of choices,
+and given as objects to the objective; on the instances of ``plan_quality``. Setting up is not
+counted, and printed beside.
 """
 
 import argparse
@@ -18,27 +18,21 @@ import numpy as np
 
 from bench.plan_quality import INSTANCES, provenance
 from costmodel.objective import Objective
-from planner.compiling import compile_now
+from sharders.annealing.engine import Engine
+from sharders.annealing.params import AnnealingParams
 from sharders.cost_greedy import CostGreedy
-from sharders.moves import Proposer
-from sharders.option_costs import OptionCosts
+from sharders.plan_editor import PlanEditor
 from sharders.problem import Budget
-from sharders.search_state import SearchState
 
 RESULTS = Path(__file__).parent / "results" / "search_speed.json"
 MOVES = 20_000
-CANDIDATES = 48
-"""Moves that the search on numpy times together (``sharders.annealing``)."""
 PLANS = 64
 HOT = 1e-4
-"""Temperature at the begin, as of bursts of some 300 moves a table (``sharders.native.bursts``)."""
+"""Temperature at the begin, as of bursts of some 300 moves a table."""
 
 
 def measured(name: str) -> dict[str, Any]:
     """Return the speeds on one instance."""
-    from sharders.native.bursts import COLD  # once `load` has chosen where to keep them
-    from sharders.native.engine import Engine
-
     problem = INSTANCES[name].problem()
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan  # noqa: S311 - searching
     start = time.process_time()
@@ -46,24 +40,27 @@ def measured(name: str) -> dict[str, Any]:
     engine.start(engine.choices_of(plan))
     setup = time.process_time() - start
     rng = Random(0)  # noqa: S311 - searching
-    before = engine.anneal(2000, (HOT, COLD, float(MOVES)), rng)  # makes the common programs
+    schedule = HOT, AnnealingParams().cold, float(MOVES)
+    before = engine.anneal(2000, schedule, rng)  # makes the common programs
+    decided, timed = before.decided, before.timed
     start = time.process_time()
-    after = engine.anneal(MOVES, (HOT, COLD, float(MOVES)), rng)
+    after = engine.anneal(MOVES, schedule, rng)
     seconds = time.process_time() - start
     objective = problem.objective
     if not isinstance(objective, Objective):
         raise TypeError("instances have our objective")
-    state = SearchState(problem, objective)
-    state.start(plan)
-    moves = Proposer(state, OptionCosts(problem), rng).draw(CANDIDATES)
-    option, places = engine.choices_of(plan)
-    options, ranks = np.stack([option] * PLANS), np.stack([places] * PLANS)
+    editor = PlanEditor(problem)
+    editor.start(plan)
+    moves = [{index: choice} for index, choice in enumerate(editor.choices[:PLANS])]
+    present = engine.choices_of(plan)
+    options = np.stack([np.asarray(present.option)] * PLANS)
+    ranks = np.stack([np.asarray(present.ranks)] * PLANS)
     return {
         "setup_cpu_s": setup,
         "drawn_per_s": MOVES / seconds,
-        "decided_per_s": (after.decided - before.decided) / seconds,
-        "timed_per_s": (after.timed - before.timed) / seconds,
-        "numpy_moves_per_s": len(moves) / _seconds(lambda: state.times(moves)),
+        "decided_per_s": (after.decided - decided) / seconds,
+        "timed_per_s": (after.timed - timed) / seconds,
+        "edits_per_s": len(moves) / _seconds(lambda: editor.times(moves)),
         "whole_per_s": PLANS / _seconds(lambda: engine.step_times(options, ranks)),
         "plans_per_s": PLANS / _seconds(lambda: objective.step_times([plan] * PLANS)),
     }
@@ -86,9 +83,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="update search_speed.json")
     parser.add_argument("--instances", nargs="+", choices=INSTANCES, default=list(INSTANCES))
     args = parser.parse_args()
-    compile_now()
     rows = {name: measured(name) for name in args.instances}
-    kinds = ("drawn/s", "decided/s", "timed/s", "numpy/s", "whole/s", "plans/s")
+    kinds = ("drawn/s", "decided/s", "timed/s", "edits/s", "whole/s", "plans/s")
     print(f"{'':<9}{'set up':>9}" + "".join(f"{kind:>11}" for kind in kinds))
     for name, row in rows.items():
         speeds = "".join(f"{row[key]:>11,.0f}" for key in list(row)[1:])

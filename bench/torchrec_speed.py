@@ -2,8 +2,7 @@
 
 Both plan the same tables, drawn from the open dataset's statistics, for the same GPUs; both plans
 are timed by our simulator, which TorchRec's planner does not know of. Needs torchrec. Each run is
-a process of its own, one at a time; importing torch and our own packages, and loading what our
-search has compiled once per machine, is not counted. TorchRec
+a process of its own, one at a time; importing torch and our own packages is not counted. TorchRec
 chooses among the workload's kernels, ``fused`` and ``dense``: fewer options than its enumerator
 makes unasked. It is given a minute to propose (its ``timeout_seconds``): by default it knows no
 limit, and its last two sizes here would take hours.
@@ -19,7 +18,6 @@ from typing import Any
 
 from bench.plan_quality import Instance, attempt, bound, isolated, provenance
 from costmodel.units import MS, Seconds
-from planner.compiling import compile_now, is_available
 from planner.plugins import AUTO, TORCHREC, load_sharder
 from planner.search import sharders_for
 
@@ -74,11 +72,9 @@ def _ahead(row: Mapping[str, Any]) -> str:
 
 
 def prepare() -> None:
-    """Import torch and our packages, and have the search compiled, once and before the runs."""
+    """Import torch and our packages, once and before the runs."""
     for sharder in (TORCHREC, *sharders_for(AUTO)):
         load_sharder(sharder)
-    if is_available():
-        compile_now()
 
 
 def main() -> None:

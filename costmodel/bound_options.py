@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.blocks import like_row_blocks, num_row_blocks
+from costmodel.engine.timer import Signature
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.hardware import Topology
-from costmodel.kernels.embedding import LookupShard, Traffic, gpu_caches, shard_traffic
-from costmodel.objective import Signature
+from costmodel.kernels.embedding import LookupShard, gpu_caches, shard_traffic
+from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ComputeKernel, ShardingType, column_counts
 from costmodel.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.units import Bytes

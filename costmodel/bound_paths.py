@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.bound_options import GROUP_FEATURES, GroupKernel, Part
+from costmodel.engine.timer import Signature
 from costmodel.execution.groups import GroupKey, KernelKey
 from costmodel.execution.program import ProcessGroup
 from costmodel.execution.template import (
@@ -23,7 +24,6 @@ from costmodel.execution.template import (
     WorkKind,
 )
 from costmodel.kernels.collectives import CollectiveForm
-from costmodel.objective import Signature
 from costmodel.units import Bytes, Seconds
 
 Vector = NDArray[np.float64]

@@ -45,9 +45,9 @@ from numpy.typing import NDArray
 
 from costmodel.bound_options import OptionFeatures
 from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph, Vector
-from costmodel.execution.compiled import BatchLoads, CompiledStep
+from costmodel.engine.timer import StepTimer
 from costmodel.execution.groups import GroupKey
-from costmodel.execution.synthesis import NUM_STEPS, Templates
+from costmodel.execution.synthesis import Templates
 from costmodel.hardware import Topology
 from costmodel.memory import usable_bytes
 from costmodel.units import Seconds
@@ -75,8 +75,7 @@ def step_time_bound(workload: Workload, topology: Topology) -> Seconds:
 
     """
     templates = Templates(workload, topology)
-    bare = CompiledStep.of(templates.of(()))
-    alone = float(bare.step_times(BatchLoads(rank={}, plan={}, traffic={}), NUM_STEPS)[0])
+    alone = StepTimer(templates.of(()), ()).step_time(())
     return max(alone, _branched(_Relaxation.of(templates))) * (1 - _ROUNDING)
 
 

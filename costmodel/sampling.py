@@ -15,11 +15,10 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.engine.given import GivenStep
 from costmodel.error_model import Cause, ErrorModel, cause_of
-from costmodel.execution.given import given_step_times, step_of
 from costmodel.execution.graph import NodeKind
 from costmodel.execution.program import Op, Program
-from costmodel.execution.synthesis import NUM_STEPS
 from costmodel.hardware import Topology
 from costmodel.units import Seconds
 
@@ -91,11 +90,8 @@ class Sampler:
 
         Without a plan's own noise, lookups and the structure have one that goes by their name.
         """
-        recurrences = step_of(step, self.topology)
-        durations = {
-            kept.op: self._durations(step.ops[kept.op], noise) for kept in recurrences.kept
-        }
-        times = given_step_times(recurrences, durations, NUM_STEPS)
+        given = GivenStep.of(step, self.topology)
+        times = given.step_times({op: self._durations(step.ops[op], noise) for op in given.ops})
         spread = self.errors.spread(Cause.STRUCTURE)
         own = self.draws.normal("structure of a plan") if noise is None else noise.structure
         scale = np.exp(spread.shared * self.draws.normal(Cause.STRUCTURE) + spread.own * own)

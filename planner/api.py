@@ -10,6 +10,7 @@ from costmodel.hardware import HardwareProfile, Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Workload
 from planner.baseline import STAND_IN, baseline_beside
+from planner.compiled import interpreted_modules
 from planner.confidence import confidences, picked_confidence, probability_faster
 from planner.io.profiles import load_profile
 from planner.io.workload import read_workload, refused
@@ -264,6 +265,7 @@ class _Task:
             time=sum(each.time for each in attempts),
             bound=max(bounds, default=None),
             proof=attempt.proof,
+            compiled=not interpreted_modules(),
         )
         return replace(made, search=search)
 

@@ -69,13 +69,12 @@ def _sharders() -> Iterator[Check]:
 
 
 def _compiled() -> Check:
-    from planner.compiling import is_available, is_ready
+    from planner.compiled import INTERPRETED, MODULES, REMEDY, interpreted_modules
 
-    if not is_available():
-        detail = "numba is not installed; large searches are some ten times slower"
-        return Check(name="compiled search", good=False, needed=False, detail=detail)
-    later = "not yet; the first large search compiles it in the background"
-    return Check(name="compiled search", good=True, detail="ready" if is_ready() else later)
+    name, missing = "compiled search", interpreted_modules()
+    if missing:
+        return Check(name=name, good=False, needed=False, detail=f"{INTERPRETED}; {REMEDY}")
+    return Check(name=name, good=True, detail=f"all {len(MODULES)} modules")
 
 
 def _settings() -> Check:

@@ -12,9 +12,9 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from costmodel.validity import check_plan
-from planner.compiling import is_compiled, is_to_hand
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, Member
+from sharders.option_costs import OptionCosts
 from sharders.problem import (
     LATE,
     Budget,
@@ -27,6 +27,8 @@ from sharders.problem import (
     ShardingProblem,
 )
 
+PROBED = 4
+"""Tables by which the time of an option is measured."""
 AMPLE = 2.0
 """Times what an urgent sharder says it needs, that it may take beyond its share."""
 STORAGE = "storage"
@@ -118,13 +120,17 @@ def run_sharders(
     deadline = search.clock() + search.time_limit
     search = replace(search, watch=_best_so_far(search.watch))
     attempts: list[Attempt] = []
+    option_time = 0.0
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
         if found and (search.interrupted() or search.clock() > deadline):
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
         now = search.clock()
-        share = _share(names[position:], problem, deadline - now) if len(names) > 1 else 1.0
+        share = 1.0
+        if len(names) > 1:
+            option_time = option_time or _option_time(problem, search)
+            share = _share(names[position:], problem, deadline - now, option_time)
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now)
@@ -151,11 +157,31 @@ def _best_so_far(watch: Watch) -> Watch:
     return lowest
 
 
-def _share(names: Sequence[str], problem: ShardingProblem, left: Seconds) -> float:
-    """Return the share of the time left that the first of some sharders may take; 0: none."""
-    own, member = _needed_time(names[0], problem), PORTFOLIO.get(names[0], Member())
+def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
+    """Measure what the cost of one option of a table takes to compute on this machine.
+
+    No work is lost: costs are kept, and every search but the simplest needs them.
+    """
+    costs, tables, count = OptionCosts(problem), problem.workload.tables, 0
+    for table in tables[:PROBED]:  # the first ones fill caches
+        costs.some(table, problem.options[table.name])
+    begin = search.clock()
+    for table in tables[PROBED : 2 * PROBED]:
+        count += len(costs.some(table, problem.options[table.name]))
+    return (search.clock() - begin) / max(1, count)
+
+
+def _share(
+    names: Sequence[str], problem: ShardingProblem, left: Seconds, option_time: Seconds
+) -> float:
+    """Return the share of the time left that the first of some sharders may take; 0: none.
+
+    ``option_time``: what the cost of one option takes to compute.
+    """
+    own = option_time * _startup_options(names[0], problem)
+    member = PORTFOLIO.get(names[0], Member())
     main = [name for name in names[1:] if PORTFOLIO.get(name, Member()).share == 1]
-    needed = [_needed_time(name, problem) for name in main]
+    needed = [option_time * _startup_options(name, problem) for name in main]
     kept = max((each for each in needed if each <= left), default=0.0)
     time = member.share * (left - kept) if member.share < 1 else left
     if member.urgent and (time < own or kept == 0):
@@ -164,11 +190,9 @@ def _share(names: Sequence[str], problem: ShardingProblem, left: Seconds) -> flo
     return time / left if time >= least and left > 0 else 0.0
 
 
-def _needed_time(name: str, problem: ShardingProblem) -> Seconds:
+def _startup_options(name: str, problem: ShardingProblem) -> float:
     sharder = load_sharder(name)
-    if not isinstance(sharder, Paced):
-        return 0.0
-    return sharder.needed_time(problem, compiled=is_to_hand(problem))
+    return sharder.startup_options(problem) if isinstance(sharder, Paced) else 0.0
 
 
 def run_apart(
@@ -213,7 +237,6 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         should_stop=lambda: search.interrupted() or search.clock() > deadline,
         time_left=lambda: deadline - search.clock(),
         report=lambda progress: search.watch(name, progress),
-        compiled=lambda: is_compiled(problem),
     )
     start = search.clock()
     try:

@@ -1,87 +1,143 @@
-"""A greedy that places by predicted time, and chooses splits: a small grid of rules, timed."""
+"""Greedies that place by predicted time, and choose splits: a grid of rules, or rules tuned."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 from random import Random
 
 from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.plan import ShardingPlan, TableSharding
 from costmodel.units import Seconds
-from costmodel.workload import EmbeddingTable
-from sharders.option_costs import Costs, OptionCost, OptionCosts
+from sharders.annealing.engine import Engine
+from sharders.annealing.fill import Rule
+from sharders.annealing.params import TuningParams
+from sharders.annealing.tables import Choices
+from sharders.annealing.tuning import NEUTRAL, REPLICATE_BELOW, SPLIT_ABOVE, Parameters, Tuning
+from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption
 from sharders.placement import Loads, Occupancy, place, place_or_pack
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
-SPLIT_ABOVE = (float("inf"), 1.0, 0.5, 0.25)
-"""Split a table whose load exceeds this share of a balanced rank's load."""
-REPLICATE_BELOW = (0.0, 0.5, 1.0, 2.0)
-"""Replicate a table if that costs every rank at most this times its share of the sharded load."""
+STARTUP = 1.0
+"""As ``sharders.annealing.sharder.STARTUP``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Which tables a plan splits and which it replicates."""
+class GreedyPlans:
+    """Makes plans by rules (``annealing.fill``), and times them."""
 
-    split_above: float
-    replicate_below: float
+    def __init__(self, problem: ShardingProblem) -> None:
+        self.engine = Engine(problem, every_option=True)
+        self._balanced_load = OptionCosts(problem).balanced_load
+        self._capacity = problem.capacity
+
+    def step_time(self, rule: Parameters) -> Seconds:
+        """Make a rule's plan; return its step time, infinite where a table finds no room."""
+        seconds = self.engine.fill(Rule(rule, self._balanced_load, self._capacity))
+        return inf if seconds is None else seconds
+
+    def choices(self) -> Choices:
+        """Return the plan made last."""
+        return self.engine.present()
+
+    def plan(self, choices: Choices) -> ShardingPlan:
+        """Return a plan made before."""
+        return self.engine.plan_of(choices)
 
 
 @dataclass(frozen=True, slots=True)
 class CostGreedy:
     """Longest predicted time first, each table on the ranks that are done soonest.
 
-    For every pair of thresholds above, tables get an option by the predicted cost of each one
-    alone (``OptionCosts``): replicated if that is cheap, split into the cheapest option whose
-    shards are small enough if they are large, whole otherwise. Placement is by longest processing
-    time, within memory; the objective decides between the plans. Without splits and where memory
-    never binds, balance is within 4/3 of the best of the separable costs (Graham, 1969). Ignores
-    the seed.
+    For every pair of thresholds (``SPLIT_ABOVE``, ``REPLICATE_BELOW``), tables get an option by the
+    predicted cost of each one alone (``OptionCosts``): replicated if that is cheap, split into the
+    cheapest option whose shards are small enough if they are large, whole otherwise. Placement is
+    by longest processing time, within memory; the objective decides between the plans. Without
+    splits and where memory never binds, balance is within 4/3 of the best of the separable costs
+    (Graham, 1969). Ignores the seed.
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Try every rule until the budget is spent."""
         del rng
-        costs, best, evaluated = OptionCosts(problem), None, 0
-        error: InfeasibleError | None = None
+        greedy, best, least, evaluated = GreedyPlans(problem), None, inf, 0
         for split, replicate in product(SPLIT_ABOVE, REPLICATE_BELOW):
             if best is not None and budget.spent(evaluated):
-                return _result(best, SearchStatus.LIMIT, evaluated)
-            try:
-                plan = rule_plan(problem, costs, Rule(split, replicate))
-            except InfeasibleError as refusal:
-                error = refusal
+                return _result(problem, greedy.plan(best), SearchStatus.LIMIT, evaluated)
+            rule = {**NEUTRAL, "split_above": split, "replicate_below": replicate}
+            seconds = greedy.step_time(rule)
+            if seconds == inf:
                 continue
-            step_time = problem.objective.step_time(plan)
             evaluated += 1
-            if best is None or step_time < best[0]:
-                best = (step_time, plan)
-            budget.report(Progress(evaluated=evaluated, best=best[0]))
-        if best is None:
-            raise error or ValueError("no rule was tried")
-        return _result(best, SearchStatus.CONVERGED, evaluated)
+            if seconds < least:
+                best, least = greedy.choices(), seconds
+            budget.report(Progress(evaluated=evaluated, best=least))
+        if best is None:  # packed by size alone, or refused with the reason
+            return _result(problem, _cheapest(problem), SearchStatus.CONVERGED, 1)
+        return _result(problem, greedy.plan(best), SearchStatus.CONVERGED, evaluated)
+
+
+def _tuning_alone() -> TuningParams:
+    return TuningParams(trials_share=1.0, time_share=1.0, share_behind=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TunedGreedy:
+    """``cost_greedy``, its thresholds and costs tuned by evolution strategies (``tuning``).
+
+    Never worse than the plans known before, or else ``cost_greedy``. Deterministic for a seed.
+    """
+
+    params: TuningParams = field(default_factory=_tuning_alone)
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Tune until all trials are done, or the budget is spent."""
+        most = budget.max_evaluations
+        half = replace(budget, max_evaluations=None if most is None else max(1, most // 2))
+        start = problem.best_known() or CostGreedy().shard(problem, half, rng)
+        if budget.spent(start.evaluated):
+            return replace(start, status=SearchStatus.LIMIT)
+        engine = Engine(problem, every_option=True)
+        known = [start.step_time] * start.evaluated
+        tuning = Tuning(engine, budget, rng, known, self.params)
+        found = tuning.run()
+        spent = budget.spent(tuning.evaluated)
+        status = SearchStatus.LIMIT if spent else SearchStatus.CONVERGED
+        best = replace(start, evaluated=tuning.evaluated, status=status)
+        if not found or found[0][0] >= best.step_time:
+            return best
+        plan = engine.plan_of(found[0][1])
+        return replace(best, plan=plan, step_time=problem.objective.step_time(plan))
+
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long the first trial takes."""
+        return problem.startup_options(STARTUP)
 
 
 def _result(
-    best: tuple[Seconds, ShardingPlan], status: SearchStatus, evaluated: int
+    problem: ShardingProblem, plan: ShardingPlan, status: SearchStatus, evaluated: int
 ) -> SearchResult:
-    return SearchResult(plan=best[1], step_time=best[0], status=status, evaluated=evaluated)
+    step_time = problem.objective.step_time(plan)
+    return SearchResult(plan=plan, step_time=step_time, status=status, evaluated=evaluated)
 
 
-def rule_plan(problem: ShardingProblem, costs: Costs, rule: Rule) -> ShardingPlan:
-    """Return the plan that a rule makes.
+def _cheapest(problem: ShardingProblem) -> ShardingPlan:
+    """Return a plan of the options that cost least in all, or of others where these do not fit.
 
     Raises
     ------
     InfeasibleError
-        The greedy finds no room for some table, whatever its option.
+        A table fits nowhere.
 
     """
-    tables = problem.workload.tables
-    whole = [_whole(problem, costs, table) for table in tables]
-    balanced = sum(cost.total_load for cost in whole) / problem.topology.world_size
-    ways = [_ranked(problem, costs, table, rule, balanced) for table in tables]
+    costs = OptionCosts(problem)
+    ways = [
+        sorted(
+            (costs.cost(table, option) for option in problem.options[table.name]),
+            key=lambda cost: cost.total_load,
+        )
+        for table in problem.workload.tables
+    ]
     return place_by_load(problem, ways)
 
 
@@ -120,38 +176,3 @@ def _even(cost: OptionCost) -> Loads:
         return [cost.shard_load] * len(sharding.shards)
 
     return loads
-
-
-def _whole(problem: ShardingProblem, costs: Costs, table: EmbeddingTable) -> OptionCost:
-    """Return the cost of a table on one rank; where that is not allowed, the cheapest option."""
-    options = problem.options[table.name]
-    whole = [o for o in options if o.sharding_type is ShardingType.TABLE_WISE]
-    return min(
-        (costs.cost(table, option) for option in whole or options),
-        key=lambda cost: cost.total_load,
-    )
-
-
-def _ranked(
-    problem: ShardingProblem,
-    costs: Costs,
-    table: EmbeddingTable,
-    rule: Rule,
-    balanced: Seconds,
-) -> list[OptionCost]:
-    """Order a table's options: the rule's choice first, then by what they cost in all."""
-    whole = _whole(problem, costs, table)
-    every = sorted(
-        (costs.cost(table, option) for option in problem.options[table.name]),
-        key=lambda cost: (cost.option != whole.option, cost.total_load),
-    )
-    replicas = [c for c in every if c.option.sharding_type is ShardingType.DATA_PARALLEL]
-    sharded = [c for c in every if c.option.sharding_type is not ShardingType.DATA_PARALLEL]
-    per_rank = whole.total_load / problem.topology.world_size
-    if replicas and replicas[0].shard_load <= rule.replicate_below * per_rank:
-        return [*replicas, *sharded]
-    limit = rule.split_above * balanced
-    small = [cost for cost in sharded if cost.shard_load <= limit]
-    large = [cost for cost in sharded if cost.shard_load > limit]
-    large.sort(key=lambda cost: cost.shard_load if small else cost.total_load)
-    return [*small, *large, *replicas]

@@ -49,30 +49,3 @@ def exchange_rates(template: Template, groups: Mapping[GroupKey, int]) -> Array:
                 column = RANK_FEATURES.index(feature.name)
                 rates[groups[feature.group], column] += per_byte * weight
     return rates
-
-
-def guides(times: Array, lookups: Array, exchanged: Array) -> Array:
-    """Return what a search minimises, for several plans.
-
-    Parameters
-    ----------
-    times
-        Step times, seconds, shape (plans,).
-    lookups
-        Seconds of lookups, forward and backward, shape (plans, ranks).
-    exchanged
-        Seconds that ranks' own bytes take, shape (plans, groups, RANK_FEATURES, ranks).
-
-    Returns
-    -------
-        Seconds, shape (plans,).
-
-    """
-    spread = _power_mean(lookups) + _power_mean(exchanged).sum(axis=(1, 2))
-    total: Array = times + BALANCE_WEIGHT * spread
-    return total
-
-
-def _power_mean(values: Array) -> Array:
-    mean: Array = (values**BALANCE_POWER).mean(axis=-1) ** (1 / BALANCE_POWER)
-    return mean

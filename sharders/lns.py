@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from math import exp
 from random import Random
 
-from costmodel.objective import Objective
 from costmodel.units import Seconds
 from sharders.ilp_solvers import Limits
 from sharders.neighbourhood import Neighbourhoods
 from sharders.option_costs import OptionCosts
+from sharders.plan_editor import Choice, Move, PlanEditor
 from sharders.polish import Polisher
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
-from sharders.search_state import Choice, Move, SearchState
 from sharders.starts import starting_plans
 
 FREE_TABLES = 10
@@ -73,11 +72,8 @@ class _Search:
     def __init__(
         self, problem: ShardingProblem, budget: Budget, rng: Random, evaluated: int
     ) -> None:
-        objective = problem.objective
-        if not isinstance(objective, Objective):
-            objective = Objective(problem.workload, problem.topology)
         self.problem, self.budget, self.rng, self.evaluated = problem, budget, rng, evaluated
-        self.state = SearchState(problem, objective)
+        self.state = PlanEditor(problem)
         self.near = Neighbourhoods(self.state, OptionCosts(problem))
 
     def improved(self) -> bool:
@@ -108,7 +104,7 @@ class _Search:
         times, guides = self.state.times([{}, move])
         if guides[1] >= guides[0] * (1 - 1e-6):
             return False
-        self.state.apply([move])
+        self.state.apply(move)
         best = min(float(times[0]), float(times[1]))
         self.budget.report(Progress(evaluated=self.evaluated, best=best))
         return True

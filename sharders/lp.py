@@ -14,7 +14,6 @@ from sharders.cost_greedy import CostGreedy, place_by_load
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption
 from sharders.problem import (
-    LATE,
     Budget,
     Progress,
     SearchResult,
@@ -47,8 +46,9 @@ MANY_NODES = 2
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
 on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
-SECONDS_PER_OPTION: Seconds = 4.5e-5
-"""Until there is a plan (x86 core, 2026: 0.55 s for 788 tables on 128 ranks, 11,990 options)."""
+STARTUP = 1.3
+"""What the first plan takes besides the costs of all options, as a share of computing these (1.4 at
+856 tables on 64 ranks, 1.3 at 788 on 128, 0.8 at 100 on 8)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -67,7 +67,7 @@ class Lp:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve and place until all sets are tried, or the budget is spent."""
         tried = _Tried(problem, budget, _start(problem, budget, rng))
-        if tried.spent() or budget.time_left() < LATE * self.needed_time(problem, compiled=False):
+        if tried.spent():
             return tried.first
         choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         programs, spare, took, begun = _programs(choices), _spare(problem), 0.0, False
@@ -89,10 +89,9 @@ class Lp:
                 took = left - budget.time_left()
         return tried.result(SearchStatus.CONVERGED)
 
-    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
-        """Return about how long the first plan takes."""
-        del compiled
-        return SECONDS_PER_OPTION * problem.num_options
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long the first plan takes, in computations of an option's cost."""
+        return problem.startup_options(STARTUP)
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:

@@ -24,7 +24,7 @@ from sharders.ilp_solvers import Limits, solve
 from sharders.option_costs import OptionCosts
 from sharders.options import TableOption, make_sharding
 from sharders.placement import option_bytes
-from sharders.search_state import Choice, Move, SearchState
+from sharders.plan_editor import Choice, Move, PlanEditor
 
 if TYPE_CHECKING:
     import pulp
@@ -71,7 +71,7 @@ class Weight:
 class Neighbourhoods:
     """Programs around the current plan of a search."""
 
-    def __init__(self, state: SearchState, costs: OptionCosts) -> None:
+    def __init__(self, state: PlanEditor, costs: OptionCosts) -> None:
         self.state, self.costs = state, costs
         self.scales: Mapping[ShardingType, float] = dict.fromkeys(ShardingType, 1.0)
         """What loads are multiplied by, by sharding type."""
@@ -165,8 +165,8 @@ class Neighbourhoods:
         state, problem = self.state, self.state.problem
         held = np.array([weight.held for weight in weights]) * UNIT / problem.capacity
         host = np.array([weight.host for weight in weights]) * UNIT / problem.host_capacity
-        room = (state.free + sum(weight.held for weight in gone)) * UNIT / problem.capacity
-        host_room = (state.host_free + sum(weight.host for weight in gone)) * UNIT
+        room = (state.free() + sum(weight.held for weight in gone)) * UNIT / problem.capacity
+        host_room = (state.host_free() + sum(weight.host for weight in gone)) * UNIT
         for row, end in (*_rows(held, room), *_rows(host, host_room / problem.host_capacity)):
             if row.any():
                 program += _sum(x, row) <= end

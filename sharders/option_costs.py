@@ -18,7 +18,8 @@ from costmodel.execution.dense import OPTIMIZER_PASSES
 from costmodel.execution.loads import ShardRow, shard_row
 from costmodel.hardware import CollectiveOp
 from costmodel.kernels.collectives import RankGroup, collective_time
-from costmodel.kernels.embedding import BACKWARD_KERNELS, backward_time, forward_time
+from costmodel.kernels.embedding import backward_time, forward_time
+from costmodel.kernels.traffic import BACKWARD_KERNELS
 from costmodel.plan import ShardingType
 from costmodel.units import Seconds
 from costmodel.workload import EmbeddingTable

@@ -6,16 +6,16 @@ from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from costmodel.errors import InfeasibleError, InputError, MissingDependencyError, Problem
-from costmodel.plan import ShardingPlan
+from costmodel.errors import InputError, MissingDependencyError, Problem
 from costmodel.units import Seconds
-from sharders.cost_greedy import CostGreedy
-from sharders.option_costs import OptionCosts
+from sharders.annealing.tuning import RANGES
+from sharders.cost_greedy import CostGreedy, GreedyPlans
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
-from sharders.tuned_greedy import RANGES, tuned_plan
 
 if TYPE_CHECKING:
     import optuna
+
+    from costmodel.plan import ShardingPlan
 
 JOURNAL = "journal://"
 MOST_COLLISIONS = 10
@@ -28,7 +28,7 @@ class OptunaSearch:
     """Tunes ``cost_greedy``: its two thresholds, a weight per sharding type, one for memory.
 
     Trials alternate between TPE (Bergstra et al., NeurIPS 2011) and CMA-ES (Hansen and Ostermeier,
-    2001) in one study; each makes a plan by ``rule_plan``, and the objective times it. With a
+    2001) in one study; each makes a plan by a rule (``annealing.fill``), and times it. With a
     storage URL (``sqlite:///study.db``, ``journal://study.log``, ``mysql://...``) several
     processes or machines work on one study, and each returns the best plan of all. Never worse
     than ``cost_greedy`` with its own thresholds. Deterministic for a seed when alone.
@@ -137,7 +137,7 @@ class _Trials:
 
     def __init__(self, problem: ShardingProblem, budget: Budget, start: SearchResult) -> None:
         self.problem, self.budget = problem, budget
-        self.costs = OptionCosts(problem)
+        self.greedy = GreedyPlans(problem)
         self.best: tuple[Seconds, ShardingPlan] = (start.step_time, start.plan)
         self.evaluated = start.evaluated
 
@@ -146,14 +146,9 @@ class _Trials:
         trial = study.ask()
         parameters = suggested(trial)
         self.evaluated += 1
-        try:
-            plan = tuned_plan(self.problem, self.costs, parameters)
-        except InfeasibleError:
-            study.tell(trial, 2 * self.best[0])
-            return False
-        step_time = self.problem.objective.step_time(plan)
-        study.tell(trial, step_time)
-        return self._note(step_time, plan)
+        step_time = self.greedy.step_time(parameters)
+        study.tell(trial, min(step_time, 2 * self.best[0]))
+        return self._note(step_time)
 
     def take_over(self, study: "optuna.Study") -> None:
         """Rebuild the best plan of the study, should another process have found it."""
@@ -161,13 +156,13 @@ class _Trials:
 
         completed = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
         if completed and study.best_value < self.best[0] * (1 - 1e-9):
-            plan = tuned_plan(self.problem, self.costs, study.best_params)
-            self._note(self.problem.objective.step_time(plan), plan)
+            self._note(self.greedy.step_time(study.best_params))
 
-    def _note(self, step_time: Seconds, plan: ShardingPlan) -> bool:
+    def _note(self, step_time: Seconds) -> bool:
+        """Keep the plan made last if it is the fastest; return whether it is."""
         if step_time >= self.best[0]:
             return False
-        self.best = (step_time, plan)
+        self.best = (step_time, self.greedy.plan(self.greedy.choices()))
         self.budget.report(Progress(evaluated=self.evaluated, best=step_time))
         return True
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice, product
 
-from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from sharders.neighbourhood import places
+from sharders.plan_editor import Choice, Move, PlanEditor, with_ranks
 from sharders.problem import Budget, ShardingProblem
-from sharders.search_state import Choice, Move, SearchState, with_ranks
 
 TOGETHER = 64
 """Moves timed together; the best of them is made if it improves."""
@@ -25,18 +24,14 @@ class Polisher:
     """Descents under the exact objective, one after the other; none ends twice where one has."""
 
     def __init__(self, problem: ShardingProblem, budget: Budget, evaluated: int) -> None:
-        exact = problem.objective
-        if not isinstance(exact, Objective):
-            exact = Objective(problem.workload, problem.topology)
         self.problem, self.budget, self.evaluated = problem, budget, evaluated
-        self.state = SearchState(problem, exact)
+        self.state = PlanEditor(problem)
         self.step_time = float("inf")
         self._ends: set[tuple[Choice, ...]] = set()
 
     def descend(self, plan: ShardingPlan, *, pairs: bool = True) -> tuple[ShardingPlan, Seconds]:
         """Return where a descent from a plan ends, and its step by the problem's objective."""
-        self.state.start(plan)
-        self.step_time = self.state.objective.step_time(plan)
+        self.step_time = self.state.start(plan)
         self.evaluated += 1
         while self._improved(self._singles()) or (pairs and self._again()):
             pass
@@ -81,7 +76,7 @@ class Polisher:
         best = int(times.argmin())
         if times[best] >= self.step_time * (1 - IMPROVED):
             return False
-        self.state.apply([moves[best]])
+        self.state.apply(moves[best])
         self.step_time = float(times[best])
         return True
 

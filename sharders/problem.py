@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from sharders.option_costs import OptionCost
 
 
+IMPROVED = 1e-6
+"""Share of the step time that counts as an improvement: less may be rounding."""
 LATE = 0.5
-"""Of the time that a ``Paced`` sharder says it needs, what must be left to begin it at all, where
-there is nothing better: it is an estimate, machines differ, and some tenths of a second late are
-better than what was found before, at 856 tables on 64 GPUs twice the step."""
+"""Of the time that a ``Paced`` sharder needs for its first plan, what must be left to begin it at
+all, where there is nothing better: it is an estimate, and some tenths of a second late are better
+than what was found before, at 856 tables on 64 GPUs twice the step."""
 
 
 class Objective(Protocol):
@@ -74,6 +76,10 @@ class ShardingProblem:
     def num_options(self) -> int:
         """Options of all tables together."""
         return sum(map(len, self.options.values()))
+
+    def startup_options(self, share: float) -> float:
+        """Return the costs left to compute, and work that takes a share of computing all costs."""
+        return max(0.0, self.num_options - len(self.known_costs)) + share * self.num_options
 
     @cached_property
     def known_bytes(self) -> dict[tuple[str, TableOption], tuple[ShardBytes, ...]]:
@@ -158,8 +164,6 @@ class Budget:
     time_left: Callable[[], Seconds] = _forever
     """For solvers that cannot be asked to stop, only told how long to run."""
     report: Callable[[Progress], None] = _ignore
-    compiled: Callable[[], bool] = _never
-    """Asked by searches that have compiled code: whether they may use it (compiling takes long)."""
 
     def left(self, evaluated: int, most: int) -> int:
         """Return how many of ``most`` further plans may be looked at after so many."""
@@ -225,9 +229,10 @@ class Sharder(Protocol):
 class Paced(Protocol):
     """A sharder that says how soon it can be of use: with less time left, it is not begun."""
 
-    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
-        """Return about the time until its first plan, where others have found one before.
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long its first plan takes, where others have found one before.
 
-        ``compiled``: whether it may use compiled code.
+        In the time that it takes to compute the cost of one option (``OptionCosts``), which is
+        measured on the machine while searching.
         """
         ...

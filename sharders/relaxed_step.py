@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from costmodel.bound_options import BoundOptions, OptionFeatures
 from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph
 from costmodel.bounds import largest_features
+from costmodel.engine.timer import Signature
 from costmodel.execution.groups import GroupKey
-from costmodel.objective import Signature
 from costmodel.plan import ComputeKernel, ShardingType
 from costmodel.units import Seconds
 from sharders.options import TableOption

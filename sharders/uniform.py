@@ -1,18 +1,18 @@
 """All tables by one sharding type: what wins where a step is bound by launches."""
 
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from costmodel.errors import InfeasibleError
 from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.units import Seconds
 from sharders.few_types import of_type, plan_preferring
 from sharders.option_costs import OptionCosts
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
-SECONDS_PER_SHARD: Seconds = 8e-6
-"""A plan of one type for all tables takes up to this for each table and rank (x86 core, 2026: 0.4 s
-for 856 tables on 64 ranks and for 788 on 128)."""
+STARTUP = 0.25
+"""What a plan of one type for all tables takes besides the costs of all options, as a share of
+computing these (0.15 at 856 tables on 64 ranks, 0.2 at 788 on 128)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,20 @@ class Uniform:
         """Try every sharding type that some table allows."""
         del rng
         costs, evaluated = OptionCosts(problem), 0
-        needed = self.needed_time(problem, compiled=False)
+        took = 0.0
         best: tuple[float, ShardingPlan] | None = None
         refusal = InfeasibleError("no plan fits")
         for kind in _types(problem):
-            if best is not None and (budget.spent(evaluated) or budget.time_left() < needed):
+            if best is not None and (budget.spent(evaluated) or budget.time_left() < took):
                 break
+            left = budget.time_left()
             try:
                 plan = plan_preferring(problem, costs, of_type(kind))
             except InfeasibleError as error:
                 refusal = error
                 continue
             step_time = problem.objective.step_time(plan)
+            took = left - budget.time_left() if left < inf else 0.0
             evaluated += 1
             if best is None or step_time < best[0]:
                 best = (step_time, plan)
@@ -51,10 +53,9 @@ class Uniform:
         status = SearchStatus.CONVERGED if tried else SearchStatus.LIMIT
         return SearchResult(plan=best[1], step_time=best[0], status=status, evaluated=evaluated)
 
-    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> Seconds:
-        """Return about how long a plan takes."""
-        del compiled
-        return SECONDS_PER_SHARD * len(problem.workload.tables) * problem.topology.world_size
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long a plan takes."""
+        return problem.startup_options(STARTUP)
 
 
 def _types(problem: ShardingProblem) -> list[ShardingType]:

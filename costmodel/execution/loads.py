@@ -17,14 +17,8 @@ from costmodel.distribution import is_hashed
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
 from costmodel.execution.program import Amount
 from costmodel.hardware import Topology
-from costmodel.kernels.embedding import (
-    NUM_TRAFFIC,
-    Caches,
-    LookupShard,
-    combine,
-    gpu_caches,
-    shard_traffic,
-)
+from costmodel.kernels.embedding import Caches, LookupShard, combine, gpu_caches, shard_traffic
+from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.plan import Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.workload import DataType, EmbeddingTable, Optimizer, Workload
 

@@ -21,13 +21,8 @@ from costmodel.execution.issue import COLLECTIVE
 from costmodel.families import is_lookup_covered
 from costmodel.hardware import CollectiveOp, Device, HardwareProfile, Source, origin_text
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
-from costmodel.kernels.embedding import (
-    Traffic,
-    backward_bound,
-    backward_time,
-    forward_bound,
-    forward_time,
-)
+from costmodel.kernels.embedding import backward_bound, backward_time, forward_bound, forward_time
+from costmodel.kernels.traffic import Traffic
 from costmodel.units import Seconds
 
 Amount: TypeAlias = Any

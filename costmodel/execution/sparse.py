@@ -29,7 +29,7 @@ from costmodel.execution.issue import (
 from costmodel.execution.loads import HIERARCHICAL, GroupLoad
 from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
 from costmodel.hardware import CollectiveOp, Gpu
-from costmodel.kernels.embedding import Traffic
+from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ShardingType
 from costmodel.workload import DataType, Pipeline, Pooling, Workload
 

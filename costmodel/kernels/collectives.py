@@ -8,7 +8,6 @@ largest rank's size: the collective ends when its slowest member does.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,12 +20,11 @@ from costmodel.hardware import (
     Link,
     Source,
 )
+from costmodel.kernels import times
 from costmodel.units import GB, Bytes, BytesPerSecond, Seconds
 
 _FLOOR_MARGIN = 1.5
 """Up to this multiple of a curve's floor, ``collective_estimate`` names latency as the bound."""
-_NO_BYTES = 1e-9
-"""Less than any message, and still with a logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,21 +158,6 @@ def sigmoid_time(
     return np.where(log_size <= curve.latency_log2_bytes, curve.latency, time)
 
 
-def curve_seconds(size: Any, log_bytes: Any, log_seconds: Any) -> Any:  # noqa: ANN401 - see below
-    """Seconds of a collective by its curve's knots in log space; see ``curve_time``.
-
-    Serves arrays of sizes and, compiled, single ones (``execution.native``).
-    """
-    log_size = np.log(np.maximum(size, _NO_BYTES))
-    if len(log_bytes) == 1:
-        return np.exp(log_seconds[0] + np.maximum(log_size - log_bytes[0], 0.0))
-    inside = np.minimum(np.maximum(log_size, log_bytes[0]), log_bytes[-1])
-    after = np.searchsorted(log_bytes[1:-1], inside) + 1
-    along = (inside - log_bytes[after - 1]) / (log_bytes[after] - log_bytes[after - 1])
-    known = log_seconds[after - 1] + along * (log_seconds[after] - log_seconds[after - 1])
-    return np.exp(known + log_size - np.minimum(log_size, log_bytes[-1]))
-
-
 def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
     """Time of a collective on the number of ranks it was measured on.
 
@@ -182,7 +165,8 @@ def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float
     (latency); above the last one its bandwidth, t = t_last S / S_last.
     """
     size = np.asarray(num_bytes, dtype=np.float64)
-    return np.asarray(curve_seconds(size, curve.log_bytes, curve.log_seconds))
+    seconds = times.curve_times(size.reshape(-1), curve.log_bytes, curve.log_seconds)
+    return seconds.reshape(size.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

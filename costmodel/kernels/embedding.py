@@ -25,9 +25,8 @@ bags; FBGEMM ``split_embeddings`` kernels for what is read and written; ``embedd
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,9 @@ from numpy.typing import NDArray
 from costmodel.distribution import UniqueCurve, lookup_share, unique_curve
 from costmodel.families import is_lookup_covered
 from costmodel.hardware import Estimate, Gpu, HardwareProfile, Source
+from costmodel.kernels import times
+from costmodel.kernels.times import LookupRates
+from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, Traffic
 from costmodel.plan import ComputeKernel
 from costmodel.units import Bytes, Seconds
 from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
@@ -51,29 +53,6 @@ KEY_BYTES = 8
 UVM_UPDATE_RATIO = 0.71
 """Time to read and write a row over PCIe, both ways at once, over the time to gather it: 5.63 ms
 against 7.93 ms for the same 433,722 rows on an H100 (embedding.csv)."""
-BACKWARD_KERNELS = 14
-"""Kernels of one fused backward: linearize, radix sort, run lengths, segments, and five fills
-(counted in the 8 x V100 TorchRec trace)."""
-
-
-class Traffic(IntEnum):
-    """Columns of a shard's traffic vector; bytes, except where said."""
-
-    FORWARD_HBM = 0
-    FORWARD_L2 = 1
-    FORWARD_UVM = 2
-    BACKWARD_HBM = 3
-    BACKWARD_L2 = 4
-    BACKWARD_UVM = 5
-    LOOKUPS = 6
-    """Ids looked up; the keys that backward sorts."""
-    CHAIN = 7
-    """Seconds the longest bag takes one warp; combines by maximum, not by sum."""
-    ROWS = 8
-    """Distinct rows."""
-
-
-NUM_TRAFFIC = len(Traffic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,23 +174,6 @@ def _l1_misses(shard: LookupShard, curve: UniqueCurve, caches: Caches) -> float:
     return min(shard.num_lookups, missed)
 
 
-class LookupRates(NamedTuple):
-    """What the kernels' times need of the hardware, as plain numbers."""
-
-    latency: Seconds
-    lookup_bandwidth: float
-    """HBM bytes per second of gathers of rows."""
-    update_bandwidth: float
-    """HBM bytes per second of read-modify-writes of rows."""
-    l2_bandwidth: float
-    sort_rate: float
-    uvm_bandwidth: float
-    overlap: float
-    lookup_time: Seconds
-    row_read_time: Seconds
-    row_update_time: Seconds
-
-
 def lookup_rates(hardware: HardwareProfile) -> LookupRates:
     """Return the rates of a machine."""
     gpu = hardware.gpu
@@ -229,47 +191,25 @@ def lookup_rates(hardware: HardwareProfile) -> LookupRates:
     )
 
 
-def forward_seconds(traffic: Any, rates: LookupRates) -> Any:  # noqa: ANN401 - see below
-    """Seconds of the forward kernel, 0 without lookups.
-
-    Written so that it serves arrays and, compiled, single ranks (``execution.native``): ``traffic``
-    is indexed by ``Traffic`` and gives arrays or numbers of one shape.
-    """
-    hbm = traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth
-    on_chip = traffic[Traffic.FORWARD_L2] / rates.l2_bandwidth
-    moved = np.maximum(hbm, on_chip) + (1.0 - rates.overlap) * np.minimum(hbm, on_chip)
-    busy = np.maximum(moved, traffic[Traffic.CHAIN])
-    rows = traffic[Traffic.ROWS] * rates.row_read_time
-    ids = traffic[Traffic.LOOKUPS] * rates.lookup_time
-    host = traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth
-    return (traffic[Traffic.LOOKUPS] > 0) * (rates.latency + busy + rows + ids + host)
-
-
-def backward_seconds(traffic: Any, rates: LookupRates) -> Any:  # noqa: ANN401 - as forward_seconds
-    """Seconds of the fused backward, 0 without lookups; see ``forward_seconds``."""
-    hbm = traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth
-    on_chip = traffic[Traffic.BACKWARD_L2] / rates.l2_bandwidth
-    sort = traffic[Traffic.LOOKUPS] / rates.sort_rate
-    host = traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth
-    moved = np.maximum(hbm, on_chip) + (1.0 - rates.overlap) * np.minimum(hbm, on_chip)
-    rows = traffic[Traffic.ROWS] * rates.row_update_time
-    busy = BACKWARD_KERNELS * rates.latency + sort + moved + rows + host
-    return (traffic[Traffic.LOOKUPS] > 0) * busy
-
-
 def forward_time(traffic: NDArray[np.float64], hardware: HardwareProfile) -> NDArray[np.float64]:
     """Seconds of the forward kernel for summed traffic of shape (..., NUM_TRAFFIC).
 
     Zero where there is nothing to look up.
     """
-    columns = np.moveaxis(traffic, -1, 0)
-    return np.asarray(forward_seconds(columns, lookup_rates(hardware)))
+    return kernel_times(traffic, lookup_rates(hardware), backward=False)
 
 
 def backward_time(traffic: NDArray[np.float64], hardware: HardwareProfile) -> NDArray[np.float64]:
     """Seconds of the fused backward for summed traffic of shape (..., NUM_TRAFFIC)."""
-    columns = np.moveaxis(traffic, -1, 0)
-    return np.asarray(backward_seconds(columns, lookup_rates(hardware)))
+    return kernel_times(traffic, lookup_rates(hardware), backward=True)
+
+
+def kernel_times(
+    traffic: NDArray[np.float64], rates: LookupRates, *, backward: bool
+) -> NDArray[np.float64]:
+    """Seconds of one kernel for traffic of shape (..., NUM_TRAFFIC); see ``kernels.times``."""
+    rows = np.ascontiguousarray(traffic, dtype=np.float64).reshape(-1, NUM_TRAFFIC)
+    return times.lookup_times(rows, rates, backward).reshape(traffic.shape[:-1])
 
 
 def combine(

@@ -9,16 +9,9 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from costmodel.distribution import Zipf
-from costmodel.kernels.embedding import (
-    Caches,
-    LookupRates,
-    LookupShard,
-    Traffic,
-    backward_seconds,
-    combine,
-    forward_seconds,
-    shard_traffic,
-)
+from costmodel.kernels.embedding import Caches, LookupShard, combine, kernel_times, shard_traffic
+from costmodel.kernels.times import LookupRates
+from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ComputeKernel
 from costmodel.units import Bytes, Seconds
 from costmodel.workload import DataType, EmbeddingTable
@@ -224,9 +217,8 @@ def _fitted(data: _Data, start: Constants, setting: LookupSetting) -> Constants:
 def _errors(constants: Constants, data: _Data, setting: LookupSetting) -> tuple[Array, Array]:
     """Return signed relative errors of forward and backward."""
     rates = LookupRates(latency=setting.latency, uvm_bandwidth=1.0, **constants._asdict())
-    columns = data.traffic.T
-    forward = setting.forward_host + forward_seconds(columns, rates)
-    backward = setting.backward_host + backward_seconds(columns, rates)
+    forward = setting.forward_host + kernel_times(data.traffic, rates, backward=False)
+    backward = setting.backward_host + kernel_times(data.traffic, rates, backward=True)
     return forward / data.forward - 1, backward / data.backward - 1
 
 

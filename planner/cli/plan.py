@@ -155,6 +155,7 @@ def _show(planned: "Planned", target: str | None, output: Output) -> None:
 
 
 def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
+    from planner.compiled import INTERPRETED, REMEDY
     from planner.report.format import count
 
     search = planned.report.search
@@ -166,6 +167,8 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
         how = f"{name}, {count(search.evaluated, 'plan')}, seed {search.seed}"
         if search.proof is not None and search.proof.gap is not None:
             how += f", gap of its own objective {search.proof.gap:.1%}"
+        if not search.compiled:
+            how += f"); {INTERPRETED} ({REMEDY}"
     if target == "-":
         return f"\nPlanned in {seconds:.1f} s ({how})"
     then = f"simulate {target} --trace trace.json"

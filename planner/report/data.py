@@ -68,6 +68,7 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
         "status": search.status,
         "evaluated": search.evaluated,
         "search_time_s": search.time,
+        "compiled": search.compiled,
         "bound_s": search.bound,
         **_proof_data(search.proof),
     }

@@ -62,6 +62,8 @@ class SearchReport:
     """No valid plan is faster than this under the model; None: not known."""
     proof: Proof | None = None
     """Of a sharder that minimised something else than the step."""
+    compiled: bool = True
+    """Whether the search ran compiled, not interpreted (``planner.compiled``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

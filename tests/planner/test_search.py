@@ -65,8 +65,8 @@ class Slow:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         return Naive().shard(problem, budget, rng)
 
-    def needed_time(self, problem: ShardingProblem, *, compiled: bool) -> float:
-        del problem, compiled
+    def startup_options(self, problem: ShardingProblem) -> float:
+        del problem
         return self.needed
 
 

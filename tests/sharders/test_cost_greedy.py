@@ -9,14 +9,26 @@ from machines import topology
 from plans import plan, table, workload
 
 from costmodel.objective import Objective
-from costmodel.plan import ShardingType
+from costmodel.plan import ShardingPlan, ShardingType
 from costmodel.workload import EmbeddingTable, Workload
-from sharders.cost_greedy import CostGreedy, Rule, rule_plan
-from sharders.option_costs import OptionCosts
+from sharders.annealing.tuning import NEUTRAL, Parameters
+from sharders.cost_greedy import CostGreedy, GreedyPlans
 from sharders.problem import Budget, Progress, SearchStatus, ShardingProblem
 
 FOUR = topology(4, 2)
-NEVER = Rule(split_above=float("inf"), replicate_below=0.0)
+
+
+def rule(split_above: float, replicate_below: float) -> Parameters:
+    return {**NEUTRAL, "split_above": split_above, "replicate_below": replicate_below}
+
+
+NEVER = rule(float("inf"), 0.0)
+
+
+def rule_plan(posed: ShardingProblem, parameters: Parameters) -> ShardingPlan:
+    greedy = GreedyPlans(posed)
+    assert greedy.step_time(parameters) < float("inf")
+    return greedy.plan(greedy.choices())
 
 
 def problem(*tables: EmbeddingTable) -> ShardingProblem:
@@ -28,14 +40,14 @@ def large(name: str, **more: object) -> EmbeddingTable:
     return replace(table(name), num_embeddings=10**6, **more)  # type: ignore[arg-type]
 
 
-def kinds(posed: ShardingProblem, rule: Rule) -> list[ShardingType]:
-    made = rule_plan(posed, OptionCosts(posed), rule)
+def kinds(posed: ShardingProblem, parameters: Parameters) -> list[ShardingType]:
+    made = rule_plan(posed, parameters)
     return [sharding.sharding_type for sharding in made.tables]
 
 
 def test_without_splits_like_tables_go_one_to_a_rank() -> None:
     posed = problem(*(large(name) for name in "abcd"))
-    made = rule_plan(posed, OptionCosts(posed), NEVER)
+    made = rule_plan(posed, NEVER)
     assert {sharding.ranks for sharding in made.tables} == {(0,), (1,), (2,), (3,)}
 
 
@@ -43,7 +55,7 @@ def test_longest_first() -> None:
     # 80, 60, 40 and 40 ids open the four ranks; 20 joins one of the two with 40
     ids = {"a": 80.0, "b": 60.0, "c": 40.0, "d": 40.0, "e": 20.0}
     posed = problem(*(large(name, pooling_factor=n) for name, n in ids.items()))
-    made = rule_plan(posed, OptionCosts(posed), NEVER)
+    made = rule_plan(posed, NEVER)
     on = {sharding.table: sharding.ranks[0] for sharding in made.tables}
     assert len({on[name] for name in "abcd"}) == 4
     assert on["e"] in {on["c"], on["d"]}
@@ -52,7 +64,7 @@ def test_longest_first() -> None:
 def test_a_table_above_the_limit_is_split() -> None:
     posed = problem(large("a", pooling_factor=200.0), large("b", pooling_factor=1.0))
     assert kinds(posed, NEVER) == [ShardingType.TABLE_WISE] * 2
-    first, second = kinds(posed, Rule(split_above=1.0, replicate_below=0.0))
+    first, second = kinds(posed, rule(1.0, 0.0))
     assert first is not ShardingType.TABLE_WISE
     assert second is ShardingType.TABLE_WISE
 
@@ -60,7 +72,7 @@ def test_a_table_above_the_limit_is_split() -> None:
 def test_a_tiny_table_is_replicated_where_the_rule_says_so() -> None:
     tiny = replace(table("b", ids=50.0), num_embeddings=10)
     posed = problem(large("a"), tiny)
-    assert kinds(posed, Rule(float("inf"), 2.0))[1] is ShardingType.DATA_PARALLEL
+    assert kinds(posed, rule(float("inf"), 2.0))[1] is ShardingType.DATA_PARALLEL
     assert kinds(posed, NEVER)[1] is ShardingType.TABLE_WISE
 
 
@@ -72,7 +84,7 @@ def test_constraints_of_a_table_win() -> None:
 def test_it_is_at_least_as_good_as_its_first_rule() -> None:
     posed = problem(large("a", pooling_factor=200.0), *(large(name) for name in "bcd"))
     result = CostGreedy().shard(posed, Budget(), Random(0))
-    first = rule_plan(posed, OptionCosts(posed), NEVER)
+    first = rule_plan(posed, NEVER)
     assert result.step_time <= posed.objective.step_time(first)
     assert result.status is SearchStatus.CONVERGED
     assert result.step_time == pytest.approx(posed.objective.step_time(result.plan))

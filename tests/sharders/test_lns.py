@@ -12,12 +12,12 @@ from sharders.lns import LargeNeighbourhood
 from sharders.neighbourhood import Neighbourhoods, places
 from sharders.option_costs import OptionCosts
 from sharders.options import TableOption
+from sharders.plan_editor import PlanEditor
 from sharders.problem import Budget, ShardingProblem
-from sharders.search_state import SearchState
 
 
-def _state(problem: ShardingProblem) -> SearchState:
-    state = SearchState(problem, problem.objective)  # type: ignore[arg-type]
+def _state(problem: ShardingProblem) -> PlanEditor:
+    state = PlanEditor(problem)
     state.start(CostGreedy().shard(problem, Budget(), Random(0)).plan)
     return state
 
@@ -30,7 +30,7 @@ def test_a_program_lowers_the_largest_load() -> None:
     move = near.best(free, Limits(gap=0.05, max_nodes=20))
     assert move is not None
     assert near.state.fits(move)
-    near.state.apply([move])
+    near.state.apply(move)
     assert near.loads().max() < before
 
 
@@ -40,7 +40,7 @@ def test_what_is_at_its_best_stays() -> None:
     free = {index: near.choices(index, range(2), 6) for index in range(3)}
     move = near.best(free, Limits(gap=0.0))
     if move:
-        near.state.apply([move])
+        near.state.apply(move)
     again = near.best({i: near.choices(i, range(2), 6) for i in range(3)}, Limits(gap=0.0))
     assert again is None or near.loads().max() == pytest.approx(near.loads().max())
 

@@ -9,7 +9,7 @@ from costmodel.workload import Pooling
 from planner.api import make_topology
 from planner.examples import example_problem, example_workload
 from planner.io.profiles import load_profile
-from sharders.annealing import Annealing
+from sharders.annealing.sharder import Annealing
 from sharders.problem import Budget, ShardingProblem
 from sharders.uniform import Uniform
 

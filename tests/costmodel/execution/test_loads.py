@@ -4,7 +4,7 @@ from machines import topology
 from plans import BATCH, plan, table, workload
 
 from costmodel.execution.loads import GroupLoad, group_loads
-from costmodel.kernels.embedding import Traffic
+from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ShardingType
 from costmodel.workload import DataType, EmbeddingTable, Pooling
 

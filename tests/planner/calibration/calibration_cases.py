@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from costmodel.execution.issue import LOOKUP, LOOKUP_BACKWARD
 from costmodel.hardware import CollectiveOp
-from costmodel.kernels.embedding import LookupRates, backward_seconds, forward_seconds
+from costmodel.kernels.embedding import kernel_times
+from costmodel.kernels.times import LookupRates
 from costmodel.units import GB, GIB, MIB, US
 from costmodel.workload import DataType, Optimizer
 from planner.calibration.fit_embedding import Constants, point_traffic
@@ -120,6 +119,6 @@ def _lookup(point: EmbeddingPoint, constants: Constants) -> dict[str, float]:
     rates = LookupRates(latency=CALL, uvm_bandwidth=1.0, **constants._asdict())
     traffic = point_traffic(point, L2_BYTES)
     return {
-        "forward": float(np.asarray(forward_seconds(traffic, rates))),
-        "backward": float(np.asarray(backward_seconds(traffic, rates))),
+        "forward": float(kernel_times(traffic, rates, backward=False)),
+        "backward": float(kernel_times(traffic, rates, backward=True)),
     }

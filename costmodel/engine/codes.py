@@ -1,0 +1,34 @@
+"""Numbers that stand for kinds of work and process groups in flat arrays."""
+
+from costmodel.execution.program import ProcessGroup
+from costmodel.execution.template import WorkKind
+
+CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN = range(7)
+"""Kinds of work."""
+ALONE, WORLD, INTRA_NODE, CROSS_NODE = range(4)
+"""Process groups."""
+NONE, SOME, ONLY = range(3)
+"""How many of the features that a duration depends on are of the whole plan."""
+ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
+"""Columns of a collective's form (``kernels.collectives.CollectiveForm``)."""
+NO_GROUP = 1 << 62
+"""The bit of durations that no sharding group decides."""
+NUM_STEPS = 3
+"""Steps to unroll: the last one is in the steady state (tests check that one more step changes
+nothing)."""
+
+KINDS = {
+    WorkKind.CONSTANT: CONSTANT,
+    WorkKind.STREAM: STREAM,
+    WorkKind.FORWARD: FORWARD,
+    WorkKind.BACKWARD: BACKWARD,
+    WorkKind.EXCHANGE: EXCHANGE,
+    WorkKind.ISSUE: ISSUE,
+    WorkKind.GIVEN: GIVEN,
+}
+GROUPS = {
+    None: ALONE,
+    ProcessGroup.WORLD: WORLD,
+    ProcessGroup.INTRA_NODE: INTRA_NODE,
+    ProcessGroup.CROSS_NODE: CROSS_NODE,
+}

@@ -1,0 +1,111 @@
+"""Leaves out what is constant: operations between those that depend on the plan become lags.
+
+Between operations whose duration depends on the plan, and collectives, everything is a constant:
+the longest constant path from one such operation to the next becomes a *lag*, and the constant
+operations disappear (a step of about 200 operations keeps some 50). What is left is a list of
+max-plus recurrences.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from costmodel.execution.program import ProcessGroup
+from costmodel.execution.template import Template, TemplateOp, Work, WorkKind
+from costmodel.units import Seconds
+
+
+class End(NamedTuple):
+    """When an operation ended, in this step or in the one before."""
+
+    op: int
+    is_before: bool = False
+
+
+Lags = dict[End, Seconds]
+"""The latest of some ends, each plus a lag."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """An operation that stays: its start as lags, its duration as work."""
+
+    op: int
+    start: Mapping[End, Seconds]
+    work: Work
+    group: ProcessGroup | None
+
+
+def contract(template: Template) -> tuple[tuple[Kept, ...], tuple[int, ...]]:
+    """Return the operations that stay, and those that end a step, the last of every resource.
+
+    Only for plans that have all sharding groups of the template, and so all its operations.
+    """
+    contraction = _Contraction(template)
+    for index, op in enumerate(template.ops):
+        contraction.add(index, op)
+    return tuple(contraction.kept), tuple(contraction.final.values())
+
+
+class _Contraction:
+    """What is known of the operations so far."""
+
+    def __init__(self, template: Template) -> None:
+        self.template = template
+        self.kept: list[Kept] = []
+        self.final = {op.resource: index for index, op in enumerate(template.ops)}
+        self._ends: list[Lags] = []
+        """Of every operation."""
+        self._starts: dict[int, Lags] = {}
+        """Of those that stay."""
+        self._last: dict[str, int] = {}
+        self._marked = {index for op in template.ops for index in op.after_previous}
+
+    def add(self, index: int, op: TemplateOp) -> None:
+        """Contract the next operation, or keep it."""
+        start = self._start(op)
+        crossing = index in self._marked or index == self.final[op.resource]
+        if op.work.kind is WorkKind.CONSTANT and not (op.group or crossing):
+            self._ends.append({source: lag + op.work.seconds for source, lag in start.items()})
+        else:
+            self._starts[index] = start = self._pruned(start)
+            self._ends.append({End(index): 0.0})
+            self.kept.append(Kept(op=index, start=start, work=op.work, group=op.group))
+        self._last[op.resource] = index
+
+    def _start(self, op: TemplateOp) -> Lags:
+        """Return what an operation waits for."""
+        if op.resource in self._last:
+            start = dict(self._ends[self._last[op.resource]])
+        else:
+            start = {End(self.final[op.resource], is_before=True): 0.0}
+        for after in op.after:
+            _merge(start, self._event(after))
+        for before in op.after_previous:
+            _merge(start, {End(before, is_before=True): 0.0})
+        if op.launched_by is not None:
+            _merge(start, self._ends[op.launched_by], self.template.launch_delay)
+        return start
+
+    def _event(self, after: int) -> Lags:
+        """Return when an event happens: the end of an operation, or of a resource's last one."""
+        if after >= 0:
+            return self._ends[after]
+        resource = self.template.resources[-1 - after]
+        return self._ends[self._last[resource]] if resource in self._last else {}
+
+    def _pruned(self, start: Lags) -> Lags:
+        """Leave out sources that another source always exceeds."""
+        pruned = dict(start)
+        for source, lag in start.items():
+            if source.is_before:
+                continue
+            for earlier, distance in self._starts[source.op].items():
+                if earlier in pruned and distance + lag >= pruned[earlier]:
+                    del pruned[earlier]
+        return pruned
+
+
+def _merge(into: Lags, other: Lags, lag: Seconds = 0.0) -> None:
+    for source, distance in other.items():
+        into[source] = max(into.get(source, 0.0), distance + lag)

@@ -1,0 +1,82 @@
+"""A program whose durations are given anew every time it is timed: many variants of one step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.engine.lowering import Columns, lower
+from costmodel.engine.step import Step, StepClock
+from costmodel.execution.program import Op, Program
+from costmodel.execution.template import Template, TemplateOp, Work, WorkKind
+from costmodel.hardware import Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenStep:
+    """The recurrences of one program; operations that take no time are contracted."""
+
+    step: Step
+    ops: tuple[int, ...]
+    """Operations whose durations count, by index."""
+    topology: Topology
+
+    @classmethod
+    def of(cls, program: Program, topology: Topology) -> "GivenStep":
+        """Contract a program."""
+        template = Template(
+            ops=tuple(_template_op(op) for op in program.ops),
+            resources=tuple(dict.fromkeys(op.resource for op in program.ops)),
+            topology=topology,
+            launch_delay=program.launch_delay,
+        )
+        timed = [index for index, op in enumerate(template.ops) if _is_given(op)]
+        rows = [0] * len(template.ops)
+        for row, index in enumerate(timed):
+            rows[index] = row
+        return cls(lower(template, Columns({}, {}), rows), tuple(timed), topology)
+
+    def step_times(self, durations: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Return the step time of every variant, shape (variants,).
+
+        Parameters
+        ----------
+        durations
+            Seconds of the operations of ``ops``, by index, shape (variants, ranks); either may be
+            1.
+
+        """
+        world_size = self.topology.world_size
+        numbers = np.zeros((max(1, len(self.ops)), world_size))
+        clock = StepClock(
+            numbers,
+            busy=0,
+            local_ranks=self.topology.local_world_size,
+            num_ops=self.step.num_ops,
+        )
+        times = np.zeros(max(len(durations[op]) for op in self.ops) if self.ops else 1)
+        for variant in range(len(times)):
+            for row, op in enumerate(self.ops):
+                seconds = durations[op]
+                numbers[row] = seconds[variant if len(seconds) > 1 else 0]
+            times[variant] = clock.step_time(self.step)
+        return times
+
+
+def _is_given(op: TemplateOp) -> bool:
+    return op.work.kind is WorkKind.GIVEN
+
+
+def _template_op(op: Op) -> TemplateOp:
+    kind = WorkKind.GIVEN if op.seconds.any() else WorkKind.CONSTANT
+    return TemplateOp(
+        name=op.name,
+        resource=op.resource,
+        work=Work(kind=kind),
+        after=op.after,
+        after_previous=op.after_previous,
+        launched_by=op.launched_by,
+        group=op.group,
+        part_of=(),
+    )

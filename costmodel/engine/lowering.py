@@ -1,0 +1,217 @@
+"""From a template to the flat arrays of ``engine.step.Step``.
+
+Operations become rows, dependencies and byte counts become index ranges into shared arrays
+(compressed sparse rows), and features become columns. A lowered step is that of plans which have
+all the groups it was made for: which groups a plan has then decides which step is its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.engine.codes import (
+    ACROSS,
+    EXCHANGE,
+    GIVEN,
+    GROUPS,
+    ISSUE,
+    KINDS,
+    NO_GROUP,
+    NONE,
+    ONLY,
+    SOME,
+)
+from costmodel.engine.contraction import Kept, contract
+from costmodel.engine.state import Machine
+from costmodel.engine.step import Step
+from costmodel.execution.groups import GroupKey, KernelKey
+from costmodel.execution.program import ProcessGroup
+from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Feature, Template, WorkKind
+from costmodel.hardware import Topology
+from costmodel.kernels.collectives import CollectiveForm
+from costmodel.kernels.embedding import lookup_rates
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def machine(topology: Topology) -> Machine:
+    """Return the numbers of a topology."""
+    gpu = topology.hardware.gpu
+    return Machine(
+        num_ranks=topology.world_size,
+        local_ranks=topology.local_world_size,
+        stream_latency=gpu.kernel_latency,
+        stream_bandwidth=gpu.memory_bandwidth,
+        rates=lookup_rates(topology.hardware),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where features and kernels are."""
+
+    groups: Mapping[GroupKey, int]
+    kernels: Mapping[tuple[GroupKey, KernelKey], int]
+
+    @classmethod
+    def of(cls, signature: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> "Columns":
+        """Return the places of sharding groups and their lookup kernels, in their order."""
+        pairs = list(signature)
+        names = [(key, kernel) for key, kernels in pairs for kernel in kernels]
+        return cls(
+            groups={key: index for index, (key, _) in enumerate(pairs)},
+            kernels={name: index for index, name in enumerate(names)},
+        )
+
+    def feature(self, feature: Feature) -> int:
+        """Return the column of a feature."""
+        group = self.groups[feature.group]
+        if feature.name in RANK_FEATURES:
+            return group * len(RANK_FEATURES) + RANK_FEATURES.index(feature.name)
+        first = len(self.groups) * len(RANK_FEATURES)
+        return first + group * len(PLAN_FEATURES) + PLAN_FEATURES.index(feature.name)
+
+    def is_per_rank(self, column: int) -> bool:
+        """Return whether a column has a value per rank."""
+        return column < len(self.groups) * len(RANK_FEATURES)
+
+    def owner(self, column: int) -> int:
+        """Return the group of a column."""
+        first = len(self.groups) * len(RANK_FEATURES)
+        if column < first:
+            return column // len(RANK_FEATURES)
+        return (column - first) // len(PLAN_FEATURES)
+
+
+def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
+    """Lower the step of plans that have all groups of a template.
+
+    ``rows``: where the durations of its operations are kept.
+    """
+    kept, final = contract(template)
+    place = {each.op: index for index, each in enumerate(kept)}
+    lowered = [_Lowered(each, place, columns) for each in kept]
+    same = _same(lowered)
+    starts, flat = _ranges([each.start for each in lowered])
+    terms, weighted = _ranges([each.terms for each in lowered])
+    knots, curve = _ranges([each.curve for each in lowered])
+    return Step(
+        kind=_ints(each.kind for each in lowered),
+        seconds=_floats(each.kept.work.seconds for each in lowered),
+        group=_ints(GROUPS[each.kept.group] for each in lowered),
+        launched=_ints(each.launched for each in lowered),
+        same=_ints(same),
+        rows=_ints(rows[each.kept.op] for each in lowered),
+        whole=_ints(_whole(lowered)),
+        touched_by=_ints(_touched_by(lowered)),
+        starts=starts,
+        sources=_ints(source for source, _ in flat),
+        lags=_floats(lag for _, lag in flat),
+        terms=terms,
+        features=_ints(column for column, _ in weighted),
+        weights=_floats(weight for _, weight in weighted),
+        constants=_floats(each.kept.work.amount.constant for each in lowered),
+        forms=np.array([each.form for each in lowered]).reshape(len(lowered), ACROSS + 1),
+        knots=knots,
+        log_bytes=_floats(size for size, _ in curve),
+        log_seconds=_floats(seconds for _, seconds in curve),
+        finals=_ints(sorted(place[op] for op in final)),
+    )
+
+
+class _Lowered:
+    """One operation, in numbers."""
+
+    def __init__(self, kept: Kept, place: Mapping[int, int], columns: Columns) -> None:
+        work = kept.work
+        self.kept, self.columns = kept, columns
+        self.kind = KINDS[work.kind]
+        self.kernel = columns.kernels[work.kernel] if work.kernel else -1
+        self.launched = place[kept.op + 1] if work.kind is WorkKind.ISSUE else -1
+        self.start = [
+            (-1 - place[source.op] if source.is_before else place[source.op], lag)
+            for source, lag in kept.start.items()
+        ]
+        self.terms = sorted(
+            (columns.feature(feature), weight) for feature, weight in work.amount.weights.items()
+        )
+        self.form = _form_numbers(work.form)
+        curve = None if work.form is None else work.form.curve
+        self.curve = (
+            [(0.0, 0.0)]
+            if curve is None
+            else list(zip(curve.log_bytes.tolist(), curve.log_seconds.tolist(), strict=True))
+        )
+
+    def per_rank(self) -> bool:
+        """Return whether the duration differs between ranks, whatever it launches."""
+        if self.kind == GIVEN:
+            return True
+        if self.kind == EXCHANGE:
+            return self.kept.group is ProcessGroup.INTRA_NODE
+        return self.kernel >= 0 or any(self.columns.is_per_rank(each) for each, _ in self.terms)
+
+    def whole(self) -> int:
+        """Return how many of the features that the duration depends on are of the whole plan."""
+        some = [self.columns.is_per_rank(column) for column, _ in self.terms]
+        return NONE if all(some) else SOME if any(some) else ONLY
+
+    def owners(self) -> int:
+        """Return the bits of the groups that the duration depends on."""
+        bits = 0 if self.terms or self.kernel >= 0 else NO_GROUP
+        if self.kept.work.kernel is not None:
+            bits |= 1 << self.columns.groups[self.kept.work.kernel[0]]
+        for column, _ in self.terms:
+            bits |= 1 << self.columns.owner(column)
+        return bits
+
+
+def _same(lowered: Sequence[_Lowered]) -> list[bool]:
+    same = [not each.per_rank() for each in lowered]
+    return [
+        same[each.launched] if each.kind == ISSUE else own
+        for each, own in zip(lowered, same, strict=True)
+    ]
+
+
+def _whole(lowered: Sequence[_Lowered]) -> list[int]:
+    whole = [each.whole() for each in lowered]
+    return [
+        whole[each.launched] if each.kind == ISSUE else own
+        for each, own in zip(lowered, whole, strict=True)
+    ]
+
+
+def _touched_by(lowered: Sequence[_Lowered]) -> list[int]:
+    own = [each.owners() for each in lowered]
+    return [
+        own[each.launched] if each.kind == ISSUE else bits
+        for each, bits in zip(lowered, own, strict=True)
+    ]
+
+
+def _form_numbers(form: CollectiveForm | None) -> tuple[float, ...]:
+    if form is None:
+        return (0.0,) * (ACROSS + 1)
+    scale = 0.0 if form.curve is None else form.scale
+    return (form.alpha, form.offset, scale, form.ratio, form.slope, form.across)
+
+
+def _ranges(
+    parts: Sequence[Sequence[tuple[float, float]]],
+) -> tuple[Ints, list[tuple[float, float]]]:
+    """Return where each part begins in all parts one after the other, and these."""
+    begins = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in parts], out=begins[1:])
+    return begins, [each for part in parts for each in part]
+
+
+def _ints(values: Iterable[float]) -> Ints:
+    return np.array(list(values), dtype=np.int64)
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.array(list(values), dtype=np.float64)

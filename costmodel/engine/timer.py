@@ -1,0 +1,116 @@
+"""Step times of whole plans, from their loads: what is not a search asks here."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.engine.codes import EXCHANGE, ISSUE, STREAM
+from costmodel.engine.lowering import Columns, lower, machine
+from costmodel.engine.state import Journal, PlanState, Rows
+from costmodel.engine.step import Step, StepClock
+from costmodel.execution.groups import GroupKey, KernelKey
+from costmodel.execution.loads import GroupLoad
+from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
+from costmodel.kernels.traffic import NUM_TRAFFIC
+from costmodel.units import Seconds
+
+Signature: TypeAlias = tuple[tuple[GroupKey, tuple[KernelKey, ...]], ...]
+"""Sharding groups and their lookup kernels, sorted."""
+NOWHERE = 0
+"""Where durations are not kept that are constants."""
+
+
+def signature_of(groups: Iterable[GroupLoad]) -> Signature:
+    """Return the sharding groups of a plan and their lookup kernels."""
+    kernels = {group.key: tuple(sorted(group.traffic)) for group in groups}
+    return tuple((key, kernels[key]) for key in sorted(kernels))
+
+
+def duration_rows(template: Template, columns: Columns) -> tuple[Rows, list[int]]:
+    """Return where numbers are, and where the duration of every operation is kept.
+
+    A constant's is nowhere.
+    """
+    forward = len(columns.groups) * len(PLAN_FEATURES)
+    backward = forward + len(columns.kernels)
+    steps, count = backward + len(columns.kernels), 0
+    rows: list[int] = []
+    for op in template.ops:
+        if op.work.kernel is not None:
+            first = backward if op.work.kind is WorkKind.BACKWARD else forward
+            rows.append(first + columns.kernels[op.work.kernel])
+        elif op.work.kind is WorkKind.CONSTANT:
+            rows.append(NOWHERE)
+        else:
+            rows.append(steps + count)
+            count += 1
+    end = steps + 3 * count
+    return Rows(0, forward, backward, steps, num_durations=count, end=end), rows
+
+
+def touched_operations(every: Step, num_groups: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the operations of every sharding group begin, and these, last ones first."""
+    kinds = (STREAM, EXCHANGE, ISSUE)
+    ops = [
+        [
+            op
+            for op in reversed(range(every.num_ops))
+            if every.touched_by[op] >> group & 1 and every.kind[op] in kinds
+        ]
+        for group in range(num_groups)
+    ]
+    starts = np.cumsum([0, *map(len, ops)])
+    return starts, np.array([op for some in ops for op in some], dtype=np.int64)
+
+
+class StepTimer:
+    """Times plans that have all sharding groups and lookup kernels of a template."""
+
+    def __init__(self, template: Template, signature: Signature) -> None:
+        topology = template.topology
+        self._columns = Columns.of(signature)
+        rows, kept = duration_rows(template, self._columns)
+        self._step = lower(template, self._columns, kept)
+        num_groups = len(self._columns.groups)
+        self._features = num_groups * len(RANK_FEATURES)
+        self._numbers = np.zeros((max(1, rows.end), topology.world_size))
+        width = self._features + len(self._columns.kernels) * NUM_TRAFFIC
+        self._loads = np.zeros((topology.world_size, max(1, width)))
+        self._plan = PlanState(
+            machine=machine(topology),
+            rows=rows,
+            numbers=self._numbers,
+            loads=self._loads,
+            num_rank_features=self._features,
+            touched=touched_operations(self._step, num_groups),
+            journal=Journal(4 * topology.world_size + 4),  # of one operation at a time
+            saved=Journal(0),
+        )
+        self._clock = StepClock(
+            self._numbers,
+            busy=rows.num_durations,
+            local_ranks=topology.local_world_size,
+            num_ops=len(template.ops),
+        )
+
+    def step_time(self, groups: Sequence[GroupLoad]) -> Seconds:
+        """Return the step time of a plan, from the loads of its groups."""
+        self._plan.clear_changed()
+        self._plan.note_all_changed()
+        for group in groups:
+            self._load(group)
+        self._plan.look_up_all()
+        self._plan.refresh_all(self._step, -1)
+        return float(self._clock.step_time(self._step))
+
+    def _load(self, group: GroupLoad) -> None:
+        place = self._columns.groups[group.key]
+        for column, name in enumerate(RANK_FEATURES):
+            self._loads[:, place * len(RANK_FEATURES) + column] = getattr(group, name)
+        for column, name in enumerate(PLAN_FEATURES):
+            self._numbers[place * len(PLAN_FEATURES) + column, 0] = getattr(group, name)
+        for kernel, traffic in group.traffic.items():
+            first = self._features + self._columns.kernels[group.key, kernel] * NUM_TRAFFIC
+            self._loads[:, first : first + NUM_TRAFFIC] = traffic

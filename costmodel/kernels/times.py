@@ -1,0 +1,132 @@
+"""Kernel times as functions of plain numbers: the formulas that every search evaluates.
+
+Compiled when the package is built (types are in ``times.pxd``); the same file runs interpreted.
+``kernels.embedding`` and ``kernels.collectives`` say what the formulas mean and call them on
+arrays; ``costmodel.engine`` calls them on one rank after another.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.kernels.traffic import BACKWARD_KERNELS, Traffic
+
+Floats = NDArray[np.float64]
+
+NO_BYTES: float = 1e-9
+"""Stands for an empty message, which has no logarithm."""
+
+FORWARD_HBM, FORWARD_L2, FORWARD_UVM = map(
+    int, (Traffic.FORWARD_HBM, Traffic.FORWARD_L2, Traffic.FORWARD_UVM)
+)
+BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
+    int, (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2, Traffic.BACKWARD_UVM)
+)
+LOOKUPS, CHAIN, ROWS = map(int, (Traffic.LOOKUPS, Traffic.CHAIN, Traffic.ROWS))
+
+
+class LookupRates:
+    """What the times of lookup kernels need of the hardware; see ``embedding.lookup_rates``."""
+
+    def __init__(
+        self,
+        *,
+        latency: float,
+        lookup_bandwidth: float,
+        update_bandwidth: float,
+        l2_bandwidth: float,
+        sort_rate: float,
+        uvm_bandwidth: float,
+        overlap: float,
+        lookup_time: float,
+        row_read_time: float,
+        row_update_time: float,
+    ) -> None:
+        self.latency = latency
+        self.lookup_bandwidth = lookup_bandwidth
+        self.update_bandwidth = update_bandwidth
+        self.l2_bandwidth = l2_bandwidth
+        self.sort_rate = sort_rate
+        self.uvm_bandwidth = uvm_bandwidth
+        self.overlap = overlap
+        self.lookup_time = lookup_time
+        self.row_read_time = row_read_time
+        self.row_update_time = row_update_time
+
+
+def forward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
+    """Return the seconds of the forward kernel; 0 without lookups.
+
+    The kernel's traffic is ``traffic[row, first : first + NUM_TRAFFIC]``.
+    """
+    if traffic[row, first + LOOKUPS] <= 0:
+        return 0.0
+    hbm = traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
+    on_chip = traffic[row, first + FORWARD_L2] / rates.l2_bandwidth
+    moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
+    busy = max(moved, traffic[row, first + CHAIN])
+    rows = traffic[row, first + ROWS] * rates.row_read_time
+    ids = traffic[row, first + LOOKUPS] * rates.lookup_time
+    host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
+    return rates.latency + busy + rows + ids + host
+
+
+def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
+    """Return the seconds of the fused backward, as ``forward_seconds``."""
+    if traffic[row, first + LOOKUPS] <= 0:
+        return 0.0
+    hbm = traffic[row, first + BACKWARD_HBM] / rates.update_bandwidth
+    on_chip = traffic[row, first + BACKWARD_L2] / rates.l2_bandwidth
+    sort = traffic[row, first + LOOKUPS] / rates.sort_rate
+    host = traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
+    moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
+    rows = traffic[row, first + ROWS] * rates.row_update_time
+    return BACKWARD_KERNELS * rates.latency + sort + moved + rows + host
+
+
+def curve_seconds(
+    size: float, log_bytes: Floats, log_seconds: Floats, first: int, last: int
+) -> float:
+    """Return the seconds of a collective by the knots ``first`` to ``last`` of curves in log space.
+
+    Straight lines between the knots; below the first one its time, above the last its bandwidth.
+    """
+    log_size = math.log(max(size, NO_BYTES))
+    if last - first == 1:
+        return math.exp(log_seconds[first] + max(log_size - log_bytes[first], 0.0))
+    inside = min(max(log_size, log_bytes[first]), log_bytes[last - 1])
+    after = first + 1
+    while after < last - 1 and log_bytes[after] < inside:
+        after += 1
+    along = (inside - log_bytes[after - 1]) / (log_bytes[after] - log_bytes[after - 1])
+    known = log_seconds[after - 1] + along * (log_seconds[after] - log_seconds[after - 1])
+    return math.exp(known + log_size - min(log_size, log_bytes[last - 1]))
+
+
+def stream_seconds(num_bytes: float, latency: float, bandwidth: float) -> float:
+    """Return the seconds of a kernel that moves bytes through HBM; 0 where there are none."""
+    return latency + num_bytes / bandwidth if num_bytes > 0 else 0.0
+
+
+def lookup_times(traffic: Floats, rates: LookupRates, backward: bool) -> Floats:
+    """Return the seconds of a lookup kernel for every row of traffic, (kernels, NUM_TRAFFIC)."""
+    count = traffic.shape[0]
+    seconds = np.zeros(count)
+    times = seconds
+    for row in range(count):
+        if backward:
+            times[row] = backward_seconds(traffic, row, 0, rates)
+        else:
+            times[row] = forward_seconds(traffic, row, 0, rates)
+    return seconds
+
+
+def curve_times(sizes: Floats, log_bytes: Floats, log_seconds: Floats) -> Floats:
+    """Return the seconds of a collective for every size in bytes, by a curve's knots."""
+    count = sizes.shape[0]
+    seconds = np.zeros(count)
+    times = seconds
+    for index in range(count):
+        times[index] = curve_seconds(sizes[index], log_bytes, log_seconds, 0, log_bytes.shape[0])
+    return seconds

@@ -1,0 +1,26 @@
+"""What embedding lookups move, as columns of a vector that adds up over the shards of a kernel."""
+
+from enum import IntEnum
+
+
+class Traffic(IntEnum):
+    """Columns of a shard's traffic vector; bytes, except where said."""
+
+    FORWARD_HBM = 0
+    FORWARD_L2 = 1
+    FORWARD_UVM = 2
+    BACKWARD_HBM = 3
+    BACKWARD_L2 = 4
+    BACKWARD_UVM = 5
+    LOOKUPS = 6
+    """Ids looked up; the keys that backward sorts."""
+    CHAIN = 7
+    """Seconds the longest bag takes one warp; combines by maximum, not by sum."""
+    ROWS = 8
+    """Distinct rows."""
+
+
+NUM_TRAFFIC = len(Traffic)
+BACKWARD_KERNELS = 14
+"""Kernels of one fused backward: linearize, radix sort, run lengths, segments, and five fills
+(counted in the 8 x V100 TorchRec trace)."""

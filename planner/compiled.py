@@ -1,0 +1,25 @@
+"""Which modules of the search are compiled: all, where the package was built with a C compiler."""
+
+from importlib import import_module
+
+MODULES = (
+    "costmodel.kernels.times",
+    "costmodel.engine.step",
+    "costmodel.engine.state",
+    "costmodel.engine.cycles",
+    "sharders.annealing.tables",
+    "sharders.annealing.loads",
+    "sharders.annealing.state",
+    "sharders.annealing.moves",
+    "sharders.annealing.eject",
+    "sharders.annealing.burst",
+    "sharders.annealing.fill",
+)
+"""Those that have a ``.pxd`` file beside them."""
+INTERPRETED = "the search runs interpreted, some hundred times as slowly"
+REMEDY = "install a C compiler, and reinstall shardwise"
+
+
+def interpreted_modules() -> tuple[str, ...]:
+    """Return the modules that run interpreted; none where all is as it should be."""
+    return tuple(name for name in MODULES if str(import_module(name).__file__).endswith(".py"))

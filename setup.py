@@ -1,0 +1,64 @@
+"""Builds the compiled modules; where there is no C compiler the same sources run interpreted."""
+
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, ExecError, PlatformError
+
+MODULES = sorted(
+    path.with_suffix("") for top in ("costmodel", "sharders") for path in Path(top).rglob("*.pxd")
+)
+"""Those that have a ``.pxd`` file, which gives them C types."""
+FINITE = Path("costmodel/engine/step")
+"""Has no infinite numbers: comparisons may become vector instructions."""
+FLAGS = () if sys.platform == "win32" else ("-O3", "-g0", "-Wno-attributes")
+WARN = 3
+"""Level of messages that are shown in any case."""
+FINITE_FLAGS = () if sys.platform == "win32" else ("-ffinite-math-only", "-fno-signed-zeros")
+DIRECTIVES = {
+    "language_level": 3,
+    "annotation_typing": False,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "infer_types": True,
+    "nonecheck": False,
+}
+
+
+class BuildIfPossible(build_ext):
+    """Builds all modules, or none where there is no C compiler; ``planner doctor`` says which."""
+
+    def run(self) -> None:
+        """Build all extensions, or leave all out: some alone would find others interpreted."""
+        try:
+            super().run()
+        except (CompileError, ExecError, PlatformError) as error:
+            self.announce(f"the search will run interpreted: {error}", level=WARN)
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+
+
+def extension(module: Path) -> Extension:
+    """Return one compiled module."""
+    flags = [*FLAGS, *(FINITE_FLAGS if module == FINITE else ())]
+    return Extension(".".join(module.parts), [f"{module}.py"], extra_compile_args=flags)
+
+
+SHARED = "costmodel.engine.cython_shared"
+"""What Cython needs in every module, made and compiled once."""
+EXTENSIONS = [
+    Extension(SHARED, [], extra_compile_args=list(FLAGS)),
+    *(extension(module) for module in MODULES),
+]
+setup(
+    ext_modules=cythonize(
+        EXTENSIONS, compiler_directives=DIRECTIVES, shared_utility_qualified_name=SHARED
+    ),
+    cmdclass={"build_ext": BuildIfPossible},
+)

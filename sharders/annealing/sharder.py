@@ -1,0 +1,59 @@
+"""Cold annealing over all decisions at once, under the objective itself."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from random import Random
+
+from costmodel.plan import ShardingPlan
+from sharders.annealing.params import AnnealingParams
+from sharders.annealing.schedule import anneal
+from sharders.few_types import is_small, plans_of_few_types
+from sharders.polish import Polisher
+from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+
+STARTUP = 1.0
+"""What it takes to write a problem as arrays besides the costs of all options, as a share of
+computing these (0.8 at 856 tables on 64 ranks, 1.0 at 788 on 128, 0.7 at 100 on 8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annealing:
+    """Local search from the best greedy plans, a little downhill, all moves timed exactly.
+
+    Moves are a column block to another rank, two tables swapped, another sharding type, split or
+    kernel; each is timed and made if it improves the plan, or else with the probability exp(-loss /
+    temperature) (Metropolis). Bursts start from plans known before and from the best greedy ones
+    that differ in their options, and last from the best of all (``schedule``). Small problems are
+    descended in at the end (``polish``), from these plans and from those of few sharding types and
+    kernels. No guarantee, but never worse than the plans it starts from.
+    """
+
+    params: AnnealingParams = field(default_factory=AnnealingParams)
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Anneal until nothing better is found for a while, or the budget is spent."""
+        annealed, different = anneal(problem, budget, rng, self.params)
+        if not is_small(problem):
+            return annealed
+        found = dict.fromkeys([annealed.plan, *different, *problem.known])  # each of them once
+        plans = chain(found, plans_of_few_types(problem))
+        return _polished(plans, annealed, problem, budget)
+
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long it takes until the first plan is annealed."""
+        return problem.startup_options(STARTUP)
+
+
+def _polished(
+    plans: Iterable[ShardingPlan], best: SearchResult, problem: ShardingProblem, budget: Budget
+) -> SearchResult:
+    """Descend from some plans by changes of one table and of two, while the budget lasts."""
+    polisher = Polisher(problem, budget, best.evaluated)
+    for end, step_time in polisher.descend_from(plans):
+        if step_time < best.step_time:
+            best = replace(best, plan=end, step_time=step_time)
+            budget.report(Progress(evaluated=polisher.evaluated, best=step_time))
+    spent = budget.spent(polisher.evaluated)
+    status = SearchStatus.LIMIT if spent else best.status
+    return replace(best, evaluated=polisher.evaluated, status=status)

@@ -1,0 +1,40 @@
+"""A program timed with given durations: with its own it is the simulator, to rounding."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import cases
+
+from costmodel.engine.given import GivenStep
+from costmodel.execution.simulator import simulate
+from costmodel.execution.synthesis import program, synthesize
+from costmodel.hardware import Topology
+from costmodel.plan import ShardingPlan
+from costmodel.workload import Workload
+
+Case = tuple[Workload, Topology, ShardingPlan]
+SETTINGS = settings(max_examples=40, deadline=None)
+
+
+def timed(case: Case, *factors: float) -> list[float]:
+    """Return step times with all durations times some factors."""
+    written = program(*case)
+    durations = {
+        index: np.array(factors)[:, None] * op.seconds for index, op in enumerate(written.ops)
+    }
+    return list(GivenStep.of(written, case[1]).step_times(durations))
+
+
+@given(cases())
+@SETTINGS
+def test_its_own_durations_give_the_simulated_step(case: Case) -> None:
+    simulated = simulate(synthesize(*case)).step_time
+    assert timed(case, 1.0) == pytest.approx([simulated], rel=1e-12)
+
+
+@given(cases())
+@SETTINGS
+def test_variants_are_timed_each_by_itself(case: Case) -> None:
+    once, twice = timed(case, 1.0, 2.0)
+    assert timed(case, 2.0) == pytest.approx([twice])
+    assert once <= twice <= 2.0 * once * (1 + 1e-12)

@@ -1,0 +1,69 @@
+"""Annealing improves on the plans it starts from, and says when it has nothing left to try."""
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import pytest
+
+from costmodel.hardware import Topology
+from costmodel.objective import Objective
+from costmodel.plan import ShardingType
+from costmodel.workload import EmbeddingTable, Pipeline, Workload
+from planner.examples import example_hardware, example_problem, example_workload
+from sharders.annealing.sharder import Annealing
+from sharders.cost_greedy import CostGreedy
+from sharders.options import TableOption, make_plan, make_sharding
+from sharders.problem import Budget, SearchStatus, ShardingProblem
+
+
+def table_wise_problem(num_tables: int, world_size: int, seed: int) -> ShardingProblem:
+    rng = Random(seed)
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}",
+            num_embeddings=rng.choice([1000, 100_000, 1_000_000]),
+            embedding_dim=rng.choice([32, 64, 128]),
+            pooling_factor=rng.uniform(1, 60),
+        )
+        for i in range(num_tables)
+    )
+    workload = Workload(tables=tables, pipeline=Pipeline.DLRM, local_batch_size=4096)
+    ranks = Topology(
+        hardware=example_hardware(), world_size=world_size, local_world_size=world_size
+    )
+    return ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+
+
+def best_by_enumeration(problem: ShardingProblem) -> float:
+    option = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    tables, ranks = problem.workload.tables, range(problem.topology.world_size)
+    plans = [
+        make_plan(
+            problem.topology,
+            [
+                make_sharding(table, problem.topology, option, (rank,))
+                for table, rank in zip(tables, where, strict=True)
+            ],
+        )
+        for where in product(ranks, repeat=len(tables))
+    ]
+    objective = Objective(problem.workload, problem.topology)
+    return float(objective.step_times(plans).min())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_finds_the_best_placement_of_small_problems(seed: int) -> None:
+    problem = table_wise_problem(7, 3, seed)
+    result = Annealing().shard(problem, Budget(), Random(0))
+    assert result.step_time == pytest.approx(best_by_enumeration(problem), rel=1e-9)
+    assert result.status is SearchStatus.CONVERGED
+
+
+def test_is_never_worse_than_the_plans_it_knows() -> None:
+    problem = example_problem(example_workload(30, seed=4), world_size=8)
+    greedy = CostGreedy().shard(problem, Budget(), Random(0))
+    known = replace(problem, known=(greedy.plan,))
+    result = Annealing().shard(known, Budget(max_evaluations=500), Random(0))
+    assert result.step_time <= greedy.step_time
+    assert result.status is SearchStatus.LIMIT
