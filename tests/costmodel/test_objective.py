@@ -52,22 +52,21 @@ def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
         assert Objective(workload, worse).step_time(plan) >= step * (1 - 1e-12)
 
 
-@given(cases())
+@given(cases(min_tables=2))
 @SETTINGS
 def test_leaving_a_table_out_never_lengthens_the_step(case: Case) -> None:
     workload, ranks, plan = case
-    if len(workload.tables) == 1:
-        return
     fewer = replace(workload, tables=workload.tables[:-1])
     less = replace(plan, tables=plan.tables[:-1])
     with_it = Objective(workload, ranks).step_time(plan)
     assert Objective(fewer, ranks).step_time(less) <= with_it * (1 + 1e-12)
 
 
-@given(cases())
+@given(cases(even=True))
 @SETTINGS
 def test_relabelling_ranks_does_not_change_the_step(case: Case) -> None:
-    # mirror nodes and ranks inside nodes; types that fix shard i on rank i keep their shards
+    # mirror nodes and ranks inside nodes; types that fix shard i on rank i keep their shards,
+    # which are all alike
     workload, ranks, plan = case
     fixed = {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}
     last = ranks.world_size - 1
@@ -80,17 +79,9 @@ def test_relabelling_ranks_does_not_change_the_step(case: Case) -> None:
         )
         for sharding in plan.tables
     )
-    if any(
-        sharding.sharding_type in fixed and _uneven(sharding) for sharding in plan.tables
-    ) or any(getattr(table.inputs, "hot_rows_first", False) for table in workload.tables):
-        return
     objective = Objective(workload, ranks)
     relabelled = replace(plan, tables=mirrored)
     assert objective.step_time(relabelled) == pytest.approx(objective.step_time(plan), rel=1e-9)
-
-
-def _uneven(sharding: TableSharding) -> bool:
-    return len({shard.num_rows for shard in sharding.shards}) > 1
 
 
 @given(cases())
