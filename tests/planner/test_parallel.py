@@ -10,6 +10,7 @@ from sharders.problem import Progress, ShardingProblem
 from sharders.table_iii import Naive
 
 
+@pytest.mark.slow
 def test_the_first_process_does_what_a_search_alone_does(problem: ShardingProblem) -> None:
     alone = run_sharders(("random", "annealing"), problem, Search(seed=3))
     seen: list[Progress] = []
@@ -21,6 +22,7 @@ def test_the_first_process_does_what_a_search_alone_does(problem: ShardingProble
     assert all(attempt.step_time < float("inf") for attempt in both)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_found() -> None:
     problem = example_problem(example_workload(60), world_size=8)
     told: list[str] = []
@@ -35,6 +37,7 @@ def test_an_interrupt_keeps_what_was_found() -> None:
     assert sum(attempt.time for attempt in attempts) < search.time_limit
 
 
+@pytest.mark.slow
 def test_when_nothing_fits_the_error_is_that_of_a_search_alone(problem: ShardingProblem) -> None:
     table = replace(problem.workload.tables[0], num_embeddings=10**11)
     large = replace(problem, workload=replace(problem.workload, tables=(table,)))

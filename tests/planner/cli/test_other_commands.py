@@ -19,6 +19,7 @@ def planned(run: Command, directory: Path) -> Path:
     return directory / "plan.json"
 
 
+@pytest.mark.slow
 def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) -> None:
     del directory
     results = run("compare", "tables.yaml", "--gpus", "2", "--json").data["results"]
