@@ -113,7 +113,6 @@ def test_when_nothing_fits_the_first_error_is_raised(problem: ShardingProblem) -
         run_sharders(("naive", "random"), large, Search())
 
 
-@pytest.mark.slow
 def test_a_sharder_whose_package_is_missing_is_passed_over(
     problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
