@@ -36,7 +36,8 @@ except SystemExit as done:
 def test_planning_needs_no_scipy_nor_what_only_other_sharders_use(tmp_path: Path) -> None:
     workload = tmp_path / "one.yaml"
     workload.write_text("tables: [{name: a, num_embeddings: 1000, embedding_dim: 64}]")
-    plan = ["plan", str(workload), "--gpus", "2", "--sharder", "tuned_greedy", "-o", "-"]
+    plan = ["plan", str(workload), "--gpus", "2", "--sharder", "lp", "-o", "-"]
+    plan += ["--baseline", "torchrec_greedy"]
     code = f"""
 from planner.cli import main
 try:

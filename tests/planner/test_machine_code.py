@@ -61,6 +61,7 @@ OPTIONS = {"_nrt": False, "nogil": True}
 PAIR = Pair(np.arange(6.0).reshape(3, 2), np.array([False, True, True]), keep=True)
 
 
+@pytest.mark.slow
 def test_code_read_back_takes_and_returns_what_the_function_does(tmp_path: Path) -> None:
     add, is_first, third = (Native(each, **OPTIONS) for each in (_add, _is_first, _third))
     words = np.array([7, 8], dtype=np.uint64)

@@ -83,6 +83,7 @@ def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
     assert solution.bound == pytest.approx(best, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_never_worse_than_the_greedy_it_starts_from() -> None:
     problem = example_problem(example_workload(30), world_size=4)
     greedy = CostGreedy().shard(problem, Budget(), Random(0))

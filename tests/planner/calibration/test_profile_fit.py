@@ -76,6 +76,7 @@ def test_the_hosts_part_of_a_lookup_is_not_counted_twice(calibrated: Calibrated)
     assert calibrated.profile.families["embedding_forward"].error == pytest.approx(0, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_single_process_takes_what_it_lacks_from_a_profile() -> None:
     alone = tuple(r for r in measured().records if "collective" not in r.seconds)
     base = load_profile("v100-nvlink")

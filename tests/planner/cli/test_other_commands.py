@@ -45,6 +45,7 @@ def test_compare_says_what_a_sharder_lacks(
     assert "naive" in done.out
 
 
+@pytest.mark.slow
 def test_compare_says_what_changed_between_two_plans(run: Command, planned: Path) -> None:
     assert planned.exists()
     done = run("compare", "naive.json", "plan.json")
@@ -63,6 +64,7 @@ def test_compare_needs_gpus_for_a_workload(run: Command) -> None:
     assert run("compare", "a", "b", "c").code == 2
 
 
+@pytest.mark.slow
 def test_the_critical_path_adds_up_to_the_step(run: Command, planned: Path) -> None:
     data = run("explain", str(planned), "--json").data
     path = data["critical_path"]
@@ -83,6 +85,7 @@ def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, director
     assert run("simulate", str(planned), "--json").data["step_time_s"] > 0
 
 
+@pytest.mark.slow
 def test_what_lies_outside_measurements_reaches_every_report(
     run: Command, planned: Path, directory: Path
 ) -> None:

@@ -20,6 +20,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return simulate(synthesize(workload, TWO_CORES, draw(plans(workload, TWO_CORES))))
 
 
+@pytest.mark.slow
 @given(timelines())
 @settings(max_examples=30, deadline=None)
 def test_phases_of_a_rank_add_up_to_its_part_of_the_step(timeline: Timeline) -> None:
