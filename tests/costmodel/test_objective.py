@@ -30,6 +30,7 @@ def test_equals_the_event_driven_simulator(case: Case) -> None:
     assert Objective(workload, ranks).step_time(plan) == pytest.approx(simulated, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_the_last_step_is_the_steady_state(case: Case) -> None:
@@ -111,6 +112,7 @@ def test_the_same_input_gives_the_same_number() -> None:
     assert objective.step_time(plan) == objective.step_time(plan)
 
 
+@pytest.mark.slow
 @given(cases(), st.data())
 @SETTINGS
 def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.DataObject) -> None:

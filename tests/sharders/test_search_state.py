@@ -37,6 +37,7 @@ def test_a_plan_is_kept_as_it_is(case: Case) -> None:
     assert state.plan() == case[2]
 
 
+@pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=80, deadline=None)
 def test_moves_are_timed_as_the_plans_they_lead_to(case: Case, seed: int) -> None:

@@ -35,6 +35,7 @@ def test_a_descent_times_no_more_than_one_batch_of_moves_between_looks() -> None
     assert 1 < polisher.evaluated <= 1 + LOOKS * TOGETHER
 
 
+@pytest.mark.slow
 def test_a_large_neighbourhood_solves_no_more_than_one_program_between_looks() -> None:
     problem = large()
     result = LargeNeighbourhood().shard(problem, stopping(LOOKS), Random(0))
@@ -42,6 +43,7 @@ def test_a_large_neighbourhood_solves_no_more_than_one_program_between_looks() -
     assert result.evaluated <= len(problem.known) + LOOKS
 
 
+@pytest.mark.slow
 def test_programs_for_the_integer_search_are_told_how_long_they_may_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -73,6 +75,7 @@ def test_an_integer_search_solves_no_more_than_one_program_between_looks(
     assert len(solved) < LOOKS
 
 
+@pytest.mark.slow
 def test_a_relaxed_step_is_solved_for_no_more_than_one_plan_between_looks() -> None:
     problem = large()
     result = Lp().shard(problem, stopping(LOOKS), Random(0))
