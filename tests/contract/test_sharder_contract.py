@@ -6,7 +6,7 @@ from planner.testing import SharderContract
 from sharders import SHARDERS
 from sharders.problem import Sharder
 
-QUICK = {"lp", "naive", "random", "size_greedy", "uniform"}
+QUICK = {"naive", "random", "size_greedy", "uniform"}
 """Sharders that take about a second each."""
 
 

@@ -39,6 +39,7 @@ def test_the_last_step_is_the_steady_state(case: Case) -> None:
     assert periods[NUM_STEPS - 2] == pytest.approx(periods[-1], rel=1e-9)
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
@@ -53,6 +54,7 @@ def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
         assert Objective(workload, worse).step_time(plan) >= step * (1 - 1e-12)
 
 
+@pytest.mark.slow
 @given(cases(min_tables=2))
 @SETTINGS
 def test_leaving_a_table_out_never_lengthens_the_step(case: Case) -> None:
@@ -85,6 +87,7 @@ def test_relabelling_ranks_does_not_change_the_step(case: Case) -> None:
     assert objective.step_time(relabelled) == pytest.approx(objective.step_time(plan), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_the_critical_path_adds_up_to_the_step(case: Case) -> None:
@@ -123,6 +126,7 @@ def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.Data
     assert times.tolist() == pytest.approx(alone, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(cases(), st.data())
 @SETTINGS
 def test_plans_timed_before_change_nothing(case: Case, data: st.DataObject) -> None:

@@ -56,6 +56,7 @@ def test_moves_are_timed_as_the_plans_they_lead_to(case: Case, seed: int) -> Non
         state.apply(moves[-1:])
 
 
+@pytest.mark.slow
 @given(cases(), st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
 def test_moves_made_one_after_the_other_are_timed_together(case: Case, seed: int) -> None:

@@ -1,5 +1,7 @@
 from random import Random
 
+import pytest
+
 from costmodel.memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy, Rule, rule_plan
@@ -21,6 +23,7 @@ def test_weights_change_what_is_chosen() -> None:
     assert tuned_plan(problem, costs, averse) != tuned_plan(problem, costs, NEUTRAL)
 
 
+@pytest.mark.slow
 def test_never_worse_than_the_greedy_it_tunes() -> None:
     problem = example_problem(example_workload(30, seed=6), fill=0.7)
     greedy = CostGreedy().shard(problem, Budget(), Random(0))

@@ -30,6 +30,7 @@ def test_templates_written_before_change_nothing(case: Case) -> None:
         assert templates.of(groups) == Templates(workload, topology).of(groups)
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_a_plan_with_all_groups_needs_no_more_than_the_complete_step(case: Case) -> None:

@@ -30,6 +30,8 @@ from planner.calibration.profile import Calibrated, fit_profile
 from planner.calibration.records import Measured, Record
 from planner.io.profiles import dump_profile, load_profile, parse_profile
 
+pytestmark = pytest.mark.slow  # whole calibrations are fitted
+
 
 @pytest.fixture(scope="module")
 def calibrated() -> Calibrated:
@@ -76,7 +78,6 @@ def test_the_hosts_part_of_a_lookup_is_not_counted_twice(calibrated: Calibrated)
     assert calibrated.profile.families["embedding_forward"].error == pytest.approx(0, abs=0.02)
 
 
-@pytest.mark.slow
 def test_a_single_process_takes_what_it_lacks_from_a_profile() -> None:
     alone = tuple(r for r in measured().records if "collective" not in r.seconds)
     base = load_profile("v100-nvlink")

@@ -75,6 +75,7 @@ def test_the_critical_path_adds_up_to_the_step(run: Command, planned: Path) -> N
     assert "4 GPUs instead of 2" in text
 
 
+@pytest.mark.slow
 def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, directory: Path) -> None:
     done = run("simulate", str(planned), "--trace", "trace.json")
     assert "rank 1" in done.out
@@ -113,6 +114,7 @@ def test_what_lies_outside_measurements_reaches_every_report(
         assert ("outside the measured range" in run("estimate", *flags).out) is said
 
 
+@pytest.mark.slow
 def test_a_loaded_plan_has_the_step_time_it_was_written_with(run: Command, planned: Path) -> None:
     written = json.loads(planned.read_text())["step_time_s"]
     assert run("simulate", str(planned), "--json").data["step_time_s"] == pytest.approx(written)

@@ -57,12 +57,14 @@ def test_the_same_seed_gives_the_same_plan(run: Command) -> None:
     assert first["tables"] == second["tables"]
 
 
+@pytest.mark.slow
 def test_a_plan_on_stdout_is_alone_there(run: Command) -> None:
     done = run("plan", "tables.yaml", "--gpus", "2", "-o", "-")
     assert set(done.data) >= KEYS | {"workload"}
     assert "step time" in done.err
 
 
+@pytest.mark.slow
 def test_quiet_says_nothing_on_stderr(run: Command) -> None:
     assert run("plan", "tables.yaml", "--gpus", "2", "--quiet").err == ""
 

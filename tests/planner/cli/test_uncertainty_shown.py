@@ -31,6 +31,7 @@ def test_plan(run: Command, directory: Path) -> None:
     assert sure["optimism"] >= 0
 
 
+@pytest.mark.slow
 def test_plan_beside_its_baseline(run: Command, directory: Path) -> None:
     del directory
     flags = ("tables.yaml", "--gpus", "2", "--time-limit", "1s", "--baseline", "naive")

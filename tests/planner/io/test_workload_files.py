@@ -237,6 +237,7 @@ def test_every_field_in_the_schema_is_described_and_closed() -> None:
                 assert "description" in field or "$ref" in field, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_workloads_follow_the_schema(path: Path) -> None:
     import yaml
