@@ -14,7 +14,7 @@ Lin et al., arXiv 2404.12674, section III-C: reuse factors, 17 bins.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import erf, sqrt
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,6 @@ from costmodel.distribution import (
 
 NUM_BINS = 17
 """The paper's bins: 1, 2, 3-4, 5-8, ..., 16,385-32,768, and more."""
-_EXACT_HITS = 16
-"""Binomial probabilities are summed one by one up to here, and approximated beyond."""
 _BIN_ENDS = (0, *(1 << bin_ for bin_ in range(NUM_BINS - 1)))
 _MAX_EXPONENT = 4.0
 """Of a fitted Zipf law; at 4 the hottest row takes 92% of the lookups of a large table."""
@@ -171,14 +169,16 @@ def fitted_zipf(
 
 
 def _maximum(likelihood: Callable[[float], float]) -> tuple[float, float]:
-    """Return the likeliest exponent and its standard error: a grid, then golden sections."""
+    """Return the likeliest exponent, sought around the best of a grid, and its standard error."""
+    from scipy.optimize import minimize_scalar
+
     grid = [0.1 * step for step in range(round(10 * _MAX_EXPONENT) + 1)]
     near = max(grid, key=likelihood)
-    low, high = max(0.0, near - 0.1), min(_MAX_EXPONENT, near + 0.1)
-    for _ in range(30):
-        left, right = high - 0.618 * (high - low), low + 0.618 * (high - low)
-        low, high = (left, high) if likelihood(left) < likelihood(right) else (low, right)
-    best, step = (low + high) / 2, 1e-3
+    bounds = max(0.0, near - 0.1), min(_MAX_EXPONENT, near + 0.1)
+    found = minimize_scalar(
+        lambda exponent: -likelihood(exponent), bounds=bounds, options={"xatol": 1e-7}
+    )
+    best, step = float(found.x), 1e-3
     around = [likelihood(abs(best + offset)) for offset in (-step, 0.0, step)]
     curvature = (2 * around[1] - around[0] - around[2]) / step**2
     return best, 1 / sqrt(curvature) if curvature > 0 else float("inf")
@@ -206,37 +206,15 @@ def _binned(
     trials: NDArray[np.float64],
     probability: NDArray[np.float64] | float,
 ) -> NDArray[np.float64]:
-    """Return the expected rows in every bin, for classes of rows with Binomial(n, p) hits."""
-    p = np.minimum(np.broadcast_to(probability, trials.shape), 1.0 - 1e-12)
-    until = np.empty((len(_BIN_ENDS), len(trials)))
-    odds = p / (1.0 - p)
-    pmf = np.exp(trials * np.log1p(-p))
-    below = pmf.copy()
-    until[0] = below
-    for hits in range(1, _EXACT_HITS + 1):
-        pmf = pmf * np.maximum(trials - hits + 1, 0.0) / hits * odds
-        below = below + pmf
-        if hits in _BIN_ENDS:
-            until[_BIN_ENDS.index(hits)] = below
-    for row, hits in enumerate(_BIN_ENDS):
-        if hits > _EXACT_HITS:
-            until[row] = _binomial_until(hits, trials, p)
-    until = np.minimum(np.maximum.accumulate(until, axis=0), 1.0)
+    """Return the expected rows in every bin, for classes of rows with Binomial(n, p) hits.
+
+    P(X <= k) = I_(1 - p)(n - k, k + 1), the regularised incomplete beta function, which needs no
+    whole number of lookups.
+    """
+    from scipy.special import betainc
+
+    hits = np.array(_BIN_ENDS)[:, None]
+    left = np.maximum(trials - hits, 1e-9)
+    until = np.where(trials > hits, betainc(left, hits + 1.0, 1.0 - probability), 1.0)
     binned: NDArray[np.float64] = np.diff(until, axis=0, append=1.0) @ rows
     return binned
-
-
-def _binomial_until(
-    hits: int, trials: NDArray[np.float64], p: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return P(X <= hits), X binomial, by Camp and Paulson's cube-root normal approximation.
-
-    Camp: Approximation to the point binomial, Annals of Mathematical Statistics 22, 1951.
-    """
-    left = np.maximum(trials - hits, 1e-9)
-    a, b = 1.0 / (9.0 * left), 1.0 / (9.0 * (hits + 1))
-    ratio = ((hits + 1) * (1.0 - p) / (left * p)) ** (1 / 3)
-    score = ((1.0 - b) * ratio - (1.0 - a)) / np.sqrt(b * ratio**2 + a)
-    normal = np.array([0.5 * (1.0 + erf(x / sqrt(2.0))) for x in score])
-    until: NDArray[np.float64] = np.where(trials <= hits, 1.0, normal)
-    return until

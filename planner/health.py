@@ -7,9 +7,8 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 
 from costmodel.errors import PlannerError
 
-_NEEDED = ("numpy", "click", "rich", "PyYAML", "pydantic")
+_NEEDED = ("numpy", "click", "rich", "PyYAML", "pydantic", "scipy")
 _OPTIONAL = {
-    "scipy": "fitting profiles",
     "torch": "calibrating on a GPU",
     "torchrec": "handing plans to TorchRec",
 }

@@ -1,7 +1,8 @@
 """Running sharders: against the clock, until interrupted, and judged by one objective."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ from costmodel.objective import Objective
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
 from costmodel.validity import check_plan
+from planner.interrupts import interruptible
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, Member
 from sharders.option_costs import OptionCosts
@@ -103,9 +105,10 @@ def run_sharders(
     With others to come, a sharder may take its share of the time left (``sharders.PORTFOLIO``), or
     rather of what those to come can do without; it is left out where it needs more.
 
-    Whether or not time is left, the first one that finds a plan is heard. Being interrupted
-    (``KeyboardInterrupt`` included) ends the search, unless there is no plan yet. With
-    ``search.jobs`` all of this happens in so many processes (``planner.parallel``).
+    Whether or not time is left, the first one that finds a plan is heard. The first Ctrl-C ends the
+    search as soon as there is a plan, and the best one so far is the answer; a second one
+    (``KeyboardInterrupt``) is raised only if no sharder has returned a plan. With ``search.jobs``
+    all of this happens in so many processes (``planner.parallel``).
 
     Raises
     ------
@@ -113,10 +116,31 @@ def run_sharders(
         What the first sharder raised, if none finds a plan.
 
     """
-    if search.jobs > 1:
-        from planner.parallel import run_in_parallel
+    attempts: list[Attempt] = []
+    with _until_interrupted(search) as heeding:
+        if heeding.jobs > 1:
+            from planner.parallel import run_in_parallel
 
-        return run_in_parallel(names, problem, search)
+            return run_in_parallel(names, problem, heeding)
+        try:
+            attempts.extend(_in_turn(names, problem, heeding))
+        except KeyboardInterrupt:
+            if not any(attempt.plan for attempt in attempts):
+                raise
+    if not any(attempt.plan for attempt in attempts):
+        raise _first_error(attempts)
+    return tuple(attempts)
+
+
+@contextmanager
+def _until_interrupted(search: Search) -> Iterator[Search]:
+    """Yield a search that the first Ctrl-C ends, too."""
+    with interruptible() as interrupt:
+        yield replace(search, interrupted=lambda: interrupt.happened or search.interrupted())
+
+
+def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> Iterator[Attempt]:
+    """Yield what each sharder finds, as soon as it has."""
     deadline = search.clock() + search.time_limit
     search = replace(search, watch=_best_so_far(search.watch))
     attempts: list[Attempt] = []
@@ -134,15 +158,8 @@ def run_sharders(
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now)
-        try:
-            attempts.append(run_sharder(name, problem.with_known(plans), search, until))
-        except KeyboardInterrupt:
-            if not found:
-                raise
-            break
-    if not any(attempt.plan for attempt in attempts):
-        raise _first_error(attempts)
-    return tuple(attempts)
+        attempts.append(run_sharder(name, problem.with_known(plans), search, until))
+        yield attempts[-1]
 
 
 def _best_so_far(watch: Watch) -> Watch:
@@ -204,19 +221,28 @@ def run_apart(
     little leave theirs to the ones after them, and those that overrun take nothing from them.
     Being interrupted ends it; the last one heard is then one that has a plan.
     """
-    deadline, fair = search.clock() + search.time_limit, search.time_limit / len(names)
     attempts: list[Attempt] = []
+    with _until_interrupted(search) as heeding:
+        try:
+            attempts.extend(_each_apart(names, problem, heeding))
+        except KeyboardInterrupt:
+            if not any(attempt.plan for attempt in attempts):
+                raise
+    return tuple(attempts)
+
+
+def _each_apart(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> Iterator[Attempt]:
+    deadline, fair = search.clock() + search.time_limit, search.time_limit / len(names)
+    found = False
     for position, name in enumerate(names):
-        if search.interrupted() and any(attempt.plan for attempt in attempts):
+        if found and search.interrupted():
             break
         share = max(fair, (deadline - search.clock()) / (len(names) - position))
-        try:
-            attempts.append(_alone(name, problem, replace(search, time_limit=share)))
-        except KeyboardInterrupt:
-            if not attempts:
-                raise
-            break
-    return tuple(attempts)
+        attempt = _alone(name, problem, replace(search, time_limit=share))
+        found = found or attempt.plan is not None
+        yield attempt
 
 
 def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:

@@ -22,30 +22,40 @@ from sharders.options import make_plan, make_sharding, table_options
 
 
 @st.composite
-def tables(draw: st.DrawFn, index: int, *, pooled: bool = False) -> EmbeddingTable:
+def tables(
+    draw: st.DrawFn, index: int, *, pooled: bool = False, even: bool = False
+) -> EmbeddingTable:
+    """Draw a table; an even one has equal blocks of equally popular rows on any of the ranks."""
     pooling = Pooling.SUM if pooled else draw(st.sampled_from(Pooling))
     return EmbeddingTable(
         name=f"table_{index}",
-        num_embeddings=draw(st.sampled_from([3, 100, 5_000, 1_000_000])),
+        num_embeddings=draw(st.sampled_from([*([] if even else [3]), 100, 5_000, 1_000_000])),
         embedding_dim=draw(st.sampled_from([4, 16, 64, 128])),
         pooling_factor=draw(st.sampled_from([0.5, 1.0, 20.0])),
         data_type=draw(st.sampled_from([DataType.FP32, DataType.FP16])),
         pooling=pooling,
         weighted=pooling is Pooling.SUM and draw(st.booleans()),
         inputs=Zipf(
-            exponent=draw(st.sampled_from([0.0, 1.05])), hot_rows_first=draw(st.booleans())
+            exponent=draw(st.sampled_from([0.0, 1.05])),
+            hot_rows_first=not even and draw(st.booleans()),
         ),
     )
 
 
 @st.composite
 def workloads(
-    draw: st.DrawFn, *, pipelines: tuple[Pipeline, ...] = tuple(Pipeline), max_tables: int = 5
+    draw: st.DrawFn,
+    *,
+    pipelines: tuple[Pipeline, ...] = tuple(Pipeline),
+    min_tables: int = 1,
+    max_tables: int = 5,
+    even: bool = False,
 ) -> Workload:
     pipeline = draw(st.sampled_from(pipelines))
-    count = draw(st.integers(1, max_tables))
+    count = draw(st.integers(min_tables, max_tables))
+    pooled = pipeline is Pipeline.DLRM
     return Workload(
-        tables=tuple(draw(tables(i, pooled=pipeline is Pipeline.DLRM)) for i in range(count)),
+        tables=tuple(draw(tables(i, pooled=pooled, even=even)) for i in range(count)),
         dense=DenseModel(
             bottom_mlp=(64, 32),
             top_mlp=(64, 1),
@@ -98,7 +108,9 @@ def fixed_cases(draw: st.DrawFn) -> tuple[Workload, Topology, ShardingPlan]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Workload, Topology, ShardingPlan]:
+def cases(
+    draw: st.DrawFn, *, min_tables: int = 1, even: bool = False
+) -> tuple[Workload, Topology, ShardingPlan]:
     topology = draw(topologies())
-    workload = draw(workloads())
+    workload = draw(workloads(min_tables=min_tables, even=even))
     return workload, topology, draw(plans(workload, topology))

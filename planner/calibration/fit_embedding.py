@@ -16,10 +16,13 @@ from costmodel.plan import ComputeKernel
 from costmodel.units import Bytes, Seconds
 from costmodel.workload import DataType, EmbeddingTable
 from planner.calibration.curves import Accuracy, Array, accuracy
-from planner.calibration.points import EmbeddingPoint, TableSet
+from planner.calibration.enough import check_enough
+from planner.calibration.points import EmbeddingPoint, Family, TableSet
 from planner.calibration.records import Record
 
 NUM_FOLDS = 5
+_FEWEST_SETS = 2
+"""Sets of tables: one is held out, one is fitted to."""
 _OUTLIER = 0.15
 """Residual, in log time, from which on the robust loss grows linearly."""
 _CACHED_SHARES = (0.25, 0.5, 1.0)
@@ -112,8 +115,16 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
 
     The form of GPUs (the larger of HBM and L2 time, nothing per id or row) and the general one
     compete, as do shares of the cache: the smallest mean error on held-out points wins.
+
+    Raises
+    ------
+    TooFewPointsError
+        Fewer than two sets of tables were measured.
+
     """
     fused = [r for r in records if _tables(r).compute_kernel is ComputeKernel.FUSED]
+    sets = {_tables(record) for record in fused}
+    check_enough(Family.EMBEDDING, len(sets), _FEWEST_SETS, "sets of tables with fused lookups")
     rivals = [
         (start, share * setting.l2_bytes)
         for start in (_START, _GPU_START)
@@ -184,10 +195,8 @@ def _held_out(
     """Return relative errors of forward and backward, each point predicted without its fold."""
     data = _data(records, l2_bytes)
     forward, backward = np.zeros(len(records)), np.zeros(len(records))
-    for fold in range(NUM_FOLDS):
+    for fold in np.unique(data.fold):
         out = data.fold == fold
-        if not out.any() or out.all():
-            continue
         constants = _fitted(data.part(~out), start, setting)
         forward[out], backward[out] = _errors(constants, data.part(out), setting)
     return forward, backward

@@ -11,10 +11,14 @@ from costmodel.kernels.gemm import gemm_time
 from costmodel.units import US
 from costmodel.workload import DataType
 from planner.calibration.curves import Accuracy, Array, accuracy, rounded
+from planner.calibration.enough import check_enough
+from planner.calibration.points import Family
 
 HOLDOUT_SHARE = 0.2
 SEED = 0
 NUM_STARTS = 4
+_FEWEST_SHAPES = 3
+"""Of three shapes, `held_out_shapes` holds one out; of fewer none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,15 @@ def fit_products(
 
     Minimises the mean absolute log error. ``prior`` (for the 60 V100 points, fewer than seven
     for each constant) pulls towards another fit.
+
+    Raises
+    ------
+    TooFewPointsError
+        Fewer shapes were measured than it takes to hold one of them out.
+
     """
+    num_shapes = len(np.unique(measured.shapes, axis=0))
+    check_enough(Family.GEMM, num_shapes, _FEWEST_SHAPES, f"shapes of {data_type} products")
     held_out = held_out_shapes(measured.shapes)
     start = _encode(prior) if prior else np.array([1.5, 2.0, 0, 0, 0, 0, 0, 1.5, 0])
     pull = 2e-3 if prior else 0.0

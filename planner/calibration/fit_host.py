@@ -10,7 +10,8 @@ import numpy as np
 from costmodel.execution.issue import LOOKUP, LOOKUP_BACKWARD, Issue
 from costmodel.units import MIB, US, Bytes, BytesPerSecond, Seconds
 from planner.calibration.curves import Accuracy, Array, accuracy, alpha_beta, rounded
-from planner.calibration.points import HostPart, HostPoint, StreamOp, StreamPoint
+from planner.calibration.enough import check_enough
+from planner.calibration.points import Family, HostPart, HostPoint, StreamOp, StreamPoint
 from planner.calibration.records import Record
 
 LAYERS = 4
@@ -25,7 +26,10 @@ FRESH_BYTES: Bytes = 32 * MIB
 _PLAIN = (StreamOp.COPY, StreamOp.ADD)
 """What the memory bandwidth is fitted to."""
 _FEWEST_SIZES = 4
-"""Of an operator, for a bandwidth of its own: half of them are held out, and a line takes two."""
+"""Of an operator, to fit a bandwidth: half of them are held out, and a line takes two."""
+_PIECES = (HostPart.LOOKUP, HostPart.LAYER)
+_DEVICE_PIECES = (HostPart.LAUNCH, HostPart.SYNCHRONIZE, HostPart.OPERATOR)
+"""What is measured of a device that runs by itself, too."""
 _LEAST_LATENCY: Seconds = 0.1 * US
 """Of a kernel that does nothing; keeps a profile's numbers above zero."""
 
@@ -76,11 +80,19 @@ def fit_stream(
 
     With ``on_core`` other operators have a bandwidth of their own, fitted and held out in the same
     way.
+
+    Raises
+    ------
+    TooFewPointsError
+        Fewer than four sizes of copies and sums were measured.
+
     """
     points = sorted(_streams(records))
     fresh = [p for p in points if maps_anew and p.written >= FRESH_BYTES]
     kept = [p for p in points if p not in fresh]
     plain = _Streams.of([p for p in kept if p.op in _PLAIN], cache_bytes)
+    num_sizes = len(np.unique(plain.sizes))
+    check_enough(Family.STREAM, num_sizes, _FEWEST_SIZES, "sizes of copies and sums")
     others = {
         op: _Streams.of([p for p in kept if p.op is op], cache_bytes)
         for op in StreamOp
@@ -105,6 +117,12 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
 
     The model counts a piece's operators in a trace, and charges each the same. So an operator's
     time here is a piece's time, less its launches, over that count; the mean of the pieces.
+
+    Raises
+    ------
+    TooFewPointsError
+        A piece was not measured.
+
     """
     clock = "seconds" if synchronous else "wall"
     known = {
@@ -113,6 +131,9 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
         if isinstance(record.point, HostPoint)
         for phase, seconds in getattr(record, clock).items()
     }
+    pieces = _PIECES if synchronous else (*_PIECES, *_DEVICE_PIECES)
+    num_pieces = sum(any(part is piece for part, _ in known) for piece in pieces)
+    check_enough(Family.HOST, num_pieces, len(pieces), "pieces of host work")
     launch = 0.0 if synchronous else known[HostPart.LAUNCH, "call"]
     forward = [
         _operator(known[HostPart.LOOKUP, "forward"], LOOKUP, launch),
@@ -123,9 +144,9 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
         _operator(known[HostPart.LAYER, "backward"], LAYERS_BACKWARD, launch),
     ]
     misses = [one / other - 1 for one, other in (forward, forward[::-1], backward, backward[::-1])]
-    pieces = f"a lookup and {LAYERS} linear layers, caches empty"
+    averaged = f"a lookup and {LAYERS} linear layers, caches empty"
     times = {"op_time": fmean(forward), "backward_op_time": fmean(backward)}
-    origins = dict.fromkeys(times, f"measured: mean of {pieces}")
+    origins = dict.fromkeys(times, f"measured: mean of {averaged}")
     if not synchronous:
         more = _device_times(known, launch)
         times |= more

@@ -22,6 +22,7 @@ from costmodel.hardware import Family as KernelFamily
 from costmodel.kernels.collectives import RankGroup, bus_factor, collective_time
 from costmodel.units import GB, US, Bytes, Seconds
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
+from planner.calibration.enough import check_enough
 from planner.calibration.fit_collectives import fit_samples
 from planner.calibration.fit_embedding import EmbeddingFit, LookupSetting, fit_lookups
 from planner.calibration.fit_gemm import Products, fit_products
@@ -29,6 +30,7 @@ from planner.calibration.fit_host import HostFit, StreamFit, fit_host, fit_strea
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
+    Family,
     GemmPoint,
     HostPart,
     HostPoint,
@@ -231,6 +233,7 @@ def _gemm(
     records: Sequence[Record], gpu: Gpu, fits: _Fits
 ) -> tuple[dict[str, GemmEfficiency], dict[str, str]]:
     """Fit products by data type; the peak is the best rate that was seen."""
+    check_enough(Family.GEMM, len(records), 1, "products")
     constants: dict[str, GemmEfficiency] = {}
     sources = {}
     for data_type in dict.fromkeys(_product(record).data_type for record in records):
@@ -293,11 +296,13 @@ def _host(
         }
         sources |= dict.fromkeys(copies, "as memory: there is no device to copy to")
     else:
-        rate = next(
+        rates = [
             record.point.size / record.seconds["copy"]
             for record in records
             if isinstance(record.point, HostPoint) and record.point.part is HostPart.UPLOAD
-        )
+        ]
+        check_enough(Family.HOST, len(rates), 1, "uploads")
+        rate = rates[0]
         copies = {"pcie_bandwidth": rounded(rate), "uvm_bandwidth": rounded(_UVM_SHARE * rate)}
         sources["pcie_bandwidth"] = f"measured, pinned memory: {fits.origin}"
         sources["uvm_bandwidth"] = "assumed 0.8 of pcie_bandwidth: gathers do not fill packets"

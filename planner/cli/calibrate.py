@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from planner.calibration.session import Outcome, Request
 
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
-_NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"), ("scipy", "fit"))
-"""Packages that measuring and fitting need, and the extras that bring them."""
+_NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
+"""Packages that measuring needs, and the extras that bring them."""
 _INTERRUPTED = 130
 
 

@@ -8,12 +8,12 @@ from planner.cli import INTERRUPTED
 from planner.cli.options import (
     TIME,
     hardware_option,
-    interruptible,
     nodes_option,
     output_options,
     profile_and_nodes,
 )
 from planner.cli.output import Output, ProgressLine
+from planner.interrupts import interruptible
 
 if TYPE_CHECKING:
     from costmodel.errors import PlannerError

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli import INTERRUPTED
-from planner.cli.options import interruptible, output_options, profile_and_nodes, search_options
+from planner.cli.options import output_options, profile_and_nodes, search_options
 from planner.cli.output import Output, ProgressLine
+from planner.interrupts import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

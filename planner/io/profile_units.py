@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from costmodel.units import GB, GIB, KB, KIB, MB, MIB, MS, TFLOP, US
 
-_SIZE = {
+SIZE = {
     "B": 1.0,
     "kB": KB,
     "MB": MB,
@@ -16,10 +16,10 @@ _SIZE = {
     "GiB": GIB,
     "TiB": 1024 * GIB,
 }
-_TIME = {"ns": 1e-9, "us": US, "ms": MS, "s": 1.0}
-_RATE = {"MB/s": MB, "GB/s": GB, "TB/s": 1e12}
-_FLOP_RATE = {"TFLOP/s": TFLOP}
-_NUMBER = {"": 1.0}
+TIME = {"ns": 1e-9, "us": US, "ms": MS, "s": 1.0}
+RATE = {"MB/s": MB, "GB/s": GB, "TB/s": 1e12}
+FLOP_RATE = {"TFLOP/s": TFLOP}
+NUMBER = {"": 1.0}
 
 _QUANTITY = re.compile(r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) *([A-Za-z/]*)")
 
@@ -31,21 +31,20 @@ def units_of(field_name: str) -> Mapping[str, float]:
     ``_time`` and ``latency`` durations, ``peak`` an arithmetic rate; the rest are numbers.
     """
     if field_name.endswith("_bytes"):
-        return _SIZE
+        return SIZE
     if field_name.endswith(("_time", "latency")):
-        return _TIME
+        return TIME
     if field_name.endswith("bandwidth"):
-        return _RATE
-    return _FLOP_RATE if field_name == "peak" else _NUMBER
+        return RATE
+    return FLOP_RATE if field_name == "peak" else NUMBER
 
 
-def parse_quantity(value: object, field_name: str) -> float:
-    """Return the SI value of a number with the unit its field needs; ValueError says what is."""
-    units = units_of(field_name)
+def parse_quantity(value: object, units: Mapping[str, float]) -> float:
+    """Return the SI value of a number with one of some units; ValueError says what it needs."""
     match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
     if match is None or match[2] not in units:
         example = f"a number with one of {', '.join(units)}" if "" not in units else "a number"
-        raise ValueError(f"`{field_name}` needs {example}, got `{value}`")
+        raise ValueError(f"needs {example}, got `{value}`")
     return float(match[1]) * units[match[2]]
 
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from costmodel.errors import InputError, UnknownNameError
+from costmodel.errors import UnknownNameError
 from costmodel.hardware import HardwareProfile
 from planner.io.files import read_text
-from planner.io.profile_fields import ProfileReader
+from planner.io.profile_reading import profile_from_document
 from planner.io.profile_text import profile_text
 from planner.io.source import parse_yaml
 
@@ -44,13 +44,7 @@ def load_profile(name_or_path: str | Path) -> HardwareProfile:
 
 def parse_profile(text: str, source: str) -> HardwareProfile:
     """Read a profile from YAML text; ``source`` names it in messages."""
-    document = parse_yaml(text, source)
-    reader = ProfileReader()
-    profile = reader.profile(document.data)
-    if profile is None:
-        problems = [document.problem(message, path) for path, message in reader.problems]
-        raise InputError(source, problems, text)
-    return profile
+    return profile_from_document(parse_yaml(text, source))
 
 
 def dump_profile(profile: HardwareProfile) -> str:

@@ -25,6 +25,10 @@ _WANTED = {
 """Pydantic's error types that mean a wrong type, and the right one."""
 
 _CHOICE = {"enum", "literal_error"}
+_KEY = "[key]"
+"""What Pydantic calls a mapping's key, where that is what is wrong."""
+OWN_MESSAGE = "own_message"
+"""Error type of validators of ours, whose message goes on after the name of the field."""
 
 
 _LABELS = dict.fromkeys(("forward", "backward", "precision", "output_type"), "data type")
@@ -95,16 +99,22 @@ class Validator:
             self.note(f"unknown field `{name}`", where, at_key=True, hint=hint)
         elif kind == "missing":
             self.note(f"missing field `{name}`", where[:-1])
+        elif kind in _CHOICE and name == _KEY:
+            key, choices = str(detail["input"]), _choices(detail)
+            hint = suggestion(key, choices) or _one_of(choices)
+            self.note(f"unknown field `{key}`", where[:-1], at_key=True, hint=hint)
         elif kind in _CHOICE:
             self._note_choice(name, detail, where)
         elif kind in _WANTED:
             self._note_type(detail, where)
+        elif kind == OWN_MESSAGE:
+            self.note(f"{_called(where)}{detail['msg']}", where)
         else:
             self.note(f"{_called(where)}{_reworded(detail)}", where)
 
     def _note_choice(self, name: str, detail: "ErrorDetails", where: KeyPath) -> None:
         given = detail["input"]
-        choices = [part.strip("' ") for part in _choices(detail)]
+        choices = _choices(detail)
         label = _LABELS.get(name, name.removesuffix("s").replace("_", " "))
         hint: str | None
         if isinstance(given, str) and detail["type"] == "enum":
@@ -195,7 +205,8 @@ def _said(given: object) -> str:
 
 def _choices(detail: "ErrorDetails") -> list[str]:
     expected = str(detail.get("ctx", {}).get("expected", ""))
-    return [part for chunk in expected.split(" or ") for part in chunk.split(",") if part.strip()]
+    parts = [part.strip("' ") for chunk in expected.split(" or ") for part in chunk.split(",")]
+    return [part for part in parts if part]
 
 
 def _one_of(choices: Sequence[str]) -> str:
@@ -207,7 +218,11 @@ def _field_name(loc: tuple[int | str, ...]) -> str:
 
 
 def _called(path: KeyPath) -> str:
-    """Return what a message calls the value at a path, with a space to go on."""
+    """Return what a message calls the value at a path, with a space to go on.
+
+    The ``value`` of a number that is written with its source goes by the number's name.
+    """
+    path = path[:-1] if path[-1:] == ("value",) else path
     name = _field_name(path)
     if not name:
         return "the file "

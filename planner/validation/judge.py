@@ -6,6 +6,8 @@ from itertools import combinations
 from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 
+import numpy as np
+
 from costmodel.units import Seconds
 from planner.validation.job import RankResult
 from planner.validation.phases import Prediction
@@ -17,8 +19,6 @@ MOST_FOREIGN = 0.05
 """Rounds in which other processes had more of the busiest rank's core are left out where others
 remain."""
 _FEWEST_ROUNDS = 3
-_STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""97.5% quantiles of Student's t with 1, 2, ... degrees of freedom (any statistics textbook)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +60,8 @@ class Outcome:
     @property
     def noise(self) -> Seconds:
         """Half the distance between the quartiles of the rounds that count."""
-        values = sorted(self.rounds[i] for i in self.quiet)
-        if len(values) < 2:
-            return 0.0
-        return (_quantile(values, 0.75) - _quantile(values, 0.25)) / 2
+        low, high = np.quantile([self.rounds[i] for i in self.quiet], (0.25, 0.75))
+        return float(high - low) / 2
 
     @property
     def error(self) -> float:
@@ -161,7 +159,10 @@ def cpu_error(outcomes: Sequence[Outcome]) -> float:
 
 
 def kendall_tau(pairs: Sequence[tuple[Outcome, Outcome]], score: Callable[[str], float]) -> float:
-    """Return concordant less discordant over all pairs; 1 where there are none, ties count 0."""
+    """Return concordant less discordant over all pairs; 1 where there are none, ties count 0.
+
+    Only some of the pairs may be given, which ``scipy.stats.kendalltau`` has no way for.
+    """
     if not pairs:
         return 1.0
     agreed = 0
@@ -177,11 +178,13 @@ def are_told_apart(a: Outcome, b: Outcome) -> bool:
     A paired t test at 95% over the rounds that count for both: plans take turns, so that what
     disturbs a whole round cancels.
     """
+    from scipy.special import stdtrit
+
     both = sorted(set(a.quiet) & set(b.quiet))
     if len(both) < 2:
         return False
     differences = [a.rounds[i] - b.rounds[i] for i in both]
-    quantile = _STUDENT_T[min(len(both) - 1, len(_STUDENT_T)) - 1]
+    quantile = float(stdtrit(len(both) - 1, 0.975))
     return abs(fmean(differences)) > quantile * stdev(differences) / sqrt(len(both))
 
 
@@ -197,11 +200,3 @@ def success_rate(outcomes: Sequence[Outcome], size: int, score: Callable[[str], 
         wins += picked.measured <= CLOSE_ENOUGH * fastest
         total += 1
     return wins / total
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    """Return a quantile of sorted values, linearly interpolated."""
-    place = share * (len(values) - 1)
-    low = int(place)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (place - low) * (values[high] - values[low])

@@ -4,7 +4,6 @@ import re
 import numpy as np
 import pytest
 
-pytest.importorskip("scipy", reason="fits need scipy, the `fit` extra")
 pytest.importorskip("matplotlib", reason="figures need matplotlib, the `fit` extra")
 
 from bench.accuracy import curves, figures, paper, scaling, steps, tables

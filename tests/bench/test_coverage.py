@@ -185,6 +185,7 @@ def made_up_study(topology: Topology, factor: float) -> dict[str, Any]:
     return {"machine": {}, "workloads": {"dense": record}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "all_held"), [(1.0, True), (9.0, False)])
 def test_a_study_is_read_and_sampled(tmp_path: Path, factor: float, all_held: bool) -> None:  # noqa: FBT001
     profile = load_profile("v100-nvlink")

@@ -19,6 +19,7 @@ needs_data = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_data
 def test_committed_files_are_what_the_script_writes() -> None:
     written = dict(workload_files())
@@ -27,6 +28,7 @@ def test_committed_files_are_what_the_script_writes() -> None:
         assert (WORKLOADS / name).read_text(encoding="utf-8") == text, name
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_open_tables_have_the_aggregates_of_the_dataset() -> None:
     aggregates = read_aggregates(DATA / "tables_2021.csv")

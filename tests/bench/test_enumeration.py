@@ -23,6 +23,7 @@ def solved(request: pytest.FixtureRequest) -> tuple[ShardingProblem, float]:
     return problem, best[0]
 
 
+@pytest.mark.slow
 def test_ilp_and_auto_find_the_optimum_and_the_bound_is_below_it(
     solved: tuple[ShardingProblem, float],
 ) -> None:

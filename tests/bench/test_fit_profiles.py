@@ -3,8 +3,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-pytest.importorskip("scipy", reason="fits need scipy, the `fit` extra")
-
 from bench.fitting.gemm import carried_over, products
 from bench.fitting.sources import DATA
 from costmodel.hardware import GemmEfficiency

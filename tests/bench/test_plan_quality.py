@@ -21,11 +21,13 @@ from costmodel.memory import usable_bytes, whole_table_bytes
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
 
 
+@pytest.mark.slow
 @needs_data
 def test_an_instance_is_always_the_same() -> None:
     assert Instance(5, 2).problem().workload == Instance(5, 2).problem().workload
 
 
+@pytest.mark.slow
 @needs_data
 def test_tight_memory_is_as_tight_as_it_says() -> None:
     problem = INSTANCES["100x8"].problem()
@@ -34,6 +36,7 @@ def test_tight_memory_is_as_tight_as_it_says() -> None:
     assert needed / (8 * usable_bytes(workload, topology)) == pytest.approx(0.9)
 
 
+@pytest.mark.slow
 @needs_data
 def test_bounds_are_worth_printing() -> None:
     assert bound(Instance(5, 2))["bound_s"] > 1e-4

@@ -49,6 +49,7 @@ def test_import_and_replay_are_cheap(kept: Any) -> None:  # noqa: ANN401
     assert kept["eight_ranks"]["peak_memory_bytes"] < 2**30
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
 def test_every_ablation_can_be_simulated(kept: Any) -> None:  # noqa: ANN401
     run = load(SETS[0]).run
@@ -68,6 +69,7 @@ def test_imported_and_synthesized_graphs_have_the_same_collectives(kept: Any) ->
         assert len(pair["imported_bytes"]) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
 def test_collectives_side_by_side(kept: Any) -> None:  # noqa: ANN401
     pairs = side_by_side(load(SETS[0]).run.graph, synthesized())

@@ -6,8 +6,18 @@ from planner.testing import SharderContract
 from sharders import SHARDERS
 from sharders.problem import Sharder
 
+QUICK = {"naive", "random", "size_greedy", "uniform"}
+"""Sharders that take about a second each."""
 
-@pytest.mark.parametrize("name", sorted(SHARDERS), scope="class")
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in sorted(SHARDERS)
+    ],
+    scope="class",
+)
 class TestBuiltIns(SharderContract):
     @pytest.fixture(autouse=True)
     def _named(self, name: str) -> None:

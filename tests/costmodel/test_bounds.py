@@ -23,6 +23,7 @@ from sharders.options import TableOption, make_plan, make_sharding, table_option
 SLACK = 1 + 1e-9
 
 
+@pytest.mark.slow
 @given(cases() | fixed_cases())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
@@ -69,6 +70,7 @@ def _fits(workload: Workload, ranks: Topology, plan: ShardingPlan) -> bool:
     return True
 
 
+@pytest.mark.slow
 @given(
     rows=st.tuples(*[st.sampled_from([200, 50_000, 2_000_000])] * 2),
     dims=st.tuples(*[st.sampled_from([4, 8])] * 2),
@@ -102,6 +104,7 @@ def test_never_above_the_optimum(
         assert step_time_bound(workload, ranks) <= best * SLACK
 
 
+@pytest.mark.slow
 @given(workloads(max_tables=3))
 @settings(max_examples=15, deadline=None)
 def test_slower_links_never_lower_it(workload: Workload) -> None:

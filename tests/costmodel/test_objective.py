@@ -30,6 +30,7 @@ def test_equals_the_event_driven_simulator(case: Case) -> None:
     assert Objective(workload, ranks).step_time(plan) == pytest.approx(simulated, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_the_last_step_is_the_steady_state(case: Case) -> None:
@@ -38,6 +39,7 @@ def test_the_last_step_is_the_steady_state(case: Case) -> None:
     assert periods[NUM_STEPS - 2] == pytest.approx(periods[-1], rel=1e-9)
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
@@ -52,22 +54,22 @@ def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
         assert Objective(workload, worse).step_time(plan) >= step * (1 - 1e-12)
 
 
-@given(cases())
+@pytest.mark.slow
+@given(cases(min_tables=2))
 @SETTINGS
 def test_leaving_a_table_out_never_lengthens_the_step(case: Case) -> None:
     workload, ranks, plan = case
-    if len(workload.tables) == 1:
-        return
     fewer = replace(workload, tables=workload.tables[:-1])
     less = replace(plan, tables=plan.tables[:-1])
     with_it = Objective(workload, ranks).step_time(plan)
     assert Objective(fewer, ranks).step_time(less) <= with_it * (1 + 1e-12)
 
 
-@given(cases())
+@given(cases(even=True))
 @SETTINGS
 def test_relabelling_ranks_does_not_change_the_step(case: Case) -> None:
-    # mirror nodes and ranks inside nodes; types that fix shard i on rank i keep their shards
+    # mirror nodes and ranks inside nodes; types that fix shard i on rank i keep their shards,
+    # which are all alike
     workload, ranks, plan = case
     fixed = {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}
     last = ranks.world_size - 1
@@ -80,19 +82,12 @@ def test_relabelling_ranks_does_not_change_the_step(case: Case) -> None:
         )
         for sharding in plan.tables
     )
-    if any(
-        sharding.sharding_type in fixed and _uneven(sharding) for sharding in plan.tables
-    ) or any(getattr(table.inputs, "hot_rows_first", False) for table in workload.tables):
-        return
     objective = Objective(workload, ranks)
     relabelled = replace(plan, tables=mirrored)
     assert objective.step_time(relabelled) == pytest.approx(objective.step_time(plan), rel=1e-9)
 
 
-def _uneven(sharding: TableSharding) -> bool:
-    return len({shard.num_rows for shard in sharding.shards}) > 1
-
-
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_the_critical_path_adds_up_to_the_step(case: Case) -> None:
@@ -120,6 +115,7 @@ def test_the_same_input_gives_the_same_number() -> None:
     assert objective.step_time(plan) == objective.step_time(plan)
 
 
+@pytest.mark.slow
 @given(cases(), st.data())
 @SETTINGS
 def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.DataObject) -> None:
@@ -130,6 +126,7 @@ def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.Data
     assert times.tolist() == pytest.approx(alone, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(cases(), st.data())
 @SETTINGS
 def test_plans_timed_before_change_nothing(case: Case, data: st.DataObject) -> None:

@@ -37,6 +37,7 @@ def two_plans() -> tuple[Workload, Topology, ShardingPlan, ShardingPlan]:
     return work, ranks, apart, together
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_the_prediction_is_the_simulated_step(case: Case) -> None:
@@ -52,6 +53,7 @@ def test_without_errors_every_sample_is_the_prediction(case: Case) -> None:
     assert sampled.shares() == {}
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_larger_errors_widen_the_interval(case: Case) -> None:

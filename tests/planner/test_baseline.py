@@ -114,6 +114,7 @@ def test_an_answer_may_be_longer_than_a_pipe(
     assert found.reason.startswith("TorchRec's own planner answered!!")
 
 
+@pytest.mark.slow
 @needs_torchrec
 def test_torchrec_plans_beside_the_search(problem: ShardingProblem) -> None:
     found = judged(TORCHREC, problem, Search(time_limit=60))

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,21 @@ except SystemExit as done:
     assert done.code == 0, done.code
 """
     assert not loaded_by(code) & HEAVY
+
+
+def test_planning_needs_no_scipy_nor_what_only_other_sharders_use(tmp_path: Path) -> None:
+    workload = tmp_path / "one.yaml"
+    workload.write_text("tables: [{name: a, num_embeddings: 1000, embedding_dim: 64}]")
+    plan = ["plan", str(workload), "--gpus", "2", "--sharder", "lp", "-o", "-"]
+    plan += ["--baseline", "torchrec_greedy"]
+    code = f"""
+from planner.cli import main
+try:
+    main({plan})
+except SystemExit as done:
+    assert done.code == 0, done.code
+"""
+    assert not loaded_by(code) & {"torch", "scipy", "sklearn", "optuna", "pandas", "matplotlib"}
 
 
 def test_every_public_name_can_be_loaded() -> None:

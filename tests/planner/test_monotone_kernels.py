@@ -1,6 +1,7 @@
 """More work is never faster: every kernel model, with the numbers of every shipped profile."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def groups(draw: st.DrawFn) -> RankGroup:
     return RankGroup(num_ranks=per_node * draw(st.integers(1, 32)), ranks_per_node=per_node)
 
 
+@pytest.mark.slow
 @given(PROFILES, st.sampled_from(CollectiveOp), groups(), AMOUNTS, FACTORS)
 @settings(max_examples=400)
 def test_more_bytes_are_never_exchanged_faster(

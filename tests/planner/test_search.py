@@ -1,10 +1,13 @@
+import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
 
 from costmodel.errors import InfeasibleError, MissingDependencyError
+from planner.examples import example_problem, example_workload
 from planner.search import Attempt, Search, run_apart, run_sharder, run_sharders, sharders_for
 from sharders import PORTFOLIO, SHARDERS, Member
 from sharders.problem import Budget, Progress, SearchResult, ShardingProblem
@@ -27,16 +30,80 @@ def test_time_that_is_up_still_gives_a_plan(problem: ShardingProblem) -> None:
     assert [attempt.sharder for attempt in attempts] == ["naive"]
 
 
-def test_ctrl_c_before_any_plan_is_an_interrupt(problem: ShardingProblem) -> None:
+@dataclass(frozen=True)
+class Interrupted:
+    """Presses Ctrl-C so often before it has a plan, and returns the plan if it is let to."""
+
+    times: int
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        for _ in range(self.times):
+            signal.raise_signal(signal.SIGINT)
+        assert budget.should_stop()
+        return Naive().shard(problem, Budget(), rng)
+
+
+@pytest.fixture
+def pressing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sharders = {"naive": Naive(), "once": Interrupted(1), "twice": Interrupted(2)}
+    monkeypatch.setattr("planner.search.load_sharder", sharders.__getitem__)
+
+
+@pytest.mark.usefixtures("pressing")
+@pytest.mark.parametrize("run", [run_sharders, run_apart])
+def test_ctrl_c_keeps_the_plan_of_the_sharder_that_is_searching(
+    problem: ShardingProblem, run: Callable[..., tuple[Attempt, ...]]
+) -> None:
+    (attempt,) = run(("once", "naive"), problem, Search())
+    assert (attempt.sharder, attempt.plan is not None) == ("once", True)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("pressing")
+@pytest.mark.parametrize("run", [run_sharders, run_apart])
+def test_a_second_ctrl_c_keeps_the_plans_of_the_sharders_before(
+    problem: ShardingProblem, run: Callable[..., tuple[Attempt, ...]]
+) -> None:
+    (attempt,) = run(("naive", "twice"), problem, Search())
+    assert (attempt.sharder, attempt.plan is not None) == ("naive", True)
+
+
+@pytest.mark.usefixtures("pressing")
+@pytest.mark.parametrize("run", [run_sharders, run_apart])
+def test_a_second_ctrl_c_before_any_plan_is_an_interrupt(
+    problem: ShardingProblem, run: Callable[..., tuple[Attempt, ...]]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(("twice", "naive"), problem, Search())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_annealing_keeps_the_best_plan_so_far() -> None:
+    told: list[float] = []
+
+    def press_once(name: str, progress: Progress) -> None:
+        del name
+        if not told:
+            signal.raise_signal(signal.SIGINT)
+        told.append(progress.best)
+
+    search = Search(time_limit=60.0, watch=press_once)
+    (attempt,) = run_sharders(("annealing",), example_problem(example_workload(6)), search)
+    assert attempt.step_time <= told[0]
+    assert attempt.time < search.time_limit
+
+
+def test_an_interrupt_of_the_caller_between_sharders_keeps_what_was_found(
+    problem: ShardingProblem,
+) -> None:
+    asked: list[bool] = []
+
     def press() -> bool:
+        asked.append(True)
         raise KeyboardInterrupt
 
-    hit = run_sharders(("naive", "random"), problem, Search())
-    assert len(hit) == 2
-    attempts = run_sharders(("naive", "random"), problem, replace(Search(), seed=1))
-    assert all(attempt.plan for attempt in attempts)
-    with pytest.raises(KeyboardInterrupt):
-        run_sharders(("naive", "random"), problem, Search(interrupted=press))
+    (attempt,) = run_sharders(("naive", "random"), problem, Search(interrupted=press))
+    assert (attempt.sharder, attempt.plan is not None, asked) == ("naive", True, [True])
 
 
 def test_when_nothing_fits_the_first_error_is_raised(problem: ShardingProblem) -> None:

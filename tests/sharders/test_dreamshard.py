@@ -1,6 +1,7 @@
 from random import Random
 
 import numpy as np
+import pytest
 
 from costmodel.plan import ShardingType
 from planner.examples import example_problem, example_workload
@@ -9,6 +10,7 @@ from sharders.problem import Budget
 from sharders.table_iii import SizeLookupGreedy
 
 
+@pytest.mark.slow
 def test_training_beats_the_greedy_it_starts_from() -> None:
     problem = example_problem(example_workload(40, seed=5), world_size=4, fill=0.1)
     greedy = SizeLookupGreedy().shard(problem, Budget(), Random(0))

@@ -83,6 +83,7 @@ def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
     assert solution.bound == pytest.approx(best, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_never_worse_than_the_greedy_it_starts_from() -> None:
     problem = example_problem(example_workload(30), world_size=4)
     greedy = CostGreedy().shard(problem, Budget(), Random(0))
@@ -94,6 +95,7 @@ def test_says_when_its_own_objective_is_at_its_best() -> None:
     assert Ilp().shard(problem, Budget(), Random(0)).status is SearchStatus.OPTIMAL
 
 
+@pytest.mark.slow
 def test_never_claims_a_bound_on_the_step() -> None:
     assert Ilp().shard(_problem(1), Budget(), Random(0)).bound is None
 
@@ -119,6 +121,7 @@ def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
     assert kernels.count(ComputeKernel.FUSED_UVM_CACHING) == 1
 
 
+@pytest.mark.slow
 def test_large_instances_are_rounded_from_the_relaxation() -> None:
     problem = example_problem(example_workload(40), world_size=8)
     result = Ilp(max_variables=10).shard(problem, Budget(max_evaluations=100), Random(0))

@@ -53,6 +53,7 @@ def test_places_are_distinct_ranks_and_within_a_node_where_they_must_be() -> Non
     assert list(places(problem.topology, rows, [3, 1, 0, 2])) == [(2,), (0,)]
 
 
+@pytest.mark.slow
 def test_better_than_where_it_starts_and_within_memory() -> None:
     problem = example_problem(example_workload(40, seed=2), world_size=4, fill=0.9)
     greedy = CostGreedy().shard(problem, Budget(), Random(0))

@@ -61,6 +61,7 @@ def test_there_are_no_shares_where_nothing_fits() -> None:
     assert RelaxedStep(choices, everything(choices)).solve(everything(choices)) is None
 
 
+@pytest.mark.slow
 def test_beats_the_greedy_where_exchanges_decide() -> None:
     posed = problem()
     greedy = CostGreedy().shard(posed, Budget(), Random(0))
@@ -84,6 +85,7 @@ def test_says_which_other_plans_are_worth_annealing(monkeypatch: pytest.MonkeyPa
         assert 1 <= slower <= 2.0
 
 
+@pytest.mark.slow
 def test_is_never_worse_than_the_plans_it_knows() -> None:
     posed = problem()
     best = Lp().shard(posed, Budget(), Random(0))

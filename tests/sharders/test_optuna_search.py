@@ -19,6 +19,7 @@ def _problem() -> ShardingProblem:
     return example_problem(example_workload(16), world_size=4)
 
 
+@pytest.mark.slow
 def test_never_worse_than_the_greedy_it_tunes() -> None:
     problem = _problem()
     greedy = CostGreedy().shard(problem, Budget(), Random(0))
@@ -40,6 +41,7 @@ OptunaSearch(storage=url).shard(problem, Budget(max_evaluations=24), Random(int(
 """Half of the evaluations are the greedy's."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite:///", "journal://"])
 def test_two_processes_share_a_study(tmp_path: Path, kind: str) -> None:
     url = f"{kind}{tmp_path / 'study'}"

@@ -79,6 +79,7 @@ def test_what_just_fits_is_packed(counts: list[int], seed: int) -> None:
     check_memory(problem.workload, problem.topology, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(PORTFOLIO))
 @pytest.mark.parametrize("counts", [[3] * 4, [12, 13] * 4], ids=["12x4", "100x8"])
 def test_every_member_of_the_portfolio_finds_a_plan(name: str, counts: list[int]) -> None:
@@ -120,6 +121,7 @@ def test_what_cannot_fit_is_not_packed() -> None:
         load_sharder("cost_greedy").shard(problem, Budget(), Random(0))
 
 
+@pytest.mark.slow
 def test_tables_that_the_user_put_on_ranks_are_packed_around() -> None:
     problem = hidden([4] * 8)
     tables = tuple(

@@ -28,6 +28,7 @@ def stopping(looks: int) -> Budget:
     return Budget(should_stop=lambda: next(asked, None) is None)
 
 
+@pytest.mark.slow
 def test_a_descent_times_no_more_than_one_batch_of_moves_between_looks() -> None:
     problem = large()
     polisher = Polisher(problem, stopping(LOOKS), 0)
@@ -35,6 +36,7 @@ def test_a_descent_times_no_more_than_one_batch_of_moves_between_looks() -> None
     assert 1 < polisher.evaluated <= 1 + LOOKS * TOGETHER
 
 
+@pytest.mark.slow
 def test_a_large_neighbourhood_solves_no_more_than_one_program_between_looks() -> None:
     problem = large()
     result = LargeNeighbourhood().shard(problem, stopping(LOOKS), Random(0))
@@ -42,6 +44,7 @@ def test_a_large_neighbourhood_solves_no_more_than_one_program_between_looks() -
     assert result.evaluated <= len(problem.known) + LOOKS
 
 
+@pytest.mark.slow
 def test_programs_for_the_integer_search_are_told_how_long_they_may_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -58,6 +61,7 @@ def test_programs_for_the_integer_search_are_told_how_long_they_may_take(
     assert [limits.time is not None and limits.time < 5.0 for limits in given] == [True]
 
 
+@pytest.mark.slow
 def test_an_integer_search_solves_no_more_than_one_program_between_looks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -73,6 +77,7 @@ def test_an_integer_search_solves_no_more_than_one_program_between_looks(
     assert len(solved) < LOOKS
 
 
+@pytest.mark.slow
 def test_a_relaxed_step_is_solved_for_no_more_than_one_plan_between_looks() -> None:
     problem = large()
     result = Lp().shard(problem, stopping(LOOKS), Random(0))

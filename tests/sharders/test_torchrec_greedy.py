@@ -50,6 +50,7 @@ def test_one_rank_exchanges_nothing() -> None:
     assert shard_cost(_problem(1), TABLE, whole) == pytest.approx(3 * moved / (897 * GIB))
 
 
+@pytest.mark.slow
 def test_goes_on_past_combinations_that_do_not_fit() -> None:
     problem = example_problem(example_workload(40, seed=2), fill=0.9)
     plan = TorchRecGreedy().shard(problem, Budget(), Random(0)).plan

@@ -1,5 +1,7 @@
 from random import Random
 
+import pytest
+
 from costmodel.memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.annealing.params import TuningParams
@@ -7,6 +9,7 @@ from sharders.cost_greedy import CostGreedy, TunedGreedy
 from sharders.problem import Budget, SearchStatus
 
 
+@pytest.mark.slow
 def test_never_worse_than_the_greedy_it_tunes() -> None:
     problem = example_problem(example_workload(30, seed=6), fill=0.7)
     greedy = CostGreedy().shard(problem, Budget(), Random(0))

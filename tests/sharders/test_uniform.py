@@ -3,6 +3,8 @@
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from costmodel.objective import Objective
 from costmodel.plan import ShardingType
 from costmodel.workload import Pooling
@@ -37,6 +39,7 @@ def test_tables_that_do_not_allow_the_type_get_another() -> None:
     assert {table.table for table in plan.tables} == {t.name for t in problem.workload.tables}
 
 
+@pytest.mark.slow
 def test_annealing_from_it_is_at_least_as_good() -> None:
     problem = launch_bound()
     uniform = Uniform().shard(problem, Budget(), Random(0))

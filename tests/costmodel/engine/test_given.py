@@ -25,6 +25,7 @@ def timed(case: Case, *factors: float) -> list[float]:
     return list(GivenStep.of(written, case[1]).step_times(durations))
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_its_own_durations_give_the_simulated_step(case: Case) -> None:
@@ -32,6 +33,7 @@ def test_its_own_durations_give_the_simulated_step(case: Case) -> None:
     assert timed(case, 1.0) == pytest.approx([simulated], rel=1e-12)
 
 
+@pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_variants_are_timed_each_by_itself(case: Case) -> None:

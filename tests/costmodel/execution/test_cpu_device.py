@@ -119,6 +119,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return simulate(synthesize(workload, place, draw(plans(workload, place))))
 
 
+@pytest.mark.slow
 @given(timelines())
 @settings(max_examples=40, deadline=None)
 def test_a_rank_does_one_thing_at_a_time(timeline: Timeline) -> None:
@@ -134,6 +135,7 @@ def test_a_rank_does_one_thing_at_a_time(timeline: Timeline) -> None:
             assert began >= ended - 1e-12
 
 
+@pytest.mark.slow
 @given(timelines())
 @settings(max_examples=40, deadline=None)
 def test_a_step_is_no_shorter_than_a_ranks_work_and_collectives(timeline: Timeline) -> None:

@@ -164,6 +164,7 @@ def test_features_of_a_shard_are_those_of_its_rows() -> None:
     ])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [False, True])
 def test_numpy_says_what_torch_trained(*, head: bool) -> None:
     pytest.importorskip("torch")

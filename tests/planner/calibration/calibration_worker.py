@@ -36,9 +36,9 @@ def _light(point: EmbeddingPoint | StreamPoint | CollectivePoint) -> bool:
 
 
 def stop_before_lookups(*_: object) -> None:
-    """Wait to be interrupted."""
+    """Wait to be interrupted, longer than the test waits for the file."""
     Path("reached").touch()
-    time.sleep(60)
+    time.sleep(600)
 
 
 if __name__ == "__main__":

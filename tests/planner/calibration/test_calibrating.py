@@ -17,6 +17,7 @@ from planner.io.profiles import load_profile
 
 pytest.importorskip("torch")
 pytest.importorskip("fbgemm_gpu")
+pytestmark = pytest.mark.slow  # processes that measure
 
 WORKER = Path(__file__).with_name("calibration_worker.py")
 ROOT = WORKER.parents[3]

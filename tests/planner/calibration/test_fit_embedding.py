@@ -22,6 +22,7 @@ def constants(request: pytest.FixtureRequest) -> Constants:
     return found
 
 
+@pytest.mark.slow
 def test_known_constants_are_found_again(constants: Constants) -> None:
     fit = fit_lookups(lookups(80, constants), SETTING)
     assert fit.forward.median < 0.01
@@ -30,11 +31,13 @@ def test_known_constants_are_found_again(constants: Constants) -> None:
     assert fit.l2_bytes == L2_BYTES
 
 
+@pytest.mark.slow
 def test_a_gpus_profile_keeps_the_form_of_gpus() -> None:
     found = fit_lookups(lookups(80, GPU), SETTING).constants
     assert (found.overlap, found.lookup_time, found.row_read_time) == (1.0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_errors_are_said_by_optimizer_and_for_replicated_tables() -> None:
     fit = fit_lookups(lookups(120), SETTING)
     assert {"backward rowwise_adagrad", "forward dense", "backward dense"} == fit.by_kind.keys()

@@ -16,11 +16,21 @@ from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import pointwise_time
 from costmodel.units import GB, MIB, US
 from costmodel.workload import DataType
+from planner.calibration.enough import TooFewPointsError
 from planner.calibration.fit_host import fit_host, fit_stream
-from planner.calibration.points import HostPart, HostPoint, StreamOp, StreamPoint
+from planner.calibration.points import (
+    Family,
+    HostPart,
+    HostPoint,
+    StreamOp,
+    StreamPoint,
+    family_of,
+)
 from planner.calibration.profile import Calibrated, fit_profile
 from planner.calibration.records import Measured, Record
 from planner.io.profiles import dump_profile, load_profile, parse_profile
+
+pytestmark = pytest.mark.slow  # whole calibrations are fitted
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +174,25 @@ def test_a_cores_shares_are_in_its_profile(calibrated: Calibrated) -> None:
     gpu = calibrated.profile.gpu
     assert gpu.view_efficiency == pytest.approx(1.0, rel=0.01)
     assert "test core" in calibrated.profile.sources["gpu.view_efficiency"]
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        (Family.EMBEDDING, "sets of tables with fused lookups measured, at least 2 needed"),
+        (Family.STREAM, "sizes of copies and sums measured, at least 4 needed"),
+        (Family.GEMM, "products measured, at least"),
+        (Family.HOST, "pieces of host work measured, at least 2 needed"),
+    ],
+)
+@pytest.mark.parametrize("kept", [0, 1])
+def test_too_few_points_are_an_error_that_names_the_family(
+    family: Family, message: str, kept: int
+) -> None:
+    records = measured().records
+    few = [record for record in records if family_of(record.point) is family][:kept]
+    others = [record for record in records if family_of(record.point) is not family]
+    with pytest.raises(TooFewPointsError, match=message) as error:
+        fit_profile(Measured(machine=FACTS, records=(*few, *others)), MACHINE)
+    assert f"`{family}`" in str(error.value)
+    assert "the same command" in str(error.value.hint)

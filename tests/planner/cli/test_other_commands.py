@@ -19,6 +19,7 @@ def planned(run: Command, directory: Path) -> Path:
     return directory / "plan.json"
 
 
+@pytest.mark.slow
 def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) -> None:
     del directory
     results = run("compare", "tables.yaml", "--gpus", "2", "--json").data["results"]
@@ -44,6 +45,7 @@ def test_compare_says_what_a_sharder_lacks(
     assert "naive" in done.out
 
 
+@pytest.mark.slow
 def test_compare_says_what_changed_between_two_plans(run: Command, planned: Path) -> None:
     assert planned.exists()
     done = run("compare", "naive.json", "plan.json")
@@ -62,6 +64,7 @@ def test_compare_needs_gpus_for_a_workload(run: Command) -> None:
     assert run("compare", "a", "b", "c").code == 2
 
 
+@pytest.mark.slow
 def test_the_critical_path_adds_up_to_the_step(run: Command, planned: Path) -> None:
     data = run("explain", str(planned), "--json").data
     path = data["critical_path"]
@@ -72,6 +75,7 @@ def test_the_critical_path_adds_up_to_the_step(run: Command, planned: Path) -> N
     assert "4 GPUs instead of 2" in text
 
 
+@pytest.mark.slow
 def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, directory: Path) -> None:
     done = run("simulate", str(planned), "--trace", "trace.json")
     assert "rank 1" in done.out
@@ -82,6 +86,7 @@ def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, director
     assert run("simulate", str(planned), "--json").data["step_time_s"] > 0
 
 
+@pytest.mark.slow
 def test_what_lies_outside_measurements_reaches_every_report(
     run: Command, planned: Path, directory: Path
 ) -> None:
@@ -109,6 +114,7 @@ def test_what_lies_outside_measurements_reaches_every_report(
         assert ("outside the measured range" in run("estimate", *flags).out) is said
 
 
+@pytest.mark.slow
 def test_a_loaded_plan_has_the_step_time_it_was_written_with(run: Command, planned: Path) -> None:
     written = json.loads(planned.read_text())["step_time_s"]
     assert run("simulate", str(planned), "--json").data["step_time_s"] == pytest.approx(written)

@@ -51,21 +51,25 @@ def test_json_is_one_object_with_the_promised_keys(run: Command, directory: Path
     assert not (directory / "plan.json").exists()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_plan(run: Command) -> None:
     first, second = (run("plan", "tables.yaml", "--gpus", "2", "--json").data for _ in range(2))
     assert first["tables"] == second["tables"]
 
 
+@pytest.mark.slow
 def test_a_plan_on_stdout_is_alone_there(run: Command) -> None:
     done = run("plan", "tables.yaml", "--gpus", "2", "-o", "-")
     assert set(done.data) >= KEYS | {"workload"}
     assert "step time" in done.err
 
 
+@pytest.mark.slow
 def test_quiet_says_nothing_on_stderr(run: Command) -> None:
     assert run("plan", "tables.yaml", "--gpus", "2", "--quiet").err == ""
 
 
+@pytest.mark.slow
 def test_gpus_are_spread_over_nodes(run: Command) -> None:
     data = run("plan", "tables.yaml", "--gpus", "16", "--nodes", "4", "--json").data
     assert (data["world_size"], data["local_world_size"]) == (16, 4)
@@ -73,6 +77,7 @@ def test_gpus_are_spread_over_nodes(run: Command) -> None:
     assert data["local_world_size"] == 8
 
 
+@pytest.mark.slow
 def test_settings_come_from_flags_before_environment(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +88,7 @@ def test_settings_come_from_flags_before_environment(
     assert run(*arguments).data["hardware"] == "h200-sxm"
 
 
+@pytest.mark.slow
 def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
     arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "naive")
     assert "torchrec_greedy, a stand-in for TorchRec's planner; this plan" in run(*arguments).out
@@ -165,6 +171,7 @@ def test_ctrl_c_before_there_is_a_plan_writes_nothing(
     assert not (directory / "plan.json").exists()
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_reading_is_no_error_and_the_plan_is_kept(directory: Path) -> None:
     plan = f"{sys.executable} -m planner plan tables.yaml --gpus 2"
     command = f"{plan} | true; echo ${{PIPESTATUS[0]}}"
@@ -180,6 +187,7 @@ def test_a_reader_that_stops_reading_is_no_error_and_the_plan_is_kept(directory:
     assert (directory / "plan.json").exists()
 
 
+@pytest.mark.slow
 def test_a_workload_from_standard_input(directory: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "planner", "plan", "-", "--gpus", "1", "--json"],
@@ -193,6 +201,7 @@ def test_a_workload_from_standard_input(directory: Path) -> None:
     assert data["breakdown"].keys().isdisjoint({"all_to_all", "all_reduce"})
 
 
+@pytest.mark.slow
 def test_tables_can_be_put_on_ranks(run: Command, directory: Path) -> None:
     text = (directory / "tables.yaml").read_text()
     put = text.replace("name: item,", "name: item, ranks: [1, 0],")

@@ -7,6 +7,7 @@ import pytest
 Command = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_jobs_plan_as_well_as_one(run: Command) -> None:
     arguments = ("plan", "tables.yaml", "--gpus", "2", "--json", "--sharder", "annealing")
     alone, both = run(*arguments), run(*arguments, "--jobs", "2")
@@ -20,6 +21,7 @@ def test_a_storage_is_for_optuna(run: Command) -> None:
     assert "--storage goes with --sharder optuna" in done.err
 
 
+@pytest.mark.slow
 def test_what_is_no_storage_is_bad_input(run: Command) -> None:
     pytest.importorskip("optuna", reason="optuna is not installed")
     arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "optuna", "--storage")
@@ -28,6 +30,7 @@ def test_what_is_no_storage_is_bad_input(run: Command) -> None:
     assert "cannot keep an Optuna study there" in done.err
 
 
+@pytest.mark.slow
 def test_a_study_is_kept(run: Command, directory: Path) -> None:
     pytest.importorskip("optuna", reason="optuna is not installed")
     arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "optuna", "--time-limit", "3s")
@@ -35,6 +38,7 @@ def test_a_study_is_kept(run: Command, directory: Path) -> None:
     assert (directory / "study.log").exists()
 
 
+@pytest.mark.slow
 def test_ilp_tells_how_far_it_got_with_its_own_objective(run: Command) -> None:
     done = run("plan", "tables.yaml", "--gpus", "2", "--json", "--sharder", "ilp")
     own = done.data["own_objective"]

@@ -51,6 +51,7 @@ def test_a_workload_and_gpus_do_as_well(run: Command) -> None:
     assert wrong.code == 3
 
 
+@pytest.mark.slow
 @needs_torchrec
 def test_a_model_says_where_its_tables_live(run: Command, directory: Path) -> None:
     (directory / "model_to_carry.py").write_text(

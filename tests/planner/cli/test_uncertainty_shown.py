@@ -31,6 +31,7 @@ def test_plan(run: Command, directory: Path) -> None:
     assert sure["optimism"] >= 0
 
 
+@pytest.mark.slow
 def test_plan_beside_its_baseline(run: Command, directory: Path) -> None:
     del directory
     flags = ("tables.yaml", "--gpus", "2", "--time-limit", "1s", "--baseline", "naive")
@@ -38,6 +39,7 @@ def test_plan_beside_its_baseline(run: Command, directory: Path) -> None:
     assert 0.0 <= baseline["probability_beaten"] <= 1.0
 
 
+@pytest.mark.slow
 def test_simulate_and_explain(run: Command, planned: Path) -> None:
     for command in ("simulate", "explain"):
         assert "90% interval" in run(command, str(planned)).out
@@ -60,6 +62,7 @@ def test_compare_sharders(run: Command, directory: Path) -> None:
     assert sum(chances) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_compare_plans(run: Command, planned: Path) -> None:
     data = run("compare", "naive.json", str(planned), "--json").data
     assert 0.0 <= data["probability_new_is_faster"] <= 1.0

@@ -83,6 +83,7 @@ def a_place(draw: st.DrawFn, sharding: TableSharding) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_plan_file_comes_back_from_torchrec_as_it_was(tmp_path: Path) -> None:
     seen: set[str] = set()
 
@@ -107,6 +108,7 @@ def test_a_plan_file_comes_back_from_torchrec_as_it_was(tmp_path: Path) -> None:
     assert seen == {*ShardingType, *ComputeKernel}
 
 
+@pytest.mark.slow
 @given(st.data(), cases_with_kernels())
 @settings(deadline=None)
 def test_a_torchrec_plan_comes_back_from_us_as_it_was(data: st.DataObject, case: Case) -> None:

@@ -50,6 +50,7 @@ def solved(planner: IterationTimePlanner) -> Solution:
     return planner.solution
 
 
+@pytest.mark.slow
 def test_it_takes_the_place_of_torchrecs_planner_in_one_line() -> None:
     topology, constraints = gpus(), {"a": ParameterConstraints(sharding_types=["row_wise"])}
     theirs = EmbeddingShardingPlanner(
@@ -236,6 +237,7 @@ def test_torchrecs_own_plan_comes_back_as_it_was() -> None:
     assert Objective(found.workload, found.topology).step_time(plan) > 0
 
 
+@pytest.mark.slow
 def test_torchrecs_proposers_can_use_our_objective() -> None:
     module, topology = bags(*(table(f"t{i}", rows=10 ** (3 + i % 3)) for i in range(6))), gpus(4)
 

@@ -99,6 +99,7 @@ def test_host_memory_kernels_are_taken_where_torchrec_takes_them(kernel: str, de
     assert taken == [kernel if device == "cuda" else None] * 2
 
 
+@pytest.mark.slow
 def test_a_storage_reservation_takes_memory_from_tables() -> None:
     module = bags(table("big", rows=10_000_000, dim=64))  # 2.6 GB
     fused = {"big": ParameterConstraints(compute_kernels=["fused"], sharding_types=["table_wise"])}

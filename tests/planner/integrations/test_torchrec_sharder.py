@@ -15,6 +15,7 @@ from planner.testing import SharderContract
 from sharders.problem import Budget, Sharder, ShardingProblem
 
 
+@pytest.mark.slow
 class TestContract(SharderContract):
     def make_sharder(self) -> Sharder:
         return TorchRecPlanner()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
+pytestmark = pytest.mark.slow  # processes that train
 
 TYPES = [
     "data_parallel",

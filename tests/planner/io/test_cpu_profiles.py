@@ -24,4 +24,5 @@ def test_an_unknown_device_is_refused_with_the_known_ones() -> None:
     text = dump_profile(load_profile("h100-sxm")) + "device: tpu\n"
     with pytest.raises(InputError) as caught:
         parse_profile(text, "cpu.yaml")
-    assert caught.value.problems[0].message == "`device` must be one of cuda, cpu, got `tpu`"
+    (problem,) = caught.value.problems
+    assert (problem.message, problem.hint) == ("unknown device `tpu`", "did you mean `cpu`?")

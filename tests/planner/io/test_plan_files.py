@@ -160,6 +160,7 @@ def test_a_plan_for_other_tables_is_refused(
     assert str(caught.value) == f"the plan {message}"
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(["hardware", "world_size", "seed", "step_time_s", "tables", "workload"]),

@@ -115,7 +115,10 @@ def test_a_profile_keeps_operators_and_kernels_by_name(learned: Learned) -> None
     [
         ("traced: {operators: 3}", "`operators` must be a list"),
         ("traced: {kernels: [{name: k, count: 1}]}", "missing field `us`"),
-        ("traced: {kernels: [{name: k, count: 1, us: soon}]}", "must be numbers"),
+        (
+            "traced: {kernels: [{name: k, count: 1, us: soon}]}",
+            "`us` must be a number, got the text",
+        ),
     ],
 )
 def test_damaged_times_of_a_profile_are_named(change: str, message: str) -> None:

@@ -99,6 +99,7 @@ def test_where_the_time_goes(run: ImportedRun) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @needs_traces
 def test_eight_v100_within_one_percent() -> None:
     run = load_run(TRACES / "dlrm8_v100")
@@ -109,6 +110,7 @@ def test_eight_v100_within_one_percent() -> None:
     assert run.sizes_known
 
 
+@pytest.mark.slow
 @needs_traces
 @pytest.mark.parametrize(
     "name",

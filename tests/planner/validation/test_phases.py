@@ -20,6 +20,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return simulate(synthesize(workload, TWO_CORES, draw(plans(workload, TWO_CORES))))
 
 
+@pytest.mark.slow
 @given(timelines())
 @settings(max_examples=30, deadline=None)
 def test_phases_of_a_rank_add_up_to_its_part_of_the_step(timeline: Timeline) -> None:
@@ -28,6 +29,7 @@ def test_phases_of_a_rank_add_up_to_its_part_of_the_step(timeline: Timeline) -> 
     assert max(sums) >= timeline.step_time * 0.5
 
 
+@pytest.mark.slow
 @given(timelines())
 @settings(max_examples=30, deadline=None)
 def test_every_step_multiplies_and_updates(timeline: Timeline) -> None:

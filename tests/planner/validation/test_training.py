@@ -94,6 +94,7 @@ SOURCES = {"gpu.gemm.fp32": "made up", "gpu.gemm.bf16": "made up"}
 MIXED = (ShardingType.ROW_WISE, ShardingType.COLUMN_WISE, ShardingType.DATA_PARALLEL)
 
 
+@pytest.mark.slow
 @needs_two_cores
 def test_plans_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = workload(Pipeline.SPARSE_DIST)
@@ -146,6 +147,7 @@ def test_a_plan_that_cannot_be_trained_is_refused_before_anything_starts(
     assert "pipeline `dlrm` is plain DLRM" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     del tmp_path
     made = plan_file((ShardingType.TABLE_WISE,), workload())

@@ -52,6 +52,7 @@ def best_by_enumeration(problem: ShardingProblem) -> float:
     return float(objective.step_times(plans).min())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_finds_the_best_placement_of_small_problems(seed: int) -> None:
     problem = table_wise_problem(7, 3, seed)
@@ -60,6 +61,7 @@ def test_finds_the_best_placement_of_small_problems(seed: int) -> None:
     assert result.status is SearchStatus.CONVERGED
 
 
+@pytest.mark.slow
 def test_is_never_worse_than_the_plans_it_knows() -> None:
     problem = example_problem(example_workload(30, seed=4), world_size=8)
     greedy = CostGreedy().shard(problem, Budget(), Random(0))

@@ -1,0 +1,143 @@
+"""A validated profile file to a `HardwareProfile`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from costmodel.errors import InputError
+from costmodel.hardware import (
+    CollectiveCurve,
+    Device,
+    Family,
+    GemmEfficiency,
+    Gpu,
+    HardwareProfile,
+    Host,
+    Link,
+)
+from costmodel.traced import KernelTime, OperatorOverheads, TracedTimes
+from costmodel.units import US
+from planner.io.profile_text import OVERHEADS
+from planner.io.source import Document
+from planner.io.validation import Validator, in_order
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from planner.io import profile_schema as schema
+
+_SECTIONS = {
+    "gpu": "gpu",
+    "embedding": "gpu",
+    "host": "host",
+    "intra_node": "intra_node",
+    "inter_node": "inter_node",
+}
+"""Sections of numbers with sources, and the field of `HardwareProfile` that they belong to."""
+
+
+def profile_from_document(document: Document) -> HardwareProfile:
+    """Build the profile that a document describes.
+
+    Raises
+    ------
+    InputError
+        With every problem of the file.
+
+    """
+    from planner.io.profile_schema import ProfileFile
+
+    validator = Validator(document)
+    values = validator.whole(ProfileFile, document.data, ())
+    curves = () if values is None else tuple(_curves(values["collectives"], validator))
+    if values is None or validator.problems:
+        raise InputError(document.source, in_order(validator.problems), document.text)
+    gemm = {name.value: _gemm(entry) for name, entry in values["gemm"].items()}
+    families = {name: Family(**dict(entry)) for name, entry in values.get("families", {}).items()}
+    gpu = {**_numbers(values["gpu"]), **_numbers(values["embedding"])}
+    stated = {name: entry.value for name, entry in values.get("errors", {}).items()}
+    return HardwareProfile(
+        name=values["name"],
+        device=values.get("device", Device.CUDA),
+        gpus_per_node=values["gpus_per_node"].value,
+        gpu=Gpu(name=values["gpu"].name, gemm=gemm, **gpu),
+        host=Host(**_numbers(values["host"])),
+        intra_node=Link(**_numbers(values["intra_node"])),
+        inter_node=Link(**_numbers(values["inter_node"])),
+        curves=curves,
+        sources=dict(_sources(values)),
+        errors={**_errors(curves, gemm, families), **stated},
+        families=families,
+        traced=_traced(values["traced"]) if "traced" in values else TracedTimes(),
+    )
+
+
+def _curves(
+    entries: "tuple[schema.CurveEntry, ...]", validator: Validator
+) -> Iterator[CollectiveCurve]:
+    for number, entry in enumerate(entries):
+        values = {name: value for name, value in entry if name not in {"bytes", "us"}}
+        knots = tuple((b, t * US) for b, t in zip(entry.bytes, entry.us, strict=True))
+        try:
+            yield CollectiveCurve(**values, knots=knots)
+        except ValueError as error:
+            validator.note(str(error), ("collectives", number))
+
+
+def _gemm(entry: "schema.GemmEntry") -> GemmEfficiency:
+    values = {name: value for name, value in entry if name != "source" and value is not None}
+    return GemmEfficiency(**values)
+
+
+def _traced(section: "schema.TracedSection") -> TracedTimes:
+    operators = {
+        row.name: OperatorOverheads(
+            name=row.name,
+            count=row.count,
+            **{field: getattr(row, short) * US for short, field in OVERHEADS.items()},
+        )
+        for row in section.operators
+    }
+    kernels = {
+        row.name: KernelTime(name=row.name, count=row.count, median=row.us * US)
+        for row in section.kernels
+    }
+    return TracedTimes(operators=operators, kernels=kernels)
+
+
+def _numbers(section: "BaseModel") -> dict[str, Any]:
+    """Return the numbers that a section gives, without their sources."""
+    return {name: getattr(section, name).value for name in section.model_fields_set - {"name"}}
+
+
+def _sources(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield where every number comes from, by its dotted name in a `HardwareProfile`."""
+    yield from _named("", {"gpus_per_node": values["gpus_per_node"]})
+    for section, owner in _SECTIONS.items():
+        yield from _named(f"{owner}.", dict(values[section]))
+    yield from _named("errors.", values.get("errors", {}))
+    for data_type, entry in values["gemm"].items():
+        yield f"gpu.gemm.{data_type}", entry.source
+
+
+def _named(prefix: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, entry in entries.items():
+        source = getattr(entry, "source", None)
+        if source is not None:
+            yield prefix + name, source
+
+
+def _errors(
+    curves: tuple[CollectiveCurve, ...],
+    gemm: Mapping[str, GemmEfficiency],
+    families: Mapping[str, Family],
+) -> dict[str, float]:
+    """Return the hold-out error of every kernel family: of curves and products the median."""
+    fits: dict[str, Iterable[CollectiveCurve | GemmEfficiency]] = {
+        "collectives": curves,
+        "gemm": gemm.values(),
+    }
+    known = {name: [f.error for f in each if f.error is not None] for name, each in fits.items()}
+    errors = {name: median(values) for name, values in known.items() if values}
+    others = {name: family.error for name, family in families.items()}
+    return {**errors, **{name: e for name, e in others.items() if e is not None}}
