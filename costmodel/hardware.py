@@ -21,6 +21,35 @@ class Source(StrEnum):
     ASSUMED = "assumed"
 
 
+class Bound(StrEnum):
+    """What decides how long an operation takes; the values are words for the screen."""
+
+    HBM_BANDWIDTH = "HBM bandwidth"
+    L2_BANDWIDTH = "L2 bandwidth"
+    MEMORY_BANDWIDTH = "memory bandwidth"
+    HOST_MEMORY = "host memory"
+    PCIE_BANDWIDTH = "PCIe bandwidth"
+    KERNEL_LATENCY = "kernel latency"
+    LONGEST_BAG = "longest bag"
+    IDS = "ids"
+    ROW_LATENCY = "row latency"
+    KEY_SORT = "key sort"
+    ARITHMETIC = "arithmetic"
+    BATCHED_PRODUCT = "batched product"
+    SCATTER_RATE = "scatter rate"
+    NOTHING_TO_SEND = "nothing to send"
+    LINK_LATENCY = "link latency"
+    LINK_BANDWIDTH = "link bandwidth"
+    INTRA_NODE_BANDWIDTH = "intra-node bandwidth"
+    INTER_NODE_BANDWIDTH = "inter-node bandwidth"
+    LINK = "link"
+    """Of a CPU's cores: latency or bandwidth."""
+    MEASURED_CURVE = "measured curve"
+    """Whatever bounded the measurements that are interpolated."""
+    BYTES_OF_TENSORS = "bytes of its tensors"
+    """Assumed of an operator that no model knows."""
+
+
 _BEYOND = ", extrapolated"
 
 
@@ -56,7 +85,7 @@ class Estimate:
     """A predicted duration, what bounds it, and where the prediction comes from."""
 
     seconds: Seconds
-    bound_by: str
+    bound_by: Bound
     source: Source
     extrapolated: bool = False
     """Whether the question lies outside the range that was measured."""

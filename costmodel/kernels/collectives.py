@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from costmodel.hardware import (
+    Bound,
     CollectiveCurve,
     CollectiveOp,
     Estimate,
@@ -267,7 +268,7 @@ def collective_estimate(
     """Predict one collective, and say what bounds it and how far that can be trusted."""
     seconds = float(collective_time(op, num_bytes, group, hardware))
     if group.num_ranks == 1:
-        return Estimate(seconds=seconds, bound_by="nothing to send", source=Source.MEASURED)
+        return Estimate(seconds=seconds, bound_by=Bound.NOTHING_TO_SEND, source=Source.MEASURED)
     measured = _curve(op, group, hardware.curves)
     if measured is not None:
         source, extrapolated = measured.source, not measured.covers(num_bytes)
@@ -284,15 +285,17 @@ def collective_estimate(
     )
 
 
-def _bound(op: CollectiveOp, num_bytes: Bytes, group: RankGroup, hardware: HardwareProfile) -> str:
+def _bound(
+    op: CollectiveOp, num_bytes: Bytes, group: RankGroup, hardware: HardwareProfile
+) -> Bound:
     floor = float(collective_time(op, 0.0, group, hardware))
     if float(collective_time(op, num_bytes, group, hardware)) <= _FLOOR_MARGIN * floor:
-        return "link latency"
+        return Bound.LINK_LATENCY
     if group.num_nodes > 1:
         form = collective_form(op, group, hardware)
         between = form.across * num_bytes >= float(form.local_time(num_bytes))
-        return "inter-node bandwidth" if between else "intra-node bandwidth"
-    return "link bandwidth"
+        return Bound.INTER_NODE_BANDWIDTH if between else Bound.INTRA_NODE_BANDWIDTH
+    return Bound.LINK_BANDWIDTH
 
 
 def _curve(
