@@ -22,7 +22,7 @@ from costmodel.hardware import (
     Link,
     Source,
 )
-from costmodel.units import GB, Bytes, BytesPerSecond, Seconds
+from costmodel.units import Bytes, Seconds
 
 _FLOOR_MARGIN = 1.5
 """Up to this multiple of a curve's floor, ``collective_estimate`` names latency as the bound."""
@@ -55,30 +55,6 @@ class RankGroup:
     def num_nodes(self) -> int:
         """Nodes the group spans."""
         return self.num_ranks // self.local_ranks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigmoidCurve:
-    """The paper's eight parameters of one collective on a fixed number of ranks."""
-
-    op: CollectiveOp
-    num_ranks: int
-    latency: Seconds
-    """t_s."""
-    latency_log2_bytes: float
-    """log2 m1: up to here only the latency counts."""
-    bandwidth_log2_bytes: float
-    """log2 m2: from here on only the bandwidth counts."""
-    bandwidth: BytesPerSecond
-    """BW_max, bus bandwidth."""
-    height: float
-    """L of the sigmoid."""
-    midpoint: float
-    """x0 of the sigmoid, in log2 bytes."""
-    steepness: float
-    """k of the sigmoid."""
-    offset: float
-    """b of the sigmoid."""
 
 
 def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
@@ -122,43 +98,6 @@ def link_time(
         return np.zeros_like(size)
     steps = 2 * log2(num_ranks) if op is CollectiveOp.ALL_REDUCE else 1.0
     return steps * link.latency + bus_factor(op, num_ranks) * size / link.bandwidth
-
-
-def sigmoid_time(
-    curve: SigmoidCurve, num_bytes: ArrayLike, *, add_latency: bool = False
-) -> NDArray[np.float64]:
-    """Time of a collective by the paper's sigmoid.
-
-    With m the size and c the bus factor:
-
-        t = t_s                                m <= m1
-        t = m c / 10^(sigmoid(log2 m)) GB/s    m1 < m < m2
-        t = m c / BW_max                       m >= m2
-        sigmoid(x) = L / (1 + exp(-k (x - x0))) + b
-
-    Parameters
-    ----------
-    curve
-        The eight parameters.
-    num_bytes
-        m, nccl-tests' size.
-    add_latency
-        Add t_s above m2 too, as the published code does. It counts the latency twice there:
-        BW_max was measured with it.
-
-    References
-    ----------
-    The paper's Eq. 3, as computed by owensgroup/ml_perf_model, analysis/inference.py.
-
-    """
-    size = np.asarray(num_bytes, dtype=np.float64)
-    log_size = np.log2(np.maximum(size, 1.0))
-    exponent = curve.height / (1 + np.exp(-curve.steepness * (log_size - curve.midpoint)))
-    moved = size * bus_factor(curve.op, curve.num_ranks)
-    middle = moved / (10 ** (exponent + curve.offset) * GB)
-    large = moved / curve.bandwidth + (curve.latency if add_latency else 0.0)
-    time = np.where(log_size >= curve.bandwidth_log2_bytes, large, middle)
-    return np.where(log_size <= curve.latency_log2_bytes, curve.latency, time)
 
 
 def curve_seconds(size: Any, log_bytes: Any, log_seconds: Any) -> Any:  # noqa: ANN401 - see below
