@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,17 +51,23 @@ class Bound(StrEnum):
     """Assumed of an operator that no model knows."""
 
 
-_BEYOND = ", extrapolated"
+class Basis(NamedTuple):
+    """What a duration rests on."""
+
+    bound_by: Bound | None = None
+    source: Source | None = None
+    extrapolated: bool = False
+    """Whether it was asked for beyond the range that was measured."""
+
+    @property
+    def origin(self) -> str:
+        """The source in words, for the screen."""
+        text = "" if self.source is None else self.source.value
+        return f"{text}, extrapolated" if self.extrapolated else text
 
 
-def origin_text(source: Source, *, extrapolated: bool) -> str:
-    """Return a source as programs and timelines carry it."""
-    return f"{source}{_BEYOND}" if extrapolated else str(source)
-
-
-def is_extrapolated(origin: str) -> bool:
-    """Tell whether an ``origin_text`` says so."""
-    return origin.endswith(_BEYOND)
+NO_BASIS = Basis()
+"""Of what nothing is known, or nothing needs to be: host time has no bound."""
 
 
 class Device(StrEnum):
@@ -91,9 +98,9 @@ class Estimate:
     """Whether the question lies outside the range that was measured."""
 
     @property
-    def origin(self) -> str:
-        """The source, and whether it was taken beyond what was measured."""
-        return origin_text(self.source, extrapolated=self.extrapolated)
+    def basis(self) -> Basis:
+        """What the duration rests on."""
+        return Basis(self.bound_by, self.source, self.extrapolated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,9 @@ from costmodel.execution.groups import GroupKey
 from costmodel.execution.program import ProcessGroup
 from costmodel.execution.template import (
     RANK_FEATURES,
+    Event,
     Feature,
+    Issued,
     Linear,
     Template,
     TemplateOp,
@@ -151,11 +153,10 @@ class Contraction:
             _merge(start, self.ends[op.launched_by], self.template.launch_delay)
         return start
 
-    def _event(self, after: int) -> Lags:
-        if after >= 0:
+    def _event(self, after: Event) -> Lags:
+        if not isinstance(after, Issued):
             return self.ends[after]
-        resource = self.template.resources[-1 - after]
-        return self.frees[self.last[resource]] if resource in self.last else {}
+        return self.frees[self.last[after.resource]] if after.resource in self.last else {}
 
     def _pruned(self, start: Lags) -> Lags:
         """Leave out sources that another source, which every plan has, always exceeds."""

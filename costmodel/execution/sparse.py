@@ -9,11 +9,12 @@ cores 8 ms each of 180 ms).
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from costmodel.execution.builder import StepBuilder
 from costmodel.execution.exchange import add_collective, add_stream, label
-from costmodel.execution.graph import Stage
-from costmodel.execution.groups import GroupKey, joined_groups
+from costmodel.execution.graph import Resource, Role, Stage
+from costmodel.execution.groups import GroupKey, KernelKey, joined_groups
 from costmodel.execution.input_dist import LENGTH_BYTES, ROW_SHARDED, InputDist
 from costmodel.execution.issue import (
     GATHER_OUTPUTS,
@@ -26,10 +27,10 @@ from costmodel.execution.issue import (
     SPLIT_GRADIENT_OPS,
     Issue,
 )
-from costmodel.execution.loads import HIERARCHICAL, GroupLoad
-from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
+from costmodel.execution.loads import HIERARCHICAL
+from costmodel.execution.program import ProcessGroup
+from costmodel.execution.template import Event, GroupFormulas, Linear, Work, WorkKind
 from costmodel.hardware import CollectiveOp, Gpu
-from costmodel.kernels.embedding import Traffic
 from costmodel.plan import ShardingType
 from costmodel.workload import DataType, Pipeline, Pooling, Workload
 
@@ -47,9 +48,9 @@ __all__ = ["COLUMN_SHARDED", "LENGTH_BYTES", "ROW_SHARDED", "Exchanges", "Sparse
 class SparsePart:
     """Writes the embedding work of one step into a program."""
 
-    builder: ProgramBuilder
+    builder: StepBuilder
     workload: Workload
-    groups: tuple[GroupLoad, ...]
+    groups: tuple[GroupFormulas, ...]
 
     @property
     def inputs(self) -> InputDist:
@@ -63,8 +64,8 @@ class SparsePart:
         started: Exchanges = {}
         for group in self.groups:
             with self.builder.part_of(group.key):
-                for traffic in group.traffic.values():
-                    self._lookup(group, traffic)
+                for kernel in group.kernels:
+                    self._lookup(group, kernel)
                 if self._is_exchanged(group):
                     started[group.key] = self._send_outputs(group)
         return started
@@ -92,35 +93,35 @@ class SparsePart:
                 for table in self.workload.tables
                 if table.pooling is not Pooling.NONE
             )
-            moved = 2.0 * self.workload.local_batch_size * columns * self._output_bytes
+            num_bytes = 2.0 * self.workload.local_batch_size * columns * self._output_bytes
             add_stream(
-                self.builder, "order features", moved,
+                self.builder, "order features", num_bytes,
                 stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES, efficiency=views,
+                role=Role.ORDER_FEATURES,
             )  # fmt: skip
 
     def _join_groups(self) -> None:
         """Concatenate the outputs of a module's groups, where it has several."""
         for keys in filter(None, dict.fromkeys(self._joined(group) for group in self.groups)):
-            local = sum(self._local_size(group) for group in self.groups if group.key in keys)
+            sizes = (self._local_size(group) for group in self.groups if group.key in keys)
+            local = sum(sizes, start=Linear())
             with self.builder.part_of(*keys, joined=keys):
                 self._copy(None, "concat groups", 2.0 * local)
 
-    def _joined(self, group: GroupLoad) -> tuple[GroupKey, ...]:
+    def _joined(self, group: GroupFormulas) -> tuple[GroupKey, ...]:
         """Return the groups of a module, where they are put together: ``construct_output_kt``."""
         if not self.builder.synchronous or self.workload.pipeline is Pipeline.DLRM:
             return ()
         return joined_groups(group.key, (each.key for each in self.groups))
 
-    def _lookup(self, group: GroupLoad, traffic: Amount) -> None:
+    def _lookup(self, group: GroupFormulas, kernel: KernelKey) -> None:
+        work = Work(kind=WorkKind.FORWARD, kernel=(group.key, kernel))
         self.builder.kernel(
-            f"{label(group)} lookup", Stage.LOOKUP_FORWARD, self.builder.lookup_time(traffic),
-            num_ops=LOOKUP.num_ops, num_launches=LOOKUP.num_launches,
-            num_bytes=traffic[:, Traffic.FORWARD_HBM],
-            bound_by=self.builder.lookup_bound(traffic),
-            source=self.builder.lookup_source(traffic),
+            f"{label(group)} lookup", Stage.LOOKUP_FORWARD, work,
+            issue=LOOKUP, role=Role.LOOKUP, basis=None,
         )  # fmt: skip
 
-    def _send_outputs(self, group: GroupLoad) -> int:
+    def _send_outputs(self, group: GroupFormulas) -> int:
         """Start the forward output collective of a group; returns what its gathering waits for."""
         codec, size = self.workload.comms_forward, self._output_size(group)
         self._codec(group, codec, "encode", size)
@@ -133,13 +134,13 @@ class SparsePart:
             wire = self._all_to_all_size(group, codec)
         return self._collective(group, "outputs", op, wire)
 
-    def _send_hierarchical(self, group: GroupLoad, wire: Amount) -> int:
+    def _send_hierarchical(self, group: GroupFormulas, wire: Linear) -> int:
         """Reduce-scatter inside the node, waited for inside forward, then exchange across nodes.
 
         A process group of one rank exchanges nothing (``comm_ops`` returns at once).
         """
         codec = self.workload.comms_forward
-        inside: tuple[int, ...] = ()
+        inside: tuple[Event, ...] = ()
         if self.builder.local_world_size > 1:
             inside = (
                 self._collective(
@@ -161,7 +162,7 @@ class SparsePart:
             group, "outputs", CollectiveOp.ALL_TO_ALL, across, members=ProcessGroup.CROSS_NODE
         )
 
-    def _gather(self, group: GroupLoad, after: tuple[int, ...]) -> None:
+    def _gather(self, group: GroupFormulas, after: tuple[Event, ...]) -> None:
         local = self._local_size(group)
         self._codec(group, self.workload.comms_forward, "decode", local, after=after)
         if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
@@ -201,7 +202,7 @@ class SparsePart:
                     sent[group.key] = self._send_gradients(group)
         return sent
 
-    def _separate_gradients(self, group: GroupLoad) -> None:
+    def _separate_gradients(self, group: GroupFormulas) -> None:
         """Copy a group's part of a gradient that others share; ordering column shards does so."""
         keys = self._joined(group)
         if keys and self._is_exchanged(group) and group.key.sharding_type not in COLUMN_SHARDED:
@@ -209,7 +210,7 @@ class SparsePart:
                 moved = 2.0 * self._local_size(group)
                 self._copy(group, "separate gradients", moved, stage=Stage.LOOKUP_BACKWARD)
 
-    def _send_gradients(self, group: GroupLoad) -> int:
+    def _send_gradients(self, group: GroupFormulas) -> int:
         """Start the collective of a group's gradients; of a hierarchical one, across nodes."""
         wire = self._output_size(group) * self._wire_ratio(self.workload.comms_backward)
         if group.key.sharding_type in HIERARCHICAL:
@@ -230,17 +231,19 @@ class SparsePart:
         """
         reduced: list[int] = []
         for group in reversed(self.groups):
-            waits: tuple[int, ...] = (after[group.key],) if group.key in after else ()
+            waits: tuple[Event, ...] = (after[group.key],) if group.key in after else ()
             with self.builder.part_of(group.key):
                 if self._is_exchanged(group):
                     waits = self._receive_gradients(group, waits)
-                for traffic in reversed(list(group.traffic.values())):
-                    self._lookup_backward(group, traffic, waits)
+                for kernel in reversed(group.kernels):
+                    self._lookup_backward(group, kernel, waits)
                 if group.key.sharding_type is ShardingType.DATA_PARALLEL:
                     reduced += self._reduce_replicas(group)
         return tuple(reduced)
 
-    def _receive_gradients(self, group: GroupLoad, after: tuple[int, ...]) -> tuple[int, ...]:
+    def _receive_gradients(
+        self, group: GroupFormulas, after: tuple[Event, ...]
+    ) -> tuple[Event, ...]:
         """Wait for a group's gradients and scale them; returns what they still wait for.
 
         The reduce-scatter inside a node was waited for inside forward, so its all-gather starts
@@ -268,17 +271,16 @@ class SparsePart:
             )  # fmt: skip
         return after
 
-    def _lookup_backward(self, group: GroupLoad, traffic: Amount, after: tuple[int, ...]) -> None:
+    def _lookup_backward(
+        self, group: GroupFormulas, kernel: KernelKey, after: tuple[Event, ...]
+    ) -> None:
+        work = Work(kind=WorkKind.BACKWARD, kernel=(group.key, kernel))
         self.builder.kernel(
-            f"{label(group)} lookup backward", Stage.LOOKUP_BACKWARD,
-            self.builder.lookup_time(traffic, backward=True), after=after,
-            num_ops=LOOKUP_BACKWARD.num_ops, num_launches=LOOKUP_BACKWARD.num_launches,
-            num_bytes=traffic[:, Traffic.BACKWARD_HBM],
-            bound_by=self.builder.lookup_bound(traffic, backward=True),
-            source=self.builder.lookup_source(traffic, backward=True),
+            f"{label(group)} lookup backward", Stage.LOOKUP_BACKWARD, work, after=after,
+            issue=LOOKUP_BACKWARD, role=Role.UPDATE, basis=None,
         )  # fmt: skip
 
-    def _reduce_replicas(self, group: GroupLoad) -> list[int]:
+    def _reduce_replicas(self, group: GroupFormulas) -> list[int]:
         """All-reduce the gradients of replicated tables in one message.
 
         A lookup kernel's tables are one parameter (the 8 x V100 trace reduces its two replicated
@@ -292,9 +294,9 @@ class SparsePart:
         return [self._collective(group, "all-reduce", CollectiveOp.ALL_REDUCE, size)]
 
     @property
-    def replicated_bytes(self) -> Amount:
+    def replicated_bytes(self) -> Linear:
         """FP32 bytes of the data_parallel tables, which every rank holds and reduces."""
-        return sum(group.parameter_bytes for group in self.groups)
+        return sum((group.parameter_bytes for group in self.groups), start=Linear())
 
     # -- shared -----------------------------------------------------------------------------
 
@@ -310,31 +312,30 @@ class SparsePart:
     def _num_nodes(self) -> int:
         return self.builder.world_size // self.builder.local_world_size
 
-    def _output_size(self, group: GroupLoad) -> Amount:
+    def _output_size(self, group: GroupFormulas) -> Linear:
         """Bytes of a rank's output for the samples of all ranks."""
         samples = self.workload.local_batch_size * self.builder.world_size
-        size: Amount = samples * group.columns * self._output_bytes
-        return size
+        return samples * group.columns * self._output_bytes
 
-    def _local_size(self, group: GroupLoad) -> Amount:
+    def _local_size(self, group: GroupFormulas) -> Linear:
         """Bytes of all of a group's outputs for the rank's own samples."""
         return self.workload.local_batch_size * self._output_bytes * group.table_columns
 
-    def _all_to_all_size(self, group: GroupLoad, codec: DataType | None) -> Amount:
+    def _all_to_all_size(self, group: GroupFormulas, codec: DataType | None) -> Linear:
         """Bytes of a group's outputs on the wire, as an all-to-all of all ranks counts them."""
         every = self._local_size(group) * float(self.builder.world_size)
         size = self.builder.all_to_all_size(self._output_size(group), every)
         return size * self._wire_ratio(codec)
 
-    def _is_exchanged(self, group: GroupLoad) -> bool:
+    def _is_exchanged(self, group: GroupFormulas) -> bool:
         several = self.builder.world_size > 1
         return several and group.key.sharding_type is not ShardingType.DATA_PARALLEL
 
-    def _waits_at_the_end(self, group: GroupLoad) -> bool:
+    def _waits_at_the_end(self, group: GroupFormulas) -> bool:
         """Whether forward waits for the group's outputs after all lookups, not among them."""
         return group.key.sharding_type not in HIERARCHICAL or self._num_nodes > 1
 
-    def _output_op(self, group: GroupLoad) -> CollectiveOp:
+    def _output_op(self, group: GroupFormulas) -> CollectiveOp:
         """Return the last collective of the group's outputs.
 
         Rows that are not pooled need no sum: they go by all-to-all, whoever holds them.
@@ -348,13 +349,13 @@ class SparsePart:
 
     def _codec(
         self,
-        group: GroupLoad,
+        group: GroupFormulas,
         codec: DataType | None,
         name: str,
-        size: Amount,
+        size: Linear,
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
-        after: tuple[int, ...] = (),
+        after: tuple[Event, ...] = (),
     ) -> None:
         """Convert to or from the wire format of quantized communication."""
         if codec is not None:
@@ -363,40 +364,45 @@ class SparsePart:
 
     def _collective(
         self,
-        group: GroupLoad,
+        group: GroupFormulas,
         name: str,
         op: CollectiveOp,
-        size: Amount,
+        size: Linear,
         *,
         members: ProcessGroup = ProcessGroup.WORLD,
-        after: tuple[int, ...] = (),
+        after: tuple[Event, ...] = (),
     ) -> int:
         """Start a collective that waits for the compute stream."""
         return add_collective(
             self.builder, f"{label(group)} {name}", op, size,
-            group=members, after=(*self.builder.last("compute"), *after),
+            group=members, after=(*self.builder.last(Resource.COMPUTE), *after),
         )  # fmt: skip
 
     def _copy(
         self,
-        group: GroupLoad | None,
+        group: GroupFormulas | None,
         name: str,
-        num_bytes: Amount,
-        **more: Any,  # noqa: ANN401 -- options of _stream
-    ) -> None:
-        """Add a kernel that puts whole tensors side by side, or takes them apart."""
-        share = self._gpu.concat_efficiency
-        self._stream(group, name, num_bytes, efficiency=share, **more)
-
-    def _stream(
-        self,
-        group: GroupLoad | None,
-        name: str,
-        num_bytes: Amount,
+        num_bytes: Linear,
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
         issue: Issue = ONE_OP,
-        after: tuple[int, ...] = (),
+        after: tuple[Event, ...] = (),
+    ) -> None:
+        """Add a kernel that puts whole tensors side by side, or takes them apart."""
+        share = self._gpu.concat_efficiency
+        self._stream(
+            group, name, num_bytes, stage=stage, issue=issue, after=after, efficiency=share
+        )
+
+    def _stream(
+        self,
+        group: GroupFormulas | None,
+        name: str,
+        num_bytes: Linear,
+        *,
+        stage: Stage = Stage.LOOKUP_FORWARD,
+        issue: Issue = ONE_OP,
+        after: tuple[Event, ...] = (),
         efficiency: float = 1.0,
     ) -> int:
         """Add a memory-bound kernel on the compute stream; nothing where there are no bytes."""

@@ -94,5 +94,5 @@ def test_an_estimate_of_a_lookup_says_whether_it_was_measured() -> None:
     forward, backward = embedding_estimate(
         (one,), num_samples=1500, optimizer=Optimizer.SGD, hardware=profile()
     )
-    assert forward.origin == "roofline"
-    assert backward.origin == "roofline, extrapolated"
+    assert forward.basis.origin == "roofline"
+    assert backward.basis.origin == "roofline, extrapolated"

@@ -193,7 +193,7 @@ def test_says_what_bounds_it_and_whether_it_was_measured() -> None:
     )
     assert collective_estimate(A2A, 32 * MIB, node, MEASURED).bound_by == "link bandwidth"
     assert collective_estimate(A2A, 1 * GB, node, MEASURED).extrapolated
-    assert collective_estimate(A2A, 1 * KIB, node, MEASURED).origin == "fitted, extrapolated"
+    assert collective_estimate(A2A, 1 * KIB, node, MEASURED).basis.origin == "fitted, extrapolated"
     assert collective_estimate(
         A2A, MIB, RankGroup(num_ranks=6, ranks_per_node=6), MEASURED
     ).extrapolated
