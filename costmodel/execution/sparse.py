@@ -28,6 +28,7 @@ from costmodel.execution.issue import (
     Issue,
 )
 from costmodel.execution.loads import HIERARCHICAL
+from costmodel.execution.outputs import OutputExchange
 from costmodel.execution.program import ProcessGroup
 from costmodel.execution.template import Event, GroupFormulas, Linear, Work, WorkKind
 from costmodel.hardware import CollectiveOp, Gpu
@@ -66,7 +67,7 @@ class SparsePart:
             with self.builder.part_of(group.key):
                 for kernel in group.kernels:
                     self._lookup(group, kernel)
-                if self._is_exchanged(group):
+                if self._outputs.is_exchanged(group):
                     started[group.key] = self._send_outputs(group)
         return started
 
@@ -84,7 +85,7 @@ class SparsePart:
                 if group.key in after:
                     self._gather(group, (after[group.key],))
                 if group.key.sharding_type in COLUMN_SHARDED:
-                    moved = 2.0 * self._local_size(group)
+                    moved = 2.0 * self._outputs.local_size(group)
                     self._stream(group, "permute columns", moved, efficiency=views)
         self._join_groups()
         if self.workload.pipeline is not Pipeline.DLRM:
@@ -93,7 +94,7 @@ class SparsePart:
                 for table in self.workload.tables
                 if table.pooling is not Pooling.NONE
             )
-            num_bytes = 2.0 * self.workload.local_batch_size * columns * self._output_bytes
+            num_bytes = 2.0 * self.workload.local_batch_size * columns * self._outputs.element_bytes
             add_stream(
                 self.builder, "order features", num_bytes,
                 stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES, efficiency=views,
@@ -103,7 +104,7 @@ class SparsePart:
     def _join_groups(self) -> None:
         """Concatenate the outputs of a module's groups, where it has several."""
         for keys in filter(None, dict.fromkeys(self._joined(group) for group in self.groups)):
-            sizes = (self._local_size(group) for group in self.groups if group.key in keys)
+            sizes = (self._outputs.local_size(group) for group in self.groups if group.key in keys)
             local = sum(sizes, start=Linear())
             with self.builder.part_of(*keys, joined=keys):
                 self._copy(None, "concat groups", 2.0 * local)
@@ -123,15 +124,15 @@ class SparsePart:
 
     def _send_outputs(self, group: GroupFormulas) -> int:
         """Start the forward output collective of a group; returns what its gathering waits for."""
-        codec, size = self.workload.comms_forward, self._output_size(group)
+        codec, size = self.workload.comms_forward, self._outputs.size(group)
         self._codec(group, codec, "encode", size)
-        wire = size * self._wire_ratio(codec)
+        wire = size * self._outputs.wire_ratio(codec)
         if group.key.sharding_type in HIERARCHICAL:
             return self._send_hierarchical(group, wire)
-        op = self._output_op(group)
+        op = self._outputs.last_op(group)
         if op is CollectiveOp.ALL_TO_ALL:
             self._stream(group, "copy to send buffer", 2.0 * wire, issue=SEND_OUTPUTS)
-            wire = self._all_to_all_size(group, codec)
+            wire = self._outputs.all_to_all_size(group, codec)
         return self._collective(group, "outputs", op, wire)
 
     def _send_hierarchical(self, group: GroupFormulas, wire: Linear) -> int:
@@ -148,13 +149,13 @@ class SparsePart:
                     members=ProcessGroup.INTRA_NODE,
                 ),
             )  # fmt: skip
-        if self._num_nodes == 1:
+        if self._outputs.num_nodes == 1:
             return self.builder.kernel(
                 f"{label(group)} wait for sums", Stage.LOOKUP_FORWARD, 0.0, after=inside
             )
         across = wire / self.builder.local_world_size
         if inside:
-            summed = across / self._wire_ratio(codec)
+            summed = across / self._outputs.wire_ratio(codec)
             self._codec(group, codec, "decode sums", summed, after=inside)
             self._codec(group, codec, "encode sums", summed)
         self._stream(group, "copy to send buffer", 2.0 * across, issue=SEND_OUTPUTS, after=inside)
@@ -163,9 +164,9 @@ class SparsePart:
         )
 
     def _gather(self, group: GroupFormulas, after: tuple[Event, ...]) -> None:
-        local = self._local_size(group)
+        local = self._outputs.local_size(group)
         self._codec(group, self.workload.comms_forward, "decode", local, after=after)
-        if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
+        if self._outputs.last_op(group) is CollectiveOp.ALL_TO_ALL:
             self._copy(group, "concat outputs", 2.0 * local, issue=GATHER_OUTPUTS, after=after)
         else:
             name = f"{label(group)} wait for outputs"
@@ -182,45 +183,46 @@ class SparsePart:
         sent: Exchanges = {}
         views = self._gpu.view_efficiency
         for group in reversed(self.groups):
-            local, stage = self._local_size(group), Stage.LOOKUP_BACKWARD
+            local, stage = self._outputs.local_size(group), Stage.LOOKUP_BACKWARD
             self._separate_gradients(group)
             with self.builder.part_of(group.key):
                 if group.key.sharding_type in COLUMN_SHARDED:
                     self._stream(
                         group, "permute gradients", 2.0 * local, stage=stage, efficiency=views
                     )
-                if not self._is_exchanged(group):
+                if not self._outputs.is_exchanged(group):
                     continue
-                if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
+                if self._outputs.last_op(group) is CollectiveOp.ALL_TO_ALL:
                     # a copy for every rank, then all in one buffer: 8 + 1 in the 8 x V100 trace
                     ranks = self.builder.world_size
                     issue = Issue(SPLIT_GRADIENT_OPS + ranks, 1.0 + ranks)
                     self._copy(group, "split gradients", 4.0 * local, stage=stage, issue=issue)
                 codec = self.workload.comms_backward
                 self._codec(group, codec, "encode gradients", local, stage=stage)
-                if self._waits_at_the_end(group):
+                if self._outputs.waits_at_the_end(group):
                     sent[group.key] = self._send_gradients(group)
         return sent
 
     def _separate_gradients(self, group: GroupFormulas) -> None:
         """Copy a group's part of a gradient that others share; ordering column shards does so."""
         keys = self._joined(group)
-        if keys and self._is_exchanged(group) and group.key.sharding_type not in COLUMN_SHARDED:
+        ordered = group.key.sharding_type in COLUMN_SHARDED
+        if keys and self._outputs.is_exchanged(group) and not ordered:
             with self.builder.part_of(group.key, joined=keys):
-                moved = 2.0 * self._local_size(group)
+                moved = 2.0 * self._outputs.local_size(group)
                 self._copy(group, "separate gradients", moved, stage=Stage.LOOKUP_BACKWARD)
 
     def _send_gradients(self, group: GroupFormulas) -> int:
         """Start the collective of a group's gradients; of a hierarchical one, across nodes."""
-        wire = self._output_size(group) * self._wire_ratio(self.workload.comms_backward)
+        wire = self._outputs.size(group) * self._outputs.wire_ratio(self.workload.comms_backward)
         if group.key.sharding_type in HIERARCHICAL:
             return self._collective(
                 group, "gradients across nodes", CollectiveOp.ALL_TO_ALL,
                 wire / self.builder.local_world_size, members=ProcessGroup.CROSS_NODE,
             )  # fmt: skip
-        if self._output_op(group) is CollectiveOp.REDUCE_SCATTER:
+        if self._outputs.last_op(group) is CollectiveOp.REDUCE_SCATTER:
             return self._collective(group, "gradients", CollectiveOp.ALL_GATHER, wire)
-        wire = self._all_to_all_size(group, self.workload.comms_backward)
+        wire = self._outputs.all_to_all_size(group, self.workload.comms_backward)
         return self._collective(group, "gradients", CollectiveOp.ALL_TO_ALL, wire)
 
     def backward(self, after: Exchanges) -> tuple[int, ...]:
@@ -233,7 +235,7 @@ class SparsePart:
         for group in reversed(self.groups):
             waits: tuple[Event, ...] = (after[group.key],) if group.key in after else ()
             with self.builder.part_of(group.key):
-                if self._is_exchanged(group):
+                if self._outputs.is_exchanged(group):
                     waits = self._receive_gradients(group, waits)
                 for kernel in reversed(group.kernels):
                     self._lookup_backward(group, kernel, waits)
@@ -249,7 +251,7 @@ class SparsePart:
         The reduce-scatter inside a node was waited for inside forward, so its all-gather starts
         only here. TorchRec divides by the number of ranks (``comm_ops``, GRADIENT_DIVISION).
         """
-        codec, size = self.workload.comms_backward, self._output_size(group)
+        codec, size = self.workload.comms_backward, self._outputs.size(group)
         stage = Stage.LOOKUP_BACKWARD
         if group.key.sharding_type in HIERARCHICAL and self.builder.local_world_size > 1:
             if after:
@@ -258,7 +260,8 @@ class SparsePart:
                 self._codec(group, codec, "encode node gradients", across, stage=stage)
             after = (
                 self._collective(
-                    group, "gradients", CollectiveOp.ALL_GATHER, size * self._wire_ratio(codec),
+                    group, "gradients", CollectiveOp.ALL_GATHER,
+                    size * self._outputs.wire_ratio(codec),
                     members=ProcessGroup.INTRA_NODE, after=after,
                 ),
             )  # fmt: skip
@@ -305,47 +308,9 @@ class SparsePart:
         return self.builder.hardware.gpu
 
     @property
-    def _output_bytes(self) -> int:
-        return self.workload.output_type.num_bytes
-
-    @property
-    def _num_nodes(self) -> int:
-        return self.builder.world_size // self.builder.local_world_size
-
-    def _output_size(self, group: GroupFormulas) -> Linear:
-        """Bytes of a rank's output for the samples of all ranks."""
-        samples = self.workload.local_batch_size * self.builder.world_size
-        return samples * group.columns * self._output_bytes
-
-    def _local_size(self, group: GroupFormulas) -> Linear:
-        """Bytes of all of a group's outputs for the rank's own samples."""
-        return self.workload.local_batch_size * self._output_bytes * group.table_columns
-
-    def _all_to_all_size(self, group: GroupFormulas, codec: DataType | None) -> Linear:
-        """Bytes of a group's outputs on the wire, as an all-to-all of all ranks counts them."""
-        every = self._local_size(group) * float(self.builder.world_size)
-        size = self.builder.all_to_all_size(self._output_size(group), every)
-        return size * self._wire_ratio(codec)
-
-    def _is_exchanged(self, group: GroupFormulas) -> bool:
-        several = self.builder.world_size > 1
-        return several and group.key.sharding_type is not ShardingType.DATA_PARALLEL
-
-    def _waits_at_the_end(self, group: GroupFormulas) -> bool:
-        """Whether forward waits for the group's outputs after all lookups, not among them."""
-        return group.key.sharding_type not in HIERARCHICAL or self._num_nodes > 1
-
-    def _output_op(self, group: GroupFormulas) -> CollectiveOp:
-        """Return the last collective of the group's outputs.
-
-        Rows that are not pooled need no sum: they go by all-to-all, whoever holds them.
-        """
-        one_node = group.key.sharding_type in HIERARCHICAL and self._num_nodes == 1
-        summed = group.key.sharding_type is ShardingType.ROW_WISE and group.key.pooled
-        return CollectiveOp.REDUCE_SCATTER if one_node or summed else CollectiveOp.ALL_TO_ALL
-
-    def _wire_ratio(self, codec: DataType | None) -> float:
-        return 1.0 if codec is None else codec.num_bytes / self._output_bytes
+    def _outputs(self) -> OutputExchange:
+        """How outputs are exchanged."""
+        return OutputExchange(self.builder, self.workload)
 
     def _codec(
         self,
@@ -359,7 +324,7 @@ class SparsePart:
     ) -> None:
         """Convert to or from the wire format of quantized communication."""
         if codec is not None:
-            moved = size * (1.0 + self._wire_ratio(codec))
+            moved = size * (1.0 + self._outputs.wire_ratio(codec))
             self._stream(group, name, moved, stage=stage, after=after)
 
     def _collective(
