@@ -169,6 +169,8 @@ class GemmEfficiency:
     """Products measured."""
     shapes: tuple[tuple[float, float], ...] = ()
     """Lowest and highest m, n and k measured; empty where nothing was."""
+    kind: Source = Source.FITTED
+    """``DATASHEET``: the peak is, and the rest was carried over from another GPU or type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +306,12 @@ class HardwareProfile:
     ``costmodel.families`` has them all."""
     traced: TracedTimes = field(default_factory=TracedTimes)
     """Operators and kernels of a profiled job, where the profile was learned from one."""
+    kinds: Mapping[str, Source] = field(default_factory=dict)
+    """What kind of source a number has, by dotted field name, where the profile says so."""
+
+    def kind(self, name: str) -> Source:
+        """Return what kind of source a number has: measured unless the profile says otherwise."""
+        return self.kinds.get(name, Source.MEASURED if name in self.sources else Source.ASSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

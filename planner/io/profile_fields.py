@@ -33,9 +33,14 @@ _TOP = ("name", "gpus_per_node", "gpu", "embedding", "host", "intra_node", "inte
 _FITTED = ("gemm", "collectives")
 _CURVE = ("op", "num_ranks", "bytes", "us", "source", "origin")
 _CURVE_OPTIONAL = ("num_nodes", "error", "error_p90", "num_points", "last_measured")
-_GEMM_OPTIONAL = ("error", "error_p90", "num_points")
+_GEMM_OPTIONAL = ("error", "error_p90", "num_points", "kind")
 _FAMILY = ("source", "origin")
 _FAMILY_OPTIONAL = ("num_points", "error", "error_p90", "ranges")
+_BEGINNINGS = {
+    "assumed": Source.ASSUMED,
+    "datasheet": Source.DATASHEET,
+    "not measured": Source.DATASHEET,
+}
 _WHOLE = frozenset({"num_sms", "gpus_per_node", "num_points"})
 
 
@@ -45,6 +50,7 @@ class ProfileReader:
     def __init__(self) -> None:
         self.problems: list[tuple[KeyPath, str]] = []
         self._sources: dict[str, str] = {}
+        self._kinds: dict[str, Source] = {}
 
     def profile(self, document: object) -> HardwareProfile | None:
         """Return the profile, or None if there are problems."""
@@ -65,6 +71,7 @@ class ProfileReader:
             "inter_node": self._section(Link, top["inter_node"], ("inter_node",)),
             "curves": self._curves(top["collectives"]),
             "sources": self._sources,
+            "kinds": self._kinds,
             "device": self._choice(Device, top.get("device", Device.CUDA), ("device",)),
             "families": self._families(top.get("families", {})),
             "traced": self._traced(top.get("traced", {})),
@@ -106,7 +113,7 @@ class ProfileReader:
             return None
         self._sources[".".join(map(str, ("gpu", *path)))] = self._text(known["source"], path)
         tiles = known["tile_efficiency"]
-        lists = {"source", "tile_efficiency", "shapes"}
+        lists = {"source", "tile_efficiency", "shapes", "kind"}
         plain = {key: known[key] for key in known if key not in lists}
         values: dict[str, Any] = {
             key: self._number(value, (*path, key)) for key, value in plain.items()
@@ -117,6 +124,9 @@ class ProfileReader:
         values["tile_efficiency"] = tuple(
             self._number(tile, (*path, "tile_efficiency", i)) for i, tile in enumerate(tiles)
         )
+        kind = self._kind(known, path)
+        if kind is not None:
+            values["kind"] = kind
         if "shapes" in known:
             pairs = known["shapes"]
             ranges = dict(zip("mnk", pairs, strict=False)) if isinstance(pairs, list) else pairs
@@ -238,11 +248,14 @@ class ProfileReader:
         """Read a bare number with unit, or ``{value, source}``; 0 when it is neither."""
         name = str(path[-1]) if isinstance(path[-1], str) else "value"
         if isinstance(entry, dict):
-            known = self._mapping(entry, path, required=("value", "source"))
+            known = self._mapping(entry, path, required=("value", "source"), optional=("kind",))
             if known is None:
                 return 0.0
             dotted = ".".join(map(str, path)).replace("embedding.", "gpu.", 1)
             self._sources[dotted] = self._text(known["source"], path)
+            kind = self._kind(known, path)
+            if kind is not None:
+                self._kinds[dotted] = kind
             entry = known["value"]
         try:
             number = parse_quantity(entry, name)
@@ -250,6 +263,16 @@ class ProfileReader:
             self._problem(path, str(error))
             return 0.0
         return int(number) if name in _WHOLE else number
+
+    def _kind(self, known: Mapping[str, Any], path: KeyPath) -> Source | None:
+        """Return the kind of source that an entry names, or its sentence begins with.
+
+        Profiles that were written before there was ``kind`` have sentences only.
+        """
+        if "kind" in known:
+            return self._choice(Source, known["kind"], (*path, "kind"))
+        says = str(known["source"]).lower()
+        return next((kind for words, kind in _BEGINNINGS.items() if says.startswith(words)), None)
 
     def _text(self, value: object, path: KeyPath) -> str:
         if not isinstance(value, str) or not value.strip():
