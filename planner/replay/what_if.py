@@ -9,7 +9,7 @@ from costmodel.execution.changes import balanced, scaled, with_collectives
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Role, Stage
 from costmodel.hardware import CollectiveOp
 from costmodel.units import Bytes, Seconds
-from planner.replay.classify import category
+from planner.replay.classify import Category, category
 from planner.replay.importing import ImportedRun
 
 _SCALE = re.compile(r"(?P<what>[\w -]+?)\s+[x×](?P<factor>\d+(?:\.\d*)?|\.\d+)")
@@ -33,7 +33,7 @@ def _is_host(node: Node) -> bool:
 
 _GROUPS: Mapping[str, Callable[[Node], bool]] = {
     "embedding": lambda node: node.stage in _LOOKUPS,
-    "gemm": lambda node: category(node.name, node.kind, node.stage) == "gemm",
+    "gemm": lambda node: category(node.name, node.kind, node.stage) is Category.GEMM,
     "collectives": lambda node: node.kind is NodeKind.COLLECTIVE,
     "kernels": lambda node: node.kind is NodeKind.KERNEL,
     "host": _is_host,
