@@ -108,7 +108,7 @@ class GradientBuckets:
             builder.collective(
                 f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
                 after=builder.last(Resource.COMPUTE), num_bytes=self.held,
-                basis=estimate.basis._replace(extrapolated=False),
+                basis=estimate.basis,
             )
         )  # fmt: skip
         self.held, self.capacity = 0.0, BUCKET

@@ -19,6 +19,7 @@ from costmodel.execution.dense import (
     GradientBuckets,
 )
 from costmodel.execution.graph import NodeKind, Stage
+from costmodel.hardware import Bound, Source
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.plan import ShardingType
 from costmodel.units import MIB, US
@@ -118,6 +119,15 @@ def test_the_first_bucket_is_small_and_the_others_25_mib() -> None:
     # 0.5 + 0.6 fills 1 MiB; then 10 + 10 + 10 fills 25 MiB; 3 are left
     sizes = [0.5 * MIB, 0.6 * MIB, 10 * MIB, 10 * MIB, 10 * MIB, 3 * MIB]
     assert messages(*sizes) == pytest.approx([1.1 * MIB, 30 * MIB, 3 * MIB])
+
+
+def test_an_all_reduce_says_where_its_time_comes_from() -> None:
+    # the made-up machine has no curves: nothing of the kind was measured
+    made = builder()
+    buckets = GradientBuckets(made, "g")
+    buckets.add(100 * MIB)
+    reduced = built(made).ops[-1]
+    assert reduced.basis == (Bound.LINK_BANDWIDTH, Source.DATASHEET, True)
 
 
 def test_a_gradient_is_never_split_over_buckets() -> None:
