@@ -27,16 +27,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.distribution import Zipf
+from costmodel.execution.builder import Mark, StepBuilder
 from costmodel.execution.dense import DenseCosts, DensePart, GradientBuckets
+from costmodel.execution.evaluation import evaluated
 from costmodel.execution.expansion import expand
-from costmodel.execution.graph import Stage
-from costmodel.execution.loads import group_loads
-from costmodel.execution.program import Program, ProgramBuilder
+from costmodel.execution.graph import Resource, Stage
+from costmodel.execution.loads import GroupLoad, group_loads
+from costmodel.execution.program import Program
 from costmodel.execution.simulator import simulate
 from costmodel.execution.sparse import SparsePart
 from costmodel.execution.synthesis import NUM_STEPS, program
+from costmodel.execution.template import Event, GroupFormulas, Work, WorkKind
 from costmodel.hardware import Topology
 from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ShardingPlan, ShardingType, TableSharding, make_shards
@@ -78,11 +82,18 @@ PRECISION = {
 }
 
 
+_GIVEN = Work(kind=WorkKind.GIVEN)
+_UPDATED = Mark("parameters updated")
+Given = dict[int, NDArray[np.float64]]
+"""Seconds of operations on every rank, by their number, which no formula of the planner gives."""
+
+
 @dataclass(frozen=True, slots=True)
 class FirstGpuOnly:
     """A builder whose kernels run on rank 0 alone, as the bottom MLP does in NVIDIA's DLRM."""
 
-    builder: ProgramBuilder
+    builder: StepBuilder
+    given: Given
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- everything else is the builder's
         return getattr(self.builder, name)
@@ -91,7 +102,9 @@ class FirstGpuOnly:
         """Add a kernel of no length on all other ranks."""
         only = np.zeros(self.builder.world_size)
         only[0] = seconds
-        return self.builder.kernel(name, stage, only, **more)
+        number = self.builder.kernel(name, stage, _GIVEN, **more)
+        self.given[number] = only
+        return number
 
 
 def workload(sizes: Sequence[int], precision: DataType, num_gpus: int) -> Workload:
@@ -177,53 +190,57 @@ def row_wise_plan(work: Workload, world_size: int) -> ShardingPlan:
 def nvidia_program(work: Workload, topology: Topology) -> Program:
     """Return NVIDIA's hybrid-parallel step: the bottom MLP is one more table, on rank 0."""
     size, whole_batch = topology.world_size, replace(work, local_batch_size=GLOBAL_BATCH)
-    builder = ProgramBuilder(
-        topology.hardware, world_size=size, local_world_size=topology.local_world_size
-    )
+    builder, given, gpu = StepBuilder(topology), Given(), topology.hardware.gpu
     plan = table_wise_plan(work, range(min(1, size - 1), size), size)
-    sparse = SparsePart(builder, work, group_loads(work, topology, plan))
-    gpu = topology.hardware.gpu
+    (load,) = group_loads(work, topology, plan)
+    sparse = SparsePart(builder, work, (GroupFormulas.of(load.key, tuple(load.traffic)),))
     dense = DensePart(builder, DenseCosts(work, gpu))
-    bottom = DensePart(FirstGpuOnly(builder), DenseCosts(whole_batch, gpu))  # type: ignore[arg-type]
+    bottom = DensePart(FirstGpuOnly(builder, given), DenseCosts(whole_batch, gpu))  # type: ignore[arg-type]
     alone = GradientBuckets(builder, "bottom", capacity=float("inf"))
     gradients = GradientBuckets(builder, "top")
-    builder.wait("synchronize", (), after_previous=("updated",))
+    builder.wait("synchronize", (), after_previous=(_UPDATED,))
     bottom.bottom_forward()
     sparse.gather_outputs(after=sparse.forward())
     dense.interaction_forward()
     dense.top_forward()
-    builder.join("autograd")
+    builder.join(Resource.AUTOGRAD)
     dense.top_backward(gradients)
     dense.interaction_backward(gradients)
     gradients.flush()
-    unfused_backward(builder, sparse, after=tuple(sparse.split_gradients().values()))
+    gradients_sent = tuple(sparse.split_gradients().values())
+    given |= unfused_backward(builder, work, load, after=gradients_sent)
     bottom.bottom_backward(alone)
-    builder.join("main")
+    builder.join(Resource.MAIN)
     builder.kernel("wait for all-reduces", Stage.OPTIMIZER, 0.0, after=tuple(gradients.sent))
     dense.optimizer()
-    builder.mark("updated", unfused_update(builder, sparse))
-    return builder.build()
+    update = unfused_update(builder, work, load)
+    builder.mark(_UPDATED, max(update))
+    return evaluated(builder.template(), [load], given | update)
 
 
-def unfused_backward(builder: ProgramBuilder, sparse: SparsePart, after: tuple[int, ...]) -> None:
+def unfused_backward(
+    builder: StepBuilder, work: Workload, load: GroupLoad, after: tuple[Event, ...]
+) -> Given:
     """Write the sparse gradient: one FP32 row per id, from the output's gradient."""
-    (group,) = sparse.groups
-    row_bytes = 128 * (4 + sparse.workload.output_type.num_bytes)
-    seconds = group.ids * row_bytes / builder.hardware.gpu.memory_bandwidth
-    builder.kernel("sparse gradient", Stage.LOOKUP_BACKWARD, seconds, after=after)
+    row_bytes = 128 * (4 + work.output_type.num_bytes)
+    seconds = load.ids * row_bytes / builder.hardware.gpu.memory_bandwidth
+    number = builder.kernel("sparse gradient", Stage.LOOKUP_BACKWARD, _GIVEN, after=after)
+    return {number: seconds}
 
 
-def unfused_update(builder: ProgramBuilder, sparse: SparsePart) -> int:
+def unfused_update(builder: StepBuilder, work: Workload, load: GroupLoad) -> Given:
     """Unscale the sparse gradient (AMP), scale it by the rate, add it to the distinct rows."""
-    (group,) = sparse.groups
-    (traffic,) = group.traffic.values()
+    (traffic,) = load.traffic.values()
     bandwidth = builder.hardware.gpu.memory_bandwidth
-    pass_time = group.ids * 128 * 4 * 2 / bandwidth
-    if sparse.workload.dense.precision is DataType.FP16:
-        builder.kernel("unscale sparse gradient", Stage.OPTIMIZER, pass_time)
-    builder.kernel("scale sparse gradient", Stage.OPTIMIZER, pass_time)
-    rows = traffic[:, Traffic.BACKWARD_HBM] / bandwidth
-    return builder.kernel("add sparse gradient", Stage.LOOKUP_BACKWARD, rows)
+    pass_time = load.ids * 128 * 4 * 2 / bandwidth
+    given = {}
+    if work.dense.precision is DataType.FP16:
+        unscaled = builder.kernel("unscale sparse gradient", Stage.OPTIMIZER, _GIVEN)
+        given[unscaled] = pass_time
+    given[builder.kernel("scale sparse gradient", Stage.OPTIMIZER, _GIVEN)] = pass_time
+    added = builder.kernel("add sparse gradient", Stage.LOOKUP_BACKWARD, _GIVEN)
+    given[added] = traffic[:, Traffic.BACKWARD_HBM] / bandwidth
+    return given
 
 
 def program_of(row: dict[str, str]) -> tuple[Program, Topology]:

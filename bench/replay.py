@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.traced_dlrm import Pair, side_by_side, synthesized
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Role, Stage
 from costmodel.units import GIB, MS
 from planner.io.execution_traces import execution_traces
 from planner.io.kineto import rank_traces
@@ -38,7 +38,6 @@ from planner.replay.links import link
 from planner.replay.matching import match_collectives
 from planner.replay.modes import Mode, Replay, replay, replay_graph
 from planner.replay.operators import rank_operators
-from planner.replay.rank_graph import START_SKEW
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT.parent / "shared/data/traces"
@@ -119,7 +118,7 @@ def same_thread(node: Node, other: Node) -> bool:
 
 def hurried(node: Node, _: Sequence[Node]) -> Node:
     """Let the host take no time."""
-    timed = node.kind is NodeKind.HOST and node.name != START_SKEW
+    timed = node.kind is NodeKind.HOST and node.role is not Role.START_SKEW
     return replace(node, seconds=0.0) if timed else node
 
 
@@ -131,12 +130,12 @@ def two_queues(node: Node, _: Sequence[Node]) -> Node:
 
 def together(graph: ExecutionGraph) -> ExecutionGraph:
     """Let all ranks begin at once; what they launched before moves with them."""
-    skew = {node.rank: node.seconds for node in graph.nodes if node.name == START_SKEW}
+    skew = {node.rank: node.seconds for node in graph.nodes if node.role is Role.START_SKEW}
 
     def shifted(node: Node) -> Node:
-        if node.name == START_SKEW:
+        if node.role is Role.START_SKEW:
             return replace(node, seconds=0.0)
-        if node.launched_by is not None and graph.nodes[node.launched_by].name == "trace begins":
+        if node.launched_by is not None and graph.nodes[node.launched_by].role is Role.BEFORE_TRACE:
             return replace(node, launch_delay=max(0.0, node.launch_delay - skew[node.rank]))
         return node
 

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean
 
+from costmodel.execution.builder import StepBuilder
+from costmodel.execution.evaluation import evaluated
 from costmodel.execution.expansion import expand
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.execution.loads import group_loads
-from costmodel.execution.program import ProgramBuilder
+from costmodel.execution.program import Program
 from costmodel.execution.sparse import SparsePart
-from costmodel.execution.synthesis import program_builder, write_step
+from costmodel.execution.synthesis import write_step
+from costmodel.execution.template import GroupFormulas, Template
 from costmodel.hardware import Topology
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
 from costmodel.units import Bytes
@@ -85,16 +88,22 @@ def _sharding(index: int, home: dict[int, int]) -> TableSharding:
     )  # fmt: skip
 
 
-def sparse_part(builder: ProgramBuilder) -> SparsePart:
+def sparse_part(builder: StepBuilder) -> SparsePart:
     """Return the embedding work of the traced step, to be written by a builder."""
-    model = workload()
-    return SparsePart(builder, model, group_loads(model, topology(), sharding_plan()))
+    loads = group_loads(workload(), topology(), sharding_plan())
+    formulas = tuple(GroupFormulas.of(load.key, tuple(load.traffic)) for load in loads)
+    return SparsePart(builder, workload(), formulas)
+
+
+def traced_program(step: Template) -> Program:
+    """Return the program of the traced plan, from a template of its step."""
+    return evaluated(step, group_loads(workload(), topology(), sharding_plan()))
 
 
 def synthesized() -> ExecutionGraph:
     """Return the graph of one step, as the TorchRec of the trace issues it."""
-    step = write_step(sparse_part(program_builder(topology())), distributes_after_forward=True)
-    return expand(step, 1)
+    step = write_step(sparse_part(StepBuilder(topology())), distributes_after_forward=True)
+    return expand(traced_program(step), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

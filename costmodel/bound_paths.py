@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from costmodel.bound_options import GROUP_FEATURES, GroupKernel, Part
 from costmodel.engine.timer import Signature
+from costmodel.execution.graph import HOST_THREADS, Resource
 from costmodel.execution.groups import GroupKey, KernelKey
 from costmodel.execution.program import ProcessGroup
 from costmodel.execution.template import (
     PLAN_FEATURES,
     RANK_FEATURES,
+    Event,
+    Issued,
     Template,
     TemplateOp,
     Work,
@@ -31,8 +34,7 @@ Lines = tuple[tuple[float, float], ...]
 """Constants and slopes."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
 """Of the lines below a collective's curve, over that of its chord."""
-HOST = ("main", "autograd")
-STREAMS = ("compute", *(group.value for group in ProcessGroup))
+STREAMS = (Resource.COMPUTE, *(group.value for group in ProcessGroup))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,12 +138,13 @@ class StepGraph:
             last[op.resource] = number
         return waits
 
-    def _event(self, event: int, last: Mapping[str, int]) -> int | None:
-        return event if event >= 0 else last.get(self.template.resources[-1 - event])
+    @staticmethod
+    def _event(event: Event, last: Mapping[str, int]) -> int | None:
+        return last.get(event.resource) if isinstance(event, Issued) else event
 
     @staticmethod
     def _overtakes(op: TemplateOp, queued: TemplateOp) -> bool:
-        return op.resource != "compute" and bool(op.part_of) and not queued.part_of
+        return op.resource != Resource.COMPUTE and bool(op.part_of) and not queued.part_of
 
     def heaviest(self, z: Vector) -> Cycle:
         """Return the heaviest cycle for given features."""
@@ -173,7 +176,7 @@ class StepGraph:
 
     def direct(self, z: Vector) -> Cycle:
         """Return the cycle of the compute stream alone."""
-        return self.cycle([n for n, op in self.ops.items() if op.resource == "compute"], z)
+        return self.cycle([n for n, op in self.ops.items() if op.resource == Resource.COMPUTE], z)
 
     def host(self) -> Cycle:
         """Return the cycle of the two host threads, which take turns, on a rank with lookups.
@@ -184,7 +187,7 @@ class StepGraph:
         constant, weights = 0.0, np.zeros(self.index.size)
         following = (*self.template.ops[1:], None)
         for op, after in zip(self.template.ops, following, strict=True):
-            if op.resource not in HOST or not self._is_sure(op):
+            if op.resource not in HOST_THREADS or not self._is_sure(op):
                 continue
             issued = after.work if op.work.kind is WorkKind.ISSUE and after is not None else None
             if not op.part_of:

@@ -19,6 +19,8 @@ class DenseLayer:
     bias: bool = True
     activated: bool = True
     """Whether a ReLU follows."""
+    ends_cross: bool = False
+    """Whether it is the second product of a cross layer, to which the layer's input is added."""
 
     @property
     def num_parameters(self) -> int:
@@ -92,7 +94,11 @@ def cross_layers(workload: Workload) -> tuple[DenseLayer, ...]:
                 activated=False,
             ),
             DenseLayer(
-                name=f"cross.{index}.w", num_inputs=rank, num_outputs=width, activated=False
+                name=f"cross.{index}.w",
+                num_inputs=rank,
+                num_outputs=width,
+                activated=False,
+                ends_cross=True,
             ),
         )
         for index in range(dense.cross_layers)

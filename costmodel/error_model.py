@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from costmodel.execution.graph import NodeKind, Stage
+from costmodel.execution.graph import NodeKind, Role, Stage
 from costmodel.execution.program import Op, ProcessGroup
-from costmodel.hardware import CollectiveOp, Device, HardwareProfile, Source, Topology
+from costmodel.hardware import Bound, CollectiveOp, Device, HardwareProfile, Topology
 from costmodel.kernels.gemm import gemm_constants
 from costmodel.workload import DataType
 
@@ -138,16 +138,13 @@ def cause_of(op: Op, topology: Topology) -> Cause:
         return Cause.HOST
     if op.kind is NodeKind.COPY:
         return Cause.COPY
-    if op.kind is NodeKind.COLLECTIVE or op.bound_by in _LINK_BOUNDS:
+    if op.role is Role.EXCHANGE:
         return _collective_cause(op, topology)
     if op.stage in _LOOKUPS:
         return _LOOKUPS[op.stage]
-    fitted = op.source.startswith(Source.FITTED) and op.bound_by != "scatter rate"
-    return Cause.GEMM if fitted or op.bound_by == "batched product" else Cause.MEMORY
+    return Cause.GEMM if op.role is Role.PRODUCT else Cause.MEMORY
 
 
-_LINK_LATENCY = "link latency"
-_LINK_BOUNDS = (_LINK_LATENCY, "link bandwidth", "intra-node bandwidth", "inter-node bandwidth")
 _LOOKUPS = {Stage.LOOKUP_FORWARD: Cause.LOOKUP, Stage.LOOKUP_BACKWARD: Cause.UPDATE}
 _COLLECTIVES = {
     Stage.INPUT_DIST: CollectiveOp.ALL_TO_ALL,
@@ -159,11 +156,10 @@ _COLLECTIVES = {
 
 
 def _collective_cause(op: Op, topology: Topology) -> Cause:
-    if op.bound_by == _LINK_LATENCY:
+    if op.basis.bound_by is Bound.LINK_LATENCY:
         return Cause.LATENCY
-    name = _COLLECTIVES[op.stage].value
     crosses = op.group is not ProcessGroup.INTRA_NODE and topology.num_nodes > 1
-    return Cause(f"{name}{_ACROSS}" if crosses else name)
+    return (_ACROSS if crosses else _INSIDE)[_COLLECTIVES[op.stage]]
 
 
 def log_sigma(error: float | None, error_p90: float | None = None) -> float | None:
@@ -204,10 +200,10 @@ def _spread(cause: Cause, topology: Topology, precision: DataType) -> Spread:
         own = log_sigma(product.error, product.error_p90)
     elif cause is Cause.LATENCY:
         own = _latency_sigma(topology) if is_calibrated(hardware) else None
-    elif cause.value in _OPS:
-        own = _curve_sigma(_OPS[cause.value], topology)
+    elif cause in _COLLECTIVE_OF:
+        own = _curve_sigma(_COLLECTIVE_OF[cause], topology)
     else:
-        name = _INTER_NODE if cause.value.endswith(_ACROSS) else cause.value
+        name = _INTER_NODE if cause in _ACROSS.values() else cause.value
         family = hardware.families.get(name)
         own = None if family is None else log_sigma(family.error, family.error_p90)
         if own is not None and not (family and family.num_points):
@@ -230,8 +226,20 @@ def _latency_sigma(topology: Topology) -> float | None:
     return max((sigma for sigma in known if sigma is not None), default=None)
 
 
-_OPS = {op.value: op for op in CollectiveOp}
-_ACROSS, _INTER_NODE = "_across_nodes", "inter_node"
+_INSIDE = {
+    CollectiveOp.ALL_TO_ALL: Cause.ALL_TO_ALL,
+    CollectiveOp.ALL_REDUCE: Cause.ALL_REDUCE,
+    CollectiveOp.REDUCE_SCATTER: Cause.REDUCE_SCATTER,
+    CollectiveOp.ALL_GATHER: Cause.ALL_GATHER,
+}
+_ACROSS = {
+    CollectiveOp.ALL_TO_ALL: Cause.ALL_TO_ALL_ACROSS,
+    CollectiveOp.ALL_REDUCE: Cause.ALL_REDUCE_ACROSS,
+    CollectiveOp.REDUCE_SCATTER: Cause.REDUCE_SCATTER_ACROSS,
+    CollectiveOp.ALL_GATHER: Cause.ALL_GATHER_ACROSS,
+}
+_COLLECTIVE_OF = {cause: op for op, cause in _INSIDE.items()}
+_INTER_NODE = "inter_node"
 
 
 def _curve_sigma(op: CollectiveOp, topology: Topology) -> float | None:

@@ -23,8 +23,6 @@ SINGLE_NUMBERS: Mapping[str, str] = {
     "inter_node": "inter_node.bandwidth",
 }
 """What a family rests on where a profile says no more of it."""
-_CARRIED = "not measured"
-"""What the source of constants starts with that come from another GPU or type."""
 
 
 def kernel_families(hardware: HardwareProfile) -> Mapping[str, Family]:
@@ -78,19 +76,18 @@ def _collective(curves: Sequence[CollectiveCurve]) -> Family:
 
 
 def _single(hardware: HardwareProfile, number: str) -> Family:
-    """Return a family that rests on one number of a profile, whose source is a sentence."""
-    origin = hardware.sources.get(number, "")
-    words = (Source.ASSUMED, Source.DATASHEET)
-    source = next((word for word in words if word.value in origin.lower()), Source.MEASURED)
-    if not origin:
-        return Family(source=Source.ASSUMED, origin="not said")
-    return Family(source=source, origin=origin, num_points=int(source is Source.MEASURED))
+    """Return a family that rests on one number of a profile."""
+    kind = hardware.kind(number)
+    return Family(
+        source=kind,
+        origin=hardware.sources.get(number, "not said"),
+        num_points=int(kind is Source.MEASURED),
+    )
 
 
 def _gemm(constants: GemmEfficiency, origin: str) -> Family:
-    carried = not constants.num_points or origin.startswith(_CARRIED)
     return Family(
-        source=Source.DATASHEET if carried else Source.FITTED,
+        source=constants.kind if constants.num_points else Source.DATASHEET,
         origin=origin,
         num_points=constants.num_points,
         error=constants.error,

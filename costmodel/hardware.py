@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +22,52 @@ class Source(StrEnum):
     ASSUMED = "assumed"
 
 
-_BEYOND = ", extrapolated"
+class Bound(StrEnum):
+    """What decides how long an operation takes; the values are words for the screen."""
+
+    HBM_BANDWIDTH = "HBM bandwidth"
+    L2_BANDWIDTH = "L2 bandwidth"
+    MEMORY_BANDWIDTH = "memory bandwidth"
+    HOST_MEMORY = "host memory"
+    PCIE_BANDWIDTH = "PCIe bandwidth"
+    KERNEL_LATENCY = "kernel latency"
+    LONGEST_BAG = "longest bag"
+    IDS = "ids"
+    ROW_LATENCY = "row latency"
+    KEY_SORT = "key sort"
+    ARITHMETIC = "arithmetic"
+    BATCHED_PRODUCT = "batched product"
+    SCATTER_RATE = "scatter rate"
+    NOTHING_TO_SEND = "nothing to send"
+    LINK_LATENCY = "link latency"
+    LINK_BANDWIDTH = "link bandwidth"
+    INTRA_NODE_BANDWIDTH = "intra-node bandwidth"
+    INTER_NODE_BANDWIDTH = "inter-node bandwidth"
+    LINK = "link"
+    """Of a CPU's cores: latency or bandwidth."""
+    MEASURED_CURVE = "measured curve"
+    """Whatever bounded the measurements that are interpolated."""
+    BYTES_OF_TENSORS = "bytes of its tensors"
+    """Assumed of an operator that no model knows."""
 
 
-def origin_text(source: Source, *, extrapolated: bool) -> str:
-    """Return a source as programs and timelines carry it."""
-    return f"{source}{_BEYOND}" if extrapolated else str(source)
+class Basis(NamedTuple):
+    """What a duration rests on."""
+
+    bound_by: Bound | None = None
+    source: Source | None = None
+    extrapolated: bool = False
+    """Whether it was asked for beyond the range that was measured."""
+
+    @property
+    def origin(self) -> str:
+        """The source in words, for the screen."""
+        text = "" if self.source is None else self.source.value
+        return f"{text}, extrapolated" if self.extrapolated else text
 
 
-def is_extrapolated(origin: str) -> bool:
-    """Tell whether an ``origin_text`` says so."""
-    return origin.endswith(_BEYOND)
+NO_BASIS = Basis()
+"""Of what nothing is known, or nothing needs to be: host time has no bound."""
 
 
 class Device(StrEnum):
@@ -56,15 +92,15 @@ class Estimate:
     """A predicted duration, what bounds it, and where the prediction comes from."""
 
     seconds: Seconds
-    bound_by: str
+    bound_by: Bound
     source: Source
     extrapolated: bool = False
     """Whether the question lies outside the range that was measured."""
 
     @property
-    def origin(self) -> str:
-        """The source, and whether it was taken beyond what was measured."""
-        return origin_text(self.source, extrapolated=self.extrapolated)
+    def basis(self) -> Basis:
+        """What the duration rests on."""
+        return Basis(self.bound_by, self.source, self.extrapolated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +169,8 @@ class GemmEfficiency:
     """Products measured."""
     shapes: tuple[tuple[float, float], ...] = ()
     """Lowest and highest m, n and k measured; empty where nothing was."""
+    kind: Source = Source.FITTED
+    """``DATASHEET``: the peak is, and the rest was carried over from another GPU or type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +306,12 @@ class HardwareProfile:
     ``costmodel.families`` has them all."""
     traced: TracedTimes = field(default_factory=TracedTimes)
     """Operators and kernels of a profiled job, where the profile was learned from one."""
+    kinds: Mapping[str, Source] = field(default_factory=dict)
+    """What kind of source a number has, by dotted field name, where the profile says so."""
+
+    def kind(self, name: str) -> Source:
+        """Return what kind of source a number has: measured unless the profile says otherwise."""
+        return self.kinds.get(name, Source.MEASURED if name in self.sources else Source.ASSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

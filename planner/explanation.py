@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from costmodel.errors import InfeasibleError, InputError, PlanMismatchError
-from costmodel.execution.graph import NodeKind, Stage
+from costmodel.execution.graph import Node, NodeKind, Stage
 from costmodel.execution.simulator import simulate
 from costmodel.execution.synthesis import synthesize
 from costmodel.execution.timeline import PathSegment, Timeline
@@ -115,18 +115,23 @@ def path_rows(timeline: Timeline) -> tuple[PathRow, ...]:
         longest = max(segments, key=lambda segment: segment.seconds)
         node = timeline.graph.nodes[longest.node]
         own = stage is node.stage
-        bound_by = node.bound_by or ("CPU time" if stage is Stage.HOST else "")
         rows.append(
             PathRow(
                 start=segments[0].start - begin,
                 seconds=sum(segment.seconds for segment in segments),
                 stage=stage,
                 rank=rank,
-                bound_by=bound_by if own else "kernel launch",
-                source=node.source if own else "",
+                bound_by=_bound_text(node) if own else "kernel launch",
+                source=node.basis.origin if own else "",
             )
         )
     return tuple(rows)
+
+
+def _bound_text(node: Node) -> str:
+    if node.basis.bound_by is not None:
+        return node.basis.bound_by.value
+    return "CPU time" if node.stage is Stage.HOST else ""
 
 
 def _last_rank(timeline: Timeline) -> int:

@@ -2,6 +2,7 @@
 
 from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.execution.timeline import Timeline
+from costmodel.hardware import Basis, Bound, Source
 from costmodel.units import MS, US
 
 
@@ -21,8 +22,7 @@ def two_ranks() -> Timeline:
                 lookup,
                 launched_by=base,
                 num_bytes=1e6,
-                bound_by="HBM bandwidth",
-                source="roofline",
+                basis=Basis(Bound.HBM_BANDWIDTH, Source.ROOFLINE),
             ),
             Node(
                 "output",
@@ -33,8 +33,7 @@ def two_ranks() -> Timeline:
                 100 * US,
                 after=(base + 1,),
                 collective=7,
-                bound_by="link bandwidth",
-                source="fitted",
+                basis=Basis(Bound.LINK_BANDWIDTH, Source.FITTED),
             ),
             Node(
                 "mlp",
@@ -44,8 +43,7 @@ def two_ranks() -> Timeline:
                 "compute",
                 500 * US,
                 after=(base + 2,),
-                bound_by="arithmetic",
-                source="fitted",
+                basis=Basis(Bound.ARITHMETIC, Source.FITTED),
             ),
         ]
     return Timeline(

@@ -110,7 +110,7 @@ def _memory_bound(rows: Sequence[KernelRow]) -> Family:
 
 def _inter_node(profile: HardwareProfile, median: float, p90: float) -> Family:
     source = profile.sources["inter_node.bandwidth"]
-    if not source.startswith("measured"):
+    if profile.kind("inter_node.bandwidth") is not Source.MEASURED:
         return Family(source=Source.DATASHEET, origin=source)
     return Family(
         source=Source.MEASURED,

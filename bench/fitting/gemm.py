@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench.fitting.sources import rows
-from costmodel.hardware import GemmEfficiency
+from costmodel.hardware import GemmEfficiency, Source
 from costmodel.units import TFLOP, US
 from costmodel.workload import DataType
 from planner.calibration.curves import Array, accuracy, rounded
@@ -89,6 +89,7 @@ def carried_over(
         error_p90=None,
         num_points=0,
         shapes=(),
+        kind=Source.DATASHEET,
     )
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from costmodel.execution.program import ProcessGroup
-from costmodel.execution.template import Template, TemplateOp, Work, WorkKind
+from costmodel.execution.template import (
+    Event,
+    Issued,
+    Template,
+    TemplateOp,
+    Work,
+    WorkKind,
+)
 from costmodel.units import Seconds
 
 
@@ -87,12 +94,11 @@ class _Contraction:
             _merge(start, self._ends[op.launched_by], self.template.launch_delay)
         return start
 
-    def _event(self, after: int) -> Lags:
+    def _event(self, after: Event) -> Lags:
         """Return when an event happens: the end of an operation, or of a resource's last one."""
-        if after >= 0:
+        if not isinstance(after, Issued):
             return self._ends[after]
-        resource = self.template.resources[-1 - after]
-        return self._ends[self._last[resource]] if resource in self._last else {}
+        return self._ends[self._last[after.resource]] if after.resource in self._last else {}
 
     def _pruned(self, start: Lags) -> Lags:
         """Leave out sources that another source always exceeds."""

@@ -20,9 +20,11 @@ from costmodel.dense import (
     sparse_width,
     top_layers,
 )
-from costmodel.execution.graph import Stage
-from costmodel.execution.program import Amount, ProgramBuilder
-from costmodel.hardware import CollectiveOp, Estimate, Gpu
+from costmodel.execution.builder import STREAMED, StepBuilder
+from costmodel.execution.graph import Resource, Role, Stage
+from costmodel.execution.issue import Issue
+from costmodel.execution.template import Linear
+from costmodel.hardware import Basis, Bound, CollectiveOp, Estimate, Gpu, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
@@ -49,6 +51,9 @@ OPTIMIZER_PASSES = {
 """Times a dense optimizer reads or writes the size of the parameters: gradient, parameter twice,
 each state twice."""
 
+_OPTIMIZER = Issue(3.0, 2.0)
+_INDEX_BACKWARD = Issue(2.0, 4.0)
+
 
 class Widths(NamedTuple):
     """Sizes around the interaction."""
@@ -73,7 +78,7 @@ class GradientBuckets:
     world group's stream.
     """
 
-    builder: ProgramBuilder
+    builder: StepBuilder
     name: str
     capacity: Bytes = FIRST_BUCKET
     held: Bytes = 0.0
@@ -102,8 +107,8 @@ class GradientBuckets:
         self.sent.append(
             builder.collective(
                 f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
-                after=builder.last("compute"), num_bytes=self.held,
-                bound_by=estimate.bound_by, source=estimate.source,
+                after=builder.last(Resource.COMPUTE), num_bytes=self.held,
+                basis=estimate.basis,
             )
         )  # fmt: skip
         self.held, self.capacity = 0.0, BUCKET
@@ -172,7 +177,7 @@ class DenseCosts:
 class DensePart:
     """Writes the dense kernels of one step into a program."""
 
-    builder: ProgramBuilder
+    builder: StepBuilder
     costs: DenseCosts
 
     @property
@@ -201,7 +206,7 @@ class DensePart:
         )
         for layer in self.costs.cross:
             self._forward((layer,))
-            if layer.name.endswith("w"):
+            if layer.ends_cross:
                 self._stream(
                     f"{layer.name} residual", Stage.DENSE_FORWARD, 4 * batch * widths.columns
                 )
@@ -227,7 +232,7 @@ class DensePart:
             self._dot_backward(widths, batch)
             return
         for layer in reversed(self.costs.cross):
-            if layer.name.endswith("w"):
+            if layer.ends_cross:
                 self._stream(
                     f"{layer.name} residual backward",
                     Stage.DENSE_BACKWARD,
@@ -245,13 +250,13 @@ class DensePart:
         """Bottom MLP; nobody needs the gradient of the dense features."""
         self._backward(self.costs.bottom, gradients, inputs_need_gradient=False)
 
-    def optimizer(self, replicated_bytes: Amount = 0.0) -> None:
+    def optimizer(self, replicated_bytes: Linear | float = 0.0) -> None:
         """Update dense parameters, and those of replicated tables, as one multi-tensor kernel."""
         passes = OPTIMIZER_PASSES[self.workload.dense.optimizer]
         num_bytes = passes * (self.costs.parameter_bytes + replicated_bytes)
         self.builder.kernel(
             "dense optimizer", Stage.OPTIMIZER, self.builder.stream_time(num_bytes),
-            num_ops=3, num_launches=2, num_bytes=num_bytes,
+            issue=_OPTIMIZER, num_bytes=num_bytes,
         )  # fmt: skip
 
     def _forward(self, layers: Sequence[DenseLayer]) -> None:
@@ -332,7 +337,7 @@ class DensePart:
         self.builder.kernel(
             "lower triangle backward", Stage.DENSE_BACKWARD,
             index_backward_time(batch * vectors * (vectors - 1) // 2, self.gpu),
-            num_ops=2, num_launches=4, bound_by="scatter rate", source="fitted",
+            issue=_INDEX_BACKWARD, basis=Basis(Bound.SCATTER_RATE, Source.FITTED),
         )  # fmt: skip
         self._batched(
             "dot interaction backward left", Stage.DENSE_BACKWARD, (vectors, dim, vectors)
@@ -352,16 +357,15 @@ class DensePart:
 
     def _gemm(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
         estimate = self.costs.product_estimate(*shape)
-        self.builder.kernel(
-            name, stage, estimate.seconds, bound_by=estimate.bound_by, source=estimate.origin
-        )
+        self.builder.kernel(name, stage, estimate.seconds, role=Role.PRODUCT, basis=estimate.basis)
 
     def _batched(self, name: str, stage: Stage, shape: tuple[int, int, int]) -> None:
         seconds = batched_product_time(
             self.workload.local_batch_size, *shape,
             self.workload.dense.precision, self.gpu,
         )  # fmt: skip
-        self.builder.kernel(name, stage, seconds, bound_by="batched product")
+        basis = STREAMED._replace(bound_by=Bound.BATCHED_PRODUCT)
+        self.builder.kernel(name, stage, seconds, role=Role.PRODUCT, basis=basis)
 
     def _stream(
         self,
@@ -379,7 +383,8 @@ class DensePart:
         precision = self.workload.dense.precision
         if precision not in {DataType.FP16, DataType.BF16}:
             return
-        stage = Stage.DENSE_BACKWARD if self.builder.thread == "autograd" else Stage.DENSE_FORWARD
+        backward = self.builder.thread is Resource.AUTOGRAD
+        stage = Stage.DENSE_BACKWARD if backward else Stage.DENSE_FORWARD
         moved = _layer_bytes(layer) * 1.5
         self.builder.kernel(
             f"{layer.name} cast", stage, pointwise_time(moved, self.gpu),

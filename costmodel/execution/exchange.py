@@ -1,9 +1,10 @@
 """What input distribution and output exchange share: a stream kernel, a collective, a name."""
 
-from costmodel.execution.graph import Stage
+from costmodel.execution.builder import Mark, StepBuilder
+from costmodel.execution.graph import Resource, Role, Stage
 from costmodel.execution.issue import ONE_OP, Issue
-from costmodel.execution.loads import GroupLoad
-from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
+from costmodel.execution.program import ProcessGroup
+from costmodel.execution.template import Event, Exchange, GroupFormulas, Linear
 from costmodel.hardware import CollectiveOp
 
 STAGE_OF = {
@@ -14,46 +15,45 @@ STAGE_OF = {
 }
 
 
-def label(group: GroupLoad) -> str:
+def label(group: GroupFormulas) -> str:
     """Name a group in timelines: its sharding type, and its module where that is not pooled."""
     kind = "" if group.key.pooled else "unpooled "
     return f"{kind}{'weighted ' if group.key.weighted else ''}{group.key.sharding_type}"
 
 
 def add_collective(
-    builder: ProgramBuilder,
+    builder: StepBuilder,
     name: str,
     op: CollectiveOp,
-    size: Amount,
+    size: Linear,
     *,
     group: ProcessGroup = ProcessGroup.WORLD,
     stage: Stage | None = None,
-    after: tuple[int, ...],
+    after: tuple[Event, ...],
 ) -> int:
     """Start a collective; ``after`` names the stream's last operation, which it waits for."""
-    bound_by, source = builder.exchange_bound(op, size, group)
     return builder.collective(
         name, stage or STAGE_OF[op], builder.exchange_time(op, size, group), group=group,
-        after=after, num_bytes=size, bound_by=bound_by, source=source,
+        after=after, num_bytes=size, exchange=Exchange(op, builder.ranks(group)), basis=None,
     )  # fmt: skip
 
 
 def add_stream(  # noqa: PLR0913 -- all but three have defaults
-    builder: ProgramBuilder,
+    builder: StepBuilder,
     name: str,
-    num_bytes: Amount,
+    num_bytes: Linear | float,
     *,
     stage: Stage,
-    stream: str = "compute",
+    stream: str = Resource.COMPUTE,
     issue: Issue = ONE_OP,
-    after: tuple[int, ...] = (),
-    after_previous: tuple[str, ...] = (),
+    after: tuple[Event, ...] = (),
+    after_previous: tuple[Mark, ...] = (),
     efficiency: float = 1.0,
+    role: Role = Role.OTHER,
 ) -> int:
     """Add a kernel bound by a share of the bandwidth; nothing where there are no bytes."""
     seconds = builder.stream_time(num_bytes / efficiency)
     return builder.kernel(
-        name, stage, seconds, stream=stream, num_bytes=num_bytes,
-        num_ops=issue.num_ops, num_launches=issue.num_launches,
-        after=after, after_previous=after_previous,
+        name, stage, seconds, stream=stream, num_bytes=num_bytes, issue=issue,
+        after=after, after_previous=after_previous, role=role,
     )  # fmt: skip

@@ -44,8 +44,8 @@ def _nodes(
             None if op.group is None else number * size + program.members(op.group, rank),
             step,
             num_bytes[rank],
-            op.bound_by,
-            op.source,
+            op.basis,
+            role=op.role,
         )
         for rank in range(size)
     ]

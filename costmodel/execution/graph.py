@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from costmodel.hardware import NO_BASIS, Basis
 from costmodel.units import Bytes, Seconds
 
 
@@ -40,6 +41,41 @@ class Stage(StrEnum):
     HOST = "host"
 
 
+class Role(StrEnum):
+    """What an operation does, where that matters beyond its kind and stage."""
+
+    OTHER = "other"
+    """Moves memory, issues, or waits."""
+    LOOKUP = "lookup"
+    UPDATE = "update"
+    """A lookup's backward, fused with the optimizer."""
+    PRODUCT = "product"
+    """A matrix product, single or batched."""
+    EXCHANGE = "exchange"
+    """A collective, or a core's own share of its work."""
+    ORDER_FEATURES = "order_features"
+    """Puts the embeddings of all groups in the model's order."""
+    GRADIENTS_REDUCED = "gradients_reduced"
+    """Waits for the all-reduces of all dense gradients."""
+    BEFORE_TRACE = "before_trace"
+    """Stands for what launched work before a recorded trace begins."""
+    START_SKEW = "start_skew"
+    """Lets a rank begin as late as its recorded trace does."""
+
+
+class Resource(StrEnum):
+    """Where the operations of a synthesized step run, beside the streams of process groups."""
+
+    MAIN = "main"
+    AUTOGRAD = "autograd"
+    COMPUTE = "compute"
+    DATA_DIST = "data_dist"
+    MEMCPY = "memcpy"
+
+
+HOST_THREADS = (Resource.MAIN, Resource.AUTOGRAD)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One piece of work on one rank."""
@@ -49,7 +85,7 @@ class Node:
     stage: Stage
     rank: int
     resource: str
-    """``main``, ``autograd``, ``compute``, ``data_dist``, ``memcpy``, or a process group."""
+    """A ``Resource``, a process group's stream, or a stream of a recorded trace."""
     seconds: Seconds
     after: tuple[int, ...] = ()
     """Nodes (by index in the graph) that must have ended."""
@@ -61,12 +97,12 @@ class Node:
     step: int = 0
     num_bytes: Bytes = 0.0
     """Bytes moved: the message of a collective, the memory traffic of a kernel."""
-    bound_by: str = ""
-    source: str = ""
+    basis: Basis = NO_BASIS
     fills_gpu: float = 1.0
     """Share of a kernel's time in which none of another stream can start (``drain=True``)."""
     priority: int = 0
     """Of the stream: kernels do not wait for those of lower priority (``drain=True``)."""
+    role: Role = Role.OTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

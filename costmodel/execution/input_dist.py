@@ -5,6 +5,7 @@ As TorchRec's ``KJTAllToAll`` and its pipelines do it; section 2 of the executio
 
 from dataclasses import dataclass
 
+from costmodel.execution.builder import Mark, StepBuilder
 from costmodel.execution.exchange import add_collective, add_stream, label
 from costmodel.execution.graph import Stage
 from costmodel.execution.issue import (
@@ -15,9 +16,9 @@ from costmodel.execution.issue import (
     STACK_SPLITS,
     SUM_LENGTHS,
 )
-from costmodel.execution.loads import HIERARCHICAL, GroupLoad
-from costmodel.execution.program import Amount, ProgramBuilder
-from costmodel.hardware import CollectiveOp
+from costmodel.execution.loads import HIERARCHICAL
+from costmodel.execution.template import GroupFormulas, Linear
+from costmodel.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.plan import ShardingType
 from costmodel.units import Seconds
 from costmodel.workload import Workload
@@ -32,6 +33,7 @@ CORE_BUCKETIZE_TIME: Seconds = 15.5e-9
 """Time of a core for an id beyond its bytes: ``block_bucketize_sparse_features`` divides each by
 the rows of a shard, twice. 15.3-15.9 ns over 4 shapes, AMD EPYC at 2.6 GHz, fbgemm-gpu-cpu 1.8.0,
 2026-11-21, processor time; the bytes of a permutation explain 0.6 ns."""
+_COPIED = Basis(Bound.PCIE_BANDWIDTH, Source.ROOFLINE)
 ROW_SHARDED = (ShardingType.ROW_WISE, *HIERARCHICAL)
 ON_EVERY_RANK = (ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL)
 
@@ -40,12 +42,12 @@ ON_EVERY_RANK = (ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL)
 class InputDist:
     """Writes the input distribution of one step into a program."""
 
-    builder: ProgramBuilder
+    builder: StepBuilder
     workload: Workload
-    groups: tuple[GroupLoad, ...]
+    groups: tuple[GroupFormulas, ...]
 
     @property
-    def distributed(self) -> tuple[GroupLoad, ...]:
+    def distributed(self) -> tuple[GroupFormulas, ...]:
         """Groups that exchange ids and outputs: all but data_parallel."""
         return tuple(
             g for g in self.groups if g.key.sharding_type is not ShardingType.DATA_PARALLEL
@@ -62,11 +64,10 @@ class InputDist:
         stays = self.builder.synchronous  # a CPU has the batch where it computes
         return self.builder.kernel(
             "copy batch", Stage.MEMORY_COPY, 0.0 if stays else num_bytes / host.pcie_bandwidth,
-            stream=stream, num_ops=COPY_BATCH.num_ops, num_launches=COPY_BATCH.num_launches,
-            num_bytes=num_bytes, bound_by="PCIe bandwidth",
+            stream=stream, issue=COPY_BATCH, num_bytes=num_bytes, basis=_COPIED,
         )  # fmt: skip
 
-    def start(self, stream: str, after_previous: tuple[str, ...] = ()) -> int | None:
+    def start(self, stream: str, after_previous: tuple[Mark, ...] = ()) -> int | None:
         """Permute features, bucketize ids by row range, exchange split sizes.
 
         One permutation serves all groups of a batch, replicated tables too; the splits of all
@@ -77,7 +78,8 @@ class InputDist:
             return None
         with self.builder.part_of(*(group.key for group in self.distributed)):
             add_stream(
-                self.builder, "permute ids", 2.0 * sum(map(self._sent_bytes, self.groups)),
+                self.builder, "permute ids",
+                2.0 * sum(map(self._sent_bytes, self.groups), start=Linear()),
                 stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
                 after_previous=after_previous,
             )  # fmt: skip
@@ -86,9 +88,8 @@ class InputDist:
                 self._bucketize(group, stream)
         if self.builder.world_size == 1:
             return None
-        size = sum(
-            group.present * (4 if group.key.weighted else 3) for group in self.distributed
-        ) * float(SPLIT_BYTES * self.builder.world_size)
+        splits = (group.present * (4 if group.key.weighted else 3) for group in self.distributed)
+        size = sum(splits, start=Linear()) * float(SPLIT_BYTES * self.builder.world_size)
         with self.builder.part_of(*(group.key for group in self.distributed)):
             add_stream(
                 self.builder, "stack splits", 2.0 * size,
@@ -149,7 +150,7 @@ class InputDist:
                 )  # fmt: skip
                 self.builder.wait(f"wait for {name} lengths", self.builder.last(stream))
 
-    def _bucketize(self, group: GroupLoad, stream: str) -> None:
+    def _bucketize(self, group: GroupFormulas, stream: str) -> None:
         """Group the ids by the rank that has their row; every rank gets all lengths."""
         lengths = self._sent_lengths(group)
         moved = 2.0 * self._id_bytes(group) * group.sent_ids
@@ -165,25 +166,25 @@ class InputDist:
                 stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
             )  # fmt: skip
 
-    def _exchange(self, name: str, size: Amount, stream: str) -> int:
+    def _exchange(self, name: str, size: Linear, stream: str) -> int:
         return add_collective(
             self.builder, name, CollectiveOp.ALL_TO_ALL, size,
             stage=Stage.INPUT_DIST, after=self.builder.last(stream),
         )  # fmt: skip
 
-    def _id_bytes(self, group: GroupLoad) -> float:
+    def _id_bytes(self, group: GroupFormulas) -> float:
         """Bytes of an id with its weight."""
         return self.workload.index_bytes + (WEIGHT_BYTES if group.key.weighted else 0.0)
 
-    def _sent_bytes(self, group: GroupLoad) -> Amount:
+    def _sent_bytes(self, group: GroupFormulas) -> Linear:
         """Bytes of ids, weights and lengths of a rank's batch, one copy per column shard."""
         return self._id_bytes(group) * group.sent_ids + self._sent_lengths(group)
 
-    def _sent_lengths(self, group: GroupLoad) -> Amount:
+    def _sent_lengths(self, group: GroupFormulas) -> Linear:
         features = group.sent_features / self._destinations(group)
         return LENGTH_BYTES * self.workload.local_batch_size * features
 
-    def _destinations(self, group: GroupLoad) -> float:
+    def _destinations(self, group: GroupFormulas) -> float:
         """Ranks that a feature is spread over, or that all hold it."""
         if group.key.sharding_type in ON_EVERY_RANK:
             return float(self.builder.world_size)
@@ -192,6 +193,6 @@ class InputDist:
         return 1.0
 
 
-def exchanged(group: GroupLoad) -> str:
-    """Name the mark of the end of a group's exchange."""
-    return f"{label(group)} ids exchanged"
+def exchanged(group: GroupFormulas) -> Mark:
+    """Return the mark of the end of a group's exchange."""
+    return Mark("ids exchanged", group.key)

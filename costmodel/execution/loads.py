@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from costmodel.distribution import is_hashed
 from costmodel.execution.groups import GroupKey, KernelKey, group_key
-from costmodel.execution.program import Amount
 from costmodel.hardware import Topology
 from costmodel.kernels.embedding import Caches, LookupShard, combine, gpu_caches, shard_traffic
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.plan import Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.workload import DataType, EmbeddingTable, Optimizer, Workload
 
+Array = NDArray[np.float64]
 HIERARCHICAL = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 """Sharding types whose output is reduced inside the node, then exchanged across nodes."""
 
@@ -31,24 +31,24 @@ class GroupLoad:
     """One sharding group, per rank: arrays have shape (world_size,)."""
 
     key: GroupKey
-    traffic: Mapping[KernelKey, Amount]
+    traffic: Mapping[KernelKey, Array]
     """Traffic of every lookup kernel, shape (world_size, NUM_TRAFFIC)."""
-    features: Amount
+    features: Array
     """Features whose ids a rank receives."""
-    ids: Amount
+    ids: Array
     """Ids a rank receives per step, from all ranks."""
-    columns: Amount
+    columns: Array
     """Output columns a rank produces per sample of the global batch."""
-    table_columns: Amount
+    table_columns: float
     """Output columns of the whole tables per sample."""
-    sent_ids: Amount
+    sent_ids: float
     """Ids a rank sends per step, over all destinations."""
-    sent_features: Amount
+    sent_features: float
     """Features a rank sends, over all destinations: once per shard that needs its ids."""
-    parameter_bytes: Amount
+    parameter_bytes: float
     """FP32 bytes of the tables replicated on every rank (data_parallel only)."""
-    present: Amount = 1.0
-    """1; a formula in templates, where a plan may leave the group out."""
+    present: float = 1.0
+    """1; templates have a formula for it, as a plan may lack the group."""
 
 
 class ShardRow(NamedTuple):

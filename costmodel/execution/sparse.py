@@ -9,11 +9,12 @@ cores 8 ms each of 180 ms).
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from costmodel.execution.builder import StepBuilder
 from costmodel.execution.exchange import add_collective, add_stream, label
-from costmodel.execution.graph import Stage
-from costmodel.execution.groups import GroupKey, joined_groups
+from costmodel.execution.graph import Resource, Role, Stage
+from costmodel.execution.groups import GroupKey, KernelKey, joined_groups
 from costmodel.execution.input_dist import LENGTH_BYTES, ROW_SHARDED, InputDist
 from costmodel.execution.issue import (
     GATHER_OUTPUTS,
@@ -26,10 +27,11 @@ from costmodel.execution.issue import (
     SPLIT_GRADIENT_OPS,
     Issue,
 )
-from costmodel.execution.loads import HIERARCHICAL, GroupLoad
-from costmodel.execution.program import Amount, ProcessGroup, ProgramBuilder
+from costmodel.execution.loads import HIERARCHICAL
+from costmodel.execution.outputs import OutputExchange
+from costmodel.execution.program import ProcessGroup
+from costmodel.execution.template import Event, GroupFormulas, Linear, Work, WorkKind
 from costmodel.hardware import CollectiveOp, Gpu
-from costmodel.kernels.traffic import Traffic
 from costmodel.plan import ShardingType
 from costmodel.workload import DataType, Pipeline, Pooling, Workload
 
@@ -47,9 +49,9 @@ __all__ = ["COLUMN_SHARDED", "LENGTH_BYTES", "ROW_SHARDED", "Exchanges", "Sparse
 class SparsePart:
     """Writes the embedding work of one step into a program."""
 
-    builder: ProgramBuilder
+    builder: StepBuilder
     workload: Workload
-    groups: tuple[GroupLoad, ...]
+    groups: tuple[GroupFormulas, ...]
 
     @property
     def inputs(self) -> InputDist:
@@ -63,9 +65,9 @@ class SparsePart:
         started: Exchanges = {}
         for group in self.groups:
             with self.builder.part_of(group.key):
-                for traffic in group.traffic.values():
-                    self._lookup(group, traffic)
-                if self._is_exchanged(group):
+                for kernel in group.kernels:
+                    self._lookup(group, kernel)
+                if self._outputs.is_exchanged(group):
                     started[group.key] = self._send_outputs(group)
         return started
 
@@ -83,7 +85,7 @@ class SparsePart:
                 if group.key in after:
                     self._gather(group, (after[group.key],))
                 if group.key.sharding_type in COLUMN_SHARDED:
-                    moved = 2.0 * self._local_size(group)
+                    moved = 2.0 * self._outputs.local_size(group)
                     self._stream(group, "permute columns", moved, efficiency=views)
         self._join_groups()
         if self.workload.pipeline is not Pipeline.DLRM:
@@ -92,54 +94,54 @@ class SparsePart:
                 for table in self.workload.tables
                 if table.pooling is not Pooling.NONE
             )
-            moved = 2.0 * self.workload.local_batch_size * columns * self._output_bytes
+            num_bytes = 2.0 * self.workload.local_batch_size * columns * self._outputs.element_bytes
             add_stream(
-                self.builder, "order features", moved,
+                self.builder, "order features", num_bytes,
                 stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES, efficiency=views,
+                role=Role.ORDER_FEATURES,
             )  # fmt: skip
 
     def _join_groups(self) -> None:
         """Concatenate the outputs of a module's groups, where it has several."""
         for keys in filter(None, dict.fromkeys(self._joined(group) for group in self.groups)):
-            local = sum(self._local_size(group) for group in self.groups if group.key in keys)
+            sizes = (self._outputs.local_size(group) for group in self.groups if group.key in keys)
+            local = sum(sizes, start=Linear())
             with self.builder.part_of(*keys, joined=keys):
                 self._copy(None, "concat groups", 2.0 * local)
 
-    def _joined(self, group: GroupLoad) -> tuple[GroupKey, ...]:
+    def _joined(self, group: GroupFormulas) -> tuple[GroupKey, ...]:
         """Return the groups of a module, where they are put together: ``construct_output_kt``."""
         if not self.builder.synchronous or self.workload.pipeline is Pipeline.DLRM:
             return ()
         return joined_groups(group.key, (each.key for each in self.groups))
 
-    def _lookup(self, group: GroupLoad, traffic: Amount) -> None:
+    def _lookup(self, group: GroupFormulas, kernel: KernelKey) -> None:
+        work = Work(kind=WorkKind.FORWARD, kernel=(group.key, kernel))
         self.builder.kernel(
-            f"{label(group)} lookup", Stage.LOOKUP_FORWARD, self.builder.lookup_time(traffic),
-            num_ops=LOOKUP.num_ops, num_launches=LOOKUP.num_launches,
-            num_bytes=traffic[:, Traffic.FORWARD_HBM],
-            bound_by=self.builder.lookup_bound(traffic),
-            source=self.builder.lookup_source(traffic),
+            f"{label(group)} lookup", Stage.LOOKUP_FORWARD, work,
+            issue=LOOKUP, role=Role.LOOKUP, basis=None,
         )  # fmt: skip
 
-    def _send_outputs(self, group: GroupLoad) -> int:
+    def _send_outputs(self, group: GroupFormulas) -> int:
         """Start the forward output collective of a group; returns what its gathering waits for."""
-        codec, size = self.workload.comms_forward, self._output_size(group)
+        codec, size = self.workload.comms_forward, self._outputs.size(group)
         self._codec(group, codec, "encode", size)
-        wire = size * self._wire_ratio(codec)
+        wire = size * self._outputs.wire_ratio(codec)
         if group.key.sharding_type in HIERARCHICAL:
             return self._send_hierarchical(group, wire)
-        op = self._output_op(group)
+        op = self._outputs.last_op(group)
         if op is CollectiveOp.ALL_TO_ALL:
             self._stream(group, "copy to send buffer", 2.0 * wire, issue=SEND_OUTPUTS)
-            wire = self._all_to_all_size(group, codec)
+            wire = self._outputs.all_to_all_size(group, codec)
         return self._collective(group, "outputs", op, wire)
 
-    def _send_hierarchical(self, group: GroupLoad, wire: Amount) -> int:
+    def _send_hierarchical(self, group: GroupFormulas, wire: Linear) -> int:
         """Reduce-scatter inside the node, waited for inside forward, then exchange across nodes.
 
         A process group of one rank exchanges nothing (``comm_ops`` returns at once).
         """
         codec = self.workload.comms_forward
-        inside: tuple[int, ...] = ()
+        inside: tuple[Event, ...] = ()
         if self.builder.local_world_size > 1:
             inside = (
                 self._collective(
@@ -147,13 +149,13 @@ class SparsePart:
                     members=ProcessGroup.INTRA_NODE,
                 ),
             )  # fmt: skip
-        if self._num_nodes == 1:
+        if self._outputs.num_nodes == 1:
             return self.builder.kernel(
                 f"{label(group)} wait for sums", Stage.LOOKUP_FORWARD, 0.0, after=inside
             )
         across = wire / self.builder.local_world_size
         if inside:
-            summed = across / self._wire_ratio(codec)
+            summed = across / self._outputs.wire_ratio(codec)
             self._codec(group, codec, "decode sums", summed, after=inside)
             self._codec(group, codec, "encode sums", summed)
         self._stream(group, "copy to send buffer", 2.0 * across, issue=SEND_OUTPUTS, after=inside)
@@ -161,10 +163,10 @@ class SparsePart:
             group, "outputs", CollectiveOp.ALL_TO_ALL, across, members=ProcessGroup.CROSS_NODE
         )
 
-    def _gather(self, group: GroupLoad, after: tuple[int, ...]) -> None:
-        local = self._local_size(group)
+    def _gather(self, group: GroupFormulas, after: tuple[Event, ...]) -> None:
+        local = self._outputs.local_size(group)
         self._codec(group, self.workload.comms_forward, "decode", local, after=after)
-        if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
+        if self._outputs.last_op(group) is CollectiveOp.ALL_TO_ALL:
             self._copy(group, "concat outputs", 2.0 * local, issue=GATHER_OUTPUTS, after=after)
         else:
             name = f"{label(group)} wait for outputs"
@@ -181,45 +183,46 @@ class SparsePart:
         sent: Exchanges = {}
         views = self._gpu.view_efficiency
         for group in reversed(self.groups):
-            local, stage = self._local_size(group), Stage.LOOKUP_BACKWARD
+            local, stage = self._outputs.local_size(group), Stage.LOOKUP_BACKWARD
             self._separate_gradients(group)
             with self.builder.part_of(group.key):
                 if group.key.sharding_type in COLUMN_SHARDED:
                     self._stream(
                         group, "permute gradients", 2.0 * local, stage=stage, efficiency=views
                     )
-                if not self._is_exchanged(group):
+                if not self._outputs.is_exchanged(group):
                     continue
-                if self._output_op(group) is CollectiveOp.ALL_TO_ALL:
+                if self._outputs.last_op(group) is CollectiveOp.ALL_TO_ALL:
                     # a copy for every rank, then all in one buffer: 8 + 1 in the 8 x V100 trace
                     ranks = self.builder.world_size
                     issue = Issue(SPLIT_GRADIENT_OPS + ranks, 1.0 + ranks)
                     self._copy(group, "split gradients", 4.0 * local, stage=stage, issue=issue)
                 codec = self.workload.comms_backward
                 self._codec(group, codec, "encode gradients", local, stage=stage)
-                if self._waits_at_the_end(group):
+                if self._outputs.waits_at_the_end(group):
                     sent[group.key] = self._send_gradients(group)
         return sent
 
-    def _separate_gradients(self, group: GroupLoad) -> None:
+    def _separate_gradients(self, group: GroupFormulas) -> None:
         """Copy a group's part of a gradient that others share; ordering column shards does so."""
         keys = self._joined(group)
-        if keys and self._is_exchanged(group) and group.key.sharding_type not in COLUMN_SHARDED:
+        ordered = group.key.sharding_type in COLUMN_SHARDED
+        if keys and self._outputs.is_exchanged(group) and not ordered:
             with self.builder.part_of(group.key, joined=keys):
-                moved = 2.0 * self._local_size(group)
+                moved = 2.0 * self._outputs.local_size(group)
                 self._copy(group, "separate gradients", moved, stage=Stage.LOOKUP_BACKWARD)
 
-    def _send_gradients(self, group: GroupLoad) -> int:
+    def _send_gradients(self, group: GroupFormulas) -> int:
         """Start the collective of a group's gradients; of a hierarchical one, across nodes."""
-        wire = self._output_size(group) * self._wire_ratio(self.workload.comms_backward)
+        wire = self._outputs.size(group) * self._outputs.wire_ratio(self.workload.comms_backward)
         if group.key.sharding_type in HIERARCHICAL:
             return self._collective(
                 group, "gradients across nodes", CollectiveOp.ALL_TO_ALL,
                 wire / self.builder.local_world_size, members=ProcessGroup.CROSS_NODE,
             )  # fmt: skip
-        if self._output_op(group) is CollectiveOp.REDUCE_SCATTER:
+        if self._outputs.last_op(group) is CollectiveOp.REDUCE_SCATTER:
             return self._collective(group, "gradients", CollectiveOp.ALL_GATHER, wire)
-        wire = self._all_to_all_size(group, self.workload.comms_backward)
+        wire = self._outputs.all_to_all_size(group, self.workload.comms_backward)
         return self._collective(group, "gradients", CollectiveOp.ALL_TO_ALL, wire)
 
     def backward(self, after: Exchanges) -> tuple[int, ...]:
@@ -230,23 +233,25 @@ class SparsePart:
         """
         reduced: list[int] = []
         for group in reversed(self.groups):
-            waits: tuple[int, ...] = (after[group.key],) if group.key in after else ()
+            waits: tuple[Event, ...] = (after[group.key],) if group.key in after else ()
             with self.builder.part_of(group.key):
-                if self._is_exchanged(group):
+                if self._outputs.is_exchanged(group):
                     waits = self._receive_gradients(group, waits)
-                for traffic in reversed(list(group.traffic.values())):
-                    self._lookup_backward(group, traffic, waits)
+                for kernel in reversed(group.kernels):
+                    self._lookup_backward(group, kernel, waits)
                 if group.key.sharding_type is ShardingType.DATA_PARALLEL:
                     reduced += self._reduce_replicas(group)
         return tuple(reduced)
 
-    def _receive_gradients(self, group: GroupLoad, after: tuple[int, ...]) -> tuple[int, ...]:
+    def _receive_gradients(
+        self, group: GroupFormulas, after: tuple[Event, ...]
+    ) -> tuple[Event, ...]:
         """Wait for a group's gradients and scale them; returns what they still wait for.
 
         The reduce-scatter inside a node was waited for inside forward, so its all-gather starts
         only here. TorchRec divides by the number of ranks (``comm_ops``, GRADIENT_DIVISION).
         """
-        codec, size = self.workload.comms_backward, self._output_size(group)
+        codec, size = self.workload.comms_backward, self._outputs.size(group)
         stage = Stage.LOOKUP_BACKWARD
         if group.key.sharding_type in HIERARCHICAL and self.builder.local_world_size > 1:
             if after:
@@ -255,7 +260,8 @@ class SparsePart:
                 self._codec(group, codec, "encode node gradients", across, stage=stage)
             after = (
                 self._collective(
-                    group, "gradients", CollectiveOp.ALL_GATHER, size * self._wire_ratio(codec),
+                    group, "gradients", CollectiveOp.ALL_GATHER,
+                    size * self._outputs.wire_ratio(codec),
                     members=ProcessGroup.INTRA_NODE, after=after,
                 ),
             )  # fmt: skip
@@ -268,17 +274,16 @@ class SparsePart:
             )  # fmt: skip
         return after
 
-    def _lookup_backward(self, group: GroupLoad, traffic: Amount, after: tuple[int, ...]) -> None:
+    def _lookup_backward(
+        self, group: GroupFormulas, kernel: KernelKey, after: tuple[Event, ...]
+    ) -> None:
+        work = Work(kind=WorkKind.BACKWARD, kernel=(group.key, kernel))
         self.builder.kernel(
-            f"{label(group)} lookup backward", Stage.LOOKUP_BACKWARD,
-            self.builder.lookup_time(traffic, backward=True), after=after,
-            num_ops=LOOKUP_BACKWARD.num_ops, num_launches=LOOKUP_BACKWARD.num_launches,
-            num_bytes=traffic[:, Traffic.BACKWARD_HBM],
-            bound_by=self.builder.lookup_bound(traffic, backward=True),
-            source=self.builder.lookup_source(traffic, backward=True),
+            f"{label(group)} lookup backward", Stage.LOOKUP_BACKWARD, work, after=after,
+            issue=LOOKUP_BACKWARD, role=Role.UPDATE, basis=None,
         )  # fmt: skip
 
-    def _reduce_replicas(self, group: GroupLoad) -> list[int]:
+    def _reduce_replicas(self, group: GroupFormulas) -> list[int]:
         """All-reduce the gradients of replicated tables in one message.
 
         A lookup kernel's tables are one parameter (the 8 x V100 trace reduces its two replicated
@@ -292,9 +297,9 @@ class SparsePart:
         return [self._collective(group, "all-reduce", CollectiveOp.ALL_REDUCE, size)]
 
     @property
-    def replicated_bytes(self) -> Amount:
+    def replicated_bytes(self) -> Linear:
         """FP32 bytes of the data_parallel tables, which every rank holds and reduces."""
-        return sum(group.parameter_bytes for group in self.groups)
+        return sum((group.parameter_bytes for group in self.groups), start=Linear())
 
     # -- shared -----------------------------------------------------------------------------
 
@@ -303,100 +308,66 @@ class SparsePart:
         return self.builder.hardware.gpu
 
     @property
-    def _output_bytes(self) -> int:
-        return self.workload.output_type.num_bytes
-
-    @property
-    def _num_nodes(self) -> int:
-        return self.builder.world_size // self.builder.local_world_size
-
-    def _output_size(self, group: GroupLoad) -> Amount:
-        """Bytes of a rank's output for the samples of all ranks."""
-        samples = self.workload.local_batch_size * self.builder.world_size
-        size: Amount = samples * group.columns * self._output_bytes
-        return size
-
-    def _local_size(self, group: GroupLoad) -> Amount:
-        """Bytes of all of a group's outputs for the rank's own samples."""
-        return self.workload.local_batch_size * self._output_bytes * group.table_columns
-
-    def _all_to_all_size(self, group: GroupLoad, codec: DataType | None) -> Amount:
-        """Bytes of a group's outputs on the wire, as an all-to-all of all ranks counts them."""
-        every = self._local_size(group) * float(self.builder.world_size)
-        size = self.builder.all_to_all_size(self._output_size(group), every)
-        return size * self._wire_ratio(codec)
-
-    def _is_exchanged(self, group: GroupLoad) -> bool:
-        several = self.builder.world_size > 1
-        return several and group.key.sharding_type is not ShardingType.DATA_PARALLEL
-
-    def _waits_at_the_end(self, group: GroupLoad) -> bool:
-        """Whether forward waits for the group's outputs after all lookups, not among them."""
-        return group.key.sharding_type not in HIERARCHICAL or self._num_nodes > 1
-
-    def _output_op(self, group: GroupLoad) -> CollectiveOp:
-        """Return the last collective of the group's outputs.
-
-        Rows that are not pooled need no sum: they go by all-to-all, whoever holds them.
-        """
-        one_node = group.key.sharding_type in HIERARCHICAL and self._num_nodes == 1
-        summed = group.key.sharding_type is ShardingType.ROW_WISE and group.key.pooled
-        return CollectiveOp.REDUCE_SCATTER if one_node or summed else CollectiveOp.ALL_TO_ALL
-
-    def _wire_ratio(self, codec: DataType | None) -> float:
-        return 1.0 if codec is None else codec.num_bytes / self._output_bytes
+    def _outputs(self) -> OutputExchange:
+        """How outputs are exchanged."""
+        return OutputExchange(self.builder, self.workload)
 
     def _codec(
         self,
-        group: GroupLoad,
+        group: GroupFormulas,
         codec: DataType | None,
         name: str,
-        size: Amount,
+        size: Linear,
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
-        after: tuple[int, ...] = (),
+        after: tuple[Event, ...] = (),
     ) -> None:
         """Convert to or from the wire format of quantized communication."""
         if codec is not None:
-            moved = size * (1.0 + self._wire_ratio(codec))
+            moved = size * (1.0 + self._outputs.wire_ratio(codec))
             self._stream(group, name, moved, stage=stage, after=after)
 
     def _collective(
         self,
-        group: GroupLoad,
+        group: GroupFormulas,
         name: str,
         op: CollectiveOp,
-        size: Amount,
+        size: Linear,
         *,
         members: ProcessGroup = ProcessGroup.WORLD,
-        after: tuple[int, ...] = (),
+        after: tuple[Event, ...] = (),
     ) -> int:
         """Start a collective that waits for the compute stream."""
         return add_collective(
             self.builder, f"{label(group)} {name}", op, size,
-            group=members, after=(*self.builder.last("compute"), *after),
+            group=members, after=(*self.builder.last(Resource.COMPUTE), *after),
         )  # fmt: skip
 
     def _copy(
         self,
-        group: GroupLoad | None,
+        group: GroupFormulas | None,
         name: str,
-        num_bytes: Amount,
-        **more: Any,  # noqa: ANN401 -- options of _stream
-    ) -> None:
-        """Add a kernel that puts whole tensors side by side, or takes them apart."""
-        share = self._gpu.concat_efficiency
-        self._stream(group, name, num_bytes, efficiency=share, **more)
-
-    def _stream(
-        self,
-        group: GroupLoad | None,
-        name: str,
-        num_bytes: Amount,
+        num_bytes: Linear,
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
         issue: Issue = ONE_OP,
-        after: tuple[int, ...] = (),
+        after: tuple[Event, ...] = (),
+    ) -> None:
+        """Add a kernel that puts whole tensors side by side, or takes them apart."""
+        share = self._gpu.concat_efficiency
+        self._stream(
+            group, name, num_bytes, stage=stage, issue=issue, after=after, efficiency=share
+        )
+
+    def _stream(
+        self,
+        group: GroupFormulas | None,
+        name: str,
+        num_bytes: Linear,
+        *,
+        stage: Stage = Stage.LOOKUP_FORWARD,
+        issue: Issue = ONE_OP,
+        after: tuple[Event, ...] = (),
         efficiency: float = 1.0,
     ) -> int:
         """Add a memory-bound kernel on the compute stream; nothing where there are no bytes."""

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from costmodel.execution.builder import Mark, StepBuilder
 from costmodel.execution.dense import DenseCosts, DensePart, GradientBuckets
+from costmodel.execution.evaluation import evaluated
 from costmodel.execution.expansion import expand
-from costmodel.execution.graph import ExecutionGraph, Stage
+from costmodel.execution.graph import ExecutionGraph, Resource, Role, Stage
 from costmodel.execution.groups import GroupKey, KernelKey
 from costmodel.execution.issue import ZERO_GRADIENTS_OPS
 from costmodel.execution.loads import group_loads
-from costmodel.execution.program import Program, ProgramBuilder
+from costmodel.execution.program import Program
 from costmodel.execution.sparse import SparsePart
-from costmodel.execution.template import Template, TemplateBuilder, symbolic_load
+from costmodel.execution.template import Event, GroupFormulas, Template
 from costmodel.hardware import Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Pipeline, Workload
@@ -25,6 +27,8 @@ from costmodel.workload import Pipeline, Workload
 NUM_STEPS = 3
 """Steps to unroll: the last one is in the steady state (tests check that one more step changes
 nothing)."""
+
+_BATCH_COPIED = Mark("batch copied")
 
 
 def synthesize(
@@ -36,20 +40,12 @@ def synthesize(
 
 def program(workload: Workload, topology: Topology, plan: ShardingPlan) -> Program:
     """Return one step of the workload's pipeline under a plan."""
-    groups = group_loads(workload, topology, plan)
-    return write_step(SparsePart(program_builder(topology), workload, groups))
+    loads = group_loads(workload, topology, plan)
+    template = Templates(workload, topology).of((load.key, tuple(load.traffic)) for load in loads)
+    return evaluated(template, loads)
 
 
-def program_builder(topology: Topology) -> ProgramBuilder:
-    """Return a builder for the ranks of a topology."""
-    return ProgramBuilder(
-        topology.hardware,
-        world_size=topology.world_size,
-        local_world_size=topology.local_world_size,
-    )
-
-
-def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -> Program:
+def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -> Template:
     """Write one step around its embedding work, and return it.
 
     ``distributes_after_forward``: as the ``TrainPipelineSparseDist`` of 2023 did it, whose traces
@@ -60,7 +56,7 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
         _sparse_dist(sparse.builder, sparse, dense, after_forward=True)
     else:
         _write(sparse, dense)
-    return sparse.builder.build()
+    return sparse.builder.template()
 
 
 @dataclass(frozen=True)
@@ -72,9 +68,9 @@ class Templates:
 
     def of(self, groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> Template:
         """Return one step of all plans whose sharding groups and kernels are among some."""
-        builder = TemplateBuilder(self.topology)
-        loads = tuple(symbolic_load(key, kernels) for key, kernels in groups)
-        _write(SparsePart(builder, self.workload, loads), DensePart(builder, self._dense))
+        builder = StepBuilder(self.topology)
+        formulas = tuple(GroupFormulas.of(key, kernels) for key, kernels in groups)
+        _write(SparsePart(builder, self.workload, formulas), DensePart(builder, self._dense))
         return builder.template()
 
     @cached_property
@@ -92,7 +88,7 @@ def _write(sparse: SparsePart, dense: DensePart) -> None:
 
 
 def _sparse_dist(
-    builder: ProgramBuilder, sparse: SparsePart, dense: DensePart, *, after_forward: bool = False
+    builder: StepBuilder, sparse: SparsePart, dense: DensePart, *, after_forward: bool = False
 ) -> None:
     """Compute batch k while k + 1 is distributed and k + 2 copied.
 
@@ -100,35 +96,35 @@ def _sparse_dist(
     """
 
     def start() -> int | None:
-        return sparse.inputs.start("data_dist", after_previous=("batch copied",))
+        return sparse.inputs.start(Resource.DATA_DIST, after_previous=(_BATCH_COPIED,))
 
     builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
     splits = None if after_forward else start()
-    builder.mark("batch copied", sparse.inputs.copy("memcpy"))
+    builder.mark(_BATCH_COPIED, sparse.inputs.copy(Resource.MEMCPY))
     dense.bottom_forward()
-    sparse.inputs.receive("data_dist")
-    _lookups(builder, sparse, after=builder.last("data_dist"))
+    sparse.inputs.receive(Resource.DATA_DIST)
+    _lookups(builder, sparse, after=builder.last(Resource.DATA_DIST))
     dense.interaction_forward()
     dense.top_forward()
-    sparse.inputs.finish("data_dist", start() if after_forward else splits)
+    sparse.inputs.finish(Resource.DATA_DIST, start() if after_forward else splits)
     _torchrec_backward(builder, sparse, dense)
 
 
-def _unpipelined(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _unpipelined(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> None:
     """Copy, distribute and compute one batch after the other, on the compute stream."""
     builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
-    sparse.inputs.copy("compute")
+    sparse.inputs.copy(Resource.COMPUTE)
     dense.bottom_forward()
-    splits = sparse.inputs.start("compute")
-    sparse.inputs.finish("compute", splits)
-    sparse.inputs.receive("compute", of_this_step=True)
+    splits = sparse.inputs.start(Resource.COMPUTE)
+    sparse.inputs.finish(Resource.COMPUTE, splits)
+    sparse.inputs.receive(Resource.COMPUTE, of_this_step=True)
     _lookups(builder, sparse, after=())
     dense.interaction_forward()
     dense.top_forward()
     _torchrec_backward(builder, sparse, dense)
 
 
-def _plain_dlrm(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _plain_dlrm(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> None:
     """Look up, exchange behind the bottom MLP, and the same backwards; ids are already there.
 
     Bottom and top MLP are separate DistributedDataParallel modules.
@@ -139,7 +135,7 @@ def _plain_dlrm(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -
     sparse.gather_outputs(after=outputs)
     dense.interaction_forward()
     dense.top_forward()
-    builder.join("autograd")
+    builder.join(Resource.AUTOGRAD)
     top, bottom = GradientBuckets(builder, "top"), GradientBuckets(builder, "bottom")
     dense.top_backward(top)
     dense.interaction_backward(top)
@@ -148,11 +144,11 @@ def _plain_dlrm(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -
     dense.bottom_backward(bottom)
     bottom.flush()
     sparse.backward(after=gradients)
-    builder.join("main")
+    builder.join(Resource.MAIN)
     _update(builder, sparse, dense, after=(*top.sent, *bottom.sent))
 
 
-def _lookups(builder: ProgramBuilder, sparse: SparsePart, after: tuple[int, ...]) -> None:
+def _lookups(builder: StepBuilder, sparse: SparsePart, after: tuple[Event, ...]) -> None:
     """Look up, exchange, gather; compute first waits for the stream that received the ids."""
     if after:
         with builder.part_of(*(group.key for group in sparse.inputs.distributed)):
@@ -160,27 +156,29 @@ def _lookups(builder: ProgramBuilder, sparse: SparsePart, after: tuple[int, ...]
     sparse.gather_outputs(after=sparse.forward())
 
 
-def _torchrec_backward(builder: ProgramBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _torchrec_backward(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> None:
     """Backward of a DistributedModelParallel DLRM.
 
     One reducer for all dense parameters, one for the data_parallel tables. The bottom MLP's
     backward is queued on the compute stream behind the wait for the embeddings' gradients.
     """
-    builder.join("autograd")
+    builder.join(Resource.AUTOGRAD)
     reducer = GradientBuckets(builder, "dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
     replicas = sparse.backward(after=sparse.split_gradients())
     dense.bottom_backward(reducer)
     reducer.flush()
-    builder.join("main")
+    builder.join(Resource.MAIN)
     _update(builder, sparse, dense, after=(*reducer.sent, *replicas))
 
 
 def _update(
-    builder: ProgramBuilder, sparse: SparsePart, dense: DensePart, after: tuple[int, ...]
+    builder: StepBuilder, sparse: SparsePart, dense: DensePart, after: tuple[Event, ...]
 ) -> None:
     """Update the dense parameters once every all-reduce is done."""
     if after:
-        builder.kernel("wait for all-reduces", Stage.OPTIMIZER, 0.0, after=after)
+        builder.kernel(
+            "wait for all-reduces", Stage.OPTIMIZER, 0.0, after=after, role=Role.GRADIENTS_REDUCED
+        )
     dense.optimizer(sparse.replicated_bytes)

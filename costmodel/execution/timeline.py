@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Resource, Stage
 from costmodel.units import Seconds
 
 DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
@@ -119,7 +119,7 @@ class Timeline:
 
     def idle(self, rank: int) -> Seconds:
         """Return seconds of the last step in which one rank's compute stream does nothing."""
-        return max(0.0, self.step_time - sum(self.busy(rank).get("compute", {}).values()))
+        return max(0.0, self.step_time - sum(self.busy(rank).get(Resource.COMPUTE, {}).values()))
 
     def _of_rank(self, rank: int) -> Sequence[tuple[int, Node]]:
         return [(i, self.graph.nodes[i]) for i in self._window_nodes.get(rank, ())]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from costmodel.hardware import (
+    Bound,
     CollectiveCurve,
     CollectiveOp,
     Estimate,
@@ -21,7 +22,7 @@ from costmodel.hardware import (
     Source,
 )
 from costmodel.kernels import times
-from costmodel.units import GB, Bytes, BytesPerSecond, Seconds
+from costmodel.units import Bytes, Seconds
 
 _FLOOR_MARGIN = 1.5
 """Up to this multiple of a curve's floor, ``collective_estimate`` names latency as the bound."""
@@ -52,30 +53,6 @@ class RankGroup:
     def num_nodes(self) -> int:
         """Nodes the group spans."""
         return self.num_ranks // self.local_ranks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigmoidCurve:
-    """The paper's eight parameters of one collective on a fixed number of ranks."""
-
-    op: CollectiveOp
-    num_ranks: int
-    latency: Seconds
-    """t_s."""
-    latency_log2_bytes: float
-    """log2 m1: up to here only the latency counts."""
-    bandwidth_log2_bytes: float
-    """log2 m2: from here on only the bandwidth counts."""
-    bandwidth: BytesPerSecond
-    """BW_max, bus bandwidth."""
-    height: float
-    """L of the sigmoid."""
-    midpoint: float
-    """x0 of the sigmoid, in log2 bytes."""
-    steepness: float
-    """k of the sigmoid."""
-    offset: float
-    """b of the sigmoid."""
 
 
 def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
@@ -119,43 +96,6 @@ def link_time(
         return np.zeros_like(size)
     steps = 2 * log2(num_ranks) if op is CollectiveOp.ALL_REDUCE else 1.0
     return steps * link.latency + bus_factor(op, num_ranks) * size / link.bandwidth
-
-
-def sigmoid_time(
-    curve: SigmoidCurve, num_bytes: ArrayLike, *, add_latency: bool = False
-) -> NDArray[np.float64]:
-    """Time of a collective by the paper's sigmoid.
-
-    With m the size and c the bus factor:
-
-        t = t_s                                m <= m1
-        t = m c / 10^(sigmoid(log2 m)) GB/s    m1 < m < m2
-        t = m c / BW_max                       m >= m2
-        sigmoid(x) = L / (1 + exp(-k (x - x0))) + b
-
-    Parameters
-    ----------
-    curve
-        The eight parameters.
-    num_bytes
-        m, nccl-tests' size.
-    add_latency
-        Add t_s above m2 too, as the published code does. It counts the latency twice there:
-        BW_max was measured with it.
-
-    References
-    ----------
-    The paper's Eq. 3, as computed by owensgroup/ml_perf_model, analysis/inference.py.
-
-    """
-    size = np.asarray(num_bytes, dtype=np.float64)
-    log_size = np.log2(np.maximum(size, 1.0))
-    exponent = curve.height / (1 + np.exp(-curve.steepness * (log_size - curve.midpoint)))
-    moved = size * bus_factor(curve.op, curve.num_ranks)
-    middle = moved / (10 ** (exponent + curve.offset) * GB)
-    large = moved / curve.bandwidth + (curve.latency if add_latency else 0.0)
-    time = np.where(log_size >= curve.bandwidth_log2_bytes, large, middle)
-    return np.where(log_size <= curve.latency_log2_bytes, curve.latency, time)
 
 
 def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
@@ -251,7 +191,7 @@ def collective_estimate(
     """Predict one collective, and say what bounds it and how far that can be trusted."""
     seconds = float(collective_time(op, num_bytes, group, hardware))
     if group.num_ranks == 1:
-        return Estimate(seconds=seconds, bound_by="nothing to send", source=Source.MEASURED)
+        return Estimate(seconds=seconds, bound_by=Bound.NOTHING_TO_SEND, source=Source.MEASURED)
     measured = _curve(op, group, hardware.curves)
     if measured is not None:
         source, extrapolated = measured.source, not measured.covers(num_bytes)
@@ -268,15 +208,17 @@ def collective_estimate(
     )
 
 
-def _bound(op: CollectiveOp, num_bytes: Bytes, group: RankGroup, hardware: HardwareProfile) -> str:
+def _bound(
+    op: CollectiveOp, num_bytes: Bytes, group: RankGroup, hardware: HardwareProfile
+) -> Bound:
     floor = float(collective_time(op, 0.0, group, hardware))
     if float(collective_time(op, num_bytes, group, hardware)) <= _FLOOR_MARGIN * floor:
-        return "link latency"
+        return Bound.LINK_LATENCY
     if group.num_nodes > 1:
         form = collective_form(op, group, hardware)
         between = form.across * num_bytes >= float(form.local_time(num_bytes))
-        return "inter-node bandwidth" if between else "intra-node bandwidth"
-    return "link bandwidth"
+        return Bound.INTER_NODE_BANDWIDTH if between else Bound.INTRA_NODE_BANDWIDTH
+    return Bound.LINK_BANDWIDTH
 
 
 def _curve(

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from costmodel.distribution import UniqueCurve, lookup_share, unique_curve
 from costmodel.families import is_lookup_covered
-from costmodel.hardware import Estimate, Gpu, HardwareProfile, Source
+from costmodel.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
 from costmodel.kernels import times
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, Traffic
@@ -252,7 +252,7 @@ def embedding_estimate(
     total = combine(np.array(rows), np.zeros(len(rows), dtype=np.intp), 1)
     lookups, columns = float(total[0, Traffic.LOOKUPS]), [table.embedding_dim for table in tables]
 
-    def estimate(seconds: Seconds, bound_by: str, *, backward: bool) -> Estimate:
+    def estimate(seconds: Seconds, bound_by: Bound, *, backward: bool) -> Estimate:
         covered = is_lookup_covered(hardware, backward=backward, lookups=lookups, columns=columns)
         return Estimate(
             seconds=seconds, bound_by=bound_by, source=Source.ROOFLINE, extrapolated=not covered
@@ -266,32 +266,32 @@ def embedding_estimate(
     )
 
 
-def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> str:
-    """Name what bounds the forward kernel of that traffic."""
+def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bound:
+    """Return what bounds the forward kernel of that traffic."""
     gpu, host = hardware.gpu, hardware.host
     terms = {
-        "HBM bandwidth": traffic[Traffic.FORWARD_HBM]
+        Bound.HBM_BANDWIDTH: traffic[Traffic.FORWARD_HBM]
         / (gpu.memory_bandwidth * gpu.lookup_efficiency),
-        "L2 bandwidth": traffic[Traffic.FORWARD_L2] / gpu.l2_bandwidth,
-        "longest bag": traffic[Traffic.CHAIN],
-        "host memory": traffic[Traffic.FORWARD_UVM] / host.uvm_bandwidth,
-        "kernel latency": gpu.kernel_latency,
-        "ids": traffic[Traffic.LOOKUPS] * gpu.lookup_time,
-        "row latency": traffic[Traffic.ROWS] * gpu.row_read_time,
+        Bound.L2_BANDWIDTH: traffic[Traffic.FORWARD_L2] / gpu.l2_bandwidth,
+        Bound.LONGEST_BAG: traffic[Traffic.CHAIN],
+        Bound.HOST_MEMORY: traffic[Traffic.FORWARD_UVM] / host.uvm_bandwidth,
+        Bound.KERNEL_LATENCY: gpu.kernel_latency,
+        Bound.IDS: traffic[Traffic.LOOKUPS] * gpu.lookup_time,
+        Bound.ROW_LATENCY: traffic[Traffic.ROWS] * gpu.row_read_time,
     }
     return max(terms, key=terms.__getitem__)
 
 
-def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> str:
-    """Name what bounds the backward kernels of that traffic."""
+def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bound:
+    """Return what bounds the backward kernels of that traffic."""
     gpu, host = hardware.gpu, hardware.host
     terms = {
-        "HBM bandwidth": traffic[Traffic.BACKWARD_HBM]
+        Bound.HBM_BANDWIDTH: traffic[Traffic.BACKWARD_HBM]
         / (gpu.memory_bandwidth * gpu.update_efficiency),
-        "L2 bandwidth": traffic[Traffic.BACKWARD_L2] / gpu.l2_bandwidth,
-        "key sort": traffic[Traffic.LOOKUPS] / gpu.sort_rate,
-        "host memory": traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
-        "kernel latency": BACKWARD_KERNELS * gpu.kernel_latency,
-        "row latency": traffic[Traffic.ROWS] * gpu.row_update_time,
+        Bound.L2_BANDWIDTH: traffic[Traffic.BACKWARD_L2] / gpu.l2_bandwidth,
+        Bound.KEY_SORT: traffic[Traffic.LOOKUPS] / gpu.sort_rate,
+        Bound.HOST_MEMORY: traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
+        Bound.KERNEL_LATENCY: BACKWARD_KERNELS * gpu.kernel_latency,
+        Bound.ROW_LATENCY: traffic[Traffic.ROWS] * gpu.row_update_time,
     }
     return max(terms, key=terms.__getitem__)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from costmodel.hardware import Estimate, GemmEfficiency, Gpu, Source
+from costmodel.hardware import Bound, Estimate, GemmEfficiency, Gpu, Source
 from costmodel.workload import DataType
 
 _Shape: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
@@ -112,9 +112,9 @@ def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -
     shape = _shape(m, n, k)
     size = _bytes(shape, data_type)
     bounds = {
-        "kernel latency": constants.latency,
-        "arithmetic": float(_math_time(shape, constants, gpu)),
-        "L2 bandwidth" if size <= gpu.l2_bytes else "HBM bandwidth": float(
+        Bound.KERNEL_LATENCY: constants.latency,
+        Bound.ARITHMETIC: float(_math_time(shape, constants, gpu)),
+        Bound.L2_BANDWIDTH if size <= gpu.l2_bytes else Bound.HBM_BANDWIDTH: float(
             _memory_time(size, constants, gpu)
         ),
     }

@@ -115,7 +115,7 @@ def fit_profile(
     measured_keys = {(curve.op, curve.num_ranks, curve.num_nodes) for curve in curves}
     kept = tuple(c for c in others if (c.op, c.num_ranks, c.num_nodes) not in measured_keys)
     host_side, host_sources = _host(_of(records, HostPoint), machine, gpu, fits)
-    links, link_sources = _links(curves, base, fits.origin)
+    links, link_sources, link_kinds = _links(curves, base, fits.origin)
     profile = HardwareProfile(
         name=machine.name,
         gpu=replace(gpu, gemm=gemm),
@@ -128,6 +128,7 @@ def fit_profile(
             "gpus_per_node": "ranks per node of the calibration",
             **sources, **gemm_sources, **host_sources, **link_sources,
         },
+        kinds=link_kinds if synchronous else {**link_kinds, "host.uvm_bandwidth": Source.ASSUMED},
         errors={},
         device=Device.CPU if synchronous else Device.CUDA,
         families=_families(fits),
@@ -313,15 +314,20 @@ def _host(
 
 def _links(
     curves: Sequence[CollectiveCurve], base: HardwareProfile | None, origin: str
-) -> tuple[tuple[Link, Link], dict[str, str]]:
-    """Return the links inside and between nodes: of the all_to_all that was measured, or given."""
+) -> tuple[tuple[Link, Link], dict[str, str], dict[str, Source]]:
+    """Return the links inside and between nodes: of the all_to_all that was measured, or given.
+
+    With them, by field, the sentence that says where each is from, and the kind of source.
+    """
     links = [_ASSUMED_LINK, _ASSUMED_NETWORK]
     names = ("intra_node", "inter_node")
     fields = ("latency", "bandwidth")
     sources = {f"{name}.{field}": _ASSUMED for name in names for field in fields}
+    kinds = dict.fromkeys(sources, Source.ASSUMED)
     if base is not None:
         links = [base.intra_node, base.inter_node]
         sources |= {key: base.sources.get(key, base.name) for key in sources}
+        kinds = {key: base.kinds[key] for key in sources if key in base.kinds}
     for curve in curves:
         if curve.op is CollectiveOp.ALL_TO_ALL:
             which = int(curve.num_nodes > 1)
@@ -329,8 +335,10 @@ def _links(
             rate = bus_factor(curve.op, curve.num_ranks) * size / time
             links[which] = Link(latency=curve.knots[0][1], bandwidth=rounded(rate))
             text = f"all_to_all on {curve.num_ranks} ranks: {origin}"
-            sources |= {f"{names[which]}.{field}": text for field in fields}
-    return (links[0], links[1]), sources
+            measured = [f"{names[which]}.{field}" for field in fields]
+            sources |= dict.fromkeys(measured, text)
+            kinds = {key: kind for key, kind in kinds.items() if key not in measured}
+    return (links[0], links[1]), sources, kinds
 
 
 def _families(fits: _Fits) -> dict[str, KernelFamily]:

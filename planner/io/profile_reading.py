@@ -56,6 +56,7 @@ def profile_from_document(document: Document) -> HardwareProfile:
     families = {name: Family(**dict(entry)) for name, entry in values.get("families", {}).items()}
     gpu = {**_numbers(values["gpu"]), **_numbers(values["embedding"])}
     stated = {name: entry.value for name, entry in values.get("errors", {}).items()}
+    numbers = dict(_sourced(values))
     return HardwareProfile(
         name=values["name"],
         device=values.get("device", Device.CUDA),
@@ -65,7 +66,13 @@ def profile_from_document(document: Document) -> HardwareProfile:
         intra_node=Link(**_numbers(values["intra_node"])),
         inter_node=Link(**_numbers(values["inter_node"])),
         curves=curves,
-        sources=dict(_sources(values)),
+        sources={
+            **{name: entry.source for name, entry in numbers.items()},
+            **{f"gpu.gemm.{name}": entry.source for name, entry in values["gemm"].items()},
+        },
+        kinds={
+            name: kind for name, entry in numbers.items() if (kind := entry.known_kind) is not None
+        },
         errors={**_errors(curves, gemm, families), **stated},
         families=families,
         traced=_traced(values["traced"]) if "traced" in values else TracedTimes(),
@@ -85,8 +92,11 @@ def _curves(
 
 
 def _gemm(entry: "schema.GemmEntry") -> GemmEfficiency:
+    from planner.io.profile_schema import kind_of
+
     values = {name: value for name, value in entry if name != "source" and value is not None}
-    return GemmEfficiency(**values)
+    kind = entry.kind or kind_of(entry.source)
+    return GemmEfficiency(**(values if kind is None else {**values, "kind": kind}))
 
 
 def _traced(section: "schema.TracedSection") -> TracedTimes:
@@ -110,21 +120,18 @@ def _numbers(section: "BaseModel") -> dict[str, Any]:
     return {name: getattr(section, name).value for name in section.model_fields_set - {"name"}}
 
 
-def _sources(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield where every number comes from, by its dotted name in a `HardwareProfile`."""
+def _sourced(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield every number that has a source, by its dotted name in a `HardwareProfile`."""
     yield from _named("", {"gpus_per_node": values["gpus_per_node"]})
     for section, owner in _SECTIONS.items():
         yield from _named(f"{owner}.", dict(values[section]))
     yield from _named("errors.", values.get("errors", {}))
-    for data_type, entry in values["gemm"].items():
-        yield f"gpu.gemm.{data_type}", entry.source
 
 
-def _named(prefix: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _named(prefix: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, entry in entries.items():
-        source = getattr(entry, "source", None)
-        if source is not None:
-            yield prefix + name, source
+        if getattr(entry, "source", None) is not None:
+            yield prefix + name, entry
 
 
 def _errors(

@@ -82,6 +82,24 @@ Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+Kind = Annotated[Source, Field(strict=False)]
+"""What a number rests on."""
+_BEGINNINGS = {
+    "assumed": Source.ASSUMED,
+    "datasheet": Source.DATASHEET,
+    "not measured": Source.DATASHEET,
+}
+
+
+def kind_of(sentence: str) -> Source | None:
+    """Return the kind of source that a sentence begins with.
+
+    Profiles that were written before there was ``kind`` have sentences only.
+    """
+    says = sentence.lower()
+    return next((kind for words, kind in _BEGINNINGS.items() if says.startswith(words)), None)
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -91,11 +109,17 @@ class Stated(_Strict, Generic[_T]):
 
     value: _T
     source: Text | None
+    kind: Kind | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, entry: object) -> object:
         return entry if isinstance(entry, dict) else {"value": entry, "source": None}
+
+    @property
+    def known_kind(self) -> Source | None:
+        """The kind of source that is given, or that the sentence begins with."""
+        return self.kind or kind_of(self.source or "")
 
 
 class GpuSection(_Strict):
@@ -158,6 +182,7 @@ class GemmEntry(_Fit):
     """Fields of ``GemmEfficiency``."""
 
     source: Text
+    kind: Kind | None = None
     peak: Annotated[float, _si(FLOP_RATE, above_zero=True)]
     max_efficiency: Efficiency
     tile_efficiency: Annotated[list[Efficiency], _of_length(4)]

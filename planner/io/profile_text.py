@@ -5,7 +5,15 @@ from dataclasses import fields
 from json import dumps
 from textwrap import fill
 
-from costmodel.hardware import CollectiveCurve, Device, Family, GemmEfficiency, Gpu, HardwareProfile
+from costmodel.hardware import (
+    CollectiveCurve,
+    Device,
+    Family,
+    GemmEfficiency,
+    Gpu,
+    HardwareProfile,
+    Source,
+)
 from costmodel.traced import TracedTimes
 from costmodel.units import US
 from planner.io.profile_units import quantity_text
@@ -28,24 +36,24 @@ def profile_text(profile: HardwareProfile) -> str:
     skip = {*EMBEDDING_FIELDS, *_CORE_FIELDS, "name", "gemm"}
     defaults = {item.name: item.default for item in fields(Gpu)}
     skip |= {name for name in _OPTIONAL_FIELDS if getattr(profile.gpu, name) == defaults[name]}
-    gpu = _section(profile.gpu, "gpu", profile.sources, skip=skip)
+    gpu = _section(profile.gpu, "gpu", profile, skip=skip)
     own = [name for name in _CORE_FIELDS if getattr(profile.gpu, name) != defaults[name]]
     embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
     return "\n".join([
         f"name: {dumps(profile.name)}",
         *([] if profile.device is Device.CUDA else [f"device: {profile.device}"]),
-        _entry("gpus_per_node", profile.gpus_per_node, "gpus_per_node", profile.sources).lstrip(),
+        _entry("gpus_per_node", profile.gpus_per_node, "gpus_per_node", profile).lstrip(),
         "gpu:",
         f"  name: {dumps(profile.gpu.name)}",
         *gpu,
         "embedding:",
-        *(_entry(name, embedding[name], f"gpu.{name}", profile.sources) for name in embedding),
+        *(_entry(name, embedding[name], f"gpu.{name}", profile) for name in embedding),
         "host:",
-        *_section(profile.host, "host", profile.sources),
+        *_section(profile.host, "host", profile),
         "intra_node:",
-        *_section(profile.intra_node, "intra_node", profile.sources),
+        *_section(profile.intra_node, "intra_node", profile),
         "inter_node:",
-        *_section(profile.inter_node, "inter_node", profile.sources),
+        *_section(profile.inter_node, "inter_node", profile),
         *_errors(profile),
         fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
         + _traced(profile.traced),
@@ -147,33 +155,38 @@ def _flow(start: str, items: Iterable[str]) -> list[str]:
 
 
 def _section(
-    values: object, path: str, sources: Mapping[str, str], *, skip: Iterable[str] = ()
+    values: object, path: str, profile: HardwareProfile, *, skip: Iterable[str] = ()
 ) -> list[str]:
     names = (item.name for item in fields(values))  # type: ignore[arg-type] # all are dataclasses
     return [
-        _entry(name, getattr(values, name), f"{path}.{name}", sources)
+        _entry(name, getattr(values, name), f"{path}.{name}", profile)
         for name in names
         if name not in skip
     ]
 
 
-def _entry(name: str, value: float, path: str, sources: Mapping[str, str]) -> str:
+def _entry(name: str, value: float, path: str, profile: HardwareProfile) -> str:
     text = quantity_text(value, name)
-    source = sources.get(path)
-    return f"  {name}: " + (f"{{value: {text}, source: {dumps(source)}}}" if source else text)
+    source = profile.sources.get(path)
+    if source is None:
+        return f"  {name}: {text}"
+    kind = f"kind: {profile.kinds[path]}, " if path in profile.kinds else ""
+    return f"  {name}: {{value: {text}, {kind}source: {dumps(source)}}}"
 
 
 def _errors(profile: HardwareProfile) -> list[str]:
     """Write the errors that were stated; those of the fits follow from the fits."""
     lines = [
-        _entry(family, error, f"errors.{family}", profile.sources)
+        _entry(family, error, f"errors.{family}", profile)
         for family, error in profile.errors.items()
         if f"errors.{family}" in profile.sources
     ]
     return ["errors:", *lines] if lines else []
 
 
-def _plain(value: float | tuple[float, ...], name: str) -> str:
+def _plain(value: float | tuple[float, ...] | Source, name: str) -> str:
+    if isinstance(value, Source):
+        return value.value
     if isinstance(value, tuple):
         return f"[{', '.join(f'{item:.12g}' for item in value)}]"
     return quantity_text(value, name)

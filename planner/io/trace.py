@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from costmodel.execution.graph import Node, NodeKind
+from costmodel.execution.graph import HOST_THREADS, Node, NodeKind, Resource
 from costmodel.execution.timeline import Timeline
 from costmodel.units import US, Seconds
 from planner.io.files import write_text
@@ -52,8 +52,11 @@ _PREFIXES: Mapping[NodeKind, str] = {
 """How profilers name them, and tools recognise them."""
 _KNOWN_NAMES = ("nccl", "Mem", "cuda")
 """Names that came from a profiler."""
-_HOST_THREADS = ("main", "autograd")
-_THREADS: Mapping[str, int] = {"main": 1, "autograd": 2, "compute": 7}
+_THREADS: Mapping[str, int] = {
+    Resource.MAIN: 1,
+    Resource.AUTOGRAD: 2,
+    Resource.COMPUTE: 7,
+}
 """Thread numbers; Kineto shows PyTorch's default stream as 7."""
 _STEPS = 3
 """Thread number of the steps."""
@@ -117,7 +120,7 @@ def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
 
 def _is_host_thread(resource: str) -> bool:
     """Whether a resource is a thread; profiled runs have several of autograd, with numbers."""
-    return resource.partition(" ")[0] in _HOST_THREADS
+    return resource.partition(" ")[0] in HOST_THREADS
 
 
 def _metadata(name: str, rank: int, thread: int, args: Mapping[str, Any]) -> Event:
@@ -172,8 +175,8 @@ def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
             "stream": thread,
             "correlation": index,
             "bytes": node.num_bytes,
-            "bound_by": node.bound_by,
-            "source": node.source,
+            "bound_by": node.basis.bound_by or "",
+            "source": node.basis.origin,
         }
     if node.collective is not None:
         waited = max(0.0, timeline.starts[index] - timeline.ready[index])

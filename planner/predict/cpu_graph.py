@@ -11,7 +11,7 @@ of the step, as long as no core waits: the work is the same.
 from collections.abc import Sequence
 
 from costmodel.execution.graph import Node, NodeKind, Stage
-from costmodel.hardware import CollectiveOp
+from costmodel.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.units import US, Bytes, Seconds
 from planner.predict.cpu_model import CpuHost, CpuModel, CpuProfile
 from planner.predict.steps import Item, Machine, Nodes, Timed, Timer
@@ -70,7 +70,7 @@ class CpuRank:
             max(0.0, total - busy),
             after=() if self._latest is None else (self._latest,),
             collective=number, step=step, num_bytes=work.num_bytes,
-            bound_by="link", source="measured",
+            basis=Basis(Bound.LINK, Source.MEASURED),
         )  # fmt: skip
         self._started.append(self._nodes.add(node))
         if work.blocking:
@@ -81,8 +81,7 @@ class CpuRank:
         self._latest = self._nodes.add(
             Node(
                 work.name, NodeKind.KERNEL, work.stage, self._rank, CORE, estimate.seconds,
-                step=step, num_bytes=kernel.call.num_bytes, bound_by=estimate.bound_by,
-                source=estimate.source.value,
+                step=step, num_bytes=kernel.call.num_bytes, basis=estimate.basis,
             )
         )  # fmt: skip
 
@@ -94,7 +93,16 @@ class CpuRank:
 
     def _host(self, name: str, seconds: Seconds, stage: Stage, step: int) -> None:
         self._latest = self._nodes.add(
-            Node(name, NodeKind.HOST, stage, self._rank, CORE, seconds, step=step, source="fitted")
+            Node(
+                name,
+                NodeKind.HOST,
+                stage,
+                self._rank,
+                CORE,
+                seconds,
+                step=step,
+                basis=Basis(source=Source.FITTED),
+            )
         )
 
 

@@ -10,7 +10,7 @@ from math import exp, log
 
 import numpy as np
 
-from costmodel.hardware import Estimate, Source
+from costmodel.hardware import Bound, Estimate, Source
 from costmodel.units import Bytes, Seconds
 from planner.predict.calls import Family, KernelCall
 
@@ -200,7 +200,7 @@ class CpuModel:
         seconds = times.time(call.num_elements, call.num_runs, self._far(call))
         return Estimate(
             seconds=seconds * self.profile.in_step.operators,
-            bound_by="measured curve",
+            bound_by=Bound.MEASURED_CURVE,
             source=Source.MEASURED,
             extrapolated=not times.covers(call.num_elements),
         )
@@ -210,7 +210,7 @@ class CpuModel:
         if times is None:
             return None
         seconds = times.time(call, self._far(call)) * self.profile.in_step.products
-        return Estimate(seconds=seconds, bound_by="arithmetic", source=Source.FITTED)
+        return Estimate(seconds=seconds, bound_by=Bound.ARITHMETIC, source=Source.FITTED)
 
     def _far(self, call: KernelCall) -> float:
         """Return how far away tensors are, near 0 and far 1, even in the logarithm between.

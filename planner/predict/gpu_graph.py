@@ -12,7 +12,7 @@ Profiles of a CPU (``device: cpu``) have kernels run by the thread that calls th
 from collections.abc import Sequence
 
 from costmodel.execution.graph import Node, NodeKind, Stage
-from costmodel.hardware import Device, HardwareProfile
+from costmodel.hardware import Basis, Device, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.units import Seconds
 from planner.predict.models import GpuModel
@@ -71,8 +71,9 @@ class GpuRank:
     def _call(self, name: str, seconds: Seconds, step: int) -> None:
         """Let the host call operators."""
         node = Node(
-            name, NodeKind.HOST, Stage.HOST, self._rank, HOST, seconds, step=step, source="fitted"
-        )
+            name, NodeKind.HOST, Stage.HOST, self._rank, HOST, seconds, step=step,
+            basis=Basis(source=Source.FITTED),
+        )  # fmt: skip
         self._host = self._nodes.add(node)
 
     def _kernel(self, work: Work, kernel: Timed, step: int) -> None:
@@ -82,8 +83,7 @@ class GpuRank:
                 work.name, NodeKind.KERNEL, work.stage, self._rank, self._compute, estimate.seconds,
                 after=self._awaited, launched_by=self._host,
                 launch_delay=self._hardware.host.launch_latency, step=step,
-                num_bytes=kernel.call.num_bytes, bound_by=estimate.bound_by,
-                source=estimate.source.value,
+                num_bytes=kernel.call.num_bytes, basis=estimate.basis,
             )
         )  # fmt: skip
         self._awaited = ()
@@ -97,7 +97,7 @@ class GpuRank:
             work.name, NodeKind.COLLECTIVE, work.stage, self._rank, COLLECTIVES, estimate.seconds,
             after=() if self._latest is None else (self._latest,), launched_by=self._host,
             launch_delay=hardware.host.launch_latency, collective=number, step=step,
-            num_bytes=work.num_bytes, bound_by=estimate.bound_by, source=estimate.source.value,
+            num_bytes=work.num_bytes, basis=estimate.basis,
         )  # fmt: skip
         position = self._nodes.add(node)
         if work.blocking:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from costmodel.hardware import Estimate, Gpu, HardwareProfile, Source
+from costmodel.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
 from costmodel.units import Seconds
@@ -52,7 +52,7 @@ def _products(call: KernelCall, gpu: Gpu) -> Estimate | None:
     else:
         rows = product.count * product.m
         seconds = gemm_estimate(rows, product.n, product.k, data_type, gpu).seconds
-    return Estimate(seconds=seconds, bound_by="arithmetic", source=Source.FITTED)
+    return Estimate(seconds=seconds, bound_by=Bound.ARITHMETIC, source=Source.FITTED)
 
 
 def _streamed(call: KernelCall, gpu: Gpu) -> Estimate | None:
@@ -71,7 +71,7 @@ def _unknown(call: KernelCall, gpu: Gpu) -> Estimate | None:
 
 def _bandwidth(seconds: Seconds, gpu: Gpu) -> Estimate:
     launch_bound = seconds < 2 * gpu.kernel_latency
-    bound = "kernel latency" if launch_bound else "memory bandwidth"
+    bound = Bound.KERNEL_LATENCY if launch_bound else Bound.MEMORY_BANDWIDTH
     return Estimate(seconds=seconds, bound_by=bound, source=Source.ROOFLINE)
 
 

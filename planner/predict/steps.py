@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from costmodel.errors import InputError, Problem
 from costmodel.execution.graph import ExecutionGraph, Node
-from costmodel.hardware import Estimate, Source
+from costmodel.hardware import Bound, Estimate, Source
 from costmodel.units import BytesPerSecond, Seconds
 from planner.predict.calls import KernelCall
 from planner.predict.models import KernelModel
@@ -46,7 +46,7 @@ class Timer:
             return Timed(call=call, estimate=estimate, known=True)
         seconds = self._floor + call.num_bytes / self._bandwidth
         guess = Estimate(
-            seconds=seconds, bound_by="bytes of its tensors", source=Source.ROOFLINE,
+            seconds=seconds, bound_by=Bound.BYTES_OF_TENSORS, source=Source.ROOFLINE,
             extrapolated=True,
         )  # fmt: skip
         return Timed(call=call, estimate=guess, known=False)

@@ -9,25 +9,19 @@ from itertools import groupby
 from costmodel.execution.graph import NodeKind, Stage
 from costmodel.execution.timeline import DEVICE_KINDS, PathSegment, Timeline
 from costmodel.units import Seconds
-from planner.replay.classify import category
+from planner.replay.classify import Category, category
 
-CATEGORIES = (
-    "embedding forward",
-    "embedding backward",
-    "gemm",
-    "memory",
-    "other",
-    "all-to-all",
-    "all-reduce",
-    "reduce-scatter",
-    "all-gather",
+CATEGORIES: Sequence[Category] = tuple(each for each in Category if each is not Category.HOST)
+"""Of work on the device."""
+_COLLECTIVES = (
+    Category.ALL_TO_ALL,
+    Category.ALL_REDUCE,
+    Category.REDUCE_SCATTER,
+    Category.ALL_GATHER,
 )
-"""Rows of Fig. 2 of arXiv 2404.12674; collectives by kind."""
-HOST = "host"
-_COLLECTIVES = CATEGORIES[5:]
 
 
-class Bound(StrEnum):
+class Limit(StrEnum):
     """What would have to be faster for a part of the critical path to be shorter."""
 
     CPU = "CPU"
@@ -35,11 +29,11 @@ class Bound(StrEnum):
     NETWORK = "network"
 
 
-def bound(category: str) -> Bound:
+def bound(category: Category) -> Limit:
     """Return what bounds the work of a category."""
-    if category == HOST:
-        return Bound.CPU
-    return Bound.NETWORK if category in _COLLECTIVES else Bound.GPU
+    if category is Category.HOST:
+        return Limit.CPU
+    return Limit.NETWORK if category in _COLLECTIVES else Limit.GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +42,7 @@ class StreamUse:
 
     rank: int
     stream: str
-    busy: Mapping[str, Seconds]
+    busy: Mapping[Category, Seconds]
     """By category; of collectives only what they take once all ranks have joined."""
     waiting: Seconds
     """Collectives that wait for other ranks to join."""
@@ -72,7 +66,7 @@ class Communication:
 class PathPart:
     """One category of the critical path."""
 
-    category: str
+    category: Category
     seconds: Seconds
     rank: int | None
     """The only rank it is on, or None."""
@@ -87,7 +81,7 @@ class Stretch:
     seconds: Seconds
     rank: int
     resource: str
-    category: str
+    category: Category
     longest: str
     """Name of the node that takes most of it; the host's have that of the call they lead to."""
 
@@ -107,12 +101,12 @@ class Breakdown:
     @property
     def host_bound(self) -> float:
         """The share of the critical path that is the host's."""
-        return self.bounds.get(Bound.CPU, 0.0)
+        return self.bounds.get(Limit.CPU, 0.0)
 
     @property
-    def bounds(self) -> Mapping[Bound, float]:
+    def bounds(self) -> Mapping[Limit, float]:
         """The shares of the critical path by what bounds it, largest first."""
-        shares: dict[Bound, float] = defaultdict(float)
+        shares: dict[Limit, float] = defaultdict(float)
         for part in self.path:
             shares[bound(part.category)] += part.seconds / self.path_time
         return dict(sorted(shares.items(), key=lambda share: -share[1]))
@@ -137,7 +131,7 @@ def breakdown(timeline: Timeline) -> Breakdown:
 
 
 def _streams(timeline: Timeline, rank: int, nodes: Sequence[int]) -> list[StreamUse]:
-    busy: dict[str, dict[str, Seconds]] = defaultdict(lambda: defaultdict(float))
+    busy: dict[str, dict[Category, Seconds]] = defaultdict(lambda: defaultdict(float))
     waiting: dict[str, Seconds] = defaultdict(float)
     for index in nodes:
         node = timeline.graph.nodes[index]
@@ -199,8 +193,8 @@ def _overlap(
 
 
 def _path(timeline: Timeline, segments: Sequence[PathSegment]) -> list[PathPart]:
-    seconds: dict[str, Seconds] = defaultdict(float)
-    ranks: dict[str, set[int]] = defaultdict(set)
+    seconds: dict[Category, Seconds] = defaultdict(float)
+    ranks: dict[Category, set[int]] = defaultdict(set)
     for segment in segments:
         name = _category(timeline, segment)
         seconds[name] += segment.seconds
@@ -216,10 +210,11 @@ def _path(timeline: Timeline, segments: Sequence[PathSegment]) -> list[PathPart]
 
 
 def _stretches(timeline: Timeline, segments: Sequence[PathSegment]) -> list[Stretch]:
-    def place(segment: PathSegment) -> tuple[int, str, str]:
+    def place(segment: PathSegment) -> tuple[int, str, Category]:
         node = timeline.graph.nodes[segment.node]
         what = _category(timeline, segment)
-        return node.rank, HOST if what == HOST else node.resource, what
+        resource = what.value if what is Category.HOST else node.resource
+        return node.rank, resource, what
 
     begin = timeline.window[0]
     stretches = []
@@ -239,6 +234,8 @@ def _stretches(timeline: Timeline, segments: Sequence[PathSegment]) -> list[Stre
     return stretches
 
 
-def _category(timeline: Timeline, segment: PathSegment) -> str:
+def _category(timeline: Timeline, segment: PathSegment) -> Category:
     node = timeline.graph.nodes[segment.node]
-    return HOST if segment.stage is Stage.HOST else category(node.name, node.kind, node.stage)
+    if segment.stage is Stage.HOST:
+        return Category.HOST
+    return category(node.name, node.kind, node.stage)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from costmodel.execution.graph import NodeKind, Stage
 from planner.io.kineto import RankTrace
@@ -9,6 +10,31 @@ from planner.io.kineto_events import Activity, is_collective
 from planner.replay.matching import collective_stage
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.ALL_REDUCE, Stage.ALL_GATHER, Stage.REDUCE_SCATTER)
+
+
+class Category(StrEnum):
+    """A row of Fig. 2 of arXiv 2404.12674, in order; collectives by kind, and the host."""
+
+    EMBEDDING_FORWARD = "embedding forward"
+    EMBEDDING_BACKWARD = "embedding backward"
+    GEMM = "gemm"
+    MEMORY = "memory"
+    OTHER = "other"
+    ALL_TO_ALL = "all-to-all"
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_GATHER = "all-gather"
+    HOST = "host"
+
+
+_BY_STAGE: Mapping[Stage, Category] = {
+    Stage.LOOKUP_FORWARD: Category.EMBEDDING_FORWARD,
+    Stage.LOOKUP_BACKWARD: Category.EMBEDDING_BACKWARD,
+    Stage.ALL_TO_ALL: Category.ALL_TO_ALL,
+    Stage.ALL_REDUCE: Category.ALL_REDUCE,
+    Stage.REDUCE_SCATTER: Category.REDUCE_SCATTER,
+    Stage.ALL_GATHER: Category.ALL_GATHER,
+}
 _GEMM = ("gemm", "gemv", "cutlass", "splitkreduce", "cublas", "dot_kernel", "wgrad", "dgrad")
 _LOOKUP = ("embedding", "bounds_check_indices")
 _BACKWARD = ("backward", "linearize_index", "_bwd")
@@ -43,16 +69,14 @@ def stage(activity: Activity, scopes: Sequence[str], *, backward: bool) -> Stage
     return Stage.DENSE_BACKWARD if backward else Stage.DENSE_FORWARD
 
 
-def category(name: str, kind: NodeKind, of: Stage) -> str:
-    """Return the row of a breakdown like Fig. 2 of arXiv 2404.12674."""
-    if kind is NodeKind.COLLECTIVE or of in COLLECTIVE_STAGES:
-        return of.value.replace("_", "-")
-    if of in (Stage.LOOKUP_FORWARD, Stage.LOOKUP_BACKWARD):
-        return "embedding forward" if of is Stage.LOOKUP_FORWARD else "embedding backward"
+def category(name: str, kind: NodeKind, of: Stage) -> Category:
+    """Return the row of a breakdown like Fig. 2 of arXiv 2404.12674, by a kernel's own name."""
+    if of in _BY_STAGE:
+        return _BY_STAGE[of]
     plain = name.lower().replace("fbgemm", "")
     if kind is NodeKind.COPY or _any(plain, _COPIES):
-        return "memory"
-    return "gemm" if _any(plain, _GEMM) else "other"
+        return Category.MEMORY
+    return Category.GEMM if _any(plain, _GEMM) else Category.OTHER
 
 
 def stream_names(trace: RankTrace) -> Mapping[int, str]:

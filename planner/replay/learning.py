@@ -76,6 +76,7 @@ def learned_profile(learned: Learned, base: HardwareProfile) -> HardwareProfile:
         host=replace(base.host, **learned.host),
         curves=tuple(curves.values()),
         sources={**base.sources, **dict.fromkeys(names, origin)},
+        kinds={name: kind for name, kind in base.kinds.items() if name not in names},
         traced=TracedTimes(
             operators={row.name: row for row in learned.operators},
             kernels={row.name: row for row in learned.kernels},

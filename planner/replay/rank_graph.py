@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from costmodel.execution.graph import Node, NodeKind, Stage
+from costmodel.execution.graph import Node, NodeKind, Role, Stage
+from costmodel.hardware import Basis, Source
 from costmodel.units import US, Seconds
 from planner.io.kineto import RankTrace
 from planner.io.kineto_events import (
@@ -26,8 +27,6 @@ from planner.replay.crowding import fills_gpu, urgent_streams
 from planner.replay.links import Links
 from planner.replay.matching import Member
 
-START_SKEW = "start skew"
-"""Name of the host node that lets a rank begin as late as its trace does."""
 _QUEUED: Seconds = 2 * US
 """Kernels this close together are queued back to back: two ticks of the profiler's clock."""
 _WOKEN: Seconds = 20 * US
@@ -108,11 +107,11 @@ class RankGraph:
     def _build(self) -> None:
         trace = self.trace
         activity_of = {a.correlation: i for i, a in enumerate(trace.activities)}
-        self._host_until("trace begins", trace.main_thread, 0.0)
+        self._host_until("trace begins", trace.main_thread, 0.0, Role.BEFORE_TRACE)
         for index, activity in enumerate(trace.activities):
             if activity.correlation not in self._calls:
                 self._launched_before(index)
-        self._host_until(START_SKEW, trace.main_thread, trace.start)
+        self._host_until("start skew", trace.main_thread, trace.start, Role.START_SKEW)
         begins: dict[int, int] = {}
         for event in _in_order(trace):
             if isinstance(event, Call):
@@ -122,9 +121,9 @@ class RankGraph:
 
     # The host
 
-    def _host_until(self, name: str, thread: int, until: Seconds) -> None:
+    def _host_until(self, name: str, thread: int, until: Seconds, role: Role = Role.OTHER) -> None:
         """Account for the host's time until now."""
-        self._add_host(name, NodeKind.HOST, thread, until - self._now, until)
+        self._add_host(name, NodeKind.HOST, thread, until - self._now, until, role=role)
 
     def _block(self, call: Call, waits_for: Sequence[int], until: Seconds) -> None:
         """Let the host wait; the time to return after what it waited for is its own."""
@@ -135,7 +134,7 @@ class RankGraph:
 
     def _add_host(
         self, name: str, kind: NodeKind, thread: int, seconds: Seconds, until: Seconds,
-        waits_for: Sequence[int] = (),
+        waits_for: Sequence[int] = (), role: Role = Role.OTHER,
     ) -> None:  # fmt: skip
         until = max(until, self._now)
         node = Node(
@@ -147,7 +146,8 @@ class RankGraph:
             max(0.0, seconds),
             after=(self._host, *waits_for) if self.nodes else (),
             step=self._step,
-            source="measured",
+            basis=Basis(source=Source.MEASURED),
+            role=role,
         )
         self._host = self._add(node, (self._now, until))
         self._now = until
@@ -223,7 +223,7 @@ class RankGraph:
             collective=member.collective if member else None,
             step=self._step,
             num_bytes=self._links.num_bytes.get((self.trace.rank, index), activity.num_bytes),
-            source="measured",
+            basis=Basis(source=Source.MEASURED),
             fills_gpu=fills_gpu(activity),
             priority=int(activity.stream in self._urgent),
         )

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from costmodel.errors import InputError, Problem, UnknownNameError
 from costmodel.execution.changes import balanced, scaled, with_collectives
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Role, Stage
 from costmodel.hardware import CollectiveOp
 from costmodel.units import Bytes, Seconds
-from planner.replay.classify import category
+from planner.replay.classify import Category, category
 from planner.replay.importing import ImportedRun
-from planner.replay.rank_graph import START_SKEW
 
 _SCALE = re.compile(r"(?P<what>[\w -]+?)\s+[x×](?P<factor>\d+(?:\.\d*)?|\.\d+)")
 _LOOKUPS = (Stage.LOOKUP_FORWARD, Stage.LOOKUP_BACKWARD)
@@ -29,12 +28,12 @@ class WhatIf:
 
 
 def _is_host(node: Node) -> bool:
-    return node.kind in (NodeKind.HOST, NodeKind.WAIT) and node.name != START_SKEW
+    return node.kind in (NodeKind.HOST, NodeKind.WAIT) and node.role is not Role.START_SKEW
 
 
 _GROUPS: Mapping[str, Callable[[Node], bool]] = {
     "embedding": lambda node: node.stage in _LOOKUPS,
-    "gemm": lambda node: category(node.name, node.kind, node.stage) == "gemm",
+    "gemm": lambda node: category(node.name, node.kind, node.stage) is Category.GEMM,
     "collectives": lambda node: node.kind is NodeKind.COLLECTIVE,
     "kernels": lambda node: node.kind is NodeKind.KERNEL,
     "host": _is_host,

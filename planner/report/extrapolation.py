@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from costmodel.execution.graph import Stage
 from costmodel.execution.timeline import DEVICE_KINDS, Timeline
-from costmodel.hardware import is_extrapolated
 from costmodel.units import Seconds
 
 
@@ -29,14 +28,14 @@ def extrapolations(timeline: Timeline) -> tuple[Extrapolation, ...]:
     names: dict[Stage, dict[str, None]] = defaultdict(dict)
     times: dict[Stage, dict[int, Seconds]] = defaultdict(lambda: defaultdict(float))
     for node in nodes:
-        beyond = node.kind in DEVICE_KINDS and is_extrapolated(node.source) and node.seconds > 0
+        beyond = node.kind in DEVICE_KINDS and node.basis.extrapolated and node.seconds > 0
         if beyond and node.step == last:
             names[node.stage][node.name] = None
             times[node.stage][node.rank] += node.seconds
     critical: dict[Stage, Seconds] = defaultdict(float)
     for segment in timeline.critical_path():
         node = nodes[segment.node]
-        if segment.stage is node.stage and is_extrapolated(node.source):
+        if segment.stage is node.stage and node.basis.extrapolated:
             critical[segment.stage] += segment.seconds
     found = [
         Extrapolation(

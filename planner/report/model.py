@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.execution.graph import Stage
+from costmodel.execution.graph import Resource, Stage
 from costmodel.execution.timeline import Timeline
 from costmodel.hardware import Topology
 from costmodel.memory import RankMemory, memory_per_rank, usable_bytes
@@ -196,7 +196,7 @@ def _rank_report(timeline: Timeline, rank: int, memory: RankMemory) -> RankRepor
     busy: dict[Stage, Seconds] = dict.fromkeys(Stage, 0.0)
     for resource, stages in timeline.busy(rank).items():
         for stage, seconds in stages.items():
-            copies = resource == "compute" and stage in COLLECTIVE_STAGES  # of a CPU's core
+            copies = resource == Resource.COMPUTE and stage in COLLECTIVE_STAGES  # of a CPU's core
             busy[stage] += 0.0 if copies else seconds
     return RankReport(
         rank=rank,

@@ -51,7 +51,8 @@ def _bars(report: ReplayReport) -> Iterator[str]:
 
 
 def _parts(use: StreamUse, colors: dict[str, str]) -> Iterator[str]:
-    busy = {**use.busy, "waiting for other ranks": use.waiting}
+    busy = {name.value: seconds for name, seconds in use.busy.items()}
+    busy["waiting for other ranks"] = use.waiting
     whole = sum(busy.values()) + use.idle
     for name, color in colors.items():
         seconds = busy.get(name, 0.0)

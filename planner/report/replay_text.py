@@ -6,6 +6,7 @@ from rich.text import Text
 
 from costmodel.units import MS, US, Seconds
 from planner.replay.breakdown import CATEGORIES, Breakdown, StreamUse, bound
+from planner.replay.classify import Category
 from planner.replay.modes import Replay, StepTime
 from planner.replay.report import Answer, ReplayReport
 from planner.report.format import change, count, duration, durations, percent, printable
@@ -153,10 +154,9 @@ def _number_columns(
         yield Column(header=header, cells=cells, right=True)
 
 
-def _short(category: str) -> str:
-    return {"embedding forward": "Emb. fwd", "embedding backward": "Emb. bwd"}.get(
-        category, category.capitalize()
-    )
+def _short(category: Category) -> str:
+    short = {Category.EMBEDDING_FORWARD: "Emb. fwd", Category.EMBEDDING_BACKWARD: "Emb. bwd"}
+    return short.get(category, category.capitalize())
 
 
 def _communication_columns(breakdown: Breakdown, unit: Seconds) -> list[Column]:

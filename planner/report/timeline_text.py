@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from costmodel.execution.graph import NodeKind, Stage
+from costmodel.execution.graph import NodeKind, Resource, Stage
 from costmodel.execution.timeline import Timeline
 from planner.report.extrapolation import critical_share, extrapolations
 from planner.report.format import duration, percent
@@ -62,7 +62,7 @@ def timeline_text(timeline: Timeline, width: int) -> Iterator[Text]:
 def _rows(timeline: Timeline, num_ranks: int) -> dict[tuple[int, str], list[int]]:
     """Return the nodes that overlap the last step, by rank and resource, hosts first."""
     begin, _ = timeline.window
-    order = {"main": 0, "autograd": 1, "compute": 2}
+    order: dict[str, int] = {Resource.MAIN: 0, Resource.AUTOGRAD: 1, Resource.COMPUTE: 2}
     rows: dict[tuple[int, str], list[int]] = defaultdict(list)
     for index, node in enumerate(timeline.graph.nodes):
         if node.rank < num_ranks and timeline.ends[index] > begin:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from costmodel.execution.graph import Node, NodeKind, Stage
+from costmodel.execution.graph import HOST_THREADS, Node, NodeKind, Resource, Role, Stage
 from costmodel.execution.timeline import Timeline
 from costmodel.units import Seconds
 
@@ -36,12 +36,12 @@ _PHASES: Mapping[Stage, Phase] = {
     Stage.DENSE_BACKWARD: Phase.DENSE_BACKWARD,
     Stage.OPTIMIZER: Phase.OPTIMIZER,
 }
-_BY_NAME: Mapping[str, Phase] = {
-    "wait for all-reduces": Phase.ALL_REDUCE,
-    "order features": Phase.DENSE_FORWARD,
+_BY_ROLE: Mapping[Role, Phase] = {
+    Role.GRADIENTS_REDUCED: Phase.ALL_REDUCE,
+    Role.ORDER_FEATURES: Phase.DENSE_FORWARD,
 }
 """Where the profiler shows them."""
-_THREADS = ("main", "autograd", "compute")
+_THREADS = (*HOST_THREADS, Resource.COMPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,9 @@ def predicted_phases(timeline: Timeline, rank: int) -> dict[Phase, Seconds]:
         if timeline.ends[index] <= at:
             continue
         node = nodes[index]
-        backward = node.resource == "autograd" or (backward and node.resource == "compute")
+        backward = node.resource == Resource.AUTOGRAD or (
+            backward and node.resource == Resource.COMPUTE
+        )
         waiting += timeline.ends[index] - at
         at = timeline.ends[index]
         phase = _phase(node, backward=backward)
@@ -105,13 +107,12 @@ def _phase(node: Node, *, backward: bool) -> Phase | None:
     """Return a node's phase; None for host work, which belongs to what it issues."""
     if node.stage is Stage.HOST:
         return Phase.INPUT_DIST if node.kind is NodeKind.WAIT else None
-    if node.name in _BY_NAME:
-        return _BY_NAME[node.name]
+    if node.role in _BY_ROLE:
+        return _BY_ROLE[node.role]
     if node.stage is Stage.LOOKUP_FORWARD:
-        return Phase.LOOKUP if node.name.endswith("lookup") else Phase.OUTPUT_DIST
+        return Phase.LOOKUP if node.role is Role.LOOKUP else Phase.OUTPUT_DIST
     if node.stage is Stage.LOOKUP_BACKWARD:
-        own = node.name.endswith("lookup backward")
-        return Phase.LOOKUP_BACKWARD if own else Phase.GRADIENT_DIST
+        return Phase.LOOKUP_BACKWARD if node.role is Role.UPDATE else Phase.GRADIENT_DIST
     if node.stage in {Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER}:
         return Phase.GRADIENT_DIST if backward else Phase.OUTPUT_DIST
     return _PHASES[node.stage]

@@ -44,12 +44,13 @@ def test_products_without_measurements_have_no_points() -> None:
 
 def test_what_rests_on_one_number_says_where_it_is_from() -> None:
     sources = {
-        "intra_node.bandwidth": "datasheet: 300 GB/s",
-        "host.op_time": "assumed: as elsewhere",
-        "host.pcie_bandwidth": "fastest of 13 copies",
-        "gpu.gemm.fp32": "not measured: as bf16",
+        "intra_node.bandwidth": "300 GB/s",
+        "host.op_time": "as elsewhere",
+        "host.pcie_bandwidth": "fastest of 13 copies, twice what is assumed",
+        "gpu.gemm.fp32": "as bf16",
     }
-    families = kernel_families(replace(machine(), sources=sources))
+    kinds = {"intra_node.bandwidth": Source.DATASHEET, "host.op_time": Source.ASSUMED}
+    families = kernel_families(replace(machine(), sources=sources, kinds=kinds))
     named = {name: (family.source, family.num_points) for name, family in families.items()}
     assert named["all_reduce"] == (Source.DATASHEET, 0)
     assert named["host"] == (Source.ASSUMED, 0)
@@ -57,6 +58,17 @@ def test_what_rests_on_one_number_says_where_it_is_from() -> None:
     assert named["memory_bound"] == (Source.ROOFLINE, 0)
     assert named["gemm.fp32"] == (Source.DATASHEET, 0)
     assert families["inter_node"].origin == "not said"
+    assert named["inter_node"] == (Source.ASSUMED, 0)
+
+
+def test_constants_carried_over_are_not_fitted_though_they_were_checked() -> None:
+    checked = replace(PLAIN_GEMM, num_points=5, shapes=((1, 2), (3, 4), (5, 6)))
+    carried = replace(checked, kind=Source.DATASHEET)
+    machine_ = machine()
+    gpu = replace(machine_.gpu, gemm={"fp32": carried, "bf16": checked})
+    families = kernel_families(replace(machine_, gpu=gpu))
+    assert families["gemm.fp32"].source is Source.DATASHEET
+    assert families["gemm.bf16"].source is Source.FITTED
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -94,5 +106,5 @@ def test_an_estimate_of_a_lookup_says_whether_it_was_measured() -> None:
     forward, backward = embedding_estimate(
         (one,), num_samples=1500, optimizer=Optimizer.SGD, hardware=profile()
     )
-    assert forward.origin == "roofline"
-    assert backward.origin == "roofline, extrapolated"
+    assert forward.basis.origin == "roofline"
+    assert backward.basis.origin == "roofline, extrapolated"

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from bench.traced_dlrm import sparse_part, topology
+from bench.traced_dlrm import sparse_part, topology, traced_program
+from costmodel.execution.builder import StepBuilder
 from costmodel.execution.graph import NodeKind
-from costmodel.execution.program import Op, Program, ProgramBuilder
+from costmodel.execution.issue import Issue
+from costmodel.execution.program import Op, Program
 from costmodel.execution.synthesis import write_step
+from costmodel.execution.template import Work
 from costmodel.hardware import Topology
 from costmodel.units import US
 
@@ -24,23 +27,23 @@ COLLECTIVES = ("c10d::alltoall_base_", "nccl:all_reduce")
 Event = dict[str, Any]
 
 
-class CountingBuilder(ProgramBuilder):
+class CountingBuilder(StepBuilder):
     """Counts launches per host thread."""
 
     def __init__(self, topology: Topology) -> None:
-        super().__init__(topology.hardware, world_size=8, local_world_size=8)
+        super().__init__(topology)
         self.launches: Counter[str] = Counter()
 
-    def _issue(self, name: str, num_ops: float, num_launches: float, seconds: Any) -> int:  # noqa: ANN401
-        self.launches[self.thread] += round(num_launches)
-        return super()._issue(name, num_ops, num_launches, seconds)
+    def _issue(self, name: str, issue: Issue, work: Work) -> int:
+        self.launches[self.thread] += round(issue.num_launches)
+        return super()._issue(name, issue, work)
 
 
 @cache
 def synthesized() -> tuple[Program, Counter[str]]:
     """Return our program of the traced step, and its launches per thread."""
     builder = CountingBuilder(topology())
-    return write_step(sparse_part(builder)), builder.launches
+    return traced_program(write_step(sparse_part(builder))), builder.launches
 
 
 @cache

@@ -3,30 +3,32 @@
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
+from formulas import FEATURES, IDS, built
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine, topology
-from numpy.typing import NDArray
 from strategies import plans, workloads
 
+from costmodel.execution.builder import StepBuilder
 from costmodel.execution.expansion import expand
 from costmodel.execution.graph import NodeKind, Stage
-from costmodel.execution.program import Program, ProgramBuilder
+from costmodel.execution.issue import Issue
+from costmodel.execution.program import Program
 from costmodel.execution.simulator import simulate
 from costmodel.execution.synthesis import synthesize
+from costmodel.execution.template import Linear
 from costmodel.execution.timeline import Timeline
 from costmodel.hardware import Device, Topology
-from costmodel.units import MS, US
+from costmodel.units import GB, MS, US
 from costmodel.workload import Pipeline
 
 CORE = machine(device=Device.CPU)
 THREAD = ("main", "autograd", "compute")
 
 
-def builder() -> ProgramBuilder:
-    return ProgramBuilder(CORE, world_size=2, local_world_size=2)
+def builder(ranks: int = 2) -> StepBuilder:
+    return StepBuilder(topology(ranks, hardware=CORE))
 
 
 def timed(program: Program, steps: int = 1) -> Timeline:
@@ -43,21 +45,21 @@ def test_the_thread_goes_on_when_its_kernel_is_done() -> None:
     writing = builder()
     for name in ("first", "second"):
         writing.kernel(name, Stage.DENSE_FORWARD, 1 * MS)
-    assert timed(writing.build()).step_time == pytest.approx(2 * MS + 2 * 10 * US)
+    assert timed(built(writing)).step_time == pytest.approx(2 * MS + 2 * 10 * US)
 
 
 def test_launches_cost_nothing_and_streams_are_one() -> None:
     writing = builder()
-    writing.kernel("copy", Stage.MEMORY_COPY, 1 * MS, stream="memcpy", num_launches=100)
+    writing.kernel("copy", Stage.MEMORY_COPY, 1 * MS, stream="memcpy", issue=Issue(1, 100))
     writing.kernel("kernel", Stage.DENSE_FORWARD, 1 * MS)
-    assert timed(writing.build()).step_time == pytest.approx(2 * MS + 2 * 10 * US)
+    assert timed(built(writing)).step_time == pytest.approx(2 * MS + 2 * 10 * US)
 
 
 def test_the_next_step_waits_for_the_last_kernel() -> None:
     writing = builder()
     writing.host("zero gradients")
     writing.kernel("optimizer", Stage.OPTIMIZER, 1 * MS)
-    assert timed(writing.build(), steps=3).step_time == pytest.approx(1 * MS + 2 * 10 * US)
+    assert timed(built(writing), steps=3).step_time == pytest.approx(1 * MS + 2 * 10 * US)
 
 
 def test_work_beside_a_collective_pays_for_it() -> None:
@@ -66,7 +68,7 @@ def test_work_beside_a_collective_pays_for_it() -> None:
     sent = writing.collective("send", Stage.ALL_TO_ALL, 2 * MS)
     writing.kernel("work", Stage.DENSE_FORWARD, 3 * MS)
     writing.wait("wait", (sent,))
-    timeline = timed(writing.build())
+    timeline = timed(built(writing))
     assert end(timeline, "send") == pytest.approx(50 * US + 2 * MS)
     assert end(timeline, "work") == pytest.approx(50 * US + 2 * MS + 10 * US + 3 * MS)
 
@@ -76,39 +78,43 @@ def test_a_rank_without_other_work_only_waits() -> None:
     sent = writing.collective("send", Stage.ALL_TO_ALL, 2 * MS)
     writing.wait("wait", (sent,))
     # the host's time to return from waiting: 8 us
-    assert timed(writing.build()).step_time == pytest.approx(50 * US + 2 * MS + 8 * US)
+    assert timed(built(writing)).step_time == pytest.approx(50 * US + 2 * MS + 8 * US)
 
 
 def test_a_rank_that_waits_for_its_peer_works_meanwhile() -> None:
     # rank 1 comes 4 ms later; rank 0 has 3 ms of work of its own, done by then
     writing = builder()
-    writing.kernel("before", Stage.LOOKUP_FORWARD, _per_rank(0.0, 4 * MS))
+    writing.kernel("before", Stage.LOOKUP_FORWARD, writing.stream_time(IDS))
     sent = writing.collective("send", Stage.ALL_TO_ALL, 1 * MS)
-    writing.kernel("work", Stage.DENSE_FORWARD, _per_rank(3 * MS, 0.0))
+    writing.kernel("work", Stage.DENSE_FORWARD, writing.stream_time(FEATURES))
     writing.wait("wait", (sent,))
+    # kernels take 2 us, and a ms for each GB: 4 ms on one rank and 3 ms on the other
+    made = built(writing, ids=[0.0, 3.998 * GB], features=[2.998 * GB, 0.0])
+    assert [op.seconds.max() for op in made.ops if op.name in {"before", "work"}] == pytest.approx([
+        4 * MS,
+        3 * MS,
+    ])
     expected = 10 * US + 4 * MS + 50 * US + 1 * MS + 8 * US
-    assert timed(writing.build()).step_time == pytest.approx(expected)
-
-
-def _per_rank(*seconds: float) -> NDArray[np.float64]:
-    return np.array(seconds)
+    assert timed(made).step_time == pytest.approx(expected)
 
 
 def test_an_exchange_counts_what_a_core_sends_and_receives() -> None:
     writing = builder()
     # two ranks, 8 MB in all: the same whether one holds it all or both a half
-    assert writing.all_to_all_size(8e6, 8e6) == writing.all_to_all_size(0.0, 8e6) == 4e6
+    for own in (8e6, 0.0):
+        assert writing.all_to_all_size(Linear.of(own), Linear.of(8e6)) == Linear.of(4e6)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_an_even_exchange_is_what_it_was(ranks: int) -> None:
-    even = ProgramBuilder(CORE, world_size=ranks, local_world_size=ranks)
-    assert even.all_to_all_size(1e6, ranks * 1e6) == pytest.approx(1e6)
+    size = builder(ranks).all_to_all_size(Linear.of(1e6), Linear.of(ranks * 1e6))
+    assert size.constant == pytest.approx(1e6)
+    assert not size.weights
 
 
 def test_a_gpus_link_counts_the_larger_direction() -> None:
-    link = ProgramBuilder(machine(), world_size=2, local_world_size=2)
-    assert link.all_to_all_size(8e6, 8e6) == 8e6
+    link = StepBuilder(topology(2))
+    assert link.all_to_all_size(Linear.of(8e6), Linear.of(8e6)) == Linear.of(8e6)
 
 
 @st.composite

@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from formulas import FEATURES, built
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import machine, topology
+from machines import topology
 from plans import BATCH, collectives, named, step, table, workload
 
 from costmodel.dense import dense_layers
+from costmodel.execution.builder import StepBuilder
 from costmodel.execution.dense import (
     BUCKET,
     FIRST_BUCKET,
@@ -17,7 +19,7 @@ from costmodel.execution.dense import (
     GradientBuckets,
 )
 from costmodel.execution.graph import NodeKind, Stage
-from costmodel.execution.program import ProgramBuilder
+from costmodel.hardware import Bound, Source
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.plan import ShardingType
 from costmodel.units import MIB, US
@@ -26,18 +28,18 @@ from costmodel.workload import DataType, DenseModel, Interaction, Optimizer, Wor
 DOT = DenseModel(bottom_mlp=(128, 64), top_mlp=(256, 1), interaction=Interaction.DOT)
 
 
-def builder(world_size: int = 2) -> ProgramBuilder:
-    return ProgramBuilder(machine(), world_size=world_size, local_world_size=world_size)
+def builder(world_size: int = 2) -> StepBuilder:
+    return StepBuilder(topology(world_size))
 
 
-def part(dense: DenseModel = DOT) -> tuple[ProgramBuilder, DensePart]:
+def part(dense: DenseModel = DOT) -> tuple[StepBuilder, DensePart]:
     made = builder()
     work = replace(workload(table("a"), table("b")), dense=dense)
     return made, DensePart(made, DenseCosts(work, made.hardware.gpu))
 
 
-def kernels(made: ProgramBuilder) -> list[str]:
-    return [op.name for op in made.build().ops if op.kind is NodeKind.KERNEL]
+def kernels(made: StepBuilder) -> list[str]:
+    return [op.name for op in built(made).ops if op.kind is NodeKind.KERNEL]
 
 
 def test_widths_around_a_dot_interaction() -> None:
@@ -90,8 +92,16 @@ def test_the_optimizer_passes_over_parameters_and_replicas() -> None:
     made, dense = part(replace(DOT, optimizer=Optimizer.SGD))
     dense.optimizer(replicated_bytes=1000.0)
     expected = 3 * (dense.costs.parameter_bytes + 1000)
-    assert made.build().ops[-1].num_bytes[0] == pytest.approx(expected)
-    assert made.build().ops[-1].seconds[0] == pytest.approx(2 * US + expected / 1e12)
+    assert built(made).ops[-1].num_bytes[0] == pytest.approx(expected)
+    assert built(made).ops[-1].seconds[0] == pytest.approx(2 * US + expected / 1e12)
+
+
+def test_replicas_are_updated_with_the_dense_parameters() -> None:
+    # the same where the bytes of the replicas follow from the plan
+    made, dense = part(replace(DOT, optimizer=Optimizer.SGD))
+    dense.optimizer(replicated_bytes=FEATURES)
+    expected = 3 * (dense.costs.parameter_bytes + 1000)
+    assert built(made, features=1000.0).ops[-1].num_bytes[0] == pytest.approx(expected)
 
 
 def messages(*gradients: float) -> list[float]:
@@ -100,7 +110,7 @@ def messages(*gradients: float) -> list[float]:
     for num_bytes in gradients:
         buckets.add(num_bytes)
     buckets.flush()
-    reduced = [op for op in made.build().ops if op.kind is NodeKind.COLLECTIVE]
+    reduced = [op for op in built(made).ops if op.kind is NodeKind.COLLECTIVE]
     assert [op.stage for op in reduced] == [Stage.ALL_REDUCE] * len(reduced)
     return [float(op.num_bytes[0]) for op in reduced]
 
@@ -109,6 +119,15 @@ def test_the_first_bucket_is_small_and_the_others_25_mib() -> None:
     # 0.5 + 0.6 fills 1 MiB; then 10 + 10 + 10 fills 25 MiB; 3 are left
     sizes = [0.5 * MIB, 0.6 * MIB, 10 * MIB, 10 * MIB, 10 * MIB, 3 * MIB]
     assert messages(*sizes) == pytest.approx([1.1 * MIB, 30 * MIB, 3 * MIB])
+
+
+def test_an_all_reduce_says_where_its_time_comes_from() -> None:
+    # the made-up machine has no curves: nothing of the kind was measured
+    made = builder()
+    buckets = GradientBuckets(made, "g")
+    buckets.add(100 * MIB)
+    reduced = built(made).ops[-1]
+    assert reduced.basis == (Bound.LINK_BANDWIDTH, Source.DATASHEET, True)
 
 
 def test_a_gradient_is_never_split_over_buckets() -> None:
@@ -128,7 +147,7 @@ def test_one_rank_reduces_nothing() -> None:
     buckets = GradientBuckets(made, "g")
     buckets.add(100 * MIB)
     buckets.flush()
-    assert not made.build().ops
+    assert not built(made).ops
 
 
 def test_gradients_are_reduced_from_the_top_down() -> None:
@@ -146,5 +165,5 @@ def test_gradients_are_reduced_from_the_top_down() -> None:
 def test_dense_kernels_do_not_depend_on_the_number_of_tables_of_other_ranks() -> None:
     made, dense = part()
     dense.top_forward()
-    assert made.build().ops[1].num_bytes.shape == (2,)
+    assert built(made).ops[1].num_bytes.shape == (2,)
     assert dense.workload.local_batch_size == BATCH

@@ -17,13 +17,11 @@ from costmodel.hardware import (
 )
 from costmodel.kernels.collectives import (
     RankGroup,
-    SigmoidCurve,
     bus_factor,
     collective_estimate,
     collective_time,
     curve_time,
     link_time,
-    sigmoid_time,
 )
 from costmodel.units import GB, KIB, MB, MIB, US
 
@@ -195,7 +193,7 @@ def test_says_what_bounds_it_and_whether_it_was_measured() -> None:
     )
     assert collective_estimate(A2A, 32 * MIB, node, MEASURED).bound_by == "link bandwidth"
     assert collective_estimate(A2A, 1 * GB, node, MEASURED).extrapolated
-    assert collective_estimate(A2A, 1 * KIB, node, MEASURED).origin == "fitted, extrapolated"
+    assert collective_estimate(A2A, 1 * KIB, node, MEASURED).basis.origin == "fitted, extrapolated"
     assert collective_estimate(
         A2A, MIB, RankGroup(num_ranks=6, ranks_per_node=6), MEASURED
     ).extrapolated
@@ -235,32 +233,3 @@ def test_lower_bandwidth_is_never_faster(
     slow_link = replace(NETWORK, bandwidth=NETWORK.bandwidth * factor)
     slow = replace(MEASURED, inter_node=slow_link)
     assert collective_time(op, size, group, slow) >= collective_time(op, size, group, MEASURED)
-
-
-AUTHORS = SigmoidCurve(
-    op=A2A,
-    num_ranks=4,
-    latency=85.6 * US,
-    latency_log2_bytes=13,
-    bandwidth_log2_bytes=27,
-    bandwidth=56.7134 * GB,
-    height=5.97878216,
-    midpoint=13.33976161,
-    steepness=0.22551425,
-    offset=-3.99731681,
-)
-"""author_params.json, V100x4_all_to_all."""
-
-
-def test_sigmoid_by_hand() -> None:
-    # up to 8 KiB the latency; from 128 MiB on 3/4 of the size at BW_max, 256 MiB: 3.55 ms
-    assert sigmoid_time(AUTHORS, 8 * KIB) == pytest.approx(85.6 * US)
-    assert sigmoid_time(AUTHORS, 256 * MIB) == pytest.approx(0.75 * 256 * MIB / (56.7134 * GB))
-    # 2^20 bytes: sigmoid 5.979 / (1 + exp(-0.2255 x 6.660)) - 3.997 = 0.8925, 7.81 GB/s
-    expected = 0.75 * 2**20 / (10**0.8925 * GB)
-    assert sigmoid_time(AUTHORS, 1 * MIB) == pytest.approx(expected, rel=1e-3)
-
-
-def test_published_code_adds_the_latency_twice() -> None:
-    once = sigmoid_time(AUTHORS, 256 * MIB)
-    assert sigmoid_time(AUTHORS, 256 * MIB, add_latency=True) == pytest.approx(once + 85.6 * US)

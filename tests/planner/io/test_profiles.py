@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from costmodel.errors import InputError, UnknownNameError
-from costmodel.hardware import CollectiveOp, HardwareProfile
+from costmodel.hardware import CollectiveOp, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
 from costmodel.kernels.gemm import gemm_time
 from costmodel.units import GB, GIB, MIB, US
@@ -286,3 +286,27 @@ def test_errors_that_were_stated_are_kept() -> None:
     )
     read: HardwareProfile = parse_profile(dump_profile(stated), "dumped")
     assert read.errors["embedding"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ("kind: datasheet, source: PCIe 4.0 x16", Source.DATASHEET),
+        ("kind: measured, source: assumed until it was measured", Source.MEASURED),
+        # profiles written before there was `kind`
+        ("source: 'assumed: as elsewhere'", Source.ASSUMED),
+        ("source: 'fastest of 13 copies, twice what is assumed'", Source.MEASURED),
+    ],
+)
+def test_a_number_says_what_kind_of_source_it_has(entry: str, kind: Source) -> None:
+    text = dump_profile(load_profile("h100-sxm"))
+    (line,) = (line for line in text.splitlines() if line.startswith("  pcie_bandwidth:"))
+    made = parse_profile(text.replace(line, f"  pcie_bandwidth: {{value: 9 GB/s, {entry}}}"), "p")
+    assert made.kind("host.pcie_bandwidth") is kind
+    assert parse_profile(dump_profile(made), "p") == made
+
+
+def test_an_unknown_kind_of_source_is_a_problem() -> None:
+    text = dump_profile(load_profile("h100-sxm"))
+    with pytest.raises(InputError, match="`kind` must be one of measured"):
+        parse_profile(text.replace("kind: assumed", "kind: guessed", 1), "p")

@@ -15,7 +15,7 @@ def timeline(*beyond: str) -> Timeline:
     """The timeline made by hand, with some of its operations outside what was measured."""
     whole = two_ranks()
     nodes = [
-        replace(node, source=f"{node.source}, extrapolated") if node.name in beyond else node
+        replace(node, basis=node.basis._replace(extrapolated=True)) if node.name in beyond else node
         for node in whole.graph.nodes
     ]
     return replace(whole, graph=ExecutionGraph(nodes=nodes, world_size=2))

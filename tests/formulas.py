@@ -1,0 +1,36 @@
+"""Loads made by hand, for tests of single operations: what is on every rank, as a formula."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.execution.builder import StepBuilder
+from costmodel.execution.evaluation import evaluated
+from costmodel.execution.groups import GroupKey
+from costmodel.execution.loads import GroupLoad
+from costmodel.execution.program import Program
+from costmodel.execution.template import Feature, Linear
+from costmodel.plan import ShardingType
+
+_KEY = GroupKey(pooled=True, weighted=False, sharding_type=ShardingType.TABLE_WISE)
+IDS, FEATURES = (Linear({Feature(_KEY, name): 1.0}) for name in ("ids", "features"))
+"""What ``built`` gives them on every rank."""
+
+
+def built(builder: StepBuilder, *, ids: object = 0.0, features: object = 0.0) -> Program:
+    """Evaluate what was written, for loads that have these numbers on every rank."""
+    load = GroupLoad(
+        key=_KEY,
+        traffic={},
+        ids=_per_rank(builder, ids),
+        features=_per_rank(builder, features),
+        columns=np.zeros(builder.world_size),
+        table_columns=0.0,
+        sent_ids=0.0,
+        sent_features=0.0,
+        parameter_bytes=0.0,
+    )
+    return evaluated(builder.template(), [load])
+
+
+def _per_rank(builder: StepBuilder, numbers: object) -> NDArray[np.float64]:
+    return np.broadcast_to(np.asarray(numbers, dtype=np.float64), (builder.world_size,))
