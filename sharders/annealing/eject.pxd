@@ -16,7 +16,7 @@ cdef class Ejector:
     cdef readonly double lack, found_bytes, left
 
     @cython.locals(search=SearchState, row=Py_ssize_t, other=Py_ssize_t)
-    cdef void find_fullest(self) noexcept
+    cpdef void find_fullest(self) noexcept
     @cython.locals(
         search=SearchState, tables=Tables, choices=Choices, table=Py_ssize_t, option=Py_ssize_t,
         local=Py_ssize_t, number=Py_ssize_t, place=Py_ssize_t,

@@ -189,6 +189,7 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
         rng = Random(search.seed)
         return Attempt(sharder=name, plan=Naive().shard(given, Budget(), rng).plan)
 
+    monkeypatch.setattr("planner.search._option_time", lambda *_: 1.0)
     needs = {"naive": Slow(), "lp": Slow(3.0), "uniform": Slow(1.5), "annealing": Slow(10.0)}
     members = {
         "naive": Member(),

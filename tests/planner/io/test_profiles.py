@@ -308,5 +308,5 @@ def test_a_number_says_what_kind_of_source_it_has(entry: str, kind: Source) -> N
 
 def test_an_unknown_kind_of_source_is_a_problem() -> None:
     text = dump_profile(load_profile("h100-sxm"))
-    with pytest.raises(InputError, match="`kind` must be one of measured"):
+    with pytest.raises(InputError, match="unknown kind `guessed`"):
         parse_profile(text.replace("kind: assumed", "kind: guessed", 1), "p")
