@@ -14,8 +14,9 @@ from typing import NoReturn
 import click
 
 from costmodel.errors import PlannerError
+from planner.cli.signals import interrupted_code, raising
 
-USAGE, INTERRUPTED = 2, 130
+USAGE = 2
 
 _COMMANDS = (
     "plan",
@@ -75,15 +76,16 @@ def cli(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 bug, 2 usage, 3 bad input, 4 no plan fits,
-    5 something needed is missing, 130 interrupted.
+    5 something needed is missing, 130 interrupted, 143 terminated.
     """  # noqa: D205 - one sentence
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        code = _run(given)
-        sys.stdout.flush()
+        with raising():
+            code = _run(given)
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
@@ -104,9 +106,9 @@ def _run(arguments: list[str]) -> int:
         return _usage(error, as_json="--json" in arguments)
     except PlannerError as error:
         return _failed(error, as_json="--json" in arguments)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as interrupt:
         click.echo("interrupted; nothing was written", err=True)
-        return INTERRUPTED
+        return interrupted_code(interrupt)
     return 0
 
 

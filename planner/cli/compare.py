@@ -4,16 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli import INTERRUPTED
 from planner.cli.options import (
     TIME,
     hardware_option,
-    interruptible,
     nodes_option,
     output_options,
     profile_and_nodes,
 )
 from planner.cli.output import Output, ProgressLine
+from planner.cli.signals import interruptible
 
 if TYPE_CHECKING:
     from costmodel.errors import PlannerError
@@ -93,7 +92,7 @@ def _compare_sharders(
         output.lines(lambda width: sharders_text(reports, width))
     if interrupt.happened:
         output.remark("interrupted: not every sharder had its turn")
-        click.get_current_context().exit(INTERRUPTED)
+        click.get_current_context().exit(interrupt.exit_code)
 
 
 def _left_out(name: str, error: "PlannerError") -> str:

@@ -1,11 +1,7 @@
 """Options that several commands share, and the types of their values."""
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import wraps
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -142,28 +138,3 @@ def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int
         return node_count(gpus, nodes, load_profile(settings.hardware))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--gpus'") from None
-
-
-@dataclass(slots=True)
-class Interrupt:
-    """Whether Ctrl-C was pressed."""
-
-    happened: bool = field(default=False)
-
-
-@contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Let the first Ctrl-C only be noted, so that the best plan so far is kept; not the second."""
-    interrupt = Interrupt()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if interrupt.happened:
-            raise KeyboardInterrupt
-        interrupt.happened = True
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupt
-    finally:
-        signal.signal(signal.SIGINT, before)

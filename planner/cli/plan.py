@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli import INTERRUPTED
-from planner.cli.options import interruptible, output_options, profile_and_nodes, search_options
+from planner.cli.options import output_options, profile_and_nodes, search_options
 from planner.cli.output import Output, ProgressLine
+from planner.cli.signals import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +119,7 @@ def command(
         output.remark(_last_lines(planned, target, time.monotonic() - start))
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
-        click.get_current_context().exit(INTERRUPTED)
+        click.get_current_context().exit(interrupt.exit_code)
 
 
 def _source(

@@ -1,0 +1,92 @@
+"""What signals do: a command that is told to end keeps what it has, and ends what it started."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import NoReturn
+
+_FAILED_BY = 128
+"""Exit code of a process that a signal ended, less the signal's number, as shells have it."""
+_ENDING = tuple(
+    number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
+)
+"""Sent by Slurm, Kubernetes and ``timeout``, or as a terminal is closed."""
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal came that asks the process to end; as Ctrl-C it is no error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def interrupted_code(interrupt: BaseException) -> int:
+    """Return what a command exits with that was interrupted, 130 for Ctrl-C, 143 for SIGTERM."""
+    number = interrupt.number if isinstance(interrupt, Terminated) else int(signal.SIGINT)
+    return _FAILED_BY + number
+
+
+@dataclass(slots=True)
+class Interrupt:
+    """Whether Ctrl-C was pressed, or another signal asked for the end."""
+
+    number: int | None = None
+
+    @property
+    def happened(self) -> bool:
+        """Whether to end."""
+        return self.number is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return _FAILED_BY + (self.number or 0)
+
+
+@contextmanager
+def raising() -> Iterator[None]:
+    """Let signals that ask for the end raise ``Terminated``, so that everything is cleaned up."""
+    # what is ignored stays so: nohup ignores SIGHUP
+    ours = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    with _handled(_raise, ours):
+        yield
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Let the first signal only be noted, so that the best plan so far is kept; not the second."""
+    interrupt = Interrupt()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if interrupt.happened:
+            _raise(number, frame)
+        interrupt.number = number
+
+    ignored = {number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN}
+    with _handled(note, [signal.SIGINT, *sorted(set(_ENDING) - ignored)]):
+        yield interrupt
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
+
+@contextmanager
+def _handled(
+    handler: Callable[[int, FrameType | None], object], numbers: list[signal.Signals]
+) -> Iterator[None]:
+    """Handle signals inside; only a process's main thread may."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
