@@ -15,6 +15,7 @@ from costmodel.validity import check_plan
 from planner.compiling import is_compiled, is_to_hand
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, Member
+from sharders.packing import check_room
 from sharders.problem import (
     LATE,
     Budget,
@@ -111,6 +112,7 @@ def run_sharders(
         What the first sharder raised, if none finds a plan.
 
     """
+    check_room(problem)
     if search.jobs > 1:
         from planner.parallel import run_in_parallel
 
@@ -129,7 +131,8 @@ def run_sharders(
             continue
         until = now + share * max(0.0, deadline - now)
         try:
-            attempts.append(run_sharder(name, problem.with_known(plans), search, until))
+            problem = problem.with_known(plans)  # with all that was computed of it so far
+            attempts.append(run_sharder(name, problem, search, until))
         except KeyboardInterrupt:
             if not found:
                 raise

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.options import (
+    GPUS,
+    SEED,
     TIME,
     hardware_option,
     nodes_option,
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
 
 @click.command("compare")
 @click.argument("files", nargs=-1, required=True, metavar="WORKLOAD | OLD_PLAN NEW_PLAN")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs in all, on all nodes.")
+@click.option("--gpus", type=GPUS, help="GPUs in all, on all nodes.")
 @nodes_option
 @hardware_option
-@click.option("--seed", type=int, help="Of everything random.")
+@click.option("--seed", type=SEED, help="Of everything random.")
 @click.option(
     "--time-limit",
     type=TIME,

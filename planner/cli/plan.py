@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import output_options, profile_and_nodes, search_options
+from planner.cli.options import SAMPLES, output_options, profile_and_nodes, search_options
 from planner.cli.output import Output, ProgressLine
 from planner.cli.signals import interruptible
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
+MOST_JOBS = 256
 
 
 @click.command("plan")
@@ -32,7 +33,7 @@ OPTUNA = "optuna"
 )
 @click.option(
     "--jobs",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MOST_JOBS),
     default=1,
     help="Processes that search at once, each from a seed of its own [default: 1].",
 )
@@ -58,7 +59,7 @@ OPTUNA = "optuna"
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=SAMPLES,
     help="With --from-torchrec: samples per GPU [default: 512].",
 )
 @output_options

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from costmodel.errors import Problem, suggestion
+from costmodel.limits import shown
 from planner.io.source import Document, KeyPath
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _said(given: object) -> str:
     if isinstance(given, str):
         return f"the text `{given if len(given) <= 40 else given[:37] + '...'}`"
     if isinstance(given, int | float):
-        return f"the number {given}"
+        return f"the number {given if abs(given) < 10**20 else shown(given)}"
     return "a list" if isinstance(given, list) else "a mapping"
 
 
