@@ -93,7 +93,7 @@ def gunzipped(data: bytes) -> bytes:
         It is damaged, or expands to too much.
 
     """
-    bound = _bound(len(data))
+    bound = expansion_bound(len(data))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             content = stream.read(bound + 1)
@@ -105,17 +105,29 @@ def gunzipped(data: bytes) -> bytes:
 
 def check_expanded(size: int, packed: int) -> None:
     """Raise ValueError where so many packed bytes would expand to too many."""
-    if size > _bound(packed):
+    if size > expansion_bound(packed):
         raise ValueError(
-            f"it would expand to more than {_bound(packed):,} bytes; a file of {packed:,} should "
-            "not: save it without compression if it is right"
+            f"it would expand to more than {expansion_bound(packed):,} bytes; a file of "
+            f"{packed:,} should not: save it without compression if it is right"
         )
 
 
-def _bound(packed: int) -> int:
+def expansion_bound(packed: int) -> int:
+    """Return the bytes that so many packed ones may expand to."""
     return max(LEAST_BOUND, MOST_TIMES * packed)
 
 
-def damaged(error: Exception) -> ValueError:
+class DamagedError(ValueError):
+    """An archive or a stream is cut off or spoilt."""
+
+
+def damaged(error: Exception) -> DamagedError:
     """Return what to say where an archive cannot be read."""
-    return ValueError(f"the file is damaged: {str(error)[:200] or type(error).__name__}")
+    return DamagedError(f"the file is damaged: {str(error)[:200] or type(error).__name__}")
+
+
+def check_left(left: int, size: int) -> int:
+    """Return how many bytes may come after so many more; ValueError if these are too many."""
+    if size > left:
+        raise ValueError("it would expand to more than 100 times its size: unpack it first")
+    return left - size

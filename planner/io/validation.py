@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from costmodel.errors import Problem, suggestion
 from costmodel.limits import shown
-from planner.io.source import Document, KeyPath
+from planner.io.source import MOST_PROBLEMS, Document, KeyPath
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -38,6 +38,7 @@ class Validator:
     def __init__(self, document: Document, synonyms: Mapping[str, str] | None = None) -> None:
         self.document = document
         self.problems: list[Problem] = []
+        self._noted: set[Problem] = set()
         self._synonyms = synonyms or {}
         """Names people write for other reasons, and the hint they get."""
 
@@ -74,7 +75,7 @@ class Validator:
             return _given(model.model_validate(data)), set()
         except ValidationError as error:
             details = error.errors(include_url=False)
-        for detail in details:
+        for detail in details[:MOST_PROBLEMS]:
             self._note(known, detail, path)
         return {}, {(*detail["loc"], "")[0] for detail in details}
 
@@ -82,9 +83,17 @@ class Validator:
         self, message: str, path: KeyPath, *, at_key: bool = False, hint: str | None = None
     ) -> None:
         """Note a problem, unless the same one is noted already."""
+        if self.full:
+            return
         problem = self.document.problem(message, path, at_key=at_key, hint=hint)
-        if problem not in self.problems:
+        if problem not in self._noted:
+            self._noted.add(problem)
             self.problems.append(problem)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is wrong that nobody reads the rest: finding where it is takes long."""
+        return len(self.problems) >= MOST_PROBLEMS
 
     def _note(self, model: "type[BaseModel]", detail: "ErrorDetails", path: KeyPath) -> None:
         where = (*path, *detail["loc"])

@@ -305,7 +305,7 @@ class _Builder:
         first: dict[str, int] = {}
         for number, row in enumerate(rows):
             name = row.get("name") if isinstance(row, dict) else None
-            if not isinstance(name, str):
+            if not isinstance(name, str) or self.validator.full:
                 continue
             path = (*self.path, "tables", number, "name")
             if name in first:
