@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from planner.io.files import read_bytes, source_name
 from planner.io.pickles import Record
 
 _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
+_NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
+"""What numpy raises at headers of .npy files, which it evaluates as Python's literals."""
 _DEEPEST = 3
 """Lists within each other: batches of batches of tensors."""
 
@@ -104,7 +107,7 @@ def _array(data: bytes) -> NDArray[Any]:
             shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
         else:
             shape, by_column, dtype = np.lib.format.read_array_header_2_0(stream)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+    except _NO_HEADER as error:
         raise ValueError(f"not a readable .npy file: {str(error)[:80]}") from None
     if dtype.hasobject:
         raise ValueError("an array of objects, not of ids")

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.errors import InputError, Problem
-from planner.io.json_text import load_json
+from costmodel.limits import shown
+from planner.io.json_text import MOST_DIGITS, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -239,7 +240,9 @@ class _Reader:
             return self._refuse(node, f"tag `{node.tag}` is not supported")
         construct = getattr(self._constructor, f"construct_yaml_{node.tag[len(_YAML_TAG) :]}", None)
         try:
-            return construct(node) if construct else self._refuse(node, "this tag is not supported")
+            value = (
+                construct(node) if construct else self._refuse(node, "this tag is not supported")
+            )
         except (
             ValueError,
             KeyError,
@@ -250,6 +253,9 @@ class _Reader:
             yaml.YAMLError,
         ):
             return self._refuse(node, f"cannot read `{node.value[:40]}` as a number")
+        if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+            return self._refuse(node, f"{shown(value)} is too large a number")
+        return value
 
     def _refuse(self, node: "yaml.Node", message: str, hint: str | None = None) -> None:
         if len(self.problems) >= MOST_PROBLEMS:

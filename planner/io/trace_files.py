@@ -50,7 +50,7 @@ def read_documents(path: str | Path) -> list[tuple[str, Document]]:
 
 def last_number(name: str) -> int | None:
     """Return the last number in a file's name, by custom the rank."""
-    numbers = re.findall(r"[0-9]{1,9}", Path(name).name.split(".")[0])
+    numbers = re.findall(r"[0-9]{1,18}", Path(name).name.split(".")[0])
     return int(numbers[-1]) if numbers else None
 
 
