@@ -28,6 +28,7 @@ MOST_PROBLEMS = 100
 """Problems of one file that are noted; only some of them are shown."""
 
 _YAML_TAG = "tag:yaml.org,2002:"
+_SCALARS = {"null", "bool", "int", "float"}
 _TEXT_TAGS = {_YAML_TAG + name for name in ("str", "timestamp", "value")}
 
 
@@ -238,20 +239,12 @@ class _Reader:
             return node.value
         if not node.tag.startswith(_YAML_TAG):
             return self._refuse(node, f"tag `{node.tag}` is not supported")
-        construct = getattr(self._constructor, f"construct_yaml_{node.tag[len(_YAML_TAG) :]}", None)
+        kind = node.tag.removeprefix(_YAML_TAG)
+        if kind not in _SCALARS:
+            return self._refuse(node, "this tag is not supported")
         try:
-            value = (
-                construct(node) if construct else self._refuse(node, "this tag is not supported")
-            )
-        except (
-            ValueError,
-            KeyError,
-            IndexError,
-            OverflowError,
-            AttributeError,
-            TypeError,
-            yaml.YAMLError,
-        ):
+            value = getattr(self._constructor, f"construct_yaml_{kind}")(node)
+        except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
             return self._refuse(node, f"cannot read `{node.value[:40]}` as a number")
         if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
             return self._refuse(node, f"{shown(value)} is too large a number")
