@@ -35,6 +35,7 @@ its fixed costs count in full; without it, its options are gone. The least of th
 holds for all. The result is also at least the time of a step without any embedding work.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
@@ -63,7 +64,13 @@ TOLERANCE = 2e-4
 _ROUNDING = 1e-9
 
 
-def step_time_bound(workload: Workload, topology: Topology) -> Seconds:
+def _never() -> bool:
+    return False
+
+
+def step_time_bound(
+    workload: Workload, topology: Topology, should_stop: Callable[[], bool] = _never
+) -> Seconds:
     """Return a time that no valid plan's step undercuts.
 
     Parameters
@@ -72,11 +79,13 @@ def step_time_bound(workload: Workload, topology: Topology) -> Seconds:
         What is planned. Every sharding type, kernel and split that is valid for the tables is
         taken into account, whether or not a sharder would offer it, and the memory of all ranks
         together.
+    should_stop
+        Asked between steps of some milliseconds; once true, the bound so far is the answer.
 
     """
     templates = Templates(workload, topology)
     alone = StepTimer(templates.of(()), ()).step_time(())
-    return max(alone, _branched(_Relaxation.of(templates))) * (1 - _ROUNDING)
+    return max(alone, _branched(_Relaxation.of(templates), should_stop)) * (1 - _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,31 +100,35 @@ class _Part:
     """The group that is the largest part of the mixture, of those that may be there or not."""
 
 
-def _branched(whole: "_Relaxation") -> Seconds:
+def _branched(whole: "_Relaxation", should_stop: Callable[[], bool]) -> Seconds:
     """Return the least bound of parts that together are all plans."""
     budget = min(MOST_PARTS, MOST_OPTIONS // len(whole.alone))
-    parts = [_part(whole, 0, frozenset(), frozenset())]
+    parts = [_part(whole, 0, frozenset(), frozenset(), should_stop)]
     solved = 1
-    while parts[0].undecided is not None and solved < budget:
+    while parts[0].undecided is not None and solved < budget and not should_stop():
         part = heappop(parts)
         group = frozenset(filter(None, [part.undecided]))
         for present, absent in (
             (part.present | group, part.absent),
             (part.present, part.absent | group),
         ):
-            child = _part(whole, solved, present, absent)
+            child = _part(whole, solved, present, absent, should_stop)
             heappush(parts, replace(child, bound=max(child.bound, part.bound)))
             solved += 1
     return parts[0].bound
 
 
 def _part(
-    whole: "_Relaxation", number: int, present: frozenset[GroupKey], absent: frozenset[GroupKey]
+    whole: "_Relaxation",
+    number: int,
+    present: frozenset[GroupKey],
+    absent: frozenset[GroupKey],
+    should_stop: Callable[[], bool],
 ) -> _Part:
     relaxation = whole.restricted(present, absent)
     if relaxation is None:
         return _Part(float("inf"), number, present, absent, None)
-    bound, mixture = relaxation.maximum()
+    bound, mixture = relaxation.maximum(should_stop)
     shares = relaxation.graph.index.shares(mixture)
     open_groups = [group for group, share in shares.items() if share > 0 and group not in present]
     undecided = max(open_groups, key=lambda group: (shares[group], group), default=None)
@@ -232,7 +245,7 @@ class _Relaxation:
             shards=self.alone[chosen[self.large]],
         )
 
-    def maximum(self) -> tuple[Seconds, Vector]:
+    def maximum(self, should_stop: Callable[[], bool]) -> tuple[Seconds, Vector]:
         """Return the largest bound that weights of cycles give, and the mixture that attains it."""
         start = self.cheapest(np.ones(self.graph.index.size), 0.0, np.zeros(len(self.large)))
         first, direct = self.graph.heaviest(start.z), self.graph.direct(start.z)
@@ -250,7 +263,7 @@ class _Relaxation:
             best = max(best, reached)
             cycle = self.graph.heaviest(mixture)
             open_cycles = cycle.constant + cycle.weights @ mixture > value * (1 + TOLERANCE)
-            if value <= best * (1 + TOLERANCE) and not open_cycles:
+            if (value <= best * (1 + TOLERANCE) and not open_cycles) or should_stop():
                 break
             game.add_choice(choice)
             if open_cycles:

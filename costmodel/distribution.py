@@ -23,6 +23,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel import limits
+from costmodel.limits import check_at_most
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zipf:
@@ -61,8 +64,8 @@ class ReuseHistogram:
     def __post_init__(self) -> None:
         if not _are_shares(self.row_shares):
             raise ValueError("reuse_histogram needs shares of at least 0, not all 0")
-        if not self.num_lookups >= 1:
-            raise ValueError(f"num_lookups must be at least 1, got {self.num_lookups}")
+        check_at_most("bins of reuse_histogram", len(self.row_shares), limits.MOST_BINS)
+        _check_lookups(self.num_lookups)
         if self.mean_hits and len(self.mean_hits) != len(self.row_shares):
             raise ValueError(
                 f"mean_hits needs one number for each of the {len(self.row_shares)} bins, "
@@ -74,6 +77,7 @@ class ReuseHistogram:
                 raise ValueError(f"mean_hits of the bin {low:g}-{high:g} must be in it, got {hits}")
         if len(self.range_lookups) != len(self.range_rows):
             raise ValueError("range_lookups and range_rows need the same number of ranges")
+        check_at_most("range_lookups' number", len(self.range_lookups), limits.MOST_RANGES)
         if self.range_lookups and not (
             _are_shares(self.range_lookups) and _are_shares(self.range_rows)
         ):
@@ -106,7 +110,18 @@ def _bin_edges(bin_: int) -> tuple[float, float]:
 
 
 def _are_shares(shares: tuple[float, ...]) -> bool:
-    return bool(shares) and min(shares) >= 0 and 0 < sum(shares) < float("inf")
+    usable = bool(shares) and all(0 <= share <= _LARGEST_SHARE for share in shares)
+    return usable and sum(shares) >= _SMALLEST_SUM
+
+
+def _check_lookups(num_lookups: float) -> None:
+    if not num_lookups >= 1:
+        raise ValueError(f"num_lookups must be at least 1, got {num_lookups}")
+    check_at_most("num_lookups", num_lookups, limits.MOST_LOOKUPS)
+
+
+_LARGEST_SHARE, _SMALLEST_SUM = 1e18, 1e-18
+"""Shares need not add up to 1, so that counts will do; beyond these they would overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +136,7 @@ class UniqueFraction:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise ValueError(f"unique_fraction must be in (0, 1], got {self.fraction}")
-        if not self.num_lookups >= 1:
-            raise ValueError(f"num_lookups must be at least 1, got {self.num_lookups}")
+        _check_lookups(self.num_lookups)
 
 
 InputDistribution: TypeAlias = Zipf | ReuseHistogram | UniqueFraction

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.limits import MOST_RANKS, check_at_most
 from costmodel.traced import TracedTimes
 from costmodel.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
@@ -326,6 +327,7 @@ class Topology:
     def __post_init__(self) -> None:
         if self.world_size < 1 or self.local_world_size < 1:
             raise ValueError("world_size and local_world_size must be at least 1")
+        check_at_most("world_size", self.world_size, MOST_RANKS)
         if self.world_size % self.local_world_size:
             raise ValueError(
                 f"world_size {self.world_size} is not a multiple of "

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeAlias
 
 from costmodel.errors import InfeasibleError
 from costmodel.hardware import Topology
@@ -161,20 +163,47 @@ def infeasible(
     workload: Workload, topology: Topology, message: str | None = None
 ) -> InfeasibleError:
     """Return the error for a workload that fits nowhere: the sum, the largest tables, remedies."""
+    details, remedies = _advice(workload, _Apart(topology))
+    return InfeasibleError(
+        message or _too_much(workload, topology), details=details, remedies=remedies
+    )
+
+
+def _too_much(workload: Workload, topology: Topology) -> str:
     usable = usable_bytes(workload, topology)
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
     places = f"{topology.world_size} × {topology.hardware.name}"
-    return InfeasibleError(
-        message
-        or f"no plan fits: the tables need {_gib(needed)}, and {places} "
+    return (
+        f"no plan fits: the tables need {_gib(needed)}, and {places} "
         f"leave{'s' if topology.world_size == 1 else ''} {_gib(topology.world_size * usable)} "
-        "for them",
-        details=(
-            ("per GPU", _per_gpu_line(workload, topology)),
-            ("largest", _largest_line(workload, topology)),
-        ),
-        remedies=tuple(_remedies(workload, topology)),
+        "for them"
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Apart:
+    """A topology that is the same as another if it is the same object; it cannot be hashed."""
+
+    topology: Topology
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Apart) and other.topology is self.topology
+
+    def __hash__(self) -> int:
+        return id(self.topology)
+
+
+Lines: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=8)
+def _advice(workload: Workload, apart: _Apart) -> tuple[Lines, Lines]:
+    """Return where the memory goes, and what would help: searches that fail ask often."""
+    topology = apart.topology
+    return (
+        ("per GPU", _per_gpu_line(workload, topology)),
+        ("largest", _largest_line(workload, topology)),
+    ), tuple(_remedies(workload, topology))
 
 
 def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTable) -> Bytes:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from math import isqrt
 
 
 class ShardingType(StrEnum):
@@ -210,11 +211,13 @@ def column_counts(embedding_dim: int, min_shard_dim: int = 4) -> tuple[int, ...]
 
     Widths are multiples of 4, as FBGEMM needs, and at least ``min_shard_dim``.
     """
-    return tuple(
-        embedding_dim // width
-        for width in range(embedding_dim, 0, -4)
-        if embedding_dim % width == 0 and (width >= min_shard_dim or width == embedding_dim)
-    )
+    quarter, rest = divmod(embedding_dim, 4)
+    if rest:
+        return (1,)
+    low = [count for count in range(1, isqrt(quarter) + 1) if quarter % count == 0]
+    counts = dict.fromkeys([*low, *(quarter // count for count in reversed(low))])
+    least = min(min_shard_dim, embedding_dim)
+    return tuple(count for count in counts if embedding_dim // count >= least)
 
 
 def _whole(rank: int, num_embeddings: int, embedding_dim: int) -> Shard:

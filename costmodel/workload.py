@@ -1,10 +1,13 @@
 """What is trained: embedding tables, how a batch reads them, the dense model around them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from costmodel import limits
 from costmodel.distribution import InputDistribution, Zipf
+from costmodel.limits import check_at_most
 from costmodel.plan import ComputeKernel, ShardingType
 
 
@@ -125,15 +128,25 @@ class EmbeddingTable:
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("name must not be empty")
+        check_at_most("name's length", len(self.name), limits.LONGEST_NAME)
         if self.num_embeddings < 1:
             raise ValueError(f"num_embeddings must be at least 1, got {self.num_embeddings}")
+        check_at_most("num_embeddings", self.num_embeddings, limits.MOST_ROWS)
+        check_at_most("embedding_dim", self.embedding_dim, limits.MOST_COLUMNS)
         if self.embedding_dim < 4 or self.embedding_dim % 4:
             raise ValueError(f"embedding_dim must be a multiple of 4, got {self.embedding_dim}")
-        if not 0 < self.pooling_factor < float("inf"):
+        if not self.pooling_factor > 0:
             raise ValueError(f"pooling_factor must be above 0, got {self.pooling_factor}")
+        check_at_most("pooling_factor", self.pooling_factor, limits.MOST_IDS)
+        check_at_most("feature_names' number", len(self.feature_names), limits.MOST_FEATURES)
+        self._check_constraints()
+
+    def _check_constraints(self) -> None:
+        check_at_most("ranks", max(self.ranks, default=0), limits.MOST_RANKS - 1)
         if len(set(self.ranks)) < len(self.ranks) or min(self.ranks, default=0) < 0:
             given = ", ".join(map(str, self.ranks))
             raise ValueError(f"ranks must be different numbers from 0 on, got {given}")
+        check_at_most("min_shard_dim", self.min_shard_dim, limits.MOST_COLUMNS)
         if self.min_shard_dim < 4 or self.min_shard_dim % 4:
             raise ValueError(f"min_shard_dim must be a multiple of 4, got {self.min_shard_dim}")
         if not 0 < self.cache_load_factor <= 1:
@@ -191,6 +204,17 @@ class DenseModel:
             raise ValueError("top_mlp needs at least one layer")
         if min((self.num_dense_features, *self.bottom_mlp, *self.top_mlp)) < 1:
             raise ValueError("layer widths must be at least 1")
+        if self.cross_layers < 0:
+            raise ValueError(f"cross_layers must be at least 0, got {self.cross_layers}")
+        if self.cross_rank < 1:
+            raise ValueError(f"cross_rank must be at least 1, got {self.cross_rank}")
+        for name in ("bottom_mlp", "top_mlp"):
+            check_at_most(f"layers of {name}", len(getattr(self, name)), limits.MOST_LAYERS)
+            widest = max(getattr(self, name), default=0)
+            check_at_most(f"widths of {name}", widest, limits.MOST_WIDTH)
+        check_at_most("num_dense_features", self.num_dense_features, limits.MOST_WIDTH)
+        check_at_most("cross_layers", self.cross_layers, limits.MOST_LAYERS)
+        check_at_most("cross_rank", self.cross_rank, limits.MOST_WIDTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,10 +245,12 @@ class Workload:
             raise ValueError("a workload needs at least one table")
         if self.local_batch_size < 1:
             raise ValueError(f"local_batch_size must be at least 1, got {self.local_batch_size}")
+        check_at_most("local_batch_size", self.local_batch_size, limits.MOST_SAMPLES)
+        check_at_most("tables' number", len(self.tables), limits.MOST_TABLES)
         by_name = {table.name: table for table in self.tables}
         if len(by_name) < len(self.tables):
-            names = [table.name for table in self.tables]
-            twice = sorted({name for name in names if names.count(name) > 1})
+            times = Counter(table.name for table in self.tables)
+            twice = sorted(name for name, count in times.items() if count > 1)
             raise ValueError(f"table names must be unique, got twice: {', '.join(twice)}")
         object.__setattr__(self, "_by_name", by_name)
         self._check_interaction()

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.errors import InputError, PlannerError, Problem
 from costmodel.hardware import HardwareProfile, Topology
+from costmodel.limits import MOST_RANKS
 from costmodel.plan import ShardingPlan
+from costmodel.units import Seconds
 from costmodel.workload import Workload
 from planner.baseline import STAND_IN, baseline_beside
 from planner.compiled import interpreted_modules
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from planner.io.plans import PlanFile
 
 DEFAULT_HARDWARE = "h100-sxm"
+BOUND_SHARE = 0.2
+"""Of the time limit: how long after it the bound that a report gives may be worked on."""
+BOUND_TIME: Seconds = 0.2
+"""And this long in any case: one round at 3 tables and 64 GPUs takes 0.1 s."""
 
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
@@ -78,8 +84,8 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
 
     """
     per_node = hardware.gpus_per_node
-    if gpus < 1:
-        raise ValueError(f"at least 1 GPU is needed, got {gpus}")
+    if not 1 <= gpus <= MOST_RANKS:
+        raise ValueError(f"1 to {MOST_RANKS:,} GPUs can be planned for, got {gpus:,}")
     if nodes is None:
         nodes = -(-gpus // per_node)
     if nodes < 1 or gpus % nodes:
@@ -139,11 +145,13 @@ def plan(
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
     names = sharders_for(sharder)
+    deadline = search.clock() + search.time_limit
     with baseline_beside(baseline, task.problem, search, names) as judge:
         attempts = run_sharders(names, task.problem, search)
         ranked = sorted(attempts, key=lambda attempt: attempt.step_time)
         best = ranked[0]
-        report = task.bounded(task.report(best, attempts, requested=sharder, seed=search.seed))
+        report = task.report(best, attempts, requested=sharder, seed=search.seed)
+        report = task.bounded(report, search, deadline)
         report = replace(report, confidence=task.confidence(ranked))
         return task.planned(best, replace(report, baseline=task.beaten(judge(attempts), best)))
 
@@ -284,13 +292,18 @@ class _Task:
         )
         return replace(baseline, probability_beaten=chance)
 
-    def bounded(self, report: Report) -> Report:
-        """Add what no plan undercuts to the report of a search."""
+    def bounded(self, report: Report, search: Search, deadline: Seconds) -> Report:
+        """Add what no plan undercuts to the report of a search, as far as time allows."""
         from costmodel.bounds import step_time_bound
 
         if report.search is None:
             return report
-        bound = step_time_bound(self.problem.workload, self.problem.topology)
+        end = max(deadline, search.clock() + BOUND_SHARE * search.time_limit + BOUND_TIME)
+        bound = step_time_bound(
+            self.problem.workload,
+            self.problem.topology,
+            lambda: search.interrupted() or search.clock() > end,
+        )
         bound = max(bound, report.search.bound or 0.0)
         return replace(report, search=replace(report.search, bound=bound))
 

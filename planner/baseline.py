@@ -19,6 +19,7 @@ from typing import IO, TypeAlias
 from costmodel.errors import PlannerError
 from costmodel.plan import ShardingPlan
 from costmodel.units import Seconds
+from planner.children import python_command
 from planner.integrations.presence import require_torchrec, torchrec_installed
 from planner.plugins import TORCHREC, load_sharder
 from planner.report.model import Baseline
@@ -114,8 +115,8 @@ def _started(problem: ShardingProblem, time_limit: Seconds) -> Iterator[_Process
         pickle.dump((problem.workload, problem.topology, time_limit), question)
         question.seek(0)
         try:
-            running = subprocess.Popen(
-                [sys.executable, "-P", "-m", "planner.baseline"],
+            running = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                python_command("planner.baseline"),
                 stdin=question,
                 stdout=answer,
                 stderr=subprocess.DEVNULL,

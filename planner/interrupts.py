@@ -1,40 +1,99 @@
-"""Ctrl-C as a wish to stop searching, which must not cost the plans that were found."""
+"""What signals do: a command that is told to end keeps what it has, and ends what it started."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import current_thread, main_thread
 from types import FrameType
+from typing import NoReturn
+
+_FAILED_BY = 128
+"""Exit code of a process that a signal ended, less the signal's number, as shells have it."""
+_ENDING = tuple(
+    number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
+)
+"""Sent by Slurm, Kubernetes and ``timeout``, or as a terminal is closed."""
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal came that asks the process to end; as Ctrl-C it is no error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def interrupted_code(interrupt: BaseException) -> int:
+    """Return what a command exits with that was interrupted, 130 for Ctrl-C, 143 for SIGTERM."""
+    number = interrupt.number if isinstance(interrupt, Terminated) else int(signal.SIGINT)
+    return _FAILED_BY + number
 
 
 @dataclass(slots=True)
 class Interrupt:
-    """Whether Ctrl-C was pressed."""
+    """Whether Ctrl-C was pressed, or another signal asked for the end."""
 
-    happened: bool = field(default=False)
+    number: int | None = None
+
+    @property
+    def happened(self) -> bool:
+        """Whether to end."""
+        return self.number is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return _FAILED_BY + (self.number or 0)
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Note the first Ctrl-C, so that the best plan so far is kept; raise at the second.
+def raising() -> Iterator[None]:
+    """Let signals that ask for the end raise ``Terminated``, so that everything is cleaned up."""
+    # what is ignored stays so: nohup ignores SIGHUP
+    ours = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    with _handled(_raise, ours):
+        yield
 
-    Where Ctrl-C is handled already, or cannot be (outside the main thread), nothing changes.
+
+@contextmanager
+def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
+    """Let the first Ctrl-C only be noted, so that the best plan so far is kept; not the second.
+
+    Where Ctrl-C is handled already, nothing changes. ``ending``: as Ctrl-C those signals, too, that
+    ask for the end: for commands, not for the programs of others that call us.
     """
     interrupt = Interrupt()
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or current_thread() is not main_thread():
-        yield interrupt
-        return
 
     def note(number: int, frame: FrameType | None) -> None:
-        del number, frame
         if interrupt.happened:
-            raise KeyboardInterrupt
-        interrupt.happened = True
+            _raise(number, frame)
+        interrupt.number = number
 
-    signal.signal(signal.SIGINT, note)
-    try:
+    ignored = {number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN}
+    numbers = [signal.SIGINT, *(sorted(set(_ENDING) - ignored) if ending else ())]
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        numbers = []
+    with _handled(note, numbers):
         yield interrupt
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
+
+@contextmanager
+def _handled(
+    handler: Callable[[int, FrameType | None], object], numbers: list[signal.Signals]
+) -> Iterator[None]:
+    """Handle signals inside; only a process's main thread may."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -7,6 +7,7 @@ Processes are spawned, as forks of a process with threads may hang: a script tha
 """
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from costmodel.hardware import Topology
 from costmodel.objective import Objective
 from costmodel.units import Seconds
 from costmodel.workload import Workload
+from planner.children import end_with, safe_path
 from planner.search import Attempt, Search, run_sharders
 from sharders.problem import Progress, ShardingProblem
 
@@ -47,6 +49,8 @@ class _Task:
     deadline: Seconds
     """By the monotonic clock, which all processes share."""
     storage: str | None
+    parent: int
+    """The process that waits for the results, and with which this one ends."""
 
 
 @dataclass(slots=True)
@@ -88,7 +92,8 @@ def run_in_parallel(
 
     """
     context = multiprocessing.get_context("spawn")
-    stop = context.Event()
+    with safe_path():  # the first event starts a process that keeps track of such things
+        stop = context.Event()
     task = _Task(
         names=tuple(names),
         workload=problem.workload,
@@ -96,9 +101,10 @@ def run_in_parallel(
         seed=search.seed,
         deadline=time.monotonic() + search.time_limit,
         storage=search.storage,
+        parent=os.getpid(),
     )
     workers: dict[Connection, tuple[int, SpawnProcess]] = {}
-    with _uninterrupted():
+    with _uninterrupted(), safe_path():
         for number in range(search.jobs):
             ours, theirs = context.Pipe(duplex=False)
             own = replace(task, seed=search.seed + SEEDS_APART * number)
@@ -111,7 +117,7 @@ def run_in_parallel(
         _listen(workers, standing, stop, task.deadline)
     finally:
         for _, process in workers.values():
-            process.terminate()
+            process.kill()
             process.join()
     return standing.attempts() or run_sharders(names, problem, replace(search, jobs=1))
 
@@ -155,7 +161,10 @@ def _uninterrupted() -> Iterator[None]:
 
 def _work(task: _Task, results: Connection, stop: Event) -> None:
     """Search, report now and then, and send what was found: nothing if there is no plan."""
+    end_with(task.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     reported = 0.0
 
     def watch(name: str, progress: Progress) -> None:
@@ -172,7 +181,7 @@ def _work(task: _Task, results: Connection, stop: Event) -> None:
     search = Search(
         seed=task.seed,
         time_limit=max(0.0, task.deadline - time.monotonic()),
-        interrupted=stop.is_set,
+        interrupted=lambda: bool(asked) or stop.is_set(),
         watch=watch,
         storage=task.storage,
     )

@@ -17,6 +17,7 @@ from planner.interrupts import interruptible
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, Member
 from sharders.option_costs import OptionCosts
+from sharders.packing import check_room
 from sharders.problem import (
     LATE,
     Budget,
@@ -116,6 +117,7 @@ def run_sharders(
         What the first sharder raised, if none finds a plan.
 
     """
+    check_room(problem)
     attempts: list[Attempt] = []
     with _until_interrupted(search) as heeding:
         if heeding.jobs > 1:
@@ -158,7 +160,8 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now)
-        attempts.append(run_sharder(name, problem.with_known(plans), search, until))
+        problem = problem.with_known(plans)  # with all that was computed of it so far
+        attempts.append(run_sharder(name, problem, search, until))
         yield attempts[-1]
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PROJECT_FILE = Path("planner.toml")
 USER_FILE = Path("planner", "config.toml")
 """Under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
+MOST_TIME = 1e7
+"""Seconds, some months: a longer search is a mistake."""
 DEFAULT = "default"
 """The origin of a setting that nobody made."""
 
@@ -46,16 +48,19 @@ def parse_time(text: str) -> "Seconds":
         seconds = float(number) * units[unit]
     except (ValueError, KeyError):
         raise ValueError(f"`{text}` is not a time; write `10s` or `2m`") from None
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"a time must be above 0, got `{text}`")
+    if not 0 < seconds <= MOST_TIME:
+        raise ValueError(f"a time must be above 0, and at most {MOST_TIME:g} s, got `{text}`")
     return seconds
 
 
 def _parse_seed(text: str) -> int:
     try:
-        return int(text)
+        seed = int(text)
     except ValueError:
-        raise ValueError(f"`{text}` is not a whole number") from None
+        raise ValueError(f"`{text[:40]}` is not a whole number") from None
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError("a seed has at most 18 digits")
+    return seed
 
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
@@ -83,7 +88,7 @@ def resolve(
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     origins = dict.fromkeys(_PARSERS, DEFAULT)
-    for path in (_user_file(environment), (directory or Path()) / PROJECT_FILE):
+    for path in (*_user_file(environment), (directory or Path()) / PROJECT_FILE):
         for name, text in _read(path).items():
             values[name], origins[name] = _parsed(name, text, str(path)), str(path)
     for name in _PARSERS:
@@ -96,13 +101,16 @@ def resolve(
     return Settings(**values, origins=origins)
 
 
-def _user_file(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "~"), ".config")
-    return Path(base) / USER_FILE
+def _user_file(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the user's file; nothing where there is no home, as in some containers."""
+    base, home = environment.get("XDG_CONFIG_HOME"), environment.get("HOME")
+    if not base and not home:
+        return ()
+    return (Path(base or Path(home or "", ".config")) / USER_FILE,)
 
 
 def _read(path: Path) -> Mapping[str, str]:
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - where it cannot be known, it is no file
         return {}
     import tomllib
 
@@ -112,6 +120,9 @@ def _read(path: Path) -> Mapping[str, str]:
         data = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise InputError(str(path), (Problem(message=f"not TOML: {error}".lower()),)) from None
+    except (RecursionError, ValueError):
+        message = "not usable: nested too deeply, or a number too long"
+        raise InputError(str(path), (Problem(message=message),)) from None
     problems = [
         Problem(message=f"unknown setting `{name}`", hint=suggestion(name, tuple(_PARSERS)))
         for name in data
@@ -119,7 +130,13 @@ def _read(path: Path) -> Mapping[str, str]:
     ]
     if problems:
         raise InputError(str(path), problems)
-    return {name: str(value) for name, value in data.items()}
+    return {name: _text(value) for name, value in data.items()}
+
+
+def _text(value: object) -> str:
+    from costmodel.limits import shown
+
+    return shown(value) if isinstance(value, int) and abs(value) >= 10**20 else str(value)
 
 
 def _parsed(name: str, text: str, source: str) -> object:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from costmodel.blocks import num_row_blocks
 from costmodel.errors import InputError, Problem
-from costmodel.hardware import Topology
+from costmodel.hardware import Device, Topology
 from costmodel.plan import (
     ComputeKernel,
     Shard,
@@ -106,7 +106,9 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
         f"pooling `{table.pooling}` and {topology.world_size} ranks"
     )
     field = "sharding_types" if table.sharding_types else "compute_kernels"
-    return Refusal(table=table.name, field=field, problem=Problem(message=message))
+    few = any(_refused_by_fbgemm(topology, table, kind) for kind in allowed_types(workload, table))
+    hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`" if few else None
+    return Refusal(table=table.name, field=field, problem=Problem(message=message, hint=hint))
 
 
 def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) -> Problem:
@@ -224,6 +226,8 @@ def make_plan(topology: Topology, shardings: Sequence[TableSharding]) -> Shardin
 def _options_of_type(
     workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> Iterator[TableOption]:
+    if _refused_by_fbgemm(topology, table, sharding_type):
+        return
     counts = _offered_counts(topology, table, sharding_type)
     ranks: tuple[int, ...] = ()
     if table.ranks:
@@ -242,6 +246,21 @@ def _options_of_type(
                     cache_load_factor=share,
                     ranks=ranks,
                 )
+
+
+def _refused_by_fbgemm(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> bool:
+    """Return whether some rank would get a shard without rows, which is refused on CPU.
+
+    FBGEMM takes an empty tensor for one of a GPU (fbgemm-gpu-cpu 1.8.0, two gloo ranks: tables of
+    one row, ``row_wise``, ``table_row_wise`` and ``grid_shard``, end at the first step).
+    """
+    if topology.hardware.device is not Device.CPU or not sharding_type.splits_rows:
+        return False
+    blocks = num_row_blocks(topology, sharding_type)
+    length = -(-table.num_embeddings // blocks)
+    return length * (blocks - 1) >= table.num_embeddings
 
 
 def _offered_kernels(

@@ -12,16 +12,20 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.memory import infeasible, least_table_bytes
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.storage import ShardBytes
 from costmodel.workload import EmbeddingTable
 from sharders.ilp_solvers import Limits, solve
 from sharders.options import TableOption, make_plan, make_sharding
-from sharders.placement import option_bytes
+from sharders.placement import no_room, option_bytes
 from sharders.problem import ShardingProblem
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.intp]
+ROUNDING = 1e-9
+DOUBTFUL = 0.5
+"""Share of the memory up to which whole tables are taken to fit: nothing is proved then."""
 MOST_SWAPS = 3000
 TABU = 12
 """Swaps during which a block stays where it was put."""
@@ -61,6 +65,39 @@ def packed(problem: ShardingProblem) -> ShardingPlan | None:
         if plan is not None:
             return plan
     return None
+
+
+def check_room(problem: ShardingProblem) -> None:
+    """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
+
+    Whatever its option, a table's shards take at least the least that any option's do, and one of
+    them at least the least largest one. Memory of hosts is not looked at.
+
+    Raises
+    ------
+    InfeasibleError
+        All tables together, or one alone, are larger than what there is.
+
+    """
+    room = problem.topology.world_size * problem.capacity
+    tables = problem.workload.tables
+    whole = [least_table_bytes(problem.workload, problem.topology, table) for table in tables]
+    for table, size in zip(tables, whole, strict=True):
+        if size > DOUBTFUL * problem.capacity and _least(problem, table, "largest") > (
+            problem.capacity * (1 + ROUNDING)
+        ):
+            raise no_room(problem, table, problem.capacity)
+    if sum(whole) > DOUBTFUL * room and (
+        sum(_least(problem, table, "total") for table in tables) > room * (1 + ROUNDING)
+    ):
+        raise infeasible(problem.workload, problem.topology)
+
+
+def _least(problem: ShardingProblem, table: EmbeddingTable, what: str) -> float:
+    """Return the least total, or largest shard, of a table's options."""
+    options = problem.options[table.name]
+    ways = (_Way(option, option_bytes(problem, table, option)) for option in options)
+    return min(float(getattr(way, what)) for way in ways)
 
 
 def _selections(problem: ShardingProblem) -> Iterator[list[_Way]]:

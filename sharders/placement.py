@@ -239,21 +239,27 @@ def _shares(table: EmbeddingTable, score: float, sharding: TableSharding) -> lis
     return [score * shard.num_rows * shard.num_columns / elements for shard in sharding.shards]
 
 
-def _no_room(
-    problem: ShardingProblem, table: EmbeddingTable, occupancy: Occupancy
+def no_room(
+    problem: ShardingProblem, table: EmbeddingTable, free: float, where: str = "one GPU"
 ) -> InfeasibleError:
+    """Return the error for a table that fits nowhere, with so many bytes free somewhere."""
     workload, topology = problem.workload, problem.topology
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
     if total > topology.world_size * problem.capacity:
         return infeasible(workload, topology)
     needed = least_table_bytes(workload, topology, table) / GIB
-    where, free = "one GPU", max(occupancy.free) / GIB
-    if table.ranks:
-        where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
-        free = sum(occupancy.free[rank] for rank in table.ranks) / GIB
     return infeasible(
         workload,
         topology,
         f"no plan fits: table `{table.name}` needs {needed:.1f} GiB, and at most "
-        f"{free:.1f} GiB is free on {where}",
+        f"{free / GIB:.1f} GiB is free on {where}",
     )
+
+
+def _no_room(
+    problem: ShardingProblem, table: EmbeddingTable, occupancy: Occupancy
+) -> InfeasibleError:
+    if not table.ranks:
+        return no_room(problem, table, max(occupancy.free))
+    where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
+    return no_room(problem, table, sum(occupancy.free[rank] for rank in table.ranks), where)

@@ -7,12 +7,14 @@ The first line says what was measured on; every other line is one point::
      "spread": {...}, "repeats": 9, "facts": {}}
 
 ``seconds`` is the median by phase of the device's own clock (CUDA events; processor time on CPU),
-``wall`` that of the wall clock, ``spread`` the interquartile range over the median. A line that
-was cut off is left out when the file is read: whatever stops a run, the next goes on from there.
+``wall`` that of the wall clock, ``spread`` the interquartile range over the median. A line that was
+cut off, or is spoilt, is left out when the file is read, and costs that point only: whatever stops
+a run, the next goes on from there.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +24,13 @@ from costmodel.errors import InputError, Problem
 from costmodel.units import Seconds
 from planner.calibration.points import Family, Point, family_of, point_data, point_key, read_point
 from planner.calibration.timing import Timing
+from planner.io.files import file_error, os_reason, read_bytes, write_bytes
+from planner.io.json_text import load_json
+
+_LARGEST = 2**60
+"""Bytes, rows, samples of a point."""
+_LONGEST = 1e6
+"""Seconds, and repeats: some weeks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +93,8 @@ class Measured:
 
     machine: Mapping[str, Any]
     records: tuple[Record, ...]
+    num_spoilt: int = 0
+    """Lines that could not be read, such as one that a kill cut off."""
 
 
 def read_measurements(path: Path) -> Measured | None:
@@ -97,15 +108,20 @@ def read_measurements(path: Path) -> Measured | None:
     """
     if not path.exists():
         return None
-    lines = path.read_text(encoding="utf-8").split("\n")
-    parsed = [_parsed(line, path, number) for number, line in enumerate(lines[:-1], 1)]
-    if not parsed:
+    lines = _lines(path)
+    if not lines:
         return None
-    machine = parsed[0].get("machine")
+    machine = (_parsed(lines[0]) or {}).get("machine")
     if not isinstance(machine, dict):
         raise InputError(str(path), [Problem(message="this is not a measurements file", line=1)])
-    records = tuple(_record(data, path, number) for number, data in enumerate(parsed[1:], 2))
-    return Measured(machine=machine, records=records)
+    records = tuple(_record(_parsed(line)) for line in lines[1:])
+    kept = tuple(record for record in records if record is not None)
+    return Measured(machine=machine, records=kept, num_spoilt=len(records) - len(kept))
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Return the lines that were written to their end."""
+    return read_bytes(path).split(b"\n")[:-1]
 
 
 class Journal:
@@ -113,15 +129,29 @@ class Journal:
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:
         self._path = path
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text or not whole:
-            path.write_text(whole or json.dumps({"machine": dict(machine)}) + "\n", "utf-8")
+        data = read_bytes(path) if path.exists() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data or not whole:
+            first = json.dumps({"machine": dict(machine)}) + "\n"
+            write_bytes(path, whole or first.encode())
 
     def append(self, record: Record) -> None:
-        """Write one record, whole."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(record.line() + "\n")
+        """Write one record, whole, and to the disk: it took long to measure.
+
+        Raises
+        ------
+        InputError
+            There is no room for it.
+
+        """
+        try:
+            with self._path.open("ab") as file:
+                file.write(f"{record.line()}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            message = f"cannot be written: {os_reason(error)}"
+            raise file_error(self._path, message, "what was measured before is kept") from None
 
 
 def keys(records: Iterable[Record]) -> set[str]:
@@ -129,21 +159,59 @@ def keys(records: Iterable[Record]) -> set[str]:
     return {point_key(record.point) for record in records}
 
 
-def _parsed(line: str, path: Path, number: int) -> dict[str, Any]:
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return a line's object; None for one that is spoilt."""
     try:
-        data: dict[str, Any] = json.loads(line)
+        data = load_json(line)
     except ValueError:
-        raise InputError(
-            str(path), [Problem(message="this line is not JSON", line=number)]
-        ) from None
-    return data
+        return None
+    return data if isinstance(data, dict) else None
 
 
-def _record(data: dict[str, Any], path: Path, number: int) -> Record:
+def _record(data: dict[str, Any] | None) -> Record | None:
+    """Return a measurement; None for what is none, which costs that one, and is measured anew."""
+    if data is None:
+        return None
     try:
         point = read_point(Family(data.pop("family")), data.pop("point"))
-        return Record(point=point, **data)
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            str(path), [Problem(message="this line is not a measurement", line=number)]
-        ) from None
+        return _checked(Record(point=point, **data))
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+        return None
+
+
+_PHASES = {
+    Family.EMBEDDING: ("forward", "backward"),
+    Family.GEMM: ("product",),
+    Family.COLLECTIVE: ("collective",),
+}
+"""What profiles are fitted to."""
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """Yield the numbers in a point, as JSON has it."""
+    parts = value.values() if isinstance(value, dict) else value
+    for part in parts if isinstance(parts, Iterable) and not isinstance(parts, str) else ():
+        yield from _numbers(part)
+    if isinstance(value, int | float):
+        yield value
+
+
+def _checked(record: Record) -> Record:
+    """Return a measurement whose sizes are sizes, and times times."""
+    for number in _numbers(point_data(record.point)):
+        if not 0 <= number <= _LARGEST:
+            raise ValueError(f"{number} is no size")
+    if not record.seconds or not set(_PHASES.get(family_of(record.point), ())) <= set(
+        record.seconds
+    ):
+        raise ValueError("a time is missing")
+    for times in (record.seconds, record.wall):
+        for phase, time in times.items():
+            if not isinstance(phase, str) or not 0 < float(time) < _LONGEST:
+                raise ValueError(f"{phase} took {time}")
+    for phase, spread in record.spread.items():
+        if not isinstance(phase, str) or not 0 <= float(spread) < _LONGEST:
+            raise ValueError(f"{phase} spreads by {spread}")
+    if not isinstance(record.repeats, int) or not 1 <= record.repeats < _LONGEST:
+        raise ValueError(f"repeated {record.repeats} times")
+    return record

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from costmodel.errors import PlannerError
+from planner.interrupts import interrupted_code, raising
 
-USAGE, INTERRUPTED = 2, 130
+USAGE, BAD_INPUT = 2, 3
 
 _COMMANDS = (
     "plan",
@@ -35,6 +37,9 @@ _COMMANDS = (
     "completion",
 )
 """Each is the object ``command`` of the module of its name."""
+_OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
+_NOT_LOADED = "failed to map segment from shared object"
+"""What the loader of libraries says where memory is short."""
 _COMPLETE = "_PLANNER_COMPLETE"
 """Set by the scripts that ``planner completion`` prints."""
 
@@ -75,19 +80,57 @@ def cli(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 bug, 2 usage, 3 bad input, 4 no plan fits,
-    5 something needed is missing, 130 interrupted.
+    5 something needed is missing, 130 interrupted, 143 terminated.
     """  # noqa: D205 - one sentence
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_streams()
+    try:
+        with raising():
+            code = _run(given)
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        _write_no_more()
+        code = 0
+    except OSError as error:  # what was read or written by name says so itself
+        code = _ended(_system_said(error))
+    except MemoryError:
+        code = _ended(_OUT_OF_MEMORY)
+    except ImportError as error:
+        if _NOT_LOADED not in str(error):
+            raise
+        code = _ended(_OUT_OF_MEMORY)
+    sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Have all three standard streams, also where some were closed (``>&-``)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    try:
-        code = _run(given)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
+
+
+def _write_no_more() -> None:
+    """Let what is still to be written go nowhere: Python writes it as it ends."""
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code)
+
+
+def _system_said(error: OSError) -> str:
+    reason = (error.strerror or str(error)).lower()
+    about = "standard output" if error.filename is None else str(error.filename)
+    return f"{about}: {reason}"
+
+
+def _ended(message: str) -> int:
+    """Say in one line why nothing more can be done; return the exit code."""
+    _write_no_more()
+    with suppress(OSError, MemoryError):
+        sys.stderr.write(f"error: {message}\n")
+        sys.stderr.flush()
+    return BAD_INPUT
 
 
 def _run(arguments: list[str]) -> int:
@@ -104,9 +147,9 @@ def _run(arguments: list[str]) -> int:
         return _usage(error, as_json="--json" in arguments)
     except PlannerError as error:
         return _failed(error, as_json="--json" in arguments)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as interrupt:
         click.echo("interrupted; nothing was written", err=True)
-        return INTERRUPTED
+        return interrupted_code(interrupt)
     return 0
 
 

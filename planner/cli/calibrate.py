@@ -11,6 +11,7 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.output import Output
+from planner.interrupts import interrupted_code
 
 if TYPE_CHECKING:
     from costmodel.hardware import HardwareProfile
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
 _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
 """Packages that measuring needs, and the extras that bring them."""
-_INTERRUPTED = 130
 
 
 @click.command("calibrate")
@@ -194,13 +194,13 @@ def _measure(
         with MeasuringLine(speaker) as watcher, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's and fbgemm's, about themselves
             outcome = calibrate(request, ranks, watcher)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         again = "the same command without --remeasure" if remeasure else "the same command"
         speaker.remark(
             f"interrupted; what was measured is in {request.measurements}, and {again} goes on "
             "from there"
         )
-        raise click.exceptions.Exit(_INTERRUPTED) from None
+        raise click.exceptions.Exit(interrupted_code(interrupt)) from None
     if outcome is not None:
         _write(outcome, path, name or path.stem, base, output)
 

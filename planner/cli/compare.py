@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli import INTERRUPTED
 from planner.cli.options import (
+    GPUS,
+    SEED,
     TIME,
     hardware_option,
     nodes_option,
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 @click.command("compare")
 @click.argument("files", nargs=-1, required=True, metavar="WORKLOAD | OLD_PLAN NEW_PLAN")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs in all, on all nodes.")
+@click.option("--gpus", type=GPUS, help="GPUs in all, on all nodes.")
 @nodes_option
 @hardware_option
-@click.option("--seed", type=int, help="Of everything random.")
+@click.option("--seed", type=SEED, help="Of everything random.")
 @click.option(
     "--time-limit",
     type=TIME,
@@ -71,7 +72,7 @@ def _compare_sharders(
 
     settings = resolve(flags)
     progress = ProgressLine(output, settings.time_limit)
-    with interruptible() as interrupt, progress:
+    with interruptible(ending=True) as interrupt, progress:
         results = compare(
             workload,
             gpus=gpus,
@@ -93,7 +94,7 @@ def _compare_sharders(
         output.lines(lambda width: sharders_text(reports, width))
     if interrupt.happened:
         output.remark("interrupted: not every sharder had its turn")
-        click.get_current_context().exit(INTERRUPTED)
+        click.get_current_context().exit(interrupt.exit_code)
 
 
 def _left_out(name: str, error: "PlannerError") -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from costmodel.limits import MOST_TABLES
 from planner.cli.options import (
     COUNT,
     SIZE,
@@ -89,7 +90,7 @@ def gemm(*, m: int, n: int, k: int, dtype: str, hardware: str | None, output: Ou
 @command.command("embedding")
 @click.option("--rows", type=COUNT, required=True, help="Rows of each table.")
 @click.option("--dim", type=COUNT, required=True, help="Columns of each table.")
-@click.option("--tables", type=COUNT, default=1, show_default=True)
+@click.option("--tables", type=click.IntRange(1, MOST_TABLES), default=1, show_default=True)
 @click.option("--pooling-factor", type=float, default=1.0, show_default=True)
 @click.option("--batch", type=COUNT, required=True, help="Samples that the kernel looks up.")
 @click.option("--dtype", type=_DTYPES, default="fp32", show_default=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from costmodel.limits import MOST_RANKS, MOST_ROWS, MOST_SAMPLES
 from costmodel.units import GB, GIB, KB, KIB, MB, MIB
 from planner.cli.output import Output
 
@@ -18,6 +19,7 @@ else:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_MOST_BYTES = 2.0**60
 _SIZES = {
     "": 1.0,
     "b": 1.0,
@@ -39,8 +41,8 @@ def parse_size(text: str) -> float:
         num_bytes = float(number) * _SIZES[unit]
     except (ValueError, KeyError):
         raise ValueError(f"`{text}` is not a size; write `64MiB`, `64MB` or bytes") from None
-    if not 0 <= num_bytes < float("inf"):
-        raise ValueError(f"a size must be 0 or more, got `{text}`")
+    if not 0 <= num_bytes <= _MOST_BYTES:
+        raise ValueError(f"a size must be 0 or more, and at most 1 EiB, got `{text}`")
     return num_bytes
 
 
@@ -67,8 +69,8 @@ def parse_count(text: str) -> int:
         number = float(text)
     except ValueError:
         raise ValueError(f"`{text}` is not a number") from None
-    if not number.is_integer() or number < 1:
-        raise ValueError(f"a whole number of at least 1 is needed, got `{text}`")
+    if not 1 <= number <= MOST_ROWS or not number.is_integer():
+        raise ValueError(f"a whole number from 1 to {MOST_ROWS:,} is needed, got `{text}`")
     return int(number)
 
 
@@ -82,12 +84,14 @@ SIZE = Parsed("size", parse_size)
 COUNT = Parsed("count", parse_count)
 TIME = Parsed("time", _parse_time)
 
-gpus_option = click.option(
-    "--gpus", type=click.IntRange(min=1), required=True, help="GPUs in all, on all nodes."
-)
+GPUS = click.IntRange(min=1, max=MOST_RANKS)
+SAMPLES = click.IntRange(min=1, max=MOST_SAMPLES)
+SEED = click.IntRange(min=-(2**63), max=2**63 - 1)
+
+gpus_option = click.option("--gpus", type=GPUS, required=True, help="GPUs in all, on all nodes.")
 nodes_option = click.option(
     "--nodes",
-    type=click.IntRange(min=1),
+    type=GPUS,
     help="Nodes they are on; by default as few as hold them.",
 )
 hardware_option = click.option(
@@ -121,7 +125,7 @@ def search_options(command: Command) -> Command:
         gpus_option,
         nodes_option,
         hardware_option,
-        click.option("--seed", type=int, help="Of everything random; same seed, same plan."),
+        click.option("--seed", type=SEED, help="Of everything random; same seed, same plan."),
         click.option("--time-limit", type=TIME, metavar="10s", help="Of the whole search."),
     )
     for option in reversed(options):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli import INTERRUPTED
-from planner.cli.options import output_options, profile_and_nodes, search_options
+from planner.cli.options import SAMPLES, output_options, profile_and_nodes, search_options
 from planner.cli.output import Output, ProgressLine
 from planner.interrupts import interruptible
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
+MOST_JOBS = 256
 
 
 @click.command("plan")
@@ -33,7 +33,7 @@ OPTUNA = "optuna"
 )
 @click.option(
     "--jobs",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MOST_JOBS),
     default=1,
     help="Processes that search at once, each from a seed of its own [default: 1].",
 )
@@ -59,7 +59,7 @@ OPTUNA = "optuna"
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=SAMPLES,
     help="With --from-torchrec: samples per GPU [default: 512].",
 )
 @output_options
@@ -93,7 +93,7 @@ def command(
     source, besides = _source(workload, factory, batch_size)
     start = time.monotonic()
     progress = ProgressLine(output, settings.time_limit)
-    with interruptible() as interrupt, progress:
+    with interruptible(ending=True) as interrupt, progress:
         planned = plan(
             source,
             gpus=gpus,
@@ -120,7 +120,7 @@ def command(
         output.remark(_last_lines(planned, target, time.monotonic() - start))
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
-        click.get_current_context().exit(INTERRUPTED)
+        click.get_current_context().exit(interrupt.exit_code)
 
 
 def _source(

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import hardware_option, nodes_option, output_options, profile_and_nodes
+from planner.cli.options import (
+    GPUS,
+    SAMPLES,
+    hardware_option,
+    nodes_option,
+    output_options,
+    profile_and_nodes,
+)
 from planner.cli.output import Output
 
 if TYPE_CHECKING:
@@ -85,10 +92,10 @@ def export_command(
 @click.option("--like", metavar="PLAN", help="Instead: a plan file for the same job.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=SAMPLES,
     help="With --from-torchrec: samples per GPU [default: 512].",
 )
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs in all, unless --like has them.")
+@click.option("--gpus", type=GPUS, help="GPUs in all, unless --like has them.")
 @nodes_option
 @hardware_option
 @output_options

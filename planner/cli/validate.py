@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import output_options
+from planner.cli.options import SEED, output_options
 from planner.cli.output import Output
 
 
@@ -15,12 +15,12 @@ from planner.cli.output import Output
     metavar="NAME|FILE",
     help="Profile of this machine, by default the one each plan was made with.",
 )
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True,
+@click.option("--repeats", type=click.IntRange(min=1, max=10_000), default=5, show_default=True,
               help="Rounds over all plans.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True,
+@click.option("--steps", type=click.IntRange(min=1, max=10_000), default=4, show_default=True,
               help="Timed steps of a plan in each round.")  # fmt: skip
 @click.option("--no-phases", is_flag=True, help="Do not run a few more steps under the profiler.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random batches.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the random batches.")
 @output_options
 def command(
     plans: tuple[str, ...],

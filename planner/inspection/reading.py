@@ -1,14 +1,14 @@
 """Files of recorded ids: told apart by their first bytes, not by their names."""
 
-import gzip
 import io
-import zipfile
-import zlib
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.errors import InputError, MissingDependencyError, Problem
 from planner.inspection.samples import (
@@ -20,11 +20,18 @@ from planner.inspection.samples import (
     from_lengths,
     from_matrix,
     from_offsets,
+    names_from,
 )
-from planner.inspection.torch_files import Opaque, is_legacy, load_torch
+from planner.inspection.torch_files import is_legacy, load_torch
+from planner.io.archives import check_expanded, gunzipped, open_archive
 from planner.io.files import read_bytes, source_name
+from planner.io.pickles import Record
 
 _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
+_NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
+"""What numpy raises at headers of .npy files, which it evaluates as Python's literals."""
+_DEEPEST = 3
+"""Lists within each other: batches of batches of tensors."""
 
 
 def read_samples(path: str | Path) -> Samples:
@@ -41,11 +48,11 @@ def read_samples(path: str | Path) -> Samples:
     data = read_bytes(path)
     try:
         return _with_ids(_reader(data)(data))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         problem = Problem(message=str(error), hint=_hint(data))
         raise InputError(source_name(path), (problem,)) from None
-    except (zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
-        problem = Problem(message=f"the file is damaged: {error}")
+    except MemoryError:
+        problem = Problem(message="what it holds does not fit in memory")
         raise InputError(source_name(path), (problem,)) from None
 
 
@@ -79,25 +86,46 @@ def _hint(data: bytes) -> str | None:
 
 
 def _gzipped(data: bytes) -> Samples:
-    plain = gzip.decompress(data)
-    return _reader(plain)(plain)
+    plain = gunzipped(data)
+    reader = _reader(plain)
+    if reader is _gzipped:
+        raise ValueError("gzip within gzip: unpack it once")
+    return reader(plain)
 
 
 def _npy(data: bytes) -> Samples:
-    array = np.load(io.BytesIO(data), allow_pickle=False)
-    samples = from_arrays({"t0": array})
+    samples = from_arrays({"t0": _array(data)})
     return Samples(features=samples.features, named=False)
 
 
+def _array(data: bytes) -> NDArray[Any]:
+    """Return the array of a .npy file, if the file is as long as it says."""
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
+        else:
+            shape, by_column, dtype = np.lib.format.read_array_header_2_0(stream)
+    except _NO_HEADER as error:
+        raise ValueError(f"not a readable .npy file: {str(error)[:80]}") from None
+    if dtype.hasobject:
+        raise ValueError("an array of objects, not of ids")
+    start, length = stream.tell(), math.prod(shape)
+    if min(shape, default=0) < 0 or length * dtype.itemsize > len(data) - start:
+        raise ValueError(f"an array said to be {shape}, of which the end is missing")
+    numbers = np.frombuffer(data, dtype=dtype, count=length, offset=start)
+    return numbers.reshape(shape, order="F" if by_column else "C")
+
+
 def _zipped(data: bytes) -> Samples:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        names = archive.namelist()
-    if any(name.endswith("data.pkl") for name in names):
-        return _saved(load_torch(data))
-    if not any(name.endswith(".npy") for name in names):
-        raise ValueError(f"a zip archive, but of neither numpy nor torch; {_EXPECTED}")
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return from_arrays({name: arrays[name] for name in arrays.files})
+    with open_archive(data) as archive:
+        if any(name.endswith("data.pkl") for name in archive.names):
+            return _saved(load_torch(data))
+        arrays = {name.removesuffix(".npy"): name for name in archive.names}
+        if not any(name.endswith(".npy") for name in archive.names):
+            raise ValueError(f"a zip archive, but of neither numpy nor torch; {_EXPECTED}")
+        return from_arrays({key: _array(archive.read(name)) for key, name in arrays.items()})
 
 
 def _parquet(data: bytes) -> Samples:
@@ -109,13 +137,18 @@ def _parquet(data: bytes) -> Samples:
             package="pyarrow", needed_for="reading a parquet file", extra="inspect"
         ) from None
     try:
-        table = parquet.read_table(io.BytesIO(data))
-    except pa.ArrowException as error:
-        raise ValueError(f"not a readable parquet file: {error}") from None
+        batches, size = [], 0
+        file = parquet.ParquetFile(io.BytesIO(data))
+        for batch in file.iter_batches():
+            size += batch.nbytes
+            check_expanded(size, len(data))
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, file.schema_arrow)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"not a readable parquet file: {str(error)[:200]}") from None
     features, skipped = [], []
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        feature = _column(name, column)
+    for name in dict.fromkeys(table.column_names):
+        feature = _column(name, table.column(table.column_names.index(name)).combine_chunks())
         if feature is None:
             skipped.append(name)
         else:
@@ -143,10 +176,12 @@ def _column(name: str, column: Any) -> FeatureSample | None:  # noqa: ANN401 - p
     return from_lengths(name, flat.to_numpy(zero_copy_only=False), lengths)
 
 
-def _saved(value: Any) -> Samples:  # noqa: ANN401 - whatever torch.save was given
+def _saved(value: Any, depth: int = 0) -> Samples:  # noqa: ANN401 - whatever torch.save was given
     """Return the samples of a saved tensor, tuple, mapping, KeyedJaggedTensor or batch."""
-    if isinstance(value, Opaque):
-        return _object(value)
+    if depth > _DEEPEST:
+        raise ValueError("lists within lists within lists, not tensors of ids")
+    if isinstance(value, Record):
+        return _object(value, depth)
     if isinstance(value, np.ndarray):
         return Samples(features=(from_matrix("t0", value),), named=False)
     if isinstance(value, Mapping):
@@ -154,8 +189,8 @@ def _saved(value: Any) -> Samples:  # noqa: ANN401 - whatever torch.save was giv
     if isinstance(value, (tuple, list)) and value:
         if all(isinstance(part, np.ndarray) for part in value):
             return _tensors(list(value))
-        if all(isinstance(part, (Opaque, Mapping, tuple, list)) for part in value):
-            return concatenated([_saved(part) for part in value])
+        if all(isinstance(part, (Record, Mapping, tuple, list)) for part in value):
+            return concatenated([_saved(part, depth + 1) for part in value])
     raise ValueError(f"a saved `{type(value).__name__}`, not tensors of ids")
 
 
@@ -168,17 +203,17 @@ def _tensors(parts: list[Any]) -> Samples:
     return from_arrays(dict(zip(("indices", "offsets", "lengths"), parts, strict=False)))
 
 
-def _object(value: Opaque) -> Samples:
+def _object(value: Record, depth: int = 0) -> Samples:
     state = value.state
     if "sparse_features" in state:
-        return _saved(state["sparse_features"])
+        return _saved(state["sparse_features"], depth + 1)
     if "_keys" in state:
-        ids, lengths = _jagged(type(value).__name__, state)
-        return Samples(features=from_jagged([str(key) for key in state["_keys"]], ids, lengths))
+        ids, lengths = _jagged(value.of.name, state)
+        return Samples(features=from_jagged(names_from(state["_keys"]), ids, lengths))
     if "_values" in state:
-        ids, lengths = _jagged(type(value).__name__, state)
+        ids, lengths = _jagged(value.of.name, state)
         return Samples(features=(from_lengths("t0", ids, lengths),), named=False)
-    raise ValueError(f"a saved `{type(value).__name__}`, not tensors of ids")
+    raise ValueError(f"a saved `{value.of.name}`, not tensors of ids")
 
 
 def _jagged(name: str, state: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -195,9 +230,9 @@ def _mapping(value: Mapping[Any, Any]) -> Samples:
     arrays: dict[str, Any] = {}
     for key, part in value.items():
         name = str(key)
-        if isinstance(part, Opaque) and "_keys" in part.state:
+        if isinstance(part, Record) and "_keys" in part.state:
             return _object(part)
-        if isinstance(part, Opaque) and "_values" in part.state:
+        if isinstance(part, Record) and "_values" in part.state:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = _jagged(name, part.state)
         elif isinstance(part, (tuple, list)) and len(part) == 2:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = part

@@ -16,6 +16,7 @@ Integers: TypeAlias = NDArray[np.integer[Any]]
 _VALUES = ("values", "indices", "ids")
 _LENGTHS = ("lengths", "offsets")
 _SEPARATORS = (".", "/", "_")
+_LONGEST_NAME = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +35,11 @@ class FeatureSample:
                 raise ValueError(f"{what} of `{self.name}` must be whole numbers in one row")
         if len(self.lengths) and int(self.lengths.min()) < 0:
             raise ValueError(f"lengths of `{self.name}` must not be negative")
+        if len(self.lengths) and int(self.lengths.max()) > len(self.ids):
+            raise ValueError(
+                f"a length of `{self.name}` is {int(self.lengths.max()):,}, "
+                f"but there are {len(self.ids):,} ids"
+            )
         if int(self.lengths.sum()) != len(self.ids):
             raise ValueError(
                 f"lengths of `{self.name}` add up to {int(self.lengths.sum()):,}, "
@@ -68,6 +74,7 @@ def from_lengths(name: str, ids: Integers, lengths: Integers) -> FeatureSample:
 
 def from_offsets(name: str, ids: Integers, offsets: Integers) -> FeatureSample:
     """Return a feature of which is known where every sample begins; with or without a last end."""
+    offsets = offsets.astype(np.int64)
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] > len(ids):
         raise ValueError(f"offsets of `{name}` must go from 0 to at most {len(ids):,}")
     if offsets[-1] != len(ids):
@@ -77,7 +84,9 @@ def from_offsets(name: str, ids: Integers, offsets: Integers) -> FeatureSample:
 
 def from_matrix(name: str, ids: Integers) -> FeatureSample:
     """Return a feature with a row, or a single id, for every sample; negative ids are padding."""
-    rows = ids.reshape(len(ids), -1)
+    if not _are_ids(ids):
+        raise ValueError(f"`{name}` must be whole numbers, one or a row of them for every sample")
+    rows = ids.reshape(len(ids), -1) if ids.size else ids.reshape(0, 1)
     there = rows >= 0
     return FeatureSample(name=name, ids=rows[there], lengths=there.sum(axis=1))
 
@@ -114,7 +123,7 @@ def from_arrays(arrays: Mapping[str, Any]) -> Samples:
     ``NAME.offsets``, the dot also as ``/`` or ``_``; ``NAME`` alone, an id or a row per sample.
     """
     if "keys" in arrays:
-        names = [str(key) for key in arrays["keys"]]
+        names = names_from(arrays["keys"])
         ids, lengths = _values_and_lengths("keys", arrays)
         return Samples(features=from_jagged(names, ids, lengths))
     if any(name in arrays for name in _VALUES) and any(name in arrays for name in _LENGTHS):
@@ -135,6 +144,16 @@ def from_arrays(arrays: Mapping[str, Any]) -> Samples:
     return Samples(features=tuple(features), skipped=tuple(skipped))
 
 
+def names_from(keys: object) -> list[str]:
+    """Return the names of features that a list or an array of text gives."""
+    listed = keys.tolist() if isinstance(keys, np.ndarray) else keys
+    if not isinstance(listed, list | tuple) or not all(
+        isinstance(key, str | bytes | int) for key in listed
+    ):
+        raise ValueError("`keys` must be a list of names")
+    return [str(key)[:_LONGEST_NAME] for key in listed]
+
+
 def _lengths_beside(name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
     """Return the names of the lengths and offsets that belong to ``NAME.values``."""
     base, separator = _base(name)
@@ -144,7 +163,7 @@ def _lengths_beside(name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
 
 def _unnamed(arrays: Mapping[str, Any]) -> Samples:
     lengths = arrays.get("lengths")
-    if lengths is not None and np.ndim(lengths) == 2:
+    if isinstance(lengths, np.ndarray) and lengths.ndim == 2:
         ids, flat = _values_and_lengths("values", {**arrays, "lengths": lengths.reshape(-1)})
         names = [f"t{number}" for number in range(len(lengths))]
         return Samples(features=from_jagged(names, ids, flat, named=False), named=False)
@@ -157,10 +176,18 @@ def _values_and_lengths(name: str, arrays: Mapping[str, Any]) -> tuple[Integers,
     if ids is None or not _are_ids(ids):
         raise ValueError(f"`{name}` comes without whole numbers as values")
     if "lengths" in arrays:
-        return ids.reshape(-1), arrays["lengths"].reshape(-1)
+        return ids.reshape(-1), _counted(name, "lengths", arrays).reshape(-1)
     if "offsets" not in arrays:
         raise ValueError(f"`{name}` comes without lengths or offsets")
-    return ids.reshape(-1), from_offsets(name, ids.reshape(-1), arrays["offsets"]).lengths
+    offsets = _counted(name, "offsets", arrays).reshape(-1)
+    return ids.reshape(-1), from_offsets(name, ids.reshape(-1), offsets).lengths
+
+
+def _counted(name: str, what: str, arrays: Mapping[str, Any]) -> Integers:
+    array: Integers = arrays[what]
+    if not _are_ids(array):
+        raise ValueError(f"{what} of `{name}` must be whole numbers")
+    return array
 
 
 def _base(name: str) -> tuple[str, str]:

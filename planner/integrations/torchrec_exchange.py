@@ -6,7 +6,6 @@ cannot be kept is refused, so that nothing is lost in either direction.
 """
 
 import io
-import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -23,35 +22,18 @@ from torchrec.distributed.types import (
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from torchrec.types import DataType
 
-from costmodel.errors import InputError, PlanMismatchError, Problem
+from costmodel.errors import PlanMismatchError
 from costmodel.hardware import Topology
 from costmodel.plan import ShardingPlan
 from costmodel.workload import Workload
 from planner.integrations.torchrec_plans import Home, from_torchrec, to_torchrec
-from planner.io.files import read_bytes, source_name, write_bytes
+from planner.io.files import write_bytes
 
 DEVICE = "cuda"
 _FLAGS = ("enforce_hbm", "stochastic_rounding")
 _ENUMS = {"bounds_check_mode": BoundsCheckMode, "output_dtype": DataType}
 _CACHE_VALUES = ("reserved_memory", "prefetch_pipeline")
 _CACHE_ENUMS = {"algorithm": CacheAlgorithm, "precision": DataType}
-_CLASSES = {
-    "BoundsCheckMode",
-    "CacheAlgorithm",
-    "CacheParams",
-    "DataType",
-    "EmbeddingModuleShardingPlan",
-    "EnumerableShardingSpec",
-    "KeyValueParams",
-    "MultiPassPrefetchConfig",
-    "ParameterSharding",
-    "ShardMetadata",
-    "ShardingPlan",
-    "_remote_device",
-    "device",
-}
-_PACKAGES = {"fbgemm_gpu", "torch", "torchrec"}
-"""Of the classes that a plan file may name: nothing else in it is looked up, let alone called."""
 
 
 def write_torchrec_file(path: str | Path, plan: TorchRecPlan) -> None:
@@ -66,26 +48,6 @@ def write_torchrec_file(path: str | Path, plan: TorchRecPlan) -> None:
     content = io.BytesIO()
     torch.save(plan, content)
     write_bytes(path, content.getvalue())
-
-
-def read_torchrec_file(path: str | Path) -> TorchRecPlan:
-    """Return the plan that ``torch.save(plan, path)`` wrote; other code in the file is not run.
-
-    Raises
-    ------
-    InputError
-        The file holds something else.
-
-    """
-    content = io.BytesIO(read_bytes(path))
-    try:
-        loaded = torch.load(content, weights_only=False, pickle_module=_PlansOnly)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).partition("\n")[0].partition(". ")[0]
-        raise _no_plan(path, reason) from error
-    if not isinstance(loaded, TorchRecPlan):
-        raise _no_plan(path, f"the file holds a {type(loaded).__name__}")
-    return loaded
 
 
 def make_torchrec_plan(
@@ -248,31 +210,3 @@ def _short(value: object) -> str:
     shards = getattr(value, "shards", None)
     text = ", ".join(str(shard.placement) for shard in shards) if shards else str(value)
     return f"`{text}`" if len(text) <= 80 else f"`{text[:77]}...`"
-
-
-def _no_plan(path: str | Path, reason: str) -> InputError:
-    message = f"no TorchRec plan can be read: {reason}"
-    hint = "write it with torch.save(plan, path), plan being what `collective_plan` returned"
-    return InputError(source_name(path), (Problem(message=message, hint=hint),))
-
-
-class _PlanUnpickler(pickle.Unpickler):
-    """Finds a plan's classes only; unpickling anything else could run any code."""
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - pickle's signature
-        """Return a class that a plan may have in it."""
-        if module.partition(".")[0] in _PACKAGES and name in _CLASSES:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of a plan")
-
-
-class _PlansOnly:
-    """Stands for the module ``pickle`` in ``torch.load``."""
-
-    Unpickler = _PlanUnpickler
-
-    @staticmethod
-    def load(file: object, **options: object) -> None:
-        """Refuse a file that is older than torch's zip format, or no file of torch at all."""
-        del file, options
-        raise pickle.UnpicklingError("it is not in torch.save's format")

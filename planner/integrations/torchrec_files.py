@@ -17,12 +17,12 @@ from planner.integrations.torchrec_exchange import (
     DEVICE,
     make_torchrec_plan,
     placed,
-    read_torchrec_file,
     take_torchrec_plan,
     write_torchrec_file,
 )
 from planner.integrations.torchrec_factory import read_factory
 from planner.integrations.torchrec_model import ModelReading, read_model
+from planner.integrations.torchrec_reading import read_torchrec_file
 from planner.io.files import write_text
 from planner.io.plans import PlanFile, dump_plan_file, load_plan_file, plan_text
 

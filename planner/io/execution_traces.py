@@ -95,5 +95,5 @@ def _bytes(tensor: list[Any]) -> Bytes:
     if tensor and all(isinstance(part, list) for part in tensor):
         return sum(_bytes(part) for part in tensor)
     if len(tensor) >= 5 and all(isinstance(part, int) for part in tensor[:5]):
-        return float(tensor[3] * tensor[4])
+        return max(0.0, float(tensor[3]) * float(tensor[4]))
     return 0.0

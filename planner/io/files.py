@@ -110,6 +110,8 @@ def _replace(target: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # or a power failure leaves the new name with no content
         temporary.chmod(_mode(target))
         temporary.replace(target)
     except BaseException:

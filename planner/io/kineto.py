@@ -31,11 +31,11 @@ from planner.io.kineto_events import (
 )
 from planner.io.trace_files import Document, read_documents
 
-_STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+_STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")
 _TICK: Seconds = 1e-9
 """Nanosecond: no step is shorter."""
 _MOST_LISTED = 8
-_NUMBERED = re.compile(r"(?:rank|worker)[_-]?(\d+)", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?:rank|worker)[_-]?([0-9]{1,9})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,15 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from costmodel.limits import LONGEST_NAME, MOST_COLUMNS, MOST_RANKS, MOST_ROWS
 from costmodel.plan import ComputeKernel, ShardingType
 
-Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Some = Annotated[int, Field(ge=1, le=2**63 - 1)]
-Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rows = Annotated[int, Field(ge=0, le=MOST_ROWS)]
+Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
+Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+Time = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
 
 class _Open(BaseModel):
@@ -18,18 +22,18 @@ class _Open(BaseModel):
 class ShardEntry(_Open):
     """A block of a table, and the rank that holds it."""
 
-    rank: Count
-    row_offset: Count
-    num_rows: Count
+    rank: Rank
+    row_offset: Rows
+    num_rows: Rows
     """0 where a table has fewer rows than ranks."""
-    column_offset: Count
-    num_columns: Some
+    column_offset: Annotated[int, Field(ge=0, le=MOST_COLUMNS)]
+    num_columns: Annotated[int, Field(ge=1, le=MOST_COLUMNS)]
 
 
 class TableEntry(_Open):
     """How one table is sharded."""
 
-    name: str
+    name: Name
     sharding_type: Annotated[ShardingType, Field(strict=False)]
     compute_kernel: Annotated[ComputeKernel, Field(strict=False)]
     cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -40,7 +44,7 @@ class CacheEntry(_Open):
     """A table's ``CacheParams``, but for its load factor."""
 
     algorithm: str | None = None
-    reserved_memory: float | None = None
+    reserved_memory: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     precision: str | None = None
     prefetch_pipeline: bool | None = None
 
@@ -68,10 +72,10 @@ class PlanDocument(_Open):
     """A plan and where it comes from, without the embedded workload."""
 
     hardware: str
-    world_size: Some
-    local_world_size: Some
+    world_size: Ranks
+    local_world_size: Ranks
     sharder: str | None = None
-    seed: int | None = None
-    step_time_s: Finite | None = None
+    seed: Seed | None = None
+    step_time_s: Time | None = None
     torchrec: TorchRecEntry | None = None
     tables: list[TableEntry]

@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.errors import InputError, Problem
+from costmodel.limits import shown
+from planner.io.json_text import MOST_DIGITS, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +24,11 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 MAX_DEPTH = 50
 """Lists and mappings inside each other; files of ours need six."""
 
+MOST_PROBLEMS = 100
+"""Problems of one file that are noted; only some of them are shown."""
+
 _YAML_TAG = "tag:yaml.org,2002:"
+_SCALARS = {"null", "bool", "int", "float"}
 _TEXT_TAGS = {_YAML_TAG + name for name in ("str", "timestamp", "value")}
 
 
@@ -62,10 +68,14 @@ class Document:
         node = _find(self._root, path, at_key=at_key)
         if node is None:
             return Problem(message=message, hint=hint)
-        span = _span(node, self.text)
+        span = _span(node, self._lines)
         return Problem(
             message=message, line=span.line, column=span.column, width=span.width, hint=hint
         )
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.splitlines()
 
     def raw(self, path: KeyPath) -> str:
         """Return a scalar as it was written; empty for a list, a mapping, or nothing."""
@@ -115,7 +125,7 @@ def parse_json(text: str, source: str) -> Document:
     if not text.strip():
         raise InputError(source, (Problem(message="the file is empty"),), text)
     try:
-        return Document(source, text, json.loads(text))
+        return Document(source, text, load_json(text))
     except json.JSONDecodeError as error:
         problem = Problem(
             message=f"not JSON: {error.msg[0].lower()}{error.msg[1:]}",
@@ -123,9 +133,8 @@ def parse_json(text: str, source: str) -> Document:
             column=error.colno,
         )
         raise InputError(source, (problem,), text) from None
-    except (RecursionError, ValueError):
-        problem = Problem(message="not usable: nested too deeply, or a number too long")
-        raise InputError(source, (problem,), text) from None
+    except ValueError as error:
+        raise InputError(source, (Problem(message=f"not usable: {error}"),), text) from None
 
 
 def _compose(text: str, source: str) -> "yaml.Node | None":
@@ -167,7 +176,7 @@ def _syntax_problem(error: "yaml.MarkedYAMLError", text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return Problem(message=message)
-    at_tab = _line(text, mark.line)[mark.column : mark.column + 1] == "\t"
+    at_tab = _line(text.splitlines(), mark.line)[mark.column : mark.column + 1] == "\t"
     hint = "indent with spaces; YAML allows no tabs" if at_tab else None
     return Problem(message=message, line=mark.line + 1, column=mark.column + 1, hint=hint)
 
@@ -178,7 +187,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         import yaml
 
-        self.text = text
+        self.lines = text.splitlines()
         self.problems: list[Problem] = []
         self._constructor = yaml.SafeLoader("")
         self._open: set[int] = set()
@@ -224,18 +233,27 @@ class _Reader:
         return data
 
     def _scalar(self, node: "yaml.ScalarNode") -> Any:  # noqa: ANN401 - plain YAML data
+        import yaml
+
         if node.tag in _TEXT_TAGS:
             return node.value
         if not node.tag.startswith(_YAML_TAG):
             return self._refuse(node, f"tag `{node.tag}` is not supported")
-        construct = getattr(self._constructor, f"construct_yaml_{node.tag[len(_YAML_TAG) :]}", None)
+        kind = node.tag.removeprefix(_YAML_TAG)
+        if kind not in _SCALARS:
+            return self._refuse(node, "this tag is not supported")
         try:
-            return construct(node) if construct else self._refuse(node, "this tag is not supported")
-        except (ValueError, KeyError):
+            value = getattr(self._constructor, f"construct_yaml_{kind}")(node)
+        except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
             return self._refuse(node, f"cannot read `{node.value[:40]}` as a number")
+        if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+            return self._refuse(node, f"{shown(value)} is too large a number")
+        return value
 
     def _refuse(self, node: "yaml.Node", message: str, hint: str | None = None) -> None:
-        span = _span(node, self.text)
+        if len(self.problems) >= MOST_PROBLEMS:
+            return
+        span = _span(node, self.lines)
         self.problems.append(
             Problem(
                 message=message, line=span.line, column=span.column, width=span.width, hint=hint
@@ -263,13 +281,12 @@ def _find(root: "yaml.Node | None", path: KeyPath, *, at_key: bool) -> "yaml.Nod
     return node
 
 
-def _span(node: "yaml.Node", text: str) -> Span:
+def _span(node: "yaml.Node", lines: list[str]) -> Span:
     start, end = node.start_mark, node.end_mark
-    line = _line(text, start.line)
+    line = _line(lines, start.line)
     stop = end.column if end.line == start.line else len(line.rstrip())
     return Span(line=start.line + 1, column=start.column + 1, width=max(1, stop - start.column))
 
 
-def _line(text: str, number: int) -> str:
-    lines = text.splitlines()
+def _line(lines: list[str], number: int) -> str:
     return lines[number] if number < len(lines) else ""

@@ -1,6 +1,5 @@
 """Finding and reading trace files: JSON, gzipped JSON, a folder of them, or a tar archive."""
 
-import gzip
 import json
 import lzma
 import re
@@ -11,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.errors import InputError, Problem
+from planner.io.archives import DamagedError, check_left, expansion_bound, gunzipped
 from planner.io.files import file_error, os_reason
+from planner.io.json_text import load_json
 
 Document = Mapping[str, Any]
 
+_DAMAGES = (
+    tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, OverflowError
+)  # fmt: skip
 _TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 _ENDINGS = (".json", ".json.gz", *_TAR_ENDINGS)
 
@@ -46,7 +50,7 @@ def read_documents(path: str | Path) -> list[tuple[str, Document]]:
 
 def last_number(name: str) -> int | None:
     """Return the last number in a file's name, by custom the rank."""
-    numbers = re.findall(r"\d+", Path(name).name.split(".")[0])
+    numbers = re.findall(r"[0-9]{1,18}", Path(name).name.split(".")[0])
     return int(numbers[-1]) if numbers else None
 
 
@@ -81,6 +85,7 @@ def _bytes(path: Path) -> bytes:
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the JSON files of an archive; nothing is unpacked to disk."""
     try:
+        left = expansion_bound(path.stat().st_size)
         with tarfile.open(path) as archive:
             for member in sorted(archive.getmembers(), key=lambda member: member.name):
                 hidden = Path(member.name).name.startswith(
@@ -89,10 +94,13 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 if member.isfile() and not hidden and member.name.endswith((".json", ".json.gz")):
                     file = archive.extractfile(member)
                     if file is not None:
-                        yield member.name, file.read()
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError):
+                        left = check_left(left, member.size)
+                        yield member.name, file.read(member.size)
+    except _DAMAGES:
         hint = "copy it again; it is cut short or damaged"
         raise file_error(path, "this archive cannot be read to its end", hint) from None
+    except ValueError as error:
+        raise file_error(path, str(error)) from None
 
 
 def _parsed(name: str, data: bytes) -> Document | Problem:
@@ -101,18 +109,20 @@ def _parsed(name: str, data: bytes) -> Document | Problem:
     hint: str | None = None
     document: Any = None
     try:
-        text = gzip.decompress(data) if name.endswith(".gz") else data
-        document = json.loads(text) if text else None
+        text = gunzipped(data) if name.endswith(".gz") else data
+        document = load_json(text) if text else None
         problem = (
             None if isinstance(document, dict) else "is not a trace: a JSON object is expected"
         )
         problem = problem if text else "is empty"
-    except (EOFError, zlib.error, OSError):
-        problem, hint = "is not a whole gzip file", "copy it again"
     except UnicodeDecodeError:
         problem = "is not text"
     except json.JSONDecodeError as error:
         problem, hint = f"is not valid JSON (line {error.lineno}: {error.msg.lower()})", cut
-    except RecursionError:
-        problem = "is nested too deeply to be a trace"
+    except DamagedError:
+        problem, hint = "is not a whole gzip file", "copy it again"
+    except MemoryError:
+        problem = "does not fit in memory"
+    except ValueError as error:
+        problem = f"is not usable: {error}"
     return Problem(message=f"`{name}` {problem}", hint=hint) if problem else document

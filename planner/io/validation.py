@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from costmodel.errors import Problem, suggestion
-from planner.io.source import Document, KeyPath
+from costmodel.limits import shown
+from planner.io.source import MOST_PROBLEMS, Document, KeyPath
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,6 +42,7 @@ class Validator:
     def __init__(self, document: Document, synonyms: Mapping[str, str] | None = None) -> None:
         self.document = document
         self.problems: list[Problem] = []
+        self._noted: set[Problem] = set()
         self._synonyms = synonyms or {}
         """Names people write for other reasons, and the hint they get."""
 
@@ -77,7 +79,7 @@ class Validator:
             return _given(model.model_validate(data)), set()
         except ValidationError as error:
             details = error.errors(include_url=False)
-        for detail in details:
+        for detail in details[:MOST_PROBLEMS]:
             self._note(known, detail, path)
         return {}, {(*detail["loc"], "")[0] for detail in details}
 
@@ -85,9 +87,17 @@ class Validator:
         self, message: str, path: KeyPath, *, at_key: bool = False, hint: str | None = None
     ) -> None:
         """Note a problem, unless the same one is noted already."""
+        if self.full:
+            return
         problem = self.document.problem(message, path, at_key=at_key, hint=hint)
-        if problem not in self.problems:
+        if problem not in self._noted:
+            self._noted.add(problem)
             self.problems.append(problem)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is wrong that nobody reads the rest: finding where it is takes long."""
+        return len(self.problems) >= MOST_PROBLEMS
 
     def _note(self, model: "type[BaseModel]", detail: "ErrorDetails", path: KeyPath) -> None:
         where = (*path, *detail["loc"])
@@ -199,7 +209,7 @@ def _said(given: object) -> str:
     if isinstance(given, str):
         return f"the text `{given if len(given) <= 40 else given[:37] + '...'}`"
     if isinstance(given, int | float):
-        return f"the number {given}"
+        return f"the number {given if abs(given) < 10**20 else shown(given)}"
     return "a list" if isinstance(given, list) else "a mapping"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from costmodel.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from costmodel.errors import InputError
+from costmodel.limits import MOST_TABLES, shown
 from costmodel.workload import DenseModel, EmbeddingTable, Workload
 from planner.io.files import read_text, source_name
 from planner.io.source import Document, KeyPath, parse_yaml
@@ -31,6 +32,15 @@ _SYNONYMS = {
     "constraints": "write what it holds, such as `sharding_types`, as fields of the table",
 }
 """Names other tools use, and what to write here."""
+
+_MEANT = {
+    "num_embeddings": "these are rows, not bytes or parameters",
+    "embedding_dim": "these are the numbers of one row",
+    "pooling_factor": "these are ids per sample, not per batch",
+    "local_batch_size": "these are samples per GPU and step",
+    "ranks": "ranks count GPUs, from 0",
+}
+"""Hints for numbers that are too large."""
 
 _NEEDED = ("name", "num_embeddings", "embedding_dim")
 _COUNTED = ("num_lookups", "mean_hits", "range_lookups")
@@ -159,6 +169,10 @@ class _Builder:
         if not isinstance(rows, list) or not rows:
             self._note_no_tables(data)
             return None
+        if len(rows) > MOST_TABLES:
+            message = f"`tables` has {len(rows):,} tables, and at most {MOST_TABLES:,} can be"
+            self.validator.note(message, (*self.path, "tables"))
+            return None
         common: dict[str, Any] = {}
         usable = True
         if "defaults" in data:
@@ -254,7 +268,7 @@ class _Builder:
                 self.validator.note(
                     str(refusal).replace(field, f"`{field}`", 1),
                     (*at, field),
-                    hint=_next_multiple(value) if "multiple of 4" in str(refusal) else None,
+                    hint=_likely(field, value, values, str(refusal)),
                 )
         if not alone:
             self.validator.note(str(error), paths[0])
@@ -291,7 +305,7 @@ class _Builder:
         first: dict[str, int] = {}
         for number, row in enumerate(rows):
             name = row.get("name") if isinstance(row, dict) else None
-            if not isinstance(name, str):
+            if not isinstance(name, str) or self.validator.full:
                 continue
             path = (*self.path, "tables", number, "name")
             if name in first:
@@ -301,6 +315,18 @@ class _Builder:
                 hint = f"first on line {before.line}; names must be unique"
                 self.validator.note(f"table `{name}` twice", path, hint=hint)
             first.setdefault(name, number)
+
+
+def _likely(field: str, value: Any, values: Mapping[str, Any], refusal: str) -> str | None:  # noqa: ANN401
+    """Return what a refused value was probably meant to be."""
+    if "multiple of 4" in refusal:
+        return _next_multiple(value)
+    if "at most" not in refusal:
+        return None
+    rows = values.get("num_embeddings")
+    if field == "embedding_dim" and isinstance(rows, int) and rows < value:
+        return f"embedding_dim {shown(value)} and num_embeddings {shown(rows)}: swapped?"
+    return _MEANT.get(field)
 
 
 def _next_multiple(value: object) -> str | None:

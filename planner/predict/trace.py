@@ -20,6 +20,7 @@ from costmodel.units import Bytes
 from planner.io.trace_files import Document, last_number
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+_LARGEST_SIZE, _MOST_SIZES = 2**40, 64
 _STRUCTURE = "[pytorch|profiler|"
 """Nodes of the recorder itself: the process and its threads."""
 _PARENT_KEYS = ("ctrl_deps", "parent")
@@ -213,17 +214,24 @@ def _of_argument(value: Any, shape: Any, kind: str, stride: Any) -> Iterator[Ten
             item_stride = strides[index] if index < len(strides) else None
             item_kind = inner[min(index, len(inner) - 1)]
             yield from _of_argument(item, size, item_kind, item_stride)
-    elif len(value) >= _TENSOR_FIELDS and all(isinstance(size, int) for size in shape):
+    elif len(value) >= _TENSOR_FIELDS and _are_sizes([*shape, value[4]]):
         sizes = tuple(shape)
-        known = isinstance(stride, list) and len(stride) == len(sizes)
+        known = isinstance(stride, list) and len(stride) == len(sizes) and _are_sizes(stride)
         yield Tensor(
             shape=sizes,
             strides=tuple(stride) if known else contiguous(sizes),
-            element_bytes=int(value[4]),
+            element_bytes=value[4],
             element_type=kind.removeprefix("Tensor(").removesuffix(")"),
             device=str(value[5]),
             storage=value[1] if isinstance(value[1], int) else None,
         )
+
+
+def _are_sizes(numbers: Sequence[object]) -> bool:
+    """Return whether these can be of a tensor: its shape, its strides, the bytes of an element."""
+    return len(numbers) <= _MOST_SIZES and all(
+        isinstance(number, int) and 0 <= number <= _LARGEST_SIZE for number in numbers
+    )
 
 
 def runs_on_cpu(traces: Sequence[OperatorTrace]) -> bool:

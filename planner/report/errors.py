@@ -13,11 +13,14 @@ from costmodel.errors import (
     Problem,
     UnknownNameError,
 )
+from planner.io.source import MOST_PROBLEMS
 
 SCHEMA_VERSION = 1
 WIDTH = 100
 """Columns that a quoted line may take."""
 
+_MOST_SHOWN = 20
+"""Problems of a file that are shown."""
 _BAD_INPUT = 3
 _EXIT_CODES: Mapping[type[PlannerError], int] = {
     UnknownNameError: _BAD_INPUT,
@@ -81,10 +84,16 @@ def _hints(error: PlannerError) -> list[str]:
 
 def _input_lines(error: InputError, quoted: Sequence[str]) -> list[str]:
     lines = [
-        line for problem in error.problems for line in _problem_lines(problem, error.source, quoted)
+        line
+        for problem in error.problems[:_MOST_SHOWN]
+        for line in _problem_lines(problem, error.source, quoted)
     ]
     count = len(error.problems)
+    if count > _MOST_SHOWN:
+        lines.append(f"... and {count - _MOST_SHOWN} more")
     problems = "1 problem" if count == 1 else f"{count} problems"
+    if count >= MOST_PROBLEMS:
+        problems = f"{count} problems or more"
     return [*lines, f"error: {_clean(error.source)} has {problems}; nothing was planned"]
 
 

@@ -65,9 +65,21 @@ def check_machine(file: PlanFile, topology: Topology) -> None:
     check_plan(file.workload, topology, file.plan)
     if topology.hardware.device is Device.CPU:
         _check_cores(topology)
+        _check_rows(file)
         _check_memory(file, topology, _available_bytes(), RANK_BYTES)
         return
     _check_gpus(file, topology)
+
+
+def _check_rows(file: PlanFile) -> None:
+    for sharding in file.plan.tables:
+        for shard in sharding.shards:
+            if shard.num_rows == 0:
+                raise InfeasibleError(
+                    f"table `{sharding.table}` has no rows on rank {shard.rank}, "
+                    "and FBGEMM takes no such shard on a CPU",
+                    hint="plan again: on CPU such shards are not offered",
+                )
 
 
 def _check_cores(topology: Topology) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from costmodel.errors import PlannerError
+from planner.children import python_command
 from planner.io.plans import PlanFile, dump_plan_file, plan_text
 from planner.validation.job import Job, RankResult, read_results
 
@@ -108,7 +108,7 @@ def _start(job: Job, folder: Path, rank: int) -> subprocess.Popen[bytes]:
         environment.pop(_ONE_ARENA, None)
     with (folder / f"rank_{rank}.log").open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-m", "planner.validation.worker", str(folder)],
+            python_command("planner.validation.worker", str(folder)),
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from strategies import cases, fixed_cases
 
 from costmodel.errors import InputError
-from costmodel.hardware import Topology
+from costmodel.hardware import Device, Topology
 from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.validity import check_plan
 from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
@@ -228,3 +228,18 @@ def test_what_cannot_be_is_refused(
     assert (refusal.problem.message, refusal.problem.hint) == (message, hint)
     with pytest.raises(InputError, match="cannot be on"):
         options(table, (8, 4))
+
+
+def test_shards_without_rows_are_not_offered_on_cpu() -> None:
+    gpu = topology(2, 2)
+    cpu = replace(gpu, hardware=replace(gpu.hardware, device=Device.CPU))
+    table = replace(TABLE, num_embeddings=1)
+    workload = Workload(tables=(table,))
+    on_gpu = {option.sharding_type for option in table_options(workload, gpu, table)}
+    on_cpu = {option.sharding_type for option in table_options(workload, cpu, table)}
+    rows = {ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}
+    assert on_gpu & rows
+    assert on_cpu == on_gpu - rows
+    forced = replace(table, sharding_types=(ShardingType.ROW_WISE,))
+    (refusal,) = refusals(Workload(tables=(forced,)), cpu)
+    assert "no shards without rows" in str(refusal.problem.hint)

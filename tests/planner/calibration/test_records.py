@@ -34,11 +34,36 @@ def test_a_line_that_was_cut_off_is_left_out_and_written_anew(tmp_path: Path) ->
     assert keys(whole.records) == keys([first, second])
 
 
+SPOILT = (
+    b"\xff\xfe", b"[1]", b"7", b"", b'{"family": "gemm"}', b'{"family": [], "point": {}}',
+    b'{"family": "stream", "point": {"op": "copy", "num_bytes": 1}, "seconds": 3}',
+    b'{"family": "stream", "point": {"op": "copy", "num_bytes": 1}, "seconds": {"copy": -1}}',
+    b'{"family": "stream", "point": {"op": "copy", "num_bytes": 1}, "seconds": {"copy": 1e999}}',
+    b'{"family": "stream", "point": {"op": "copy", "num_bytes": 1e30}, "seconds": {"copy": 1}}',
+    b'{"family": "gemm", "point": {"m": 1, "n": 1, "k": 1, "data_type": "fp32"}, "seconds": {}}',
+    b"9" * 5000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SPOILT)
+def test_a_spoilt_line_in_the_middle_costs_that_line(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "mine.jsonl"
+    first, second = lookups(2)
+    journal = Journal(path, FACTS)
+    journal.append(first)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    journal.append(second)
+    again = read_measurements(path)
+    assert again is not None
+    assert list(again.records) == [first, second]
+    assert again.num_spoilt == 1
+
+
 def test_no_file_has_no_measurements(tmp_path: Path) -> None:
     assert read_measurements(tmp_path / "none.jsonl") is None
 
 
-@pytest.mark.parametrize("text", ["no JSON\n", "{}\n", '{"machine": {}}\n{"family": "gemm"}\n'])
+@pytest.mark.parametrize("text", ["no JSON\n", "{}\n", "[1]\n", "\xff\n"])
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text(text)

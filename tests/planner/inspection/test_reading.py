@@ -246,7 +246,7 @@ def foreign_zip(tmp_path: Path) -> Path:
         (lambda path: npz(path, values=[1, -2], lengths=[1, 1]), "negative id, -2"),
         (lambda path: npz(path, keys=["a", "b"], values=IDS, lengths=[3, 3, 0]), "3 lengths"),
         (lambda path: npz(path, keys=["a"], values=IDS), "without lengths or offsets"),
-        (lambda path: npz(path, x=np.array([{}])), "allow_pickle"),
+        (lambda path: npz(path, x=np.array([{}])), "an array of objects"),
         (lambda path: torch_file(path, "text"), "a saved `str`"),
         (lambda path: torch_file(path, {"model": {"weight": 1}}), "nothing of whole numbers"),
         (lambda path: torch_file(path, (Built(0, (1,), (1,)),), [1]), "1 tensors without names"),
@@ -256,3 +256,59 @@ def test_what_is_no_file_of_ids(tmp_path: Path, make: Any, message: str) -> None
     with pytest.raises(InputError, match=message) as caught:
         read_samples(make(tmp_path))
     assert caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("size", "stride"),
+    [
+        ((2,), (2**40,)),
+        ((2**62, 2), (-1, 1)),
+        ((2,), (-(2**40),)),
+        ((3, 3), (-1, 1)),
+        ((-1,), (1,)),
+    ],
+)
+def test_crafted_strides_read_nothing_else(
+    tmp_path: Path, size: tuple[int, ...], stride: tuple[int, ...]
+) -> None:
+    with pytest.raises(InputError):
+        read_samples(torch_file(tmp_path, Built(0, size, stride), [1, 2, 3]))
+
+
+def test_a_tensor_cannot_repeat_its_numbers_without_end(tmp_path: Path) -> None:
+    path = torch_file(tmp_path, Built(0, (2**33,), (0,)), [1, 2, 3])
+    with pytest.raises(InputError, match="more elements than numbers"):
+        read_samples(path)
+
+
+def test_offsets_that_wrap_around_are_refused(tmp_path: Path) -> None:
+    offsets = np.array([0, 5, 2, 6], dtype=np.uint64)
+    with pytest.raises(InputError, match="must not be negative"):
+        read_samples(npz(tmp_path, values=IDS, offsets=offsets))
+
+
+def test_an_array_cannot_be_longer_than_its_file(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<i8", "fortran_order": False, "shape": (2**50,)}
+    )
+    with pytest.raises(InputError, match="the end is missing"):
+        read_samples(written(tmp_path, header.getvalue()))
+
+
+def test_gzip_that_expands_without_end_is_refused(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with gzip.GzipFile(fileobj=content, mode="wb", compresslevel=1) as stream:
+        for _ in range(300):
+            stream.write(bytes(2**20))
+    with pytest.raises(InputError, match="would expand to more than"):
+        read_samples(written(tmp_path, content.getvalue()))
+
+
+def test_a_deep_pickle_neither_crashes_nor_hangs(tmp_path: Path) -> None:
+    pickled = b"\x80\x02]" + b"]" * 200_000 + b"a" * 200_000 + b"."
+    target = tmp_path / "ids.pt"
+    with zipfile.ZipFile(target, "w") as made:
+        made.writestr("ids/data.pkl", pickled)
+    with pytest.raises(InputError):
+        read_samples(target)

@@ -90,7 +90,7 @@ def test_every_damaged_file_is_named(folder: Path) -> None:
         "`cut.json` is not valid JSON",
         "`cut.json.gz` is not a whole gzip file",
         "`list.json` is not a trace",
-        "`deep.json` is nested too deeply",
+        "`deep.json` is not usable: nested too deeply",
     ):
         assert part in text
 

@@ -1,7 +1,11 @@
+import time
+
 import pytest
 
 from costmodel.errors import InputError
 from planner.io.source import MAX_DEPTH, parse_json, parse_yaml
+from planner.io.workload import parse_workload
+from planner.report.errors import render_error
 
 TEXT = """\
 name: model
@@ -105,3 +109,27 @@ def test_broken_json_has_a_position() -> None:
 def test_deep_json_is_refused() -> None:
     with pytest.raises(InputError):
         parse_json("[" * 100_000, "plan.json")
+
+
+def test_thousands_of_mistakes_are_reported_as_fast_as_some() -> None:
+    rows = [f"  - {{name: t{i}, num_embeddings: 10, embedding_dim: 7}}" for i in range(4_000)]
+    start = time.process_time()
+    with pytest.raises(InputError) as caught:
+        parse_workload("\n".join(["tables:", *rows]), "bad.yaml")
+    text = render_error(caught.value)
+    assert time.process_time() - start < 10  # 20 s when every mistake was compared with all others
+    assert text.count("must be a multiple of 4") == 20
+    assert "... and 80 more" in text
+    assert "bad.yaml has 100 problems or more" in text
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['!!int ""', '!!float ""', "0x" + "f" * 20_000, "9" * 5_000, "!!bool x", "!!timestamp x",
+     "1:2:3:4:5:6:7:8:9:1:2:3:4:5:6:7:8:9", "!!binary x", "!!int 0b", "1e999", "!!null x", "0o9",
+     "!!int _", "!!float :", "!!int '-'"],
+)  # fmt: skip
+def test_any_scalar_is_a_value_or_an_error_in_words(value: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_workload(f"tables:\n  - {{name: a, num_embeddings: {value}, embedding_dim: x}}", "a")
+    assert render_error(caught.value)

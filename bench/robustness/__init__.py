@@ -1,0 +1,1 @@
+"""How much bad luck and malice the planner takes; run ``python -m bench.robustness``."""

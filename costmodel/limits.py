@@ -1,0 +1,45 @@
+"""Upper bounds of what models and machines can be: beyond them a number is a mistake.
+
+Each is some ten to a thousand times what is known of real ones, so that nobody meets them, and low
+enough that no product of those in use overflows, or keeps a search busy for minutes.
+"""
+
+MOST_RANKS = 4_096
+"""GPUs of one job: several times those of the largest published recommendation models. A step of
+one table on 4,096 takes 3 GB and most of a minute to simulate."""
+MOST_TABLES = 20_000
+"""Tables of a model; the largest published have some thousands."""
+MOST_ROWS = 2**40
+"""Rows of a table: 10^12, a few hundred times the largest published tables."""
+MOST_COLUMNS = 2**16
+"""Columns of a table; FBGEMM's kernels take 2,048 in one shard."""
+MOST_IDS = 1e6
+"""Mean ids per sample: histories of users have up to some ten thousand."""
+MOST_SAMPLES = 2**24
+"""Samples per rank and step."""
+MOST_WIDTH = 2**20
+"""Width of a layer of the dense model."""
+MOST_LAYERS = 1_000
+MOST_FEATURES = 10_000
+"""Features that share a table."""
+MOST_LOOKUPS = 1e15
+"""Lookups of a table in what was counted: a log of years."""
+MOST_BINS = 64
+"""Bins of a reuse histogram: the last one is of 2^63 hits."""
+MOST_RANGES = 1_000_000
+"""Ranges of rows whose share of the lookups is known."""
+LONGEST_NAME = 1_000
+"""Characters of a table's name."""
+
+
+def check_at_most(name: str, value: float, most: float) -> None:
+    """Raise ValueError where a number is larger than it can be."""
+    if not value <= most:
+        raise ValueError(f"{name} must be at most {most:,.0f}, got {shown(value)}")
+
+
+def shown(value: float) -> str:
+    """Return a number as messages have it, however long it is."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return f"a number of {int(value.bit_length() * 0.30103) + 1} digits"
+    return f"{value:,}" if abs(value) < 10**20 else f"{value:g}"

@@ -1,0 +1,37 @@
+"""Signals at random moments, full disks, two writers: what must hold after each."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.robustness.faults import FAULTS, survived
+from planner.io.files import write_text
+
+QUICK = {"a journal cut at 300 places", "disk full while a plan is written"}
+TRAINS = ("calibrate", "validate", "journal")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS],
+)
+def test_a_fault_is_survived(name: str) -> None:
+    if any(word in name for word in TRAINS):
+        pytest.importorskip("torchrec", reason="torchrec is not installed")
+    assert survived(name) == "yes"
+
+
+def test_content_is_on_the_disk_before_the_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append("fsync"), fsync(file)))
+    monkeypatch.setattr(
+        Path, "replace", lambda path, target: (done.append("replace"), replace(path, target))
+    )
+    write_text(tmp_path / "plan.json", "{}")
+    assert done == ["fsync", "replace"]

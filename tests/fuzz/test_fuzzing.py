@@ -1,0 +1,60 @@
+"""Whatever files hold, and whatever is typed: a result, or an error in words, and soon."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.robustness.fuzzing import fuzz
+from bench.robustness.parsers import CORPUS, PARSERS, attempt
+
+CRASHES = Path(__file__).parent / "crashes"
+"""Inputs that ended in tracebacks, hangs, segmentation faults, or ran what they held."""
+NEEDED = {"torchrec plan": "torchrec", "measurements": "torch", "ids": "pyarrow"}
+FEW, MANY = 25, 1_000
+"""Inputs of each parser: in every run, and where there is time."""
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith("PLANNER_")]:
+        if name != "PLANNER_COMPILE":
+            monkeypatch.delenv(name)
+
+
+def needed(name: str) -> None:
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name], reason=f"{NEEDED[name]} is not installed")
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_some_mutated_inputs(name: str) -> None:
+    needed(name)
+    score = fuzz(name, FEW)
+    assert (score.tried, dict(score.crashes), score.hangs) == (FEW, {}, 0), score.seeds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PARSERS)
+def test_many_mutated_inputs(name: str) -> None:
+    needed(name)
+    score = fuzz(name, MANY, first=FEW)
+    assert (score.tried, dict(score.crashes), score.hangs) == (MANY, {}, 0), score.seeds
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for path in CRASHES.rglob("*") if path.is_file()),
+    ids=lambda path: path.name,
+)
+def test_what_once_crashed(path: Path) -> None:
+    name = path.parent.name.replace("_", " ")
+    needed(name)
+    assert attempt(PARSERS[name], path.read_bytes(), path.name) is None
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_the_corpus_is_there(name: str) -> None:
+    for file in PARSERS[name].corpus:
+        assert (CORPUS / (f"{file}.json" if file == "kineto" else file)).stat().st_size > 0

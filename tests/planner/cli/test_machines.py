@@ -1,0 +1,71 @@
+"""Machines as they are: streams that are closed or full, no home, no memory, read-only folders."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = "import sys; from planner.cli import main; main(sys.argv[1:])"
+NOBODY = """
+import os, pwd
+def unknown(*_): raise KeyError("uid not found")
+pwd.getpwuid = pwd.getpwnam = unknown
+os.environ.pop("HOME", None)
+os.environ.pop("XDG_CONFIG_HOME", None)
+"""
+PLAN = ("plan", "tables.yaml", "--gpus", "2", "--time-limit", "0.2", "--sharder", "naive")
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+def shell(line: str, *arguments: str, script: str = SCRIPT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own
+        ["/bin/sh", "-c", line, "sh", sys.executable, "-P", "-c", script, *arguments],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+@needs_full
+@pytest.mark.parametrize("arguments", [PLAN, (*PLAN, "--json"), (*PLAN, "-o", "-"), ("--help",)])
+@pytest.mark.usefixtures("directory")
+def test_full_standard_output_is_one_line(arguments: tuple[str, ...]) -> None:
+    done = shell('exec "$@" >/dev/full', *arguments)
+    assert (done.returncode, done.stderr.count("Traceback")) == (3, 0)
+    assert done.stderr.splitlines()[-1] == "error: standard output: no space left on device"
+
+
+def test_a_plan_is_written_though_nobody_can_read_the_report(directory: Path) -> None:
+    done = shell('exec "$@" >&- 2>&-', *PLAN)
+    assert done.returncode == 0
+    assert (directory / "plan.json").exists()
+
+
+@pytest.mark.usefixtures("directory")
+def test_closed_standard_input_is_an_empty_file() -> None:
+    done = shell('exec "$@" <&-', "plan", "-", "--gpus", "2")
+    assert done.returncode == 3
+    assert "the file is empty" in done.stderr
+
+
+def test_no_home_and_no_name(directory: Path) -> None:
+    done = shell('exec "$@"', *PLAN, script=NOBODY + SCRIPT)
+    assert done.returncode == 0, done.stderr
+    assert (directory / "plan.json").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v is Linux's")
+@pytest.mark.usefixtures("directory")
+def test_little_memory_is_one_line_or_enough() -> None:
+    for kilobytes in (60_000, 150_000, 400_000):
+        done = shell(f'ulimit -v {kilobytes}; exec "$@"', *PLAN)
+        out_of_memory = "error: out of memory" in done.stderr or "OpenBLAS" in done.stderr
+        assert done.returncode == 0 or out_of_memory, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    done = shell('exec "$@"', *PLAN, "-o", "/proc/plan.json")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: /proc/plan.json: cannot be written")
+    assert not list(tmp_path.glob("*.tmp"))
