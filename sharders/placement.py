@@ -239,11 +239,11 @@ def _shares(table: EmbeddingTable, score: float, sharding: TableSharding) -> lis
     return [score * shard.num_rows * shard.num_columns / elements for shard in sharding.shards]
 
 
-def no_room(
-    problem: ShardingProblem, table: EmbeddingTable, free: float, where: str = "one GPU"
-) -> InfeasibleError:
-    """Return the error for a table that fits nowhere, with so many bytes free somewhere."""
-    workload, topology = problem.workload, problem.topology
+def no_room(problem: ShardingProblem, table: EmbeddingTable, free: float) -> InfeasibleError:
+    """Return the error for a table that fits nowhere, with so many bytes free where it may be."""
+    workload, topology, where = problem.workload, problem.topology, "one GPU"
+    if table.ranks:
+        where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
     if total > topology.world_size * problem.capacity:
         return infeasible(workload, topology)
@@ -261,5 +261,4 @@ def _no_room(
 ) -> InfeasibleError:
     if not table.ranks:
         return no_room(problem, table, max(occupancy.free))
-    where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
-    return no_room(problem, table, sum(occupancy.free[rank] for rank in table.ranks), where)
+    return no_room(problem, table, sum(occupancy.free[rank] for rank in table.ranks))

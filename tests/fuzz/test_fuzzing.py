@@ -19,8 +19,7 @@ FEW, MANY = 25, 1_000
 def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("PLANNER_")]:
-        if name != "PLANNER_COMPILE":
-            monkeypatch.delenv(name)
+        monkeypatch.delenv(name)
 
 
 def needed(name: str) -> None:

@@ -14,9 +14,11 @@ from planner.children import python_command, safe_path
 
 WAIT = 60.0
 WORKLOAD = "local_batch_size: 1024\ntables:\n" + "".join(
-    f"  - {{name: t{i}, num_embeddings: {1_000 * i + 1_000}, embedding_dim: 32}}\n"
-    for i in range(40)
+    f"  - {{name: t{i}, num_embeddings: {100_000 * i + 1_000}, embedding_dim: {32 * (1 + i % 4)}, "
+    f"pooling_factor: {1 + i * i % 37}}}\n"
+    for i in range(150)
 )
+"""So much that a search does not end of itself while it is watched."""
 STANDARD = ("hashlib", "pickle", "json", "planner", "multiprocessing", "numpy", "ctypes", "runpy")
 """Modules that children import."""
 
@@ -40,12 +42,12 @@ def command(*arguments: str) -> list[str]:
 
 def environment(directory: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**kept, "XDG_CONFIG_HOME": str(directory), "PLANNER_COMPILE": "off", **more}
+    return {**kept, "XDG_CONFIG_HOME": str(directory), **more}
 
 
 def planning(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own
-        command("plan", "tables.yaml", "--gpus", "4", "--sharder", "annealing", *arguments),
+        command("plan", "tables.yaml", "--gpus", "16", "--sharder", "annealing", *arguments),
         cwd=directory, env=environment(directory), text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip

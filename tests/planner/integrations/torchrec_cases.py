@@ -22,7 +22,7 @@ TYPES = (
     "grid_shard",
 )
 UNPOOLED_TYPES = TYPES[:4]
-ROWS = (13, 7, 64, 40, 21, 9, 32)
+ROWS = (13, 7, 64, 40, 21, 10, 32)
 """One table for each sharding type; few rows, so that trailing row shards are small."""
 WIDTHS = (8, 16, 8, 16, 8, 16, 16)
 META = torch.device("meta")
