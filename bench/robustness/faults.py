@@ -18,11 +18,13 @@ from planner.io.files import write_bytes
 _WAIT = 60.0
 """Seconds a process that was told to end may take, on a busy machine."""
 _SCRIPT = "import sys; from planner.cli import main; main(sys.argv[1:])"
-_SEARCH = ("--gpus", "4", "--time-limit", "60", "--sharder", "annealing")
+_SEARCH = ("--gpus", "16", "--time-limit", "120", "--sharder", "annealing")
 _TABLES = "".join(
-    f"  - {{name: t{i}, num_embeddings: {1_000 * i + 1_000}, embedding_dim: 32}}\n"
-    for i in range(40)
+    f"  - {{name: t{i}, num_embeddings: {50_000 * i + 1_000}, embedding_dim: {32 * (1 + i % 4)}, "
+    f"pooling_factor: {1 + i * i % 37}}}\n"
+    for i in range(150)
 )
+"""So much that a search does not end of itself before it is told to."""
 _WORKLOAD = f"local_batch_size: 1024\ntables:\n{_TABLES}"
 _TERMINATED = 128 + signal.SIGTERM
 
