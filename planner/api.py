@@ -298,7 +298,7 @@ class _Task:
 
         if report.search is None:
             return report
-        end = max(deadline, search.clock() + BOUND_SHARE * search.time_limit + BOUND_TIME)
+        end = max(deadline, search.clock() + BOUND_SHARE * search.seconds + BOUND_TIME)
         bound = step_time_bound(
             self.problem.workload,
             self.problem.topology,

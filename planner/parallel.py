@@ -48,6 +48,8 @@ class _Task:
     seed: int
     deadline: Seconds
     """By the monotonic clock, which all processes share."""
+    max_plans: int | None
+    """Plans that this process may look at, instead."""
     storage: str | None
     parent: int
     """The process that waits for the results, and with which this one ends."""
@@ -99,7 +101,8 @@ def run_in_parallel(
         workload=problem.workload,
         topology=problem.topology,
         seed=search.seed,
-        deadline=time.monotonic() + search.time_limit,
+        deadline=time.monotonic() + search.seconds,
+        max_plans=None if search.max_plans is None else max(1, search.max_plans // search.jobs),
         storage=search.storage,
         parent=os.getpid(),
     )
@@ -181,6 +184,7 @@ def _work(task: _Task, results: Connection, stop: Event) -> None:
     search = Search(
         seed=task.seed,
         time_limit=max(0.0, task.deadline - time.monotonic()),
+        max_plans=task.max_plans,
         interrupted=lambda: bool(asked) or stop.is_set(),
         watch=watch,
         storage=task.storage,

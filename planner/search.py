@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
+from math import inf
 from random import Random
 from typing import Any
 
@@ -15,11 +16,10 @@ from costmodel.units import Seconds
 from costmodel.validity import check_plan
 from planner.interrupts import interruptible
 from planner.plugins import AUTO, load_sharder
-from sharders import PORTFOLIO, SHARDERS, Member
+from sharders import PORTFOLIO, SHARDERS, PortfolioMember
 from sharders.option_costs import OptionCosts
 from sharders.packing import check_room
 from sharders.problem import (
-    LATE,
     Budget,
     Paced,
     Progress,
@@ -30,10 +30,6 @@ from sharders.problem import (
     ShardingProblem,
 )
 
-PROBED = 4
-"""Tables by which the time of an option is measured."""
-AMPLE = 2.0
-"""Times what an urgent sharder says it needs, that it may take beyond its share."""
 STORAGE = "storage"
 """Field of a sharder that can share its trials with others: the URL where they are kept."""
 Watch = Callable[[str, Progress], None]
@@ -54,6 +50,9 @@ class Search:
 
     seed: int = 0
     time_limit: Seconds = 10.0
+    max_plans: int | None = None
+    """Plans to look at, instead of a time limit: the same seed then gives the same plan on a
+    machine, whatever its load."""
     interrupted: Callable[[], bool] = _never
     """Asked now and then; once true, the best plan so far is the answer."""
     watch: Watch = _unwatched
@@ -67,6 +66,13 @@ class Search:
     def __post_init__(self) -> None:
         if self.jobs < 1:
             raise ValueError(f"jobs must be at least 1, got {self.jobs}")
+        if self.max_plans is not None and self.max_plans < 1:
+            raise ValueError(f"max_plans must be at least 1, got {self.max_plans}")
+
+    @property
+    def seconds(self) -> Seconds:
+        """What sharders may take: all the time there is, where plans are counted instead."""
+        return self.time_limit if self.max_plans is None else inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +101,7 @@ class Attempt:
 
 def sharders_for(name: str) -> tuple[str, ...]:
     """Return the sharders that a request stands for."""
-    return tuple(PORTFOLIO) if name == AUTO else (name,)
+    return tuple(PORTFOLIO.members) if name == AUTO else (name,)
 
 
 def run_sharders(
@@ -103,8 +109,9 @@ def run_sharders(
 ) -> tuple[Attempt, ...]:
     """Run sharders one after the other; the time limit is for all of them together.
 
-    With others to come, a sharder may take its share of the time left (``sharders.PORTFOLIO``), or
-    rather of what those to come can do without; it is left out where it needs more.
+    With others to come, a sharder may take its fraction of the time left (``sharders.PORTFOLIO``),
+    or rather of what those to come can do without; it is left out where it needs more. Where plans
+    are counted (``Search.max_plans``), it may look at its fraction of those left.
 
     Whether or not time is left, the first one that finds a plan is heard. The first Ctrl-C ends the
     search as soon as there is a plan, and the best one so far is the answer; a second one
@@ -143,7 +150,7 @@ def _until_interrupted(search: Search) -> Iterator[Search]:
 
 def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> Iterator[Attempt]:
     """Yield what each sharder finds, as soon as it has."""
-    deadline = search.clock() + search.time_limit
+    deadline = search.clock() + search.seconds
     search = replace(search, watch=_best_so_far(search.watch))
     attempts: list[Attempt] = []
     option_time = 0.0
@@ -153,16 +160,29 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
         now = search.clock()
-        share = 1.0
-        if len(names) > 1:
+        share, plans_left = 1.0, _plans_left(search, attempts)
+        if plans_left is not None:
+            if found and plans_left == 0:
+                break
+            share = _member(name).time_fraction if len(names) > 1 else 1.0
+            plans_left = max(1, int(share * plans_left))
+        elif len(names) > 1:
             option_time = option_time or _option_time(problem, search)
             share = _share(names[position:], problem, deadline - now, option_time)
         if found and share == 0:
             continue
-        until = now + share * max(0.0, deadline - now)
+        until = now + share * max(0.0, deadline - now) if plans_left is None else inf
         problem = problem.with_known(plans)  # with all that was computed of it so far
-        attempts.append(run_sharder(name, problem, search, until))
+        counted = replace(search, max_plans=plans_left)
+        attempts.append(run_sharder(name, problem, counted, until))
         yield attempts[-1]
+
+
+def _plans_left(search: Search, attempts: Sequence[Attempt]) -> int | None:
+    """Return how many plans may still be looked at; None: as many as there is time for."""
+    if search.max_plans is None:
+        return None
+    return max(0, search.max_plans - sum(attempt.evaluated for attempt in attempts))
 
 
 def _best_so_far(watch: Watch) -> Watch:
@@ -183,10 +203,10 @@ def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
     No work is lost: costs are kept, and every search but the simplest needs them.
     """
     costs, tables, count = OptionCosts(problem), problem.workload.tables, 0
-    for table in tables[:PROBED]:  # the first ones fill caches
+    for table in tables[: PORTFOLIO.probed_tables]:  # the first ones fill caches
         costs.some(table, problem.options[table.name])
     begin = search.clock()
-    for table in tables[PROBED : 2 * PROBED]:
+    for table in tables[PORTFOLIO.probed_tables : 2 * PORTFOLIO.probed_tables]:
         count += len(costs.some(table, problem.options[table.name]))
     return (search.clock() - begin) / max(1, count)
 
@@ -199,15 +219,20 @@ def _share(
     ``option_time``: what the cost of one option takes to compute.
     """
     own = option_time * _startup_options(names[0], problem)
-    member = PORTFOLIO.get(names[0], Member())
-    main = [name for name in names[1:] if PORTFOLIO.get(name, Member()).share == 1]
+    member = _member(names[0])
+    main = [name for name in names[1:] if _member(name).time_fraction == 1]
     needed = [option_time * _startup_options(name, problem) for name in main]
     kept = max((each for each in needed if each <= left), default=0.0)
-    time = member.share * (left - kept) if member.share < 1 else left
-    if member.urgent and (time < own or kept == 0):
-        time = AMPLE * own if 0 < kept <= left - AMPLE * own else left
-    least = LATE * own if member.urgent and kept == 0 else own
+    time = member.time_fraction * (left - kept) if member.time_fraction < 1 else left
+    if member.mandatory and (time < own or kept == 0):
+        ample = PORTFOLIO.mandatory_factor * own
+        time = ample if 0 < kept <= left - ample else left
+    least = PORTFOLIO.startup_slack * own if member.mandatory and kept == 0 else own
     return time / left if time >= least and left > 0 else 0.0
+
+
+def _member(name: str) -> PortfolioMember:
+    return PORTFOLIO.members.get(name, PortfolioMember())
 
 
 def _startup_options(name: str, problem: ShardingProblem) -> float:
@@ -238,12 +263,14 @@ def _each_apart(
     names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> Iterator[Attempt]:
     deadline, fair = search.clock() + search.time_limit, search.time_limit / len(names)
+    plans = None if search.max_plans is None else max(1, search.max_plans // len(names))
     found = False
     for position, name in enumerate(names):
         if found and search.interrupted():
             break
         share = max(fair, (deadline - search.clock()) / (len(names) - position))
-        attempt = _alone(name, problem, replace(search, time_limit=share))
+        own = replace(search, time_limit=max(share, 0.0), max_plans=plans)
+        attempt = _alone(name, problem, own)
         found = found or attempt.plan is not None
         yield attempt
 
@@ -263,6 +290,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
     """Run one sharder until a moment of the monotonic clock, and check what it returns."""
     sharder = with_storage(load_sharder(name), search.storage)
     budget = Budget(
+        max_evaluations=search.max_plans,
         should_stop=lambda: search.interrupted() or search.clock() > deadline,
         time_left=lambda: deadline - search.clock(),
         report=lambda progress: search.watch(name, progress),

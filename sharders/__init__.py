@@ -1,5 +1,6 @@
 """How to search for a sharding plan. Pure: no files, clock, terminal or global random state."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHARDERS = {
@@ -26,31 +27,49 @@ arguments and is a ``sharders.problem.Sharder``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class PortfolioMember:
     """How a sharder takes part in a portfolio."""
 
-    share: float = 1.0
-    """Of the time left that it may take, less what those to come need that may take all; 1: all."""
-    urgent: bool = False
-    """Whether it takes what it needs even of more than its share, and all the time there is where
-    no time would be left for those to come."""
+    time_fraction: float = 1.0
+    """Fraction of the remaining time this sharder may use, after reserving what later full-time
+    sharders need; 1.0 means no cap. With a limit in plans, the fraction of the plans left."""
+    mandatory: bool = False
+    """Whether it takes what it needs even of more than its fraction, and all the time there is
+    where no time would be left for those to come."""
 
 
-PORTFOLIO = {
-    "naive": Member(),
-    "lp": Member(share=0.2, urgent=True),
-    "uniform": Member(share=0.1),
-    "annealing": Member(),
-    "tuned_greedy": Member(share=0.8),
-    "size_lookup_greedy": Member(),
-    "norm_lookup_greedy": Member(),
-    "lookup_greedy": Member(),
-    "size_greedy": Member(),
-    "random": Member(),
-}
-"""What ``auto`` runs, in this order: a plan at once, then options for all tables by linear
-programming, then one type for all tables, then the search that starts from these and from its own
-greedy plans and gains most per second (``bench.plan_quality``), and the others if it ends sooner.
-Those that say what they need (``problem.Paced``) are left out where there is less time. With 0.3
-of the time for ``lp``, 10 CPU seconds end 0.7% higher at 788 tables on 128 GPUs; with 0.1, 0.2%
-higher at 856 on 64 (four seeds each; 1 s at 100 on 8 and 400 on 16 differs by less than seeds)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortfolioParams:
+    """What ``auto`` runs, in this order, and how it shares the time."""
+
+    members: Mapping[str, PortfolioMember]
+    startup_slack: float = 0.5
+    """Fraction of a mandatory sharder's startup time that must be left to begin it where there is
+    nothing better: startup is an estimate, and some tenths of a second late are better than what
+    was found before, at 856 tables on 64 GPUs twice the step."""
+    mandatory_factor: float = 2.0
+    """Times its startup time that a mandatory sharder may take beyond its fraction."""
+    probed_tables: int = 4
+    """Tables by which the time of an option is measured."""
+
+
+PORTFOLIO = PortfolioParams(
+    members={
+        "naive": PortfolioMember(),
+        "lp": PortfolioMember(time_fraction=0.2, mandatory=True),
+        "uniform": PortfolioMember(time_fraction=0.1),
+        "annealing": PortfolioMember(),
+        "tuned_greedy": PortfolioMember(time_fraction=0.8),
+        "size_lookup_greedy": PortfolioMember(),
+        "norm_lookup_greedy": PortfolioMember(),
+        "lookup_greedy": PortfolioMember(),
+        "size_greedy": PortfolioMember(),
+        "random": PortfolioMember(),
+    }
+)
+"""A plan at once, then options for all tables by linear programming, then one type for all tables,
+then the search that starts from these and from its own greedy plans and gains most per second
+(``bench.plan_quality``), and the others if it ends sooner. Those that say what they need
+(``problem.Paced``) are left out where there is less time. With 0.3 of the time for ``lp``, 10 CPU
+seconds end 0.7% higher at 788 tables on 128 GPUs; with 0.1, 0.2% higher at 856 on 64 (four seeds
+each; 1 s at 100 on 8 and 400 on 16 differs by less than seeds)."""

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 IMPROVED = 1e-6
 """Share of the step time that counts as an improvement: less may be rounding."""
-LATE = 0.5
-"""Of the time that a ``Paced`` sharder needs for its first plan, what must be left to begin it at
-all, where there is nothing better: it is an estimate, and some tenths of a second late are better
-than what was found before, at 856 tables on 64 GPUs twice the step."""
 
 
 class Objective(Protocol):

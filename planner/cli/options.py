@@ -125,12 +125,26 @@ def search_options(command: Command) -> Command:
         gpus_option,
         nodes_option,
         hardware_option,
-        click.option("--seed", type=SEED, help="Of everything random; same seed, same plan."),
+        click.option("--seed", type=SEED, help="Of everything random."),
         click.option("--time-limit", type=TIME, metavar="10s", help="Of the whole search."),
+        click.option(
+            "--max-plans",
+            type=COUNT,
+            metavar="N",
+            help="Look at so many plans instead: same seed, same plan, on a machine of any load.",
+        ),
     )
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def plan_limit(flags: dict[str, Any]) -> int | None:
+    """Take ``--max-plans`` out of the flags of a search, and return it."""
+    max_plans: int | None = flags.pop("max_plans")
+    if max_plans is not None and flags["time_limit"] is not None:
+        raise click.UsageError("--max-plans goes without --time-limit: a clock is never the same")
+    return max_plans
 
 
 def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import SAMPLES, output_options, profile_and_nodes, search_options
+from planner.cli.options import (
+    SAMPLES,
+    output_options,
+    plan_limit,
+    profile_and_nodes,
+    search_options,
+)
 from planner.cli.output import Output, ProgressLine
 from planner.interrupts import interruptible
 
@@ -86,7 +92,7 @@ def command(
     target = target or (None if output.json else DEFAULT_FILE)
     if target is not None:
         check_writable(target)
-    jobs, storage = flags.pop("jobs"), flags.pop("storage")
+    jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
     settings = resolve(flags)
     if storage is not None and settings.sharder != OPTUNA:
         raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
@@ -104,6 +110,7 @@ def command(
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
+                max_plans=max_plans,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
                 jobs=jobs,

@@ -22,6 +22,8 @@ from sharders.annealing.tuning import Tuning
 from sharders.problem import IMPROVED, Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 from sharders.starts import starting_plans
 
+MOVES_PER_PLAN = 1.25
+"""Moves drawn for every plan looked at, about: some lead nowhere, or find no room."""
 FIRST_MOVES = 200
 """Moves after which the time of one is known."""
 
@@ -136,9 +138,13 @@ class Bursts:
         return sorted(found, key=_time)
 
     def _affordable(self) -> float:
-        """Return how many moves there is time for."""
+        """Return how many moves there are plans and time for."""
+        most = inf
+        if self.budget.max_evaluations is not None:
+            plans = self.budget.left(self.evaluated, self.budget.max_evaluations)
+            most = max(1.0, MOVES_PER_PLAN * plans)
         left = self.budget.time_left()
-        return left / self.seconds_per_move if self.seconds_per_move > 0 else inf
+        return min(most, left / self.seconds_per_move if self.seconds_per_move > 0 else inf)
 
     def _burst(self, plan: Choices, length: int, *, placing: bool = False) -> Found:
         """Return the best plan of one burst, and its step time; it cools in the time there is."""

@@ -2,6 +2,8 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from random import Random
 
 import pytest
@@ -9,13 +11,13 @@ import pytest
 from costmodel.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
 from planner.search import Attempt, Search, run_apart, run_sharder, run_sharders, sharders_for
-from sharders import PORTFOLIO, SHARDERS, Member
+from sharders import PORTFOLIO, SHARDERS, PortfolioMember
 from sharders.problem import Budget, Progress, SearchResult, ShardingProblem
 from sharders.table_iii import Naive
 
 
 def test_auto_stands_for_the_portfolio() -> None:
-    assert sharders_for("auto") == tuple(PORTFOLIO)
+    assert sharders_for("auto") == tuple(PORTFOLIO.members)
     assert sharders_for("naive") == ("naive",)
 
 
@@ -192,13 +194,13 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
     monkeypatch.setattr("planner.search._option_time", lambda *_: 1.0)
     needs = {"naive": Slow(), "lp": Slow(3.0), "uniform": Slow(1.5), "annealing": Slow(10.0)}
     members = {
-        "naive": Member(),
-        "lp": Member(share=0.1, urgent=True),
-        "uniform": Member(share=0.2),
-        "annealing": Member(),
+        "naive": PortfolioMember(),
+        "lp": PortfolioMember(time_fraction=0.1, mandatory=True),
+        "uniform": PortfolioMember(time_fraction=0.2),
+        "annealing": PortfolioMember(),
     }
     monkeypatch.setattr("planner.search.run_sharder", watched)
-    monkeypatch.setattr("planner.search.PORTFOLIO", members)
+    monkeypatch.setattr("planner.search.PORTFOLIO", replace(PORTFOLIO, members=members))
     monkeypatch.setattr("planner.search.load_sharder", needs.__getitem__)
     run_sharders(tuple(needs), problem, Search(time_limit=limit, clock=lambda: 0.0))
     assert seen == expected
@@ -255,3 +257,17 @@ def test_a_comparison_says_why_a_sharder_found_nothing(
 def test_an_interrupted_comparison_keeps_what_it_has(problem: ShardingProblem) -> None:
     (attempt,) = run_apart(("naive", "random"), problem, Search(interrupted=lambda: True))
     assert attempt.sharder == "naive"
+
+
+def test_so_many_plans_and_a_seed_give_the_same_plan_however_long_it_takes() -> None:
+    problem = example_problem(example_workload(12, seed=5), world_size=4)
+    found = []
+    for hurry in (0.0, 1e9):  # clocks that stand still, and that leave no time
+        times = count(0.0, hurry)
+        search = Search(max_plans=2000, time_limit=1.0, clock=partial(next, times))
+        found.append(run_sharders(sharders_for("auto"), problem, search))
+    plans = [
+        [(attempt.sharder, attempt.plan, attempt.evaluated) for attempt in each] for each in found
+    ]
+    assert plans[0] == plans[1]
+    assert 1000 < sum(attempt.evaluated for attempt in found[0]) <= 2000 + len(found[0])

@@ -80,7 +80,7 @@ def test_what_just_fits_is_packed(counts: list[int], seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(PORTFOLIO))
+@pytest.mark.parametrize("name", list(PORTFOLIO.members))
 @pytest.mark.parametrize("counts", [[3] * 4, [12, 13] * 4], ids=["12x4", "100x8"])
 def test_every_member_of_the_portfolio_finds_a_plan(name: str, counts: list[int]) -> None:
     posed = hidden(counts)

@@ -234,3 +234,24 @@ def test_tables_too_large_for_their_rank_are_named(run: Command, directory: Path
     assert done.code == 4
     assert "GiB is free on rank 1, where it is to be" in done.err
     assert re.search(r"ranks: \[\] +for a and b: 1\d\d\.\d GiB are to be on rank 1", done.err)
+
+
+def test_so_many_plans_are_looked_at_and_give_the_same_plan(run: Command, directory: Path) -> None:
+    def planned() -> tuple[object, int]:
+        done = run(
+            "plan", "tables.yaml", "--gpus", "2", "--max-plans", "500", "--json", "-o", "a.json"
+        )
+        assert done.code == 0
+        plan = json.loads((directory / "a.json").read_text())
+        return plan["tables"], json.loads(done.out)["evaluated"]
+
+    first = planned()
+    assert planned() == first
+    assert first[1] <= 520
+
+
+def test_a_clock_and_a_number_of_plans_are_not_both_given(run: Command) -> None:
+    flags = ("--max-plans", "5", "--time-limit", "1s")
+    done = run("plan", "tables.yaml", "--gpus", "2", *flags)
+    assert done.code == 2
+    assert "--max-plans goes without --time-limit" in done.err
