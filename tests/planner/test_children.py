@@ -76,7 +76,10 @@ def soon(wanted: Iterator[bool]) -> bool:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 
 
-@pytest.mark.parametrize("options", [("--jobs", "2"), ("--baseline", "torchrec")])
+@pytest.mark.parametrize(
+    "options",
+    [("--jobs", "2"), pytest.param(("--baseline", "torchrec"), marks=pytest.mark.slow)],
+)
 def test_nothing_of_the_working_directory_is_run(directory: Path, options: tuple[str, ...]) -> None:
     if "torchrec" in options:
         pytest.importorskip("torchrec", reason="torchrec is not installed")
@@ -107,7 +110,10 @@ def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("options", [("--jobs", "2"), ("--baseline", "torchrec")])
+@pytest.mark.parametrize(
+    "options",
+    [("--jobs", "2"), pytest.param(("--baseline", "torchrec"), marks=pytest.mark.slow)],
+)
 def test_children_end_with_their_parent(
     directory: Path, number: signal.Signals, options: tuple[str, ...]
 ) -> None:
@@ -128,6 +134,7 @@ def test_children_end_with_their_parent(
 
 
 @needs_proc
+@pytest.mark.slow
 def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path) -> None:
     # as Slurm does, and `timeout`: the children get the signal, too
     running = planning(directory, "--jobs", "2", "--time-limit", "300", "--baseline", "none")
