@@ -17,6 +17,7 @@ WORKLOAD = "local_batch_size: 1024\ntables:\n" + "".join(
     f"  - {{name: t{i}, num_embeddings: {1_000 * i + 1_000}, embedding_dim: 32}}\n"
     for i in range(40)
 )
+SEARCH = ("--gpus", "4", "--sharder", "annealing")
 STANDARD = ("hashlib", "pickle", "json", "planner", "multiprocessing", "numpy", "ctypes", "runpy")
 """Modules that children import."""
 
@@ -32,10 +33,12 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(*arguments: str) -> list[str]:
-    """Return what the installed script does: the working directory is not on its path."""
-    script = "import sys; from planner.cli import main; main(sys.argv[1:])"
-    return [sys.executable, "-P", "-c", script, *arguments]
+def command(directory: Path, *arguments: str) -> list[str]:
+    """Return what the installed script does: its own folder is on the path, and no other."""
+    script = directory / "bin" / "planner"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text("from planner.cli import main\nif __name__ == '__main__':\n    main()\n")
+    return [sys.executable, str(script), *arguments]
 
 
 def environment(directory: Path, **more: str) -> dict[str, str]:
@@ -45,7 +48,7 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 
 def planning(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own
-        command("plan", "tables.yaml", "--gpus", "4", "--sharder", "annealing", *arguments),
+        command(directory, "plan", "tables.yaml", *SEARCH, *arguments),
         cwd=directory, env=environment(directory), text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
