@@ -86,7 +86,9 @@ def check_room(problem: ShardingProblem) -> None:
         if size > DOUBTFUL * problem.capacity and _least(problem, table, "largest") > (
             problem.capacity * (1 + ROUNDING)
         ):
-            raise no_room(problem, table, problem.capacity)
+            where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
+            free = problem.capacity * max(1, len(table.ranks))
+            raise no_room(problem, table, free, where if table.ranks else "one GPU")
     if sum(whole) > DOUBTFUL * room and (
         sum(_least(problem, table, "total") for table in tables) > room * (1 + ROUNDING)
     ):

@@ -79,6 +79,8 @@ def check_writable(path: str | Path) -> None:
     """Raise the InputError that writing this file would raise, before any work is done."""
     if str(path) == STANDARD_STREAM:
         return
+    if "\0" in str(path):
+        raise file_error(path, "this is no name of a file")
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise file_error(path, "cannot be written: it is a directory", "name a file in it")
