@@ -86,7 +86,7 @@ def check_room(problem: ShardingProblem) -> None:
         if size > DOUBTFUL * problem.capacity and _least(problem, table, "largest") > (
             problem.capacity * (1 + ROUNDING)
         ):
-            raise no_room(problem, table, problem.capacity)
+            raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
     if sum(whole) > DOUBTFUL * room and (
         sum(_least(problem, table, "total") for table in tables) > room * (1 + ROUNDING)
     ):

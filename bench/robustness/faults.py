@@ -42,7 +42,9 @@ def survived(name: str, seed: int = 0) -> str:
 def _started(folder: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
     if not (folder / "tables.yaml").exists():
         (folder / "tables.yaml").write_text(_WORKLOAD)
-    environment = {**os.environ, "TMPDIR": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    own = {"TMPDIR": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    # compiling in the background is meant to go on when the command ends
+    environment = {**os.environ, **own}
     return subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-P", "-c", _SCRIPT, *arguments],
         cwd=folder,

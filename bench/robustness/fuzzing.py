@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from bench.robustness.parsers import PARSERS, attempt, inputs
+from bench.robustness.parsers import PARSERS, attempt, inputs, warm_up
 
 _BATCH = 250
 _MEMORY = 6 * 2**30
@@ -84,6 +84,7 @@ def _work(name: str, seeds: range, results: Connection) -> None:
     os.dup2(null, 1)
     os.dup2(null, 2)
     parser = PARSERS[name]
+    warm_up(parser)
     for seed, file, data in inputs(parser, seeds):
         start = time.monotonic()
         wrong = attempt(parser, data, file)

@@ -127,6 +127,16 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 
+def warm_up(parser: Parser) -> None:
+    """Import what a parser needs: torch takes longer on a busy machine than any input may."""
+    name = parser.corpus[0]
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        path = Path(folder, "trace.json" if name == "kineto" else name)
+        path.write_bytes(_file(name))
+        with contextlib.suppress(PlannerError):
+            parser.read(path)
+
+
 def attempt(parser: Parser, data: bytes, name: str) -> str | None:
     """Let a parser read an input; return what went wrong, as its last frame; None: nothing."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:

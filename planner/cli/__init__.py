@@ -95,11 +95,24 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _ended(_system_said(error))
     except MemoryError:
         code = _ended(_OUT_OF_MEMORY)
-    except ImportError as error:
-        if _NOT_LOADED not in str(error):
+    except (ImportError, SystemError) as error:
+        if not _is_for_want_of_memory(error):
             raise
         code = _ended(_OUT_OF_MEMORY)
     sys.exit(code)
+
+
+def _is_for_want_of_memory(error: ImportError | SystemError) -> bool:
+    """Return whether memory is short: extensions in C do not always say so themselves."""
+    if isinstance(error, ImportError):
+        return _NOT_LOADED in str(error)
+    try:
+        import resource
+    except ModuleNotFoundError:  # not on this system
+        return False
+    except ImportError:  # there is no memory for it either
+        return True
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _open_streams() -> None:

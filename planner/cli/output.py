@@ -43,19 +43,27 @@ class Output:
         width = min(WIDEST, console.width) if fixed else WIDEST
         with console.capture() as written:
             for line in lines(width):
+                line.plain = _harmless(line.plain)
                 console.print(line)
         click.echo(written.get(), file=file, nl=False, color=True)
 
     def remark(self, text: str) -> None:
         """Say on stderr what was done, unless asked to be quiet."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(_harmless(text), err=True)
 
     @property
     def live(self) -> bool:
         """Whether a line that changes can be shown."""
         dumb = os.environ.get("TERM", "dumb") == "dumb"
         return sys.stderr.isatty() and not (self.quiet or self.json or dumb)
+
+
+def _harmless(text: str) -> str:
+    """Return text without what moves a terminal's cursor: names come from files."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 class ProgressLine:

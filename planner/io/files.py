@@ -1,12 +1,16 @@
 """Reading and writing files: whole, or not at all, and in words when it does not work."""
 
 import os
+import stat
 import sys
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from costmodel.errors import InputError, Problem
 
+MOST_TEXT, MOST_BYTES = 2**28, 2**36
+"""Bytes of a text file (20,000 tables on 4,096 ranks take some 100 MB), and of any other."""
 STANDARD_STREAM = "-"
 """The name that stands for standard input or output."""
 
@@ -25,7 +29,7 @@ def read_text(path: str | Path) -> str:
         There is no such file, it cannot be read, or it is not text.
 
     """
-    data = read_bytes(path)
+    data = read_bytes(path, most=MOST_TEXT)
     if b"\0" in data[:4096]:
         raise file_error(path, "this is a binary file, not text")
     try:
@@ -35,8 +39,8 @@ def read_text(path: str | Path) -> str:
         raise file_error(path, f"this is not a text file ({where})", "save it as UTF-8") from None
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """Return a file's content, or standard input's for ``-``.
+def read_bytes(path: str | Path, *, most: int = MOST_BYTES) -> bytes:
+    """Return a file's content, or standard input's for ``-``; up to so many bytes.
 
     Raises
     ------
@@ -46,20 +50,37 @@ def read_bytes(path: str | Path) -> bytes:
     """
     try:
         if str(path) == STANDARD_STREAM:
-            return sys.stdin.buffer.read()
-        return Path(path).read_bytes()
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with Path(path).open("rb") as file:
+                # a device such as /dev/zero has no size, and no end
+                data = file.read() if _is_within(file, most) else file.read(most + 1)
     except FileNotFoundError:
         raise file_error(path, "no such file", _neighbour(Path(path))) from None
+    except ValueError:  # a name with a null byte
+        raise file_error(path, "this is no name of a file") from None
     except IsADirectoryError:
         raise file_error(path, "this is a directory, not a file") from None
     except OSError as error:
         raise file_error(path, f"cannot be read: {os_reason(error)}") from None
+    if len(data) > most:
+        raise file_error(
+            path, f"this file is larger than {most:,} bytes, as no file of its kind is"
+        )
+    return data
+
+
+def _is_within(file: BinaryIO, most: int) -> bool:
+    status = os.fstat(file.fileno())
+    return stat.S_ISREG(status.st_mode) and status.st_size <= most
 
 
 def check_writable(path: str | Path) -> None:
     """Raise the InputError that writing this file would raise, before any work is done."""
     if str(path) == STANDARD_STREAM:
         return
+    if "\0" in str(path):
+        raise file_error(path, "this is no name of a file")
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise file_error(path, "cannot be written: it is a directory", "name a file in it")

@@ -165,6 +165,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         local_world_size=values["local_world_size"],
     )
     torchrec = values.get("torchrec")
+    _check_hardware(document, values["hardware"])
     return PlanFile(
         plan=plan,
         workload=workload,
@@ -174,6 +175,15 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         step_time=values.get("step_time_s"),
         torchrec=torchrec and torchrec.model_dump(exclude_none=True),
     )
+
+
+def _check_hardware(document: Document, hardware: str) -> None:
+    """Raise InputError where a plan names a device or a pipe: reading it may never end."""
+    if "\0" in hardware or (Path(hardware).exists() and not Path(hardware).is_file()):
+        message = f"`hardware` must be a profile's name or its file, got `{hardware[:80]}`"
+        raise InputError(
+            document.source, (document.problem(message, ("hardware",)),), document.text
+        )
 
 
 def _table_sharding(entry: Any) -> TableSharding:  # noqa: ANN401 - plan_schema.TableEntry

@@ -8,7 +8,7 @@ import pytest
 from bench.robustness.faults import FAULTS, survived
 from planner.io.files import write_text
 
-QUICK = {"a journal cut at 300 places", "disk full while a plan is written"}
+QUICK = {"disk full while a plan is written"}
 TRAINS = ("calibrate", "validate", "journal")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 

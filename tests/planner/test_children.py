@@ -19,6 +19,7 @@ WORKLOAD = "local_batch_size: 1024\ntables:\n" + "".join(
     for i in range(150)
 )
 """So much that a search does not end of itself while it is watched."""
+SEARCH = ("--gpus", "16", "--sharder", "annealing")
 STANDARD = ("hashlib", "pickle", "json", "planner", "multiprocessing", "numpy", "ctypes", "runpy")
 """Modules that children import."""
 
@@ -34,10 +35,12 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(*arguments: str) -> list[str]:
-    """Return what the installed script does: the working directory is not on its path."""
-    script = "import sys; from planner.cli import main; main(sys.argv[1:])"
-    return [sys.executable, "-P", "-c", script, *arguments]
+def command(directory: Path, *arguments: str) -> list[str]:
+    """Return what the installed script does: its own folder is on the path, and no other."""
+    script = directory / "bin" / "planner"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text("from planner.cli import main\nif __name__ == '__main__':\n    main()\n")
+    return [sys.executable, str(script), *arguments]
 
 
 def environment(directory: Path, **more: str) -> dict[str, str]:
@@ -47,7 +50,7 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 
 def planning(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own
-        command("plan", "tables.yaml", "--gpus", "16", "--sharder", "annealing", *arguments),
+        command(directory, "plan", "tables.yaml", *SEARCH, *arguments),
         cwd=directory, env=environment(directory), text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -78,7 +81,10 @@ def soon(wanted: Iterator[bool]) -> bool:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 
 
-@pytest.mark.parametrize("options", [("--jobs", "2"), ("--baseline", "torchrec")])
+@pytest.mark.parametrize(
+    "options",
+    [("--jobs", "2"), pytest.param(("--baseline", "torchrec"), marks=pytest.mark.slow)],
+)
 def test_nothing_of_the_working_directory_is_run(directory: Path, options: tuple[str, ...]) -> None:
     if "torchrec" in options:
         pytest.importorskip("torchrec", reason="torchrec is not installed")
@@ -109,7 +115,10 @@ def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("options", [("--jobs", "2"), ("--baseline", "torchrec")])
+@pytest.mark.parametrize(
+    "options",
+    [("--jobs", "2"), pytest.param(("--baseline", "torchrec"), marks=pytest.mark.slow)],
+)
 def test_children_end_with_their_parent(
     directory: Path, number: signal.Signals, options: tuple[str, ...]
 ) -> None:
@@ -130,6 +139,7 @@ def test_children_end_with_their_parent(
 
 
 @needs_proc
+@pytest.mark.slow
 def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path) -> None:
     # as Slurm does, and `timeout`: the children get the signal, too
     running = planning(directory, "--jobs", "2", "--time-limit", "300", "--baseline", "none")

@@ -69,3 +69,12 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.startswith("error: /proc/plan.json: cannot be written")
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_names_cannot_move_the_cursor(directory: Path) -> None:
+    path = directory / "tables.yaml"
+    path.write_text(path.read_text().replace("name: item", r'name: "it\e[2Jem"'))
+    done = shell('exec "$@"', *PLAN)
+    assert done.returncode == 0, done.stderr
+    assert "it\ufffd[2Jem" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr

@@ -6,7 +6,7 @@ import pytest
 
 from costmodel.errors import InputError
 from planner.io import files
-from planner.io.files import check_writable, read_text, write_text
+from planner.io.files import check_writable, read_bytes, read_text, write_text
 
 
 def message_of(error: pytest.ExceptionInfo[InputError]) -> str:
@@ -103,3 +103,9 @@ def test_devices_are_written_to() -> None:
 def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     write_text("-", "text\n")
     assert capsys.readouterr().out == "text\n"
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_device_without_end_is_not_read_for_ever() -> None:
+    with pytest.raises(InputError, match="this file is larger than 1,000 bytes"):
+        read_bytes("/dev/zero", most=1_000)

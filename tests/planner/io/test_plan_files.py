@@ -182,3 +182,9 @@ def test_whatever_stands_in_a_field_is_read_or_refused(key: str, value: object) 
     else:
         assert key not in {"tables", "workload"}
         assert file.plan.tables == PLAN.tables
+
+
+@pytest.mark.parametrize("hardware", ["/dev/zero", "/", "a\0b"])
+def test_hardware_that_is_no_file_is_not_read(hardware: str) -> None:
+    with pytest.raises(InputError, match="must be a profile's name or its file"):
+        parse_plan_file(changed(hardware=hardware), "plan.json")
