@@ -1,0 +1,124 @@
+"""Our search beside another checkout's, in one run: `python -m bench.against CHECKOUT PYTHON`.
+
+``CHECKOUT`` is another version of this repository and ``PYTHON`` the interpreter of the environment
+it is installed in. Each run of one is made at the same time as the same run of the other, so both
+have the same machine at the same moment: the step that ``auto`` finds in so many CPU seconds, by
+instance and seed (``bench.plan_quality``), and how many moves and plans are timed per CPU second
+(``bench.search_speed``). With --write every pair is kept as soon as it ends.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.plan_quality import INSTANCES, provenance
+from costmodel.units import MS
+
+RESULTS = Path(__file__).parent / "results" / "against.json"
+HERE = Path(__file__).parents[1]
+SPEEDS = ("drawn_per_s", "decided_per_s", "whole_per_s", "plans_per_s")
+_ATTEMPT = """
+import json, sys
+from bench.plan_quality import INSTANCES, attempt
+name, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+print(json.dumps(attempt(INSTANCES[name], "auto", seconds, seed)))
+"""
+_SPEED = """
+import json, sys
+from bench.search_speed import measured
+print(json.dumps(measured(sys.argv[1])))
+"""
+
+
+def both(other: tuple[Path, str], code: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """Run some code in the other checkout and in this one at once; return what they print."""
+    places = (other, (HERE, sys.executable))
+    running = [
+        subprocess.Popen(  # noqa: S603 - our own code
+            [python, "-c", code, *arguments], cwd=place, stdout=subprocess.PIPE, text=True
+        )
+        for place, python in places
+    ]
+    return [json.loads(each.communicate()[0]) for each in running]
+
+
+def plans(
+    other: tuple[Path, str], name: str, seconds: float, seeds: Sequence[int]
+) -> dict[str, Any]:
+    """Return the steps found before and after, by seed, and the CPU time that took."""
+    pairs = [both(other, _ATTEMPT, (name, str(seconds), str(seed))) for seed in seeds]
+    return {
+        "instance": name,
+        "seconds": seconds,
+        "before_s": [before["step_s"] for before, _ in pairs],
+        "after_s": [after["step_s"] for _, after in pairs],
+        "before_cpu_s": [before["cpu_s"] for before, _ in pairs],
+        "after_cpu_s": [after["cpu_s"] for _, after in pairs],
+    }
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Return a row of medians as a line."""
+    before, after = median(row["before_s"]), median(row["after_s"])
+    cpu = f"{median(row['before_cpu_s']):.1f} and {median(row['after_cpu_s']):.1f} CPU s"
+    return (
+        f"{row['instance']:<8}{row['seconds']:>4g} s  {before / MS:8.3f} -> {after / MS:8.3f} ms"
+        f"  {after / before - 1:+.2%}  {cpu}"
+    )
+
+
+def speeds(other: tuple[Path, str], name: str, repeats: int) -> dict[str, Any]:
+    """Return plans and moves timed per CPU second, before and after, medians."""
+    pairs = [both(other, _SPEED, (name,)) for _ in range(repeats)]
+    found: dict[str, Any] = {"instance": name}
+    for number, when in enumerate(("before", "after")):
+        for key in SPEEDS:
+            found[f"{key}_{when}"] = median(pair[number][key] for pair in pairs)
+    return found
+
+
+def main() -> None:
+    """Measure, print, and with --write keep."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("python")
+    parser.add_argument("--instances", nargs="+", choices=INSTANCES, default=list(INSTANCES))
+    parser.add_argument("--seconds", nargs="*", type=float, default=[1.0, 10.0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--speeds", type=int, default=0, metavar="N", help="and speeds, N times")
+    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
+    args = parser.parse_args()
+    other = (args.checkout.resolve(), args.python)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"plans": [], "speeds": []}
+    for seconds, name in product(args.seconds, args.instances):
+        row = {**plans(other, name, seconds, args.seeds), **provenance()}
+        print(shown(row), flush=True)
+        same = [each for each in known["plans"] if _key(each) != _key(row)]
+        known["plans"] = [*same, row]
+        _keep(known, write=args.write)
+    for name in args.instances if args.speeds else ():
+        row = {**speeds(other, name, args.speeds), **provenance()}
+        ratios = (f"{key} {row[key + '_after'] / row[key + '_before']:.2f}" for key in SPEEDS)
+        print(f"{name:<8} after over before: {', '.join(ratios)}", flush=True)
+        same = [each for each in known["speeds"] if each["instance"] != name]
+        known["speeds"] = [*same, row]
+        _keep(known, write=args.write)
+
+
+def _key(row: dict[str, Any]) -> tuple[str, float]:
+    return row["instance"], row["seconds"]
+
+
+def _keep(known: dict[str, Any], *, write: bool) -> None:
+    if write:
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
