@@ -21,23 +21,24 @@ cdef class RankLoads:
     cdef public double room, host_room
 
     @cython.locals(spread=int64_t, block=Py_ssize_t, node=Py_ssize_t)
-    cdef Py_ssize_t rank_of(
+    cdef inline Py_ssize_t rank_of(
         self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row, Py_ssize_t shard
     ) noexcept
     @cython.locals(
         first=Py_ssize_t, shard=Py_ssize_t, rank=Py_ssize_t, size=Py_ssize_t, left=double,
-        node=Py_ssize_t,
+        node=Py_ssize_t, on_ranks=bint,
     )
     cdef void hold(
         self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row, double sign
     ) noexcept
-    @cython.locals(shard=Py_ssize_t, rank=Py_ssize_t)
+    @cython.locals(shard=Py_ssize_t, rank=Py_ssize_t, on_ranks=bint)
     cdef bint has_room(self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row) noexcept
     @cython.locals(rank=Py_ssize_t)
     cpdef bint fits(self) noexcept
     @cython.locals(
         ids=double, sent=double, traffic=Py_ssize_t, features=Py_ssize_t, noted=Py_ssize_t,
         first=Py_ssize_t, shard=Py_ssize_t, rank=Py_ssize_t, size=Py_ssize_t, whole=Py_ssize_t,
+        on_ranks=bint, other=Py_ssize_t,
     )
     cdef void change(
         self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row,

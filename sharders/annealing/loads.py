@@ -101,9 +101,9 @@ class RankLoads:
 
     def hold(self, option: int, ranks: NDArray[np.int16], row: int, sign: float) -> None:
         """Take memory for an option's shards, or give it back."""
-        first = self.tables.first[option]
+        first, on_ranks = self.tables.first[option], self.tables.spread[option] == ON_RANKS
         for shard in range(self.tables.num_shards(option)):
-            rank = self.rank_of(option, ranks, row, shard)
+            rank = ranks[row, shard] if on_ranks else self.rank_of(option, ranks, row, shard)
             size = self.tables.rows[first + shard]
             left = self.plan.numbers[self.free_row, rank] - sign * self.tables.held[size, 0]
             self.plan.put(self.free_row, rank, left)
@@ -114,8 +114,9 @@ class RankLoads:
 
     def has_room(self, option: int, ranks: NDArray[np.int16], row: int) -> bool:
         """Return whether no rank or node of an option's shards holds more than it can."""
+        on_ranks = self.tables.spread[option] == ON_RANKS
         for shard in range(self.tables.num_shards(option)):
-            rank = self.rank_of(option, ranks, row, shard)
+            rank = ranks[row, shard] if on_ranks else self.rank_of(option, ranks, row, shard)
             if self.plan.numbers[self.free_row, rank] < 0:
                 return False
             if self.plan.numbers[self.host_row, self.plan.node_of[rank]] < 0:
@@ -150,11 +151,17 @@ class RankLoads:
         traffic = self._traffic(self.tables.kernel[option])
         features = self.tables.group[option] * NUM_FEATURES
         noted = self._note_powers(features)
-        first = self.tables.first[option]
+        first, on_ranks = self.tables.first[option], self.tables.spread[option] == ON_RANKS
         for shard in range(self.tables.num_shards(option)):
-            rank = self.rank_of(option, ranks, row, shard)
-            if stays and rank == self.rank_of(option, others, other_row, shard):
-                continue
+            rank = ranks[row, shard] if on_ranks else self.rank_of(option, ranks, row, shard)
+            if stays:
+                other = (
+                    others[other_row, shard]
+                    if on_ranks
+                    else self.rank_of(option, others, other_row, shard)
+                )
+                if rank == other:
+                    continue
             size = self.tables.rows[first + shard]
             self.plan.note_changed(rank)
             self._look_up_more(traffic, rank, size, sign)

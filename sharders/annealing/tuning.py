@@ -118,7 +118,11 @@ class Tuning:
 
     def run(self) -> list[tuple[Seconds, Choices]]:
         """Return the best plan of every set of sharding types, best first; none if none fits."""
-        chains = [Chain(rule, self._time(rule)) for rule in usual_rules()]
+        chains = [
+            Chain(rule, self._time(rule))
+            for rule in usual_rules()
+            if not (self.found and self.budget.should_stop())
+        ]
         for _ in range(self.params.random_rules):
             if not self._over():
                 rule = drawn(self.rng)
