@@ -43,11 +43,11 @@ class PortfolioParams:
     """What ``auto`` runs, in this order, and how it shares the time."""
 
     members: Mapping[str, PortfolioMember]
-    startup_slack: float = 0.5
+    startup_slack: float = 0.25
     """Fraction of a mandatory sharder's startup time that must be left to begin it where there is
-    nothing better: startup is an estimate, and some tenths of a second late are better than what
-    was found before, at 856 tables on 64 GPUs twice the step."""
-    mandatory_factor: float = 2.0
+    nothing better: some time beyond the limit (one CPU second at 856 tables on 64 GPUs, limit 1 s)
+    is better than what was found before, there twice the step."""
+    mandatory_factor: float = 1.0
     """Times its startup time that a mandatory sharder may take beyond its fraction."""
     probed_tables: int = 4
     """Tables by which the time of an option is measured."""

@@ -167,15 +167,15 @@ def test_the_best_step_told_of_never_rises(
     ("limit", "expected"),
     [
         (100.0, [("naive", 100.0), ("lp", 9.0), ("uniform", 18.0), ("annealing", 100.0)]),
-        # 10% of the 20 s less 10 are too little for `lp`: it takes twice what it needs
-        (20.0, [("naive", 20.0), ("lp", 6.0), ("uniform", 2.0), ("annealing", 20.0)]),
+        # 10% of the 20 s less 10 are too little for `lp`: it takes what it needs
+        (20.0, [("naive", 20.0), ("lp", 3.0), ("uniform", 2.0), ("annealing", 20.0)]),
         # so much would leave too little for annealing: it goes first, and takes all
-        (15.0, [("naive", 15.0), ("lp", 15.0), ("annealing", 15.0)]),
+        (12.0, [("naive", 12.0), ("lp", 12.0), ("annealing", 12.0)]),
         # there is no time for annealing, so none is kept for it
         (9.0, [("naive", 9.0), ("lp", 9.0), ("uniform", 1.8)]),
         # less than `lp` says it needs, but there is no other that could
         (2.0, [("naive", 2.0), ("lp", 2.0)]),
-        (1.0, [("naive", 1.0)]),
+        (0.5, [("naive", 0.5)]),
     ],
 )
 def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
