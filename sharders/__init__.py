@@ -43,10 +43,10 @@ class PortfolioParams:
     """What ``auto`` runs, in this order, and how it shares the time."""
 
     members: Mapping[str, PortfolioMember]
-    startup_slack: float = 0.25
+    startup_slack: float = 0.15
     """Fraction of a mandatory sharder's startup time that must be left to begin it where there is
-    nothing better: some time beyond the limit (one CPU second at 856 tables on 64 GPUs, limit 1 s)
-    is better than what was found before, there twice the step."""
+    nothing better: some time beyond the limit (one or two CPU seconds at 856 tables on 64 GPUs) is
+    better than what was found before, there twice the step."""
     mandatory_factor: float = 1.0
     """Times its startup time that a mandatory sharder may take beyond its fraction."""
     probed_tables: int = 4
