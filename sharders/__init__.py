@@ -43,7 +43,7 @@ class PortfolioParams:
     """What ``auto`` runs, in this order, and how it shares the time."""
 
     members: Mapping[str, PortfolioMember]
-    startup_slack: float = 0.15
+    startup_slack: float = 0.05
     """Fraction of a mandatory sharder's startup time that must be left to begin it where there is
     nothing better: some time beyond the limit (one or two CPU seconds at 856 tables on 64 GPUs) is
     better than what was found before, there twice the step."""

@@ -175,7 +175,7 @@ def test_the_best_step_told_of_never_rises(
         (9.0, [("naive", 9.0), ("lp", 9.0), ("uniform", 1.8)]),
         # less than `lp` says it needs, but there is no other that could
         (2.0, [("naive", 2.0), ("lp", 2.0)]),
-        (0.4, [("naive", 0.4)]),
+        (0.1, [("naive", 0.1)]),
     ],
 )
 def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
