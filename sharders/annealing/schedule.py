@@ -104,11 +104,13 @@ class Bursts:
 
         Runs of one setting end some tenths of a percent apart, in one of many like valleys.
         """
-        length, before = self.params.first_burst * len(self.problem.workload.tables), inf
-        while starts and not self.spent() and self.best[0] < before * (1 - self.params.min_gain):
+        length, quiet = self.params.first_burst * len(self.problem.workload.tables), 0
+        while starts and not self.spent() and quiet < self.params.max_quiet_rounds:
             before = self.best[0]
             self._halve(starts, length)
-            length = int(length * self.params.growth)
+            gains = self.best[0] < before * (1 - self.params.min_gain)
+            quiet = 0 if gains else quiet + 1
+            length = int(length * self.params.growth) if gains else length
 
     def _halve(self, starts: Sequence[Choices], length: int) -> None:
         """Anneal from all plans, then from the better half, and so on, and then from the best."""
