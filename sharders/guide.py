@@ -17,7 +17,6 @@ from costmodel.execution.template import RANK_FEATURES, Template, WorkKind
 Array = NDArray[np.float64]
 BALANCE_ROOTS = 3
 """Square roots to take of a mean of powers."""
-BALANCE_POWER = 1 << BALANCE_ROOTS
 BALANCE_WEIGHT = 0.05
 LARGE = float(1 << 26)
 """Bytes from which on a collective is taken to be linear."""

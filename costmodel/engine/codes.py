@@ -13,9 +13,6 @@ ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
 """Columns of a collective's form (``kernels.collectives.CollectiveForm``)."""
 NO_GROUP = 1 << 62
 """The bit of durations that no sharding group decides."""
-NUM_STEPS = 3
-"""Steps to unroll: the last one is in the steady state (tests check that one more step changes
-nothing)."""
 
 KINDS = {
     WorkKind.CONSTANT: CONSTANT,

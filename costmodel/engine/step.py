@@ -8,7 +8,8 @@ number is kept for all of them.
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.engine.codes import ALONE, CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE, NUM_STEPS, WORLD
+from costmodel.engine.codes import ALONE, CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE, WORLD
+from costmodel.execution.synthesis import NUM_STEPS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
