@@ -6,7 +6,7 @@ from itertools import combinations, islice, product
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.plan_editor import Choice, Move, PlanEditor, with_ranks
-from sharders.baselines.neighbourhood import places
+from sharders.problem.options import places
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 TOGETHER = 64

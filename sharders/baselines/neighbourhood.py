@@ -12,17 +12,16 @@ A choice is an option on given ranks, so whatever is legal can be one. Loads are
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from sharders.annealing.plan_editor import Choice, Move, PlanEditor
 from sharders.problem.option_costs import OptionCosts
-from sharders.problem.options import TableOption, make_sharding
+from sharders.problem.options import TableOption, make_sharding, places
 from sharders.problem.placement import option_bytes
 from sharders.problem.solvers import Limits, solve
 
@@ -35,28 +34,6 @@ MEAN_WEIGHT = 0.1
 UNIT = 100.0
 """Load of the slowest rank, and bytes a rank has, in the program: solvers have absolute tolerances
 around 1e-6."""
-
-
-def places(
-    topology: Topology, option: TableOption, order: Sequence[int]
-) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of distinct ranks that an option can be on, those first in order first.
-
-    Options on one node have all sets of the first rank's node before those of another.
-    For options within nodes a node's first rank stands for it, and has the node's first place.
-    """
-    local = topology.local_world_size
-    if not option.num_ranks:
-        yield ()
-        return
-    if option.sharding_type.within_node:
-        order = list(dict.fromkeys(rank - rank % local for rank in order))
-    if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE:
-        yield from combinations(order, option.num_ranks)
-        return
-    for node in dict.fromkeys(rank // local for rank in order):
-        mates = [rank for rank in order if rank // local == node]
-        yield from combinations(mates, option.num_ranks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

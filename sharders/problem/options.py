@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.blocks import num_row_blocks
@@ -178,6 +179,28 @@ def make_sharding(
         ),
         cache_load_factor=option.cache_load_factor,
     )
+
+
+def places(
+    topology: Topology, option: TableOption, order: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of distinct ranks that an option can be on, those first in order first.
+
+    Options on one node have all sets of the first rank's node before those of another.
+    For options within nodes a node's first rank stands for it, and has the node's first place.
+    """
+    local = topology.local_world_size
+    if not option.num_ranks:
+        yield ()
+        return
+    if option.sharding_type.within_node:
+        order = list(dict.fromkeys(rank - rank % local for rank in order))
+    if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE:
+        yield from combinations(order, option.num_ranks)
+        return
+    for node in dict.fromkeys(rank // local for rank in order):
+        mates = [rank for rank in order if rank // local == node]
+        yield from combinations(mates, option.num_ranks)
 
 
 def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) -> TableSharding:

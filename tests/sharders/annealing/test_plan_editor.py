@@ -16,7 +16,7 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from sharders.annealing.plan_editor import Choice, Move, PlanEditor
-from sharders.baselines.neighbourhood import places
+from sharders.problem.options import places
 from sharders.problem.sharding_problem import ShardingProblem
 
 Case = tuple[Workload, Topology, ShardingPlan]

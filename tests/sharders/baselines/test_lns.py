@@ -8,10 +8,10 @@ from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.annealing.plan_editor import PlanEditor
 from sharders.baselines.lns import LargeNeighbourhood
-from sharders.baselines.neighbourhood import Neighbourhoods, places
+from sharders.baselines.neighbourhood import Neighbourhoods
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.problem.option_costs import OptionCosts
-from sharders.problem.options import TableOption
+from sharders.problem.options import TableOption, places
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 from sharders.problem.solvers import Limits
 
