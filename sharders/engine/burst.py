@@ -109,5 +109,5 @@ class Burst:
             table = self.changed[index]
             self.is_changed[table] = 0
             self.best.option[table] = self.search.choices.option[table]
-            self.search.choices.copy_row(table, self.best.ranks, table)
+            self.search.choices.copy_row(table, self.best, table)
         self.num_changed = 0

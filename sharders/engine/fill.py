@@ -164,13 +164,13 @@ class Greedy:
         search, tables, choices = self.search, self.search.tables, self.search.choices
         if tables.blocks[option] > 0 and not self._find(table, option):
             return False
-        search.loads.hold(option, choices.ranks, table, 1.0)
-        if not search.loads.has_room(option, choices.ranks, table):
-            search.loads.hold(option, choices.ranks, table, -1.0)
+        search.loads.hold(option, choices, table, 1.0)
+        if not search.loads.has_room(option, choices, table):
+            search.loads.hold(option, choices, table, -1.0)
             return False
         choices.option[table] = option
         for shard in range(tables.num_shards(option)):
-            self.rank_load[search.loads.rank_of(option, choices.ranks, table, shard)] += load
+            self.rank_load[search.loads.rank_of(option, choices, table, shard)] += load
         return True
 
     def _find(self, table: int, option: int) -> bool:

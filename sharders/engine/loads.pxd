@@ -1,5 +1,5 @@
 cimport cython
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int64_t
 
 from costmodel.engine.state cimport PlanState
 from costmodel.kernels cimport times
@@ -22,27 +22,27 @@ cdef class RankLoads:
 
     @cython.locals(spread=int64_t, block=Py_ssize_t, node=Py_ssize_t)
     cdef inline Py_ssize_t rank_of(
-        self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row, Py_ssize_t shard
+        self, Py_ssize_t option, Choices choices, Py_ssize_t row, Py_ssize_t shard
     ) noexcept
     @cython.locals(
         first=Py_ssize_t, shard=Py_ssize_t, rank=Py_ssize_t, size=Py_ssize_t, left=double,
-        node=Py_ssize_t, on_ranks=bint,
+        node=Py_ssize_t,
     )
     cdef void hold(
-        self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row, double sign
+        self, Py_ssize_t option, Choices choices, Py_ssize_t row, double sign
     ) noexcept
-    @cython.locals(shard=Py_ssize_t, rank=Py_ssize_t, on_ranks=bint)
-    cdef bint has_room(self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row) noexcept
+    @cython.locals(shard=Py_ssize_t, rank=Py_ssize_t)
+    cdef bint has_room(self, Py_ssize_t option, Choices choices, Py_ssize_t row) noexcept
     @cython.locals(rank=Py_ssize_t)
     cpdef bint fits(self) noexcept
     @cython.locals(
         ids=double, sent=double, traffic=Py_ssize_t, features=Py_ssize_t, noted=Py_ssize_t,
         first=Py_ssize_t, shard=Py_ssize_t, rank=Py_ssize_t, size=Py_ssize_t, whole=Py_ssize_t,
-        on_ranks=bint, other=Py_ssize_t,
+        stays=bint,
     )
     cdef void change(
-        self, Py_ssize_t option, int16_t[:, ::1] ranks, Py_ssize_t row,
-        int16_t[:, ::1] others, Py_ssize_t other_row, bint stays, double sign
+        self, Py_ssize_t option, Choices choices, Py_ssize_t row,
+        Choices others, Py_ssize_t other_row, double sign
     ) noexcept
     cdef void _add(self, Py_ssize_t row, double amount) noexcept
     cdef Py_ssize_t _traffic(self, Py_ssize_t kernel) noexcept

@@ -86,24 +86,24 @@ class RankLoads:
         self.num_kernels = plan.backward - plan.forward
         self.room, self.host_room = room
 
-    def rank_of(self, option: int, ranks: NDArray[np.int16], row: int, shard: int) -> int:
-        """Return the rank of one of an option's shards; its blocks' ranks are in ``ranks[row]``."""
+    def rank_of(self, option: int, choices: Choices, row: int, shard: int) -> int:
+        """Return the rank of one of an option's shards, whose blocks' ranks are in that row."""
         spread = self.tables.spread[option]
+        if spread == ON_RANKS:
+            return choices.ranks[row, shard]
         if spread == EVERYWHERE:
             return shard
-        if spread == ON_RANKS:
-            return ranks[row, shard]
         if spread == FIXED:
             return self.tables.at[self.tables.first[option] + shard]
         block = self.plan.node_of[shard]
-        node = self.plan.node_of[ranks[row, block]]
+        node = self.plan.node_of[choices.ranks[row, block]]
         return shard + (node - block) * self.plan.local_ranks
 
-    def hold(self, option: int, ranks: NDArray[np.int16], row: int, sign: float) -> None:
+    def hold(self, option: int, choices: Choices, row: int, sign: float) -> None:
         """Take memory for an option's shards, or give it back."""
-        first, on_ranks = self.tables.first[option], self.tables.spread[option] == ON_RANKS
+        first = self.tables.first[option]
         for shard in range(self.tables.num_shards(option)):
-            rank = ranks[row, shard] if on_ranks else self.rank_of(option, ranks, row, shard)
+            rank = self.rank_of(option, choices, row, shard)
             size = self.tables.rows[first + shard]
             left = self.plan.numbers[self.free_row, rank] - sign * self.tables.held[size, 0]
             self.plan.put(self.free_row, rank, left)
@@ -112,11 +112,10 @@ class RankLoads:
                 left = self.plan.numbers[self.host_row, node] - sign * self.tables.held[size, 1]
                 self.plan.put(self.host_row, node, left)
 
-    def has_room(self, option: int, ranks: NDArray[np.int16], row: int) -> bool:
+    def has_room(self, option: int, choices: Choices, row: int) -> bool:
         """Return whether no rank or node of an option's shards holds more than it can."""
-        on_ranks = self.tables.spread[option] == ON_RANKS
         for shard in range(self.tables.num_shards(option)):
-            rank = ranks[row, shard] if on_ranks else self.rank_of(option, ranks, row, shard)
+            rank = self.rank_of(option, choices, row, shard)
             if self.plan.numbers[self.free_row, rank] < 0:
                 return False
             if self.plan.numbers[self.host_row, self.plan.node_of[rank]] < 0:
@@ -135,33 +134,27 @@ class RankLoads:
     def change(
         self,
         option: int,
-        ranks: NDArray[np.int16],
+        choices: Choices,
         row: int,
-        others: NDArray[np.int16],
+        others: Choices,
         other_row: int,
-        stays: bool,
         sign: float,
     ) -> None:
         """Add an option's loads, or take them away; but for the longest bag, which does not add up.
 
-        ``stays``: the option is the same on ``others[other_row]``, so shards that are there stay
-        as they are, and what is sent in all stays the same, too.
+        Where the table has the same option in ``others``, the shards that are there on the same
+        rank stay as they are, and what is sent in all stays the same, too.
         """
+        stays = others.option[other_row] == option
         ids = sent = 0.0
         traffic = self._traffic(self.tables.kernel[option])
         features = self.tables.group[option] * NUM_FEATURES
         noted = self._note_powers(features)
-        first, on_ranks = self.tables.first[option], self.tables.spread[option] == ON_RANKS
+        first = self.tables.first[option]
         for shard in range(self.tables.num_shards(option)):
-            rank = ranks[row, shard] if on_ranks else self.rank_of(option, ranks, row, shard)
-            if stays:
-                other = (
-                    others[other_row, shard]
-                    if on_ranks
-                    else self.rank_of(option, others, other_row, shard)
-                )
-                if rank == other:
-                    continue
+            rank = self.rank_of(option, choices, row, shard)
+            if stays and rank == self.rank_of(option, others, other_row, shard):
+                continue
             size = self.tables.rows[first + shard]
             self.plan.note_changed(rank)
             self._look_up_more(traffic, rank, size, sign)
@@ -352,7 +345,7 @@ class RankLoads:
         traffic = self._traffic(tables.kernel[option])
         features, first = tables.group[option] * NUM_FEATURES, tables.first[option]
         for shard in range(tables.num_shards(option)):
-            rank = self.rank_of(option, self.choices.ranks, table, shard)
+            rank = self.rank_of(option, self.choices, table, shard)
             size = tables.rows[first + shard]
             longest = max(plan.loads[rank, traffic + CHAIN], tables.traffic[size, CHAIN])
             for column in range(NUM_TRAFFIC):
@@ -361,7 +354,8 @@ class RankLoads:
             for column in range(NUM_FEATURES):
                 plan.loads[rank, features + column] += tables.features[size, column]
             plan.numbers[self.free_row, rank] -= tables.held[size, 0]
-            plan.numbers[self.host_row, plan.node_of[rank]] -= tables.held[size, 1]
+            if tables.held[size, 1] != 0:
+                plan.numbers[self.host_row, plan.node_of[rank]] -= tables.held[size, 1]
 
     def _sum_up(self, group: int) -> None:
         """Compute what all ranks of one group send, and its powers, free of rounding."""

@@ -181,8 +181,8 @@ class MoveProposer:
                     continue
                 move.add(choices, table, first)
                 move.add(choices, other, second)
-                choices.copy_row(other, move.ranks, 0)
-                choices.copy_row(table, move.ranks, 1)
+                choices.copy_row(other, move, 0)
+                choices.copy_row(table, move, 1)
                 return
             if search.block_at(table, there) < 0 and search.block_at(other, here) < 0:
                 move.add(choices, table, first)

@@ -157,11 +157,11 @@ class SearchState:
         self._swap(move)
         for index in range(move.length):
             table = move.table[index]
-            self.loads.hold(move.option[index], move.ranks, index, -1.0)
-            self.loads.hold(self.choices.option[table], self.choices.ranks, table, 1.0)
+            self.loads.hold(move.option[index], move, index, -1.0)
+            self.loads.hold(self.choices.option[table], self.choices, table, 1.0)
         for index in range(move.length):
             table = move.table[index]
-            if not self.loads.has_room(self.choices.option[table], self.choices.ranks, table):
+            if not self.loads.has_room(self.choices.option[table], self.choices, table):
                 return False
         return True
 
@@ -195,13 +195,12 @@ class SearchState:
         for index in range(move.length):
             table = move.table[index]
             before, after = move.option[index], self.choices.option[table]
-            here, there = move.ranks, self.choices.ranks
-            self.loads.change(before, here, index, there, table, before == after, -1.0)
+            self.loads.change(before, move, index, self.choices, table, -1.0)
             if before != after:
                 self.loads.count(table, before, -1.0)
                 self.loads.count(table, after, 1.0)
                 sums = True
-            self.loads.change(after, there, table, here, index, before == after, 1.0)
+            self.loads.change(after, self.choices, table, move, index, 1.0)
             groups |= 1 << self.tables.group[before] | 1 << self.tables.group[after]
             kernels |= 1 << self.tables.kernel[before] | 1 << self.tables.kernel[after]
         self.loads.look_up(kernels)

@@ -12,19 +12,17 @@ cdef class Tables:
 
     cdef Py_ssize_t num_shards(self, Py_ssize_t option) noexcept
 
-@cython.final
 cdef class Choices:
     cdef readonly int64_t[::1] option
     cdef readonly int16_t[:, ::1] ranks
 
     @cython.locals(block=Py_ssize_t)
-    cdef void copy_row(self, Py_ssize_t table, int16_t[:, ::1] target, Py_ssize_t target_row) noexcept
+    cdef void copy_row(self, Py_ssize_t table, Choices target, Py_ssize_t target_row) noexcept
 
 @cython.final
-cdef class Move:
+cdef class Move(Choices):
     cdef public Py_ssize_t length
-    cdef readonly int64_t[::1] table, option
-    cdef readonly int16_t[:, ::1] ranks
+    cdef readonly int64_t[::1] table
 
     @cython.locals(row=Py_ssize_t)
     cdef bint has(self, Py_ssize_t table) noexcept

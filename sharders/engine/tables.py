@@ -96,21 +96,21 @@ class Choices:
         """Return the same choices in arrays of their own."""
         return Choices(np.array(self.option), np.array(self.ranks))
 
-    def copy_row(self, table: int, target: Shorts, target_row: int) -> None:
-        """Copy a table's ranks to a row of an array of the same width."""
+    def copy_row(self, table: int, target: "Choices", target_row: int) -> None:
+        """Copy a table's ranks to a row of other choices, of the same width."""
         for block in range(self.ranks.shape[1]):
-            target[target_row, block] = self.ranks[table, block]
+            target.ranks[target_row, block] = self.ranks[table, block]
 
 
-class Move:
-    """New choices of some tables, the first ``length``."""
+class Move(Choices):
+    """New choices of some tables, in its first ``length`` rows."""
 
     def __init__(self, most: int, widest: int) -> None:
         """Make room for so many tables, of so many blocks each."""
+        super().__init__(np.zeros(most, dtype=np.int64), np.zeros((most, widest), dtype=np.int16))
         self.length = 0
         self.table = np.zeros(most, dtype=np.int64)
-        self.option = np.zeros(most, dtype=np.int64)
-        self.ranks = np.zeros((most, widest), dtype=np.int16)
+        """Of every row, the table."""
 
     def has(self, table: int) -> bool:
         """Return whether a move changes a table."""
