@@ -29,8 +29,8 @@ from costmodel.domain.workload import DataType
 from planner.calibration.curves import FORMS
 from planner.calibration.fit_collectives import Fit
 from planner.calibration.fit_gemm import GemmFit, error_on, errors_on, fit_products
-from planner.io.profile_text import fitted_text
-from planner.io.profiles import load_profile, parse_profile
+from planner.files.profile_yaml import fitted_text
+from planner.files.profiles import load_profile, parse_profile
 
 PROFILES = REPOSITORY / "planner" / "profiles"
 RESULTS = REPOSITORY / "bench" / "results"

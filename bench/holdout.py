@@ -23,7 +23,7 @@ from costmodel.kernels.gemm import gemm_time
 from planner.calibration.curves import Array, Samples, accuracy, holdout_errors
 from planner.calibration.fit_collectives import chosen, fit_samples
 from planner.calibration.fit_gemm import Products, held_out_shapes
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 FEWEST = 12
 """Points from which on a curve's held-out errors are split in two halves."""

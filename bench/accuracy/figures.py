@@ -12,7 +12,7 @@ from bench.accuracy.curves import samples_by_curve
 from costmodel.base.units import MS, US
 from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.curves import fitted_form
-from planner.report.text import STAGE_NAMES
+from planner.planning.report_text import STAGE_NAMES
 
 FOLDER = Path(__file__).parents[1] / "results" / "figures"
 COLORS = (

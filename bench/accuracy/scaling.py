@@ -16,8 +16,8 @@ from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, HardwarePro
 from costmodel.kernels.collectives import RankGroup, collective_time, curve_time
 from costmodel.step.graph import Node, Stage
 from planner.calibration.curves import Array, Samples, accuracy, fitted_form, knots_beyond
-from planner.io.profiles import load_profile
-from planner.replay.importing import load_run
+from planner.files.profiles import load_profile
+from planner.traces.replay.importing import load_run
 
 ONE_DOMAIN = ("A100", "H100, NV", "H200", "L40S", "RTX", "GB200", "GB300")
 """Platforms with several numbers of ranks in one domain of links."""

@@ -16,7 +16,7 @@ from bench.readme import TABLES
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.step.graph import Stage
 from planner.calibration.curves import Accuracy
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 GOOD = Accuracy(median=0.01, mape=0.02, gmae=0.01, p90=0.05)
