@@ -18,6 +18,8 @@ from sharders.problem.sharding_problem import Sharder
 GROUP = "planner.sharders"
 TORCHREC = "torchrec"
 """TorchRec's own planner; there where torchrec is installed."""
+TORCHREC_SHARDER = "planner.torchrec.sharder:TorchRecPlanner"
+"""Imported when used, as the built-in sharders are: it stands above this package."""
 AUTO = "auto"
 """Not a sharder: stands for all built-in ones, the best plan winning."""
 
@@ -43,22 +45,21 @@ def load_sharder(name: str) -> Sharder:
 
     """
     if name in SHARDERS:
-        module, _, attribute = SHARDERS[name].partition(":")
-        builtin: Sharder = getattr(import_module(module), attribute)()
-        return builtin
+        return _made(SHARDERS[name])
     if name == TORCHREC:
-        return _torchrec_planner()
+        require_torchrec("the sharder `torchrec`")
+        return _made(TORCHREC_SHARDER)
     points = entry_points(group=GROUP, name=name)
     if not points:
         raise UnknownNameError("sharder", name, (AUTO, *sharder_names()))
     return _from_plugin(next(iter(points)))
 
 
-def _torchrec_planner() -> Sharder:
-    require_torchrec("the sharder `torchrec`")
-    from planner.torchrec.sharder import TorchRecPlanner
-
-    return TorchRecPlanner()
+def _made(target: str) -> Sharder:
+    """Return a sharder of ours, ``module:Class``."""
+    module, _, attribute = target.partition(":")
+    sharder: Sharder = getattr(import_module(module), attribute)()
+    return sharder
 
 
 def _from_plugin(point: EntryPoint) -> Sharder:

@@ -17,6 +17,7 @@ from planner.show.format import (
     durations,
     memory,
     percent,
+    percent_fine,
     printable,
     rate,
 )
@@ -142,11 +143,6 @@ def _against_baseline(report: Report) -> str:
 
 def _chance(probability: float | None) -> str:
     return "" if probability is None else f", P {odds(probability)}"
-
-
-def percent_fine(share: float) -> str:
-    """Return a small share in percent with one decimal."""
-    return f"{100 * share:.1f}%"
 
 
 def breakdown_lines(breakdown: Mapping[Stage, float], width: int) -> list[str]:

@@ -67,6 +67,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
+def percent_fine(share: float) -> str:
+    """Return a small share in percent with one decimal."""
+    return f"{100 * share:.1f}%"
+
+
 def change(ratio: float) -> str:
     """Return the relative change that a ratio stands for, signed: 1.067 is ``+6.7%``."""
     return f"{100 * (ratio - 1):+.1f}%"

@@ -7,8 +7,7 @@ from rich.text import Text
 
 from costmodel.domain.families import kernel_families
 from costmodel.domain.hardware import Family, HardwareProfile
-from planner.planning.report_text import percent_fine
-from planner.show.format import bandwidth, memory, percent, rate
+from planner.show.format import bandwidth, memory, percent, percent_fine, rate
 from planner.show.layout import Column, table
 
 
