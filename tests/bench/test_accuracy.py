@@ -6,7 +6,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib, the `fit` extra")
 
-from bench.accuracy import curves, figures, paper, scaling, steps, tables
+from bench import accuracy_tables as tables
+from bench import paper
+from bench.accuracy import curves, figures, scaling, steps
 from bench.accuracy.__main__ import PARTS, QUOTED, RESULTS
 from bench.accuracy.report import report
 from bench.fitting.dense_kernels import MODELS, by_kind, held_out_errors, kernel_rows

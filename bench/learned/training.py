@@ -1,4 +1,4 @@
-"""Trains the networks of ``costmodel.kernels.learned_embedding`` on measured kernels."""
+"""Trains the networks of ``bench.learned.network`` on measured kernels."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from costmodel.kernels.learned_embedding import (
+from bench.learned.network import (
     DIRECTIONS,
     FEATURES,
     Layer,

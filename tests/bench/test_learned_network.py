@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import EmbeddingTable, Optimizer
-from costmodel.inputs.distribution import Zipf
-from costmodel.inputs.reuse import NUM_BINS, reuse_rows
-from costmodel.kernels.embedding import LookupShard
-from costmodel.kernels.learned_embedding import (
+from bench.learned.network import (
     FEATURES,
     KINDS,
     Layer,
@@ -21,6 +16,11 @@ from costmodel.kernels.learned_embedding import (
     shard_features,
     table_features,
 )
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import EmbeddingTable, Optimizer
+from costmodel.inputs.distribution import Zipf
+from costmodel.inputs.reuse import NUM_BINS, reuse_rows
+from costmodel.kernels.embedding import LookupShard
 
 
 def layer(inputs: int, outputs: int, seed: int) -> Layer:
@@ -168,7 +168,7 @@ def test_features_of_a_shard_are_those_of_its_rows() -> None:
 @pytest.mark.parametrize("head", [False, True])
 def test_numpy_says_what_torch_trained(*, head: bool) -> None:
     pytest.importorskip("torch")
-    from planner.calibration.train_embedding import MeasuredKernels, Training, train
+    from bench.learned.training import MeasuredKernels, Training, train
 
     random = np.random.default_rng(0)
     features = random.normal(size=(600, len(FEATURES)))

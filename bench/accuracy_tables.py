@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.accuracy import paper
+from bench import paper
 from bench.cpu_coverage import OTHER_WORKLOADS
 from costmodel.base.units import MS, US
 

@@ -7,7 +7,7 @@ added up over the tables of the kernel.
 * ``sum``, ours: the encoder gives log times of tables, and a kernel takes a constant and the sum of
   its tables' times. Tables then never make a kernel faster, and far fewer points teach it.
 
-Networks are trained elsewhere (``planner.calibration.train_embedding``, with torch) and arrive as
+Networks are trained elsewhere (``bench.learned.training``, with torch) and arrive as
 arrays. A layer is ``x W + b``; between layers stands SiLU, x / (1 + exp(-x)).
 
 References
