@@ -36,7 +36,7 @@ def curve(best: Accuracy, *, flag: str = "", ranks: int = 8) -> curves.MeasuredC
         repeat=0.0,
         flag=flag,
         form="log_pchip",
-        errors=dict.fromkeys(curves.FORMS, best),
+        errors=dict.fromkeys(curves.ALL_FORMS, best),
     )
 
 
