@@ -6,7 +6,7 @@ from math import exp
 from random import Random
 
 from costmodel.base.units import Seconds
-from sharders.annealing.plan_editor import Choice, Move, PlanEditor
+from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.annealing.polish import Polisher
 from sharders.annealing.starts import starting_plans
 from sharders.baselines.neighbourhood import Neighbourhoods
@@ -130,7 +130,7 @@ class _Search:
         some = split[: self.rng.randint(0, FREE_TABLES // 3)]
         return list(dict.fromkeys([*some, *there]))[:FREE_TABLES]
 
-    def _is_on(self, choice: Choice, ranks: Sequence[int]) -> bool:
+    def _is_on(self, choice: PlacedOption, ranks: Sequence[int]) -> bool:
         local = self.problem.topology.local_world_size
         if choice.option.sharding_type.within_node:
             return any(rank // local == home // local for rank in ranks for home in choice.ranks)
