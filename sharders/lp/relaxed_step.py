@@ -42,7 +42,7 @@ where that is too little."""
 
 
 @dataclass(frozen=True)
-class Choices:
+class LpOptions:
     """Options of every table of a problem, and what each puts into a step's formulas."""
 
     problem: ShardingProblem
@@ -55,7 +55,7 @@ class Choices:
     @classmethod
     def of(
         cls, problem: ShardingProblem, types: Container[ShardingType] = frozenset(ShardingType)
-    ) -> "Choices":
+    ) -> "LpOptions":
         """List those of some types; all of a table that would have none.
 
         A cache counts as if it held every row, but takes the memory it does.
@@ -116,7 +116,7 @@ class Relaxed(NamedTuple):
 class RelaxedStep:
     """The program of some options; cycles found for one set of them serve for its subsets."""
 
-    choices: Choices
+    choices: LpOptions
     offered: Mask
     """The options in question; their groups' fixed costs count in full."""
     _cycles: list[Cycle] = field(default_factory=list)
@@ -236,7 +236,7 @@ def _solve(solver: Any, memory_row: int) -> bool:  # noqa: ANN401 - highspy's
     return bool(solver.getModelStatus() == solved)
 
 
-def by_share(choices: Choices, shares: Array) -> Iterator[Sequence[int]]:
+def by_share(choices: LpOptions, shares: Array) -> Iterator[Sequence[int]]:
     """Yield every table's options (their numbers) that have a share, the largest first."""
     begins = np.searchsorted(choices.table, np.arange(choices.table[-1] + 2))
     for first, last in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
