@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import largest_features
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
-from costmodel.bounds.paths import Cycle, FeatureIndex, StepGraph
+from costmodel.bounds.paths import FeatureIndex, StepGraph, WeightedCycle
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
 from costmodel.step.groups import GroupKey
@@ -119,7 +119,7 @@ class RelaxedStep:
     choices: LpOptions
     offered: Mask
     """The options in question; their groups' fixed costs count in full."""
-    _cycles: list[Cycle] = field(default_factory=list)
+    _cycles: list[WeightedCycle] = field(default_factory=list)
 
     @cached_property
     def _kept(self) -> NDArray[np.intp]:
@@ -213,14 +213,14 @@ class RelaxedStep:
         solver.passModel(program)
         return solver
 
-    def _add(self, solver: Any, cycle: Cycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
+    def _add(self, solver: Any, cycle: WeightedCycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
         weights = (self._values * cycle.weights[self._places]).sum(axis=1) / unit
         row = np.append(-weights, 1.0)
         places = np.arange(len(row), dtype=np.int32)
         solver.addRow(cycle.constant / unit, float("inf"), len(row), places, row)
 
 
-def _weight(cycle: Cycle, z: Array) -> Seconds:
+def _weight(cycle: WeightedCycle, z: Array) -> Seconds:
     return cycle.constant + float(cycle.weights @ z)
 
 
