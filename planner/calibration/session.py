@@ -17,7 +17,7 @@ import torch
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import Optimizer
-from planner.calibration.device import Device, open_device
+from planner.calibration.device import DeviceUnderTest, open_device
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.machine import (
     cache_bytes,
@@ -150,7 +150,7 @@ class _Session:
         self,
         request: Request,
         ranks: Ranks,
-        device: Device,
+        device: DeviceUnderTest,
         watcher: Watcher,
         facts: dict[str, Any],
     ) -> None:
