@@ -105,7 +105,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class KernelFamily:
     """What the model of one family of kernels rests on, and how far off it has been."""
 
     source: Source
@@ -302,7 +302,7 @@ class HardwareProfile:
     """Relative error on held-out measurements by kernel family."""
     device: Device = Device.CUDA
     """On ``cpu``, ``gpu`` describes one core and the memory it reaches."""
-    families: Mapping[str, Family] = field(default_factory=dict)
+    families: Mapping[str, KernelFamily] = field(default_factory=dict)
     """Of the kernels that are neither collectives nor matrix products, which say it themselves;
     ``costmodel.domain.families`` has them all."""
     traced: TracedTimes = field(default_factory=TracedTimes)

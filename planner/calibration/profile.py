@@ -15,10 +15,10 @@ from costmodel.domain.hardware import (
     Gpu,
     HardwareProfile,
     Host,
+    KernelFamily,
     Link,
     Source,
 )
-from costmodel.domain.hardware import Family as KernelFamily
 from costmodel.kernels.collectives import RankGroup, bus_factor, collective_time
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded

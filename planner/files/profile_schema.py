@@ -195,7 +195,7 @@ class GemmEntry(_Fit):
 
 
 class FamilyEntry(_Fit):
-    """Fields of ``Family``."""
+    """Fields of ``KernelFamily``."""
 
     source: Annotated[Source, Field(strict=False)]
     origin: Text

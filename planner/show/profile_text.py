@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from costmodel.domain.families import kernel_families
-from costmodel.domain.hardware import Family, HardwareProfile
+from costmodel.domain.hardware import HardwareProfile, KernelFamily
 from planner.show.format import bandwidth, memory, percent, percent_fine, rate
 from planner.show.layout import Column, table
 
@@ -36,7 +36,7 @@ def families_text(profile: HardwareProfile, width: int) -> list[str]:
     families = kernel_families(profile)
     rows = list(families.values())
     columns = [
-        Column(header="Family", cells=list(families)),
+        Column(header="KernelFamily", cells=list(families)),
         Column(header="Source", cells=[str(row.source) for row in rows]),
         Column(header="Points", cells=[f"{row.num_points:,}" for row in rows], right=True),
         Column(header="Held-out error", cells=[_percent(row.error) for row in rows], right=True),
@@ -66,7 +66,7 @@ def _percent(error: float | None) -> str:
     return "-" if error is None else percent_fine(error)
 
 
-def _measured_on(family: Family) -> str:
+def _measured_on(family: KernelFamily) -> str:
     """Return the ranges of what was measured as text."""
     if not family.num_points:
         return "nothing"
