@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from costmodel.step.simulator import simulate
-from planner.traces.predict.calls import Family
+from planner.traces.predict.calls import OpFamily
 from planner.traces.predict.cpu_graph import CORE, cpu_machine
 from planner.traces.predict.cpu_model import (
     CpuCollective,
@@ -218,7 +218,7 @@ def kernel_times(work: RankWork, model: CpuModel) -> tuple[float, float]:
     times = [0.0, 0.0]
     for item in work.items:
         if item.call is not None and (estimate := model.kernel(item.call)) is not None:
-            times[item.call.family is not Family.GEMM] += estimate.seconds
+            times[item.call.family is not OpFamily.GEMM] += estimate.seconds
     return times[0], times[1]
 
 

@@ -14,8 +14,8 @@ from costmodel.base.units import Bytes
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.step.graph import Stage
 from planner.traces.predict.calls import (
-    Family,
     KernelCall,
+    OpFamily,
     descends,
     is_metadata,
     kernel_call,
@@ -326,7 +326,7 @@ def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
 
 
 def _stage(context: _Context, call: KernelCall | None) -> Stage:
-    if call is not None and call.family is Family.EMBEDDING:
+    if call is not None and call.family is OpFamily.EMBEDDING:
         return Stage.LOOKUP_BACKWARD if context.backward else Stage.LOOKUP_FORWARD
     if context.optimizer:
         return Stage.OPTIMIZER

@@ -1,7 +1,7 @@
 from execution_trace_files import FUNCTION, EtMaker, rank, tensor
 
 from costmodel.domain.hardware import CollectiveOp
-from planner.traces.predict.calls import Family
+from planner.traces.predict.calls import OpFamily
 from planner.traces.predict.operator_trace import operator_traces
 from planner.traces.predict.walk import RankWork, WorkKind, rank_work
 
@@ -56,7 +56,7 @@ def test_an_operator_that_no_model_knows_is_kept() -> None:
     maker.add("aten::empty", [], [tensor(100)], parent=outer)
     (item,) = walked(maker).items
     assert item.call is not None
-    assert (item.name, item.call.family) == ("mine::lookup", Family.UNKNOWN)
+    assert (item.name, item.call.family) == ("mine::lookup", OpFamily.UNKNOWN)
 
 
 def test_functions_that_only_pass_gradients_on_are_no_kernels() -> None:
