@@ -45,8 +45,8 @@ from planner.calibration.points import (
 from planner.calibration.profile import Machine
 from planner.calibration.ranks import Ranks
 from planner.calibration.records import (
-    Journal,
     Measured,
+    MeasurementJournal,
     Record,
     keys,
     mean_record,
@@ -156,7 +156,7 @@ class _Session:
     ) -> None:
         self._request, self._ranks, self._device = request, ranks, device
         self._watcher = watcher
-        self._journal = Journal(part_path(request.measurements, ranks.rank), facts)
+        self._journal = MeasurementJournal(part_path(request.measurements, ranks.rank), facts)
         self._new: list[Record] = []
         self._skipped = 0
 
@@ -308,7 +308,7 @@ def _keep_together(measurements: Path, facts: dict[str, Any], records: Sequence[
     """Bring everything into the first rank's file."""
     own = read_measurements(measurements)
     known = keys(own.records) if own else set()
-    journal = Journal(measurements, facts)
+    journal = MeasurementJournal(measurements, facts)
     for record in records:
         if point_key(record.point) not in known:
             journal.append(record)
