@@ -42,7 +42,7 @@ from planner.calibration.points import (
     TableSet,
     point_key,
 )
-from planner.calibration.profile import Machine
+from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks
 from planner.calibration.records import (
     Measured,
@@ -88,7 +88,7 @@ class Outcome:
     """What the first rank fits a profile to."""
 
     measured: Measured
-    machine: Machine
+    machine: MachineFacts
     num_new: int
     """Points that were measured now."""
     num_skipped: int
@@ -316,12 +316,12 @@ def _keep_together(measurements: Path, facts: dict[str, Any], records: Sequence[
         path.unlink(missing_ok=True)
 
 
-def _machine(kind: str, ranks: Ranks, cache: float) -> Machine:
+def _machine(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
     sms = 1
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         sms = properties.multi_processor_count
-    return Machine(
+    return MachineFacts(
         name=device_name(kind),
         memory_bytes=memory_bytes(kind, ranks.local_world_size),
         host_memory_bytes=host_memory_bytes(),
