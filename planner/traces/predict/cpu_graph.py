@@ -14,7 +14,7 @@ from costmodel.base.units import US, Bytes, Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.cpu_model import CpuHost, CpuModel, CpuProfile
-from planner.traces.predict.timed_graph import Item, Machine, Nodes, Timed, Timer
+from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
 from planner.traces.predict.walk import HostCounts, Work, WorkKind
 
 CORE = "main"
@@ -26,9 +26,9 @@ _UNKNOWN_BANDWIDTH = 1e10
 (bench/results/nlp_cpu.yaml) move more, transposing copies about as much."""
 
 
-def cpu_machine(profile: CpuProfile) -> Machine:
+def cpu_machine(profile: CpuProfile) -> TargetMachine:
     """Return the machine that a CPU profile describes."""
-    return Machine(
+    return TargetMachine(
         timer=Timer(CpuModel(profile), _UNKNOWN_FLOOR, _UNKNOWN_BANDWIDTH),
         writer=lambda rank, nodes: CpuRank(profile, rank, nodes),
         on_cpu=True,

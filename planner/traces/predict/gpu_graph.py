@@ -16,16 +16,16 @@ from costmodel.domain.hardware import Basis, Device, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.kernel_models import GpuModel
-from planner.traces.predict.timed_graph import Item, Machine, Nodes, Timed, Timer
+from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
 from planner.traces.predict.walk import HostCounts, Work, WorkKind
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 
 
-def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> Machine:
+def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> TargetMachine:
     """Return the machine that a hardware profile describes."""
     gpu = hardware.gpu
-    return Machine(
+    return TargetMachine(
         timer=Timer(GpuModel(hardware), gpu.kernel_latency, gpu.memory_bandwidth),
         writer=lambda rank, nodes: GpuRank(hardware, group, rank, nodes),
         on_cpu=hardware.device is Device.CPU,

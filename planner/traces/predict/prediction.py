@@ -17,7 +17,7 @@ from planner.traces.predict.cpu_profile import is_cpu_profile, read_cpu_profile
 from planner.traces.predict.gpu_graph import gpu_machine
 from planner.traces.predict.measured import measured_steps
 from planner.traces.predict.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
-from planner.traces.predict.timed_graph import Machine, Timed, timed_graph, work_of_step
+from planner.traces.predict.timed_graph import TargetMachine, Timed, timed_graph, work_of_step
 from planner.traces.trace_files import Document, read_documents
 
 
@@ -120,7 +120,7 @@ def predict_documents(
     )
 
 
-def _machine(hardware: str | Path, num_ranks: int, source: str) -> Machine:
+def _machine(hardware: str | Path, num_ranks: int, source: str) -> TargetMachine:
     if is_cpu_profile(hardware):
         profile = read_cpu_profile(hardware)
         reduced = profile.all_reduce

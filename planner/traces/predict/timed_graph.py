@@ -79,7 +79,7 @@ class RankWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class TargetMachine:
     """What a step is predicted for."""
 
     timer: Timer
@@ -96,7 +96,7 @@ class TimedGraph:
     kernels: Sequence[Timed]
 
 
-def timed_graph(works: Sequence[RankWork], machine: Machine) -> TimedGraph:
+def timed_graph(works: Sequence[RankWork], machine: TargetMachine) -> TimedGraph:
     """Return the graph of some repeats of a step."""
     timed = [
         [None if item.call is None else machine.timer.time(item.call) for item in work.items]
