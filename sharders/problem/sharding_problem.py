@@ -24,7 +24,7 @@ IMPROVED = 1e-6
 """Share of the step time that counts as an improvement: less may be rounding."""
 
 
-class Objective(Protocol):
+class SearchObjective(Protocol):
     """What is minimised."""
 
     def step_time(self, plan: ShardingPlan) -> Seconds:
@@ -41,7 +41,7 @@ class ShardingProblem:
 
     workload: Workload
     topology: Topology
-    objective: Objective
+    objective: SearchObjective
     known: tuple[ShardingPlan, ...] = ()
     """Plans found already; a search may start from them."""
 
