@@ -84,7 +84,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Calibration:
     """What the first rank fits a profile to."""
 
     measured: Measured
@@ -110,7 +110,7 @@ def forget(measurements: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | None:
+def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Calibration | None:
     """Measure what has not been measured yet; returns the outcome on the first rank only."""
     on_cpu = request.kind == "cpu"
     core = pin_to_core(ranks.local_rank) if on_cpu and ranks.world_size > 1 else None
@@ -132,7 +132,7 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | Non
         if ranks.rank > 0:
             return None
         _keep_together(request.measurements, facts, records)
-        return Outcome(
+        return Calibration(
             measured=Measured(machine=facts, records=tuple(records)),
             machine=_machine(request.kind, ranks, cache),
             num_new=len(records) - len(known),
