@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from costmodel.base.errors import InputError, MissingDependencyError, Problem
 from planner.files.archives import check_expanded, gunzipped, open_archive
 from planner.files.disk import read_bytes, source_name
-from planner.files.pickles import Record
+from planner.files.pickles import PickledObject
 from planner.files.torch_files import is_legacy, load_torch
 from planner.inspection.samples import (
     FeatureSample,
@@ -180,7 +180,7 @@ def _saved(value: Any, depth: int = 0) -> Samples:  # noqa: ANN401 - whatever to
     """Return the samples of a saved tensor, tuple, mapping, KeyedJaggedTensor or batch."""
     if depth > _DEEPEST:
         raise ValueError("lists within lists within lists, not tensors of ids")
-    if isinstance(value, Record):
+    if isinstance(value, PickledObject):
         return _object(value, depth)
     if isinstance(value, np.ndarray):
         return Samples(features=(from_matrix("t0", value),), named=False)
@@ -189,7 +189,7 @@ def _saved(value: Any, depth: int = 0) -> Samples:  # noqa: ANN401 - whatever to
     if isinstance(value, (tuple, list)) and value:
         if all(isinstance(part, np.ndarray) for part in value):
             return _tensors(list(value))
-        if all(isinstance(part, (Record, Mapping, tuple, list)) for part in value):
+        if all(isinstance(part, (PickledObject, Mapping, tuple, list)) for part in value):
             return concatenated([_saved(part, depth + 1) for part in value])
     raise ValueError(f"a saved `{type(value).__name__}`, not tensors of ids")
 
@@ -203,7 +203,7 @@ def _tensors(parts: list[Any]) -> Samples:
     return from_arrays(dict(zip(("indices", "offsets", "lengths"), parts, strict=False)))
 
 
-def _object(value: Record, depth: int = 0) -> Samples:
+def _object(value: PickledObject, depth: int = 0) -> Samples:
     state = value.state
     if "sparse_features" in state:
         return _saved(state["sparse_features"], depth + 1)
@@ -230,9 +230,9 @@ def _mapping(value: Mapping[Any, Any]) -> Samples:
     arrays: dict[str, Any] = {}
     for key, part in value.items():
         name = str(key)
-        if isinstance(part, Record) and "_keys" in part.state:
+        if isinstance(part, PickledObject) and "_keys" in part.state:
             return _object(part)
-        if isinstance(part, Record) and "_values" in part.state:
+        if isinstance(part, PickledObject) and "_values" in part.state:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = _jagged(name, part.state)
         elif isinstance(part, (tuple, list)) and len(part) == 2:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = part
