@@ -9,7 +9,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.annealing.polish import LAST_DESCENTS, Polisher
-from sharders.baselines.ilp_model import IlpModel, Solution
+from sharders.baselines.ilp_model import IlpModel, ProgramSolution
 from sharders.baselines.ilp_relaxation import option_shares
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
 from sharders.greedy.few_types import is_small, plans_of_few_types
@@ -96,7 +96,7 @@ class Ilp:
         budget: Budget,
         start: ShardingPlan,
         types: frozenset[ShardingType] = frozenset(ShardingType),
-    ) -> Solution | None:
+    ) -> ProgramSolution | None:
         """Return the program's solution, with its own objective and bound."""
         model = IlpModel(problem, OptionCosts(problem), types)
         left = budget.time_left()
@@ -144,7 +144,7 @@ def _most(budget: Budget) -> int | None:
     return None if budget.max_evaluations is None else max(1, budget.max_evaluations - 2)
 
 
-def _rounded(model: IlpModel, limits: Limits) -> Solution | None:
+def _rounded(model: IlpModel, limits: Limits) -> ProgramSolution | None:
     """Return the plan of the relaxed program's largest shares, placed greedily."""
     ways = [
         [way.cost for _, way in sorted(zip(some, ways, strict=True), key=lambda pair: -pair[0])]
@@ -154,4 +154,4 @@ def _rounded(model: IlpModel, limits: Limits) -> Solution | None:
         plan = place_by_load(model.problem, ways)
     except InfeasibleError:
         return None
-    return Solution(plan=plan, makespan=model.makespan(plan), bound=None, optimal=False)
+    return ProgramSolution(plan=plan, makespan=model.makespan(plan), bound=None, optimal=False)

@@ -41,7 +41,7 @@ _NODE_TYPES = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Solution:
+class ProgramSolution:
     """What a solver found; times are of the program's objective, not of the step."""
 
     plan: ShardingPlan
@@ -101,7 +101,7 @@ class IlpModel:
         """Options of every table, pruned."""
         return [self._ways(table) for table in self.problem.workload.tables]
 
-    def solve(self, start: ShardingPlan, limits: Limits) -> Solution | None:
+    def solve(self, start: ShardingPlan, limits: Limits) -> ProgramSolution | None:
         """Return the best plan found, from a plan to start with; None if the solver has none."""
         program = self._program()
         first = self._values(start) if self._covers(start) else None
@@ -109,7 +109,7 @@ class IlpModel:
         plan = self._plan()
         if plan is None:
             return None
-        return Solution(
+        return ProgramSolution(
             plan=plan,
             makespan=self.makespan(plan),
             bound=None if bound is None else bound / self._per_second,
