@@ -23,7 +23,7 @@ from planner.traces.predict.cpu_model import (
     OperatorTimes,
 )
 from planner.traces.predict.timed_graph import timed_graph
-from planner.traces.predict.walk import RankWork, WorkKind
+from planner.traces.predict.walk import RankWork, TracedWorkKind
 
 Row = Mapping[str, Any]
 _HOST = ("python_calls", "dispatches", "functions", "accumulations")
@@ -226,5 +226,5 @@ def _collectives(work: RankWork, profile: CpuProfile) -> float:
     """Return the CPU time of collectives."""
     if profile.all_reduce is None:
         return 0.0
-    sizes = (item.num_bytes for item in work.items if item.kind is WorkKind.COLLECTIVE)
+    sizes = (item.num_bytes for item in work.items if item.kind is TracedWorkKind.COLLECTIVE)
     return sum(map(profile.all_reduce.work_time, sizes))

@@ -15,7 +15,7 @@ from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.cpu_model import CpuHost, CpuModel, CpuProfile
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
-from planner.traces.predict.walk import HostCounts, Work, WorkKind
+from planner.traces.predict.walk import HostCounts, TracedWorkKind, Work
 
 CORE = "main"
 COLLECTIVES = "collectives"
@@ -56,7 +56,7 @@ class CpuRank:
                 self._host("operators", overhead, Stage.HOST, step)
             if item.kernel is not None:
                 self._kernel(item.work, item.kernel, step)
-            elif item.work.kind is WorkKind.COLLECTIVE:
+            elif item.work.kind is TracedWorkKind.COLLECTIVE:
                 self._collective(item.work, item.collective, step)
             else:
                 self._wait(item.work.name, step)

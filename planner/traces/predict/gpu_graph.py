@@ -17,7 +17,7 @@ from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.kernel_models import GpuModel
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
-from planner.traces.predict.walk import HostCounts, Work, WorkKind
+from planner.traces.predict.walk import HostCounts, TracedWorkKind, Work
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 
@@ -56,7 +56,7 @@ class GpuRank:
     def write(self, items: Sequence[Item], after: HostCounts, step: int) -> None:
         """Write one step."""
         for item in items:
-            if item.work.kind is WorkKind.WAIT:
+            if item.work.kind is TracedWorkKind.WAIT:
                 self._awaited, self._started = (*self._awaited, *self._started), []
                 continue
             self._call(item.work.name, self._operators.launching(item.work), step)

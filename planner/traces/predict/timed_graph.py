@@ -15,7 +15,7 @@ from costmodel.step.graph import ExecutionGraph, Node
 from planner.traces.predict.calls import KernelCall
 from planner.traces.predict.kernel_models import KernelModel
 from planner.traces.predict.operator_trace import OperatorTrace
-from planner.traces.predict.walk import HostCounts, RankWork, Work, WorkKind, rank_work
+from planner.traces.predict.walk import HostCounts, RankWork, TracedWorkKind, Work, rank_work
 
 NUM_REPEATS = 3
 """How often the step is repeated in a graph: the last time is the steady state."""
@@ -118,7 +118,7 @@ def _items(work: RankWork, kernels: Sequence[Timed | None], step: int) -> list[I
     items = []
     for each, kernel in zip(work.items, kernels, strict=True):
         items.append(Item(each, kernel, number))
-        number += each.kind is WorkKind.COLLECTIVE
+        number += each.kind is TracedWorkKind.COLLECTIVE
     return items
 
 
@@ -146,4 +146,4 @@ def work_of_step(traces: Sequence[OperatorTrace], source: str) -> list[RankWork]
 
 
 def _collectives(work: RankWork) -> list[Work]:
-    return [item for item in work.items if item.kind is WorkKind.COLLECTIVE]
+    return [item for item in work.items if item.kind is TracedWorkKind.COLLECTIVE]

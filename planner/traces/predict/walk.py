@@ -43,7 +43,7 @@ _COLLECTIVES: Mapping[str, CollectiveOp] = {
 _STAGES: Mapping[CollectiveOp, Stage] = {op: Stage(op.value) for op in CollectiveOp}
 
 
-class WorkKind(StrEnum):
+class TracedWorkKind(StrEnum):
     """What an item of work is."""
 
     KERNEL = "kernel"
@@ -72,7 +72,7 @@ class HostCounts:
 class Work:
     """One item, and what the host did since the one before."""
 
-    kind: WorkKind
+    kind: TracedWorkKind
     name: str
     stage: Stage
     backward: bool
@@ -180,14 +180,14 @@ class _Walk:
             if not context.hidden:
                 self._op(op, context)
         if self.pending:
-            self._add(WorkKind.WAIT, "end of backward", _Context())
+            self._add(TracedWorkKind.WAIT, "end of backward", _Context())
         return RankWork(items=self.items, after=self.counts)
 
     def _before(self, index: int, op: TraceOp, context: _Context) -> None:
         """Wait for what backward started, where DistributedDataParallel does."""
         over = index > self.last_function and not context.backward
         if self.pending and not context.hidden and (op.name == _FROM_BUCKET or over):
-            self._add(WorkKind.WAIT, "end of backward", context)
+            self._add(TracedWorkKind.WAIT, "end of backward", context)
             self.pending = False
 
     def _op(self, op: TraceOp, context: _Context) -> None:
@@ -203,12 +203,12 @@ class _Walk:
         if collective is not None:
             self._start(op, collective, context)
         elif (call := kernel_call(op)) is not None:
-            self._add(WorkKind.KERNEL, op.name, context, call=self.memory.after(op, call))
+            self._add(TracedWorkKind.KERNEL, op.name, context, call=self.memory.after(op, call))
         elif _waits(op):
-            self._add(WorkKind.WAIT, op.name, context)
+            self._add(TracedWorkKind.WAIT, op.name, context)
             self.pending = False
         elif self._is_unknown(op):
-            self._add(WorkKind.KERNEL, op.name, context, call=unknown_call(op))
+            self._add(TracedWorkKind.KERNEL, op.name, context, call=unknown_call(op))
         elif "::" in op.name and not op.name.startswith(_FUNCTION):
             self.counts.dispatches += 1
 
@@ -226,7 +226,7 @@ class _Walk:
     def _start(self, op: TraceOp, collective: CollectiveOp, context: _Context) -> None:
         backward = context.backward
         self._add(
-            WorkKind.COLLECTIVE,
+            TracedWorkKind.COLLECTIVE,
             op.name,
             context,
             collective=collective,
@@ -237,7 +237,7 @@ class _Walk:
 
     def _add(
         self,
-        kind: WorkKind,
+        kind: TracedWorkKind,
         name: str,
         context: _Context,
         *,
