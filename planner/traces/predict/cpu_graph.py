@@ -15,7 +15,7 @@ from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.cpu_model import CpuHost, CpuModel, CpuProfile
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
-from planner.traces.predict.walk import HostCounts, TracedWorkKind, Work
+from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 
 CORE = "main"
 COLLECTIVES = "collectives"
@@ -62,7 +62,7 @@ class CpuRank:
                 self._wait(item.work.name, step)
         self._host("operators", host_time(after, self._profile.host), Stage.HOST, step)
 
-    def _collective(self, work: Work, number: int, step: int) -> None:
+    def _collective(self, work: TracedWork, number: int, step: int) -> None:
         total, busy = collective_times(self._profile, work.collective, work.num_bytes)
         self._host(f"{work.name} on the core", busy, work.stage, step)
         node = Node(
@@ -76,7 +76,7 @@ class CpuRank:
         if work.blocking:
             self._wait(work.name, step)
 
-    def _kernel(self, work: Work, kernel: Timed, step: int) -> None:
+    def _kernel(self, work: TracedWork, kernel: Timed, step: int) -> None:
         estimate = kernel.estimate
         self._latest = self._nodes.add(
             Node(

@@ -17,7 +17,7 @@ from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.kernel_models import GpuModel
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
-from planner.traces.predict.walk import HostCounts, TracedWorkKind, Work
+from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 
@@ -76,7 +76,7 @@ class GpuRank:
         )  # fmt: skip
         self._host = self._nodes.add(node)
 
-    def _kernel(self, work: Work, kernel: Timed, step: int) -> None:
+    def _kernel(self, work: TracedWork, kernel: Timed, step: int) -> None:
         estimate = kernel.estimate
         self._latest = self._nodes.add(
             Node(
@@ -88,7 +88,7 @@ class GpuRank:
         )  # fmt: skip
         self._awaited = ()
 
-    def _collective(self, work: Work, number: int, step: int) -> None:
+    def _collective(self, work: TracedWork, number: int, step: int) -> None:
         if work.collective is None:
             return
         hardware = self._hardware
@@ -115,7 +115,7 @@ class HostOperators:
         self._outermost = ""
         """The operator that the latest work was called in."""
 
-    def launching(self, work: Work) -> Seconds:
+    def launching(self, work: TracedWork) -> Seconds:
         """Return the host's time from the launch before to this one's."""
         names = work.before.outermost
         average = self._host.backward_op_time if work.backward else self._host.op_time

@@ -15,7 +15,7 @@ from costmodel.step.graph import ExecutionGraph, Node
 from planner.traces.predict.calls import KernelCall
 from planner.traces.predict.kernel_models import KernelModel
 from planner.traces.predict.operator_trace import OperatorTrace
-from planner.traces.predict.walk import HostCounts, RankWork, TracedWorkKind, Work, rank_work
+from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind, rank_work
 
 NUM_REPEATS = 3
 """How often the step is repeated in a graph: the last time is the steady state."""
@@ -55,7 +55,7 @@ class Timer:
 class Item(NamedTuple):
     """One item of a rank's work, timed."""
 
-    work: Work
+    work: TracedWork
     kernel: Timed | None
     """Of items that are kernels."""
     collective: int
@@ -145,5 +145,5 @@ def work_of_step(traces: Sequence[OperatorTrace], source: str) -> list[RankWork]
     return works
 
 
-def _collectives(work: RankWork) -> list[Work]:
+def _collectives(work: RankWork) -> list[TracedWork]:
     return [item for item in work.items if item.kind is TracedWorkKind.COLLECTIVE]

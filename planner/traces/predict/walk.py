@@ -69,7 +69,7 @@ class HostCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TracedWork:
     """One item, and what the host did since the one before."""
 
     kind: TracedWorkKind
@@ -88,7 +88,7 @@ class Work:
 class RankWork:
     """What one rank does in one step."""
 
-    items: Sequence[Work]
+    items: Sequence[TracedWork]
     after: HostCounts
     """What the host does after the last item."""
 
@@ -163,7 +163,7 @@ class _Walk:
         self.children = _children(ops)
         self.known = _with_known_work(ops)
         self.context: dict[int, _Context] = {}
-        self.items: list[Work] = []
+        self.items: list[TracedWork] = []
         self.counts = HostCounts()
         self.memory = _Memory()
         self.pending = False
@@ -248,7 +248,7 @@ class _Walk:
     ) -> None:
         stage = _stage(context, call) if collective is None else _STAGES[collective]
         self.items.append(
-            Work(
+            TracedWork(
                 kind=kind,
                 name=name,
                 stage=stage,
