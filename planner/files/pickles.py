@@ -75,7 +75,7 @@ def load_pickle(
         It is no pickle, or not one of plain data.
 
     """
-    reader = _Reader(rebuild or {}, persistent)
+    reader = _PickleReader(rebuild or {}, persistent)
     try:
         for number, (operation, argument, _) in enumerate(pickletools.genops(data)):
             if number > MOST_OPERATIONS:
@@ -88,7 +88,7 @@ def load_pickle(
     raise ValueError("not readable as data: it has no end")
 
 
-class _Reader:
+class _PickleReader:
     """The stack and the memory of a pickle being read."""
 
     def __init__(self, rebuild: Mapping[str, Rebuild], persistent: Callable[[Any], Any]) -> None:
@@ -247,25 +247,25 @@ _CONSTANTS: Mapping[str, Callable[[], Any]] = {
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _STORED = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _RECALLED = {"GET", "BINGET", "LONG_BINGET"}
-_METHODS: Mapping[str, Callable[[_Reader, Any], None]] = {
-    "MARK": _Reader.mark,
-    "POP": _Reader.pop,
-    "POP_MARK": _Reader.pop_mark,
-    "DUP": _Reader.duplicate,
-    "TUPLE": _Reader.make_tuple,
-    "LIST": _Reader.make_list,
-    "DICT": _Reader.make_dict,
-    "APPEND": _Reader.append,
-    "APPENDS": _Reader.appends,
-    "ADDITEMS": _Reader.appends,
-    "FROZENSET": _Reader.make_list,
-    "SETITEM": _Reader.set_item,
-    "SETITEMS": _Reader.set_all,
-    "GLOBAL": _Reader.make_global,
-    "STACK_GLOBAL": _Reader.stack_global,
-    "REDUCE": _Reader.made,
-    "NEWOBJ": _Reader.made,
-    "NEWOBJ_EX": _Reader.made_by_name,
-    "BUILD": _Reader.build,
-    "BINPERSID": _Reader.persistent_id,
+_METHODS: Mapping[str, Callable[[_PickleReader, Any], None]] = {
+    "MARK": _PickleReader.mark,
+    "POP": _PickleReader.pop,
+    "POP_MARK": _PickleReader.pop_mark,
+    "DUP": _PickleReader.duplicate,
+    "TUPLE": _PickleReader.make_tuple,
+    "LIST": _PickleReader.make_list,
+    "DICT": _PickleReader.make_dict,
+    "APPEND": _PickleReader.append,
+    "APPENDS": _PickleReader.appends,
+    "ADDITEMS": _PickleReader.appends,
+    "FROZENSET": _PickleReader.make_list,
+    "SETITEM": _PickleReader.set_item,
+    "SETITEMS": _PickleReader.set_all,
+    "GLOBAL": _PickleReader.make_global,
+    "STACK_GLOBAL": _PickleReader.stack_global,
+    "REDUCE": _PickleReader.made,
+    "NEWOBJ": _PickleReader.made,
+    "NEWOBJ_EX": _PickleReader.made_by_name,
+    "BUILD": _PickleReader.build,
+    "BINPERSID": _PickleReader.persistent_id,
 }
