@@ -53,7 +53,7 @@ class LargeNeighbourhood:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve programs until nothing better is found for a while, or the budget is spent."""
         starts, evaluated = starting_plans(problem, budget, rng)
-        search = _Search(problem, budget, rng, evaluated)
+        search = _NeighbourhoodSearch(problem, budget, rng, evaluated)
         search.state.start(starts[0][1])
         quiet = 0
         while quiet < self.patience and not budget.spent(search.evaluated):
@@ -72,7 +72,7 @@ class LargeNeighbourhood:
         return best
 
 
-class _Search:
+class _NeighbourhoodSearch:
     """The current plan, and the programs around it."""
 
     def __init__(
