@@ -39,7 +39,7 @@ Int64 = Annotated[int, Field(le=2**63 - 1)]
 """What PyTorch can count to."""
 
 
-class _Strict(BaseModel):
+class _WorkloadSection(BaseModel):
     """No coercion (the text ``"1e6"`` is not a number) and no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
@@ -49,7 +49,7 @@ def _spelled_out(inputs: object) -> object:
     return {"zipf": 0.0} if inputs == "uniform" else inputs
 
 
-class Inputs(_Strict):
+class Inputs(_WorkloadSection):
     """Which rows a batch hits: exactly one of zipf, reuse_histogram and unique_fraction."""
 
     zipf: float | None = None
@@ -83,7 +83,7 @@ InputsField = Annotated[
 ]
 
 
-class TableFields(_Strict):
+class TableFields(_WorkloadSection):
     """Fields of a table that `defaults` may set for all tables."""
 
     num_embeddings: Int64 | None = Field(default=None, json_schema_extra={"minimum": 1})
@@ -133,7 +133,7 @@ class Table(TableFields):
     rank stands for its node); all there are for row_wise and data_parallel."""
 
 
-class Comms(_Strict):
+class Comms(_WorkloadSection):
     """Quantized communication (TorchRec's `qcomm`): element types on the wire."""
 
     forward: Annotated[DataType, Field(strict=False)] | None = None
@@ -142,7 +142,7 @@ class Comms(_Strict):
     """Of their gradients; by default `output_type`."""
 
 
-class Dense(_Strict):
+class Dense(_WorkloadSection):
     """The data-parallel part of a DLRM: bottom MLP, interaction, top MLP."""
 
     num_dense_features: Int64 = Field(
@@ -167,7 +167,7 @@ class Dense(_Strict):
     """Of the dense parameters."""
 
 
-class Head(_Strict):
+class Head(_WorkloadSection):
     """Everything in a workload file but the tables."""
 
     name: str = _WORKLOAD["name"]
