@@ -250,7 +250,7 @@ def simulate(planned: Planned | str | Path) -> "Timeline":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
+class _PlanningTask:
     """A problem to solve, and the name its hardware goes by."""
 
     problem: Any
@@ -318,7 +318,9 @@ class _Task:
         )
 
 
-def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None) -> _Task:
+def _task(
+    workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None
+) -> _PlanningTask:
     from costmodel.engine.objective import Objective
     from sharders.problem.options import refusals
     from sharders.problem.sharding_problem import ShardingProblem
@@ -335,7 +337,7 @@ def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int 
         workload=loaded, topology=topology, objective=Objective(loaded, topology)
     )
     name = profile.name if isinstance(hardware, HardwareProfile) else str(hardware)
-    return _Task(problem=problem, hardware_name=name)
+    return _PlanningTask(problem=problem, hardware_name=name)
 
 
 def _found(attempt: Attempt) -> ShardingPlan:
