@@ -117,7 +117,7 @@ class CollectivePair:
     """The nth collective of every rank in two graphs."""
 
     name: str
-    """Of the synthesized one."""
+    """Name of the synthesized one."""
     imported: str
     synthesized: str
     """What kind it is."""

@@ -166,9 +166,9 @@ class MeasuredStep:
 
     work: RankWork
     wall: float
-    """Of the slower rank."""
+    """Wall time of the slower rank."""
     cpu: float
-    """Of one rank's threads, the mean of the ranks."""
+    """Processor time of one rank's threads, the mean of the ranks."""
 
 
 def steps(profile: CpuProfile, measured: Sequence[MeasuredStep]) -> tuple[CpuHost, InStep]:

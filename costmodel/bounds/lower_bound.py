@@ -156,14 +156,14 @@ class _Relaxation:
     places: NDArray[np.intp]
     """Where they are in z."""
     memory: Vector
-    """Of every option, over what all ranks have."""
+    """Bytes of every option, as a share of what all ranks have."""
     alone: Vector
     starts: NDArray[np.intp]
     """First option of every table."""
     large: NDArray[np.intp]
     """Tables with a cycle of their own."""
     group: NDArray[np.intp]
-    """Of every option, its place in the index's groups."""
+    """The place of every option's group in the index."""
 
     def restricted(
         self, present: frozenset[GroupKey], absent: frozenset[GroupKey]

@@ -33,7 +33,7 @@ Vector = NDArray[np.float64]
 Lines = tuple[tuple[float, float], ...]
 """Constants and slopes."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
-"""Of the lines below a collective's curve, over that of its chord."""
+"""Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
 STREAMS = (Resource.COMPUTE, *(group.value for group in ProcessGroup))
 
 
@@ -44,7 +44,7 @@ class WeightedCycle:
     constant: Seconds
     weights: Vector
     common: Vector
-    """Of the weights, those that are the same on every rank."""
+    """The part of the weights that is the same on every rank."""
     lookups: bool
     """Whether every lookup and every update is on it."""
 

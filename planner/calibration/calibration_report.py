@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BUSY_SHARE = 0.25
-"""Of the cores that other processes may have had in the last minute without a warning."""
+"""Share of the cores that others may have had in the last minute without a warning."""
 _FOREIGN_SHARE = 0.05
-"""Of a rank's core that others may have while it measures."""
+"""Share of a rank's core that others may have while it measures."""
 _MANY_UNSTABLE = 0.1
 """Share of a family's points that may vary before that is said."""
 

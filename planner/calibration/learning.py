@@ -32,7 +32,7 @@ class TracedCollective:
     op: CollectiveOp
     num_ranks: int
     num_bytes: Bytes
-    """Of its largest message; 0 if the traces do not tell."""
+    """Size of its largest message; 0 if the traces do not tell."""
     seconds: Seconds
 
 

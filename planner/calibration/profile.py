@@ -52,7 +52,7 @@ _SHARES = {
 }
 """Fields of ``Gpu`` and what they are fitted to."""
 _UVM_SHARE = 0.8
-"""Of the copy bandwidth, for gathers of rows over PCIe: assumed, as in the V100's profile."""
+"""Share of the copy bandwidth that gathers of rows reach: assumed, as in the V100's profile."""
 _ASSUMED = "assumed, not measured; give a profile that has it with --hardware"
 _FEWEST_SIZES = 10
 """Message sizes that a curve needs: half of the inner ones are held out, and forms of three lines

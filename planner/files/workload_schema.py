@@ -137,9 +137,9 @@ class Comms(_WorkloadSection):
     """Quantized communication (TorchRec's `qcomm`): element types on the wire."""
 
     forward: Annotated[DataType, Field(strict=False)] | None = None
-    """Of the embeddings; by default `output_type`."""
+    """Type in which embeddings are sent; by default `output_type`."""
     backward: Annotated[DataType, Field(strict=False)] | None = None
-    """Of their gradients; by default `output_type`."""
+    """Type in which their gradients are sent; by default `output_type`."""
 
 
 class Dense(_WorkloadSection):
@@ -164,7 +164,7 @@ class Dense(_WorkloadSection):
     precision: Annotated[DataType, Field(strict=False)] = _DENSE["precision"]
     """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _DENSE["optimizer"]
-    """Of the dense parameters."""
+    """What updates the dense parameters."""
 
 
 class Head(_WorkloadSection):
@@ -180,7 +180,7 @@ class Head(_WorkloadSection):
     """How the training loop overlaps batches: `none` and `sparse_dist` are TorchRec's
     TrainPipelineBase and TrainPipelineSparseDist, `dlrm` is plain facebookresearch/dlrm."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _WORKLOAD["optimizer"]
-    """Of the embeddings, fused into their backward pass."""
+    """What updates the embeddings, fused into their backward pass."""
     output_type: Annotated[DataType, Field(strict=False)] = _WORKLOAD["output_type"]
     """Element type of the looked-up embeddings (FBGEMM's `output_dtype`)."""
     comms: Comms = Field(default_factory=Comms)

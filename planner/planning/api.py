@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_HARDWARE = "h100-sxm"
 BOUND_SHARE = 0.2
-"""Of the time limit: how long after it the bound that a report gives may be worked on."""
+"""Share of the time limit that the bound which a report gives may take after it."""
 BOUND_TIME: Seconds = 0.2
 """And this long in any case: one round at 3 tables and 64 GPUs takes 0.1 s."""
 

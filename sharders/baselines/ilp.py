@@ -28,10 +28,10 @@ MOST_VARIABLES = 6000
 """Binaries up to which HiGHS finds better plans than rounding does, within a minute (measured on
 the instances of bench/plan_quality.py)."""
 MAX_NODES = 8
-"""Of the tree, where the budget has no clock."""
+"""Most nodes of the solver's tree, where the budget has no clock."""
 TIME_LIMIT: Seconds = 60.0
 SHARE_OF_TIME = 0.6
-"""Of the time left, for each run of the solver."""
+"""Share of the time left that each run of the solver may take."""
 FEW_VARIABLES = 200
 """Binaries up to which every set of sharding types gets a program of its own: each is solved in
 some hundredths of a second."""

@@ -29,7 +29,7 @@ PATIENCE = 80
 """Programs without a better plan before giving up."""
 GAP = 1e-2
 MAX_NODES = 20
-"""Of the tree, where the budget has no clock."""
+"""Most nodes of the solver's tree, where the budget has no clock."""
 SPREAD = 0.3
 """Standard deviation of the change of the logarithm of a sharding type's scale."""
 TIME_LIMIT: Seconds = 0.1

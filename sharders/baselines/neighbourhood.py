@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 MEAN_WEIGHT = 0.1
-"""Of the mean load beside the largest: a plan with less work in all leaves more to gain later."""
+"""What the mean load counts beside the largest: a plan with less work leaves more to gain later."""
 UNIT = 100.0
 """Load of the slowest rank, and bytes a rank has, in the program: solvers have absolute tolerances
 around 1e-6."""

@@ -48,9 +48,9 @@ class LpOptions:
     problem: ShardingProblem
     options: tuple[TableOption, ...]
     bounds: BoundOptions
-    """Of every option."""
+    """What the bound knows of every option."""
     memory: Array
-    """Of every option, over what all ranks have."""
+    """Bytes of every option, as a share of what all ranks have."""
 
     @classmethod
     def of(
@@ -79,7 +79,7 @@ class LpOptions:
 
     @property
     def table(self) -> NDArray[np.intp]:
-        """Of every option, its table."""
+        """Return the table of every option."""
         return self.bounds.table
 
     @cached_property
@@ -106,7 +106,7 @@ class Relaxed(NamedTuple):
     """What a program says."""
 
     shares: Array
-    """Of every option, 0 to 1."""
+    """Share of its table that every option gets, 0 to 1."""
     value: Seconds
     """No plan of the options that were offered and wanted has a shorter step, if it has all the
     sharding groups that are offered."""
@@ -136,7 +136,7 @@ class RelaxedStep:
 
     @cached_property
     def _places(self) -> NDArray[np.intp]:
-        """Of every option, the features that it adds to."""
+        """Return the features that every option adds to."""
         bounds = self.choices.bounds
         used, which = np.unique(bounds.kernel[self._kept], return_inverse=True)
         places = [self._index.of_kernel(bounds.kernels[kernel]) for kernel in used]

@@ -31,7 +31,7 @@ TABU = 12
 """Swaps during which a block stays where it was put."""
 MOST_BINARIES = 4000
 MOST_NODES = 2000
-"""Of the integer program: its size, and that of its tree."""
+"""Limits of the integer program: its size, and that of its tree."""
 LARGE = 0.2
 """Share of a rank's memory from which a block is split, if splits are what it takes."""
 _HOST = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)

@@ -178,7 +178,7 @@ class Proof:
     """How far a sharder got with an objective of its own, which is not the step time."""
 
     value: Seconds
-    """Of its solution."""
+    """What its solution has."""
     bound: Seconds | None
     """No plan has a smaller value; None: not known."""
 
@@ -203,7 +203,7 @@ class SearchResult:
     evaluated: int = 1
     """Plans looked at."""
     proof: Proof | None = None
-    """Of a sharder that minimises something else than the step."""
+    """What a sharder proved that minimises something else than the step."""
     others: tuple[ShardingPlan, ...] = ()
     """Slower plans that differ from the best one: a search may end lower that starts from them."""
 

@@ -65,9 +65,9 @@ class KernelCall:
     element_type: str
     product: Product | None = None
     read_bytes: Bytes = 0.0
-    """Of tensors it reads."""
+    """Bytes of the tensors that it reads."""
     reuse: tuple[tuple[Bytes, Bytes], ...] = ()
-    """Of every tensor it reads or makes: its size, and how much was touched since its last use."""
+    """Size of every tensor that it reads or makes, and how much was touched since its last use."""
 
 
 _UNARY = """abs cos erf exp log neg reciprocal relu rsqrt sigmoid silu sin sqrt square tanh gelu

@@ -28,7 +28,7 @@ class RankStep:
     rank: int
     predicted: Seconds
     measured: Seconds | None
-    """Of the profiler trace beside the execution trace, with what profiling costs; None where
+    """Step in the profiler trace beside the execution trace, with what profiling costs; None where
     there is none, or where one is of a CPU and the hardware a GPU or the reverse."""
     stages: Mapping[Stage, Seconds]
     """Time of its threads and streams, by what it is spent for."""
@@ -51,7 +51,7 @@ class UnknownOperator:
     count: int
     """Calls in a step of all ranks."""
     share: float
-    """Of the predicted kernel time, guessed from the bytes of its tensors."""
+    """Share of the predicted kernel time, guessed from the bytes of its tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Prediction:
     families: Sequence[FamilyTime]
     unknown: Sequence[UnknownOperator]
     num_kernels: int
-    """Of all ranks in a step."""
+    """Kernels of all ranks in a step."""
     extrapolated: float
     """Share of the kernel time outside the range that was measured."""
     timeline: Timeline

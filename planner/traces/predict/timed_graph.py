@@ -57,7 +57,7 @@ class Item(NamedTuple):
 
     work: TracedWork
     kernel: Timed | None
-    """Of items that are kernels."""
+    """How long the kernel takes, where the item is one."""
     collective: int
     """The number of the collective that it is, or of the next one."""
 

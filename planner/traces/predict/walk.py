@@ -81,7 +81,7 @@ class TracedWork:
     collective: CollectiveOp | None = None
     num_bytes: Bytes = 0.0
     blocking: bool = False
-    """Of a collective: whether the host waits for it at once."""
+    """Whether the host waits at once for the collective that it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

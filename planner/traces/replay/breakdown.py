@@ -12,7 +12,7 @@ from costmodel.step.timeline import DEVICE_KINDS, PathSegment, Timeline
 from planner.traces.replay.classify import Category, category
 
 CATEGORIES: Sequence[Category] = tuple(each for each in Category if each is not Category.HOST)
-"""Of work on the device."""
+"""Categories of work on the device."""
 _COLLECTIVES = (
     Category.ALL_TO_ALL,
     Category.ALL_REDUCE,
@@ -93,7 +93,7 @@ class Breakdown:
     streams: Sequence[StreamUse]
     communication: Sequence[CommunicationTimes]
     path: Sequence[PathPart]
-    """Of the last step, longest first."""
+    """Critical path of the last step, longest first."""
     path_time: Seconds
     stretches: Sequence[Stretch]
     """The same in the order of time."""
