@@ -36,7 +36,7 @@ def families_text(profile: HardwareProfile, width: int) -> list[str]:
     families = kernel_families(profile)
     rows = list(families.values())
     columns = [
-        Column(header="KernelFamily", cells=list(families)),
+        Column(header="Family", cells=list(families)),
         Column(header="Source", cells=[str(row.source) for row in rows]),
         Column(header="Points", cells=[f"{row.num_points:,}" for row in rows], right=True),
         Column(header="Held-out error", cells=[_percent(row.error) for row in rows], right=True),
