@@ -30,13 +30,6 @@ _IN_STEP = ("products", "operators", "waiting")
 _DIGITS = 5
 
 
-def is_cpu_profile(path: str | Path) -> bool:
-    """Whether a path is a file of this kind, by its first lines."""
-    if Path(path).suffix not in {".yaml", ".yml"} or not Path(path).is_file():
-        return False
-    return f"kind: {KIND}" in read_text(path)[:2000]
-
-
 def read_cpu_profile(path: str | Path) -> CpuProfile:
     """Read a CPU profile.
 
