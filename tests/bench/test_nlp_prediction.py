@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from execution_trace_files import EtMaker, rank, tensor, write_job
 
+from bench.nlp.cpu_graph import machine_of
+from bench.nlp.cpu_profile import read_cpu_profile
 from costmodel.base.errors import InputError
-from planner.traces.predict.cpu_graph import machine_of
-from planner.traces.predict.cpu_profile import read_cpu_profile
 from planner.traces.predict.prediction import Prediction, predict_documents
 from planner.traces.trace_files import read_documents
 

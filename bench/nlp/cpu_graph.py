@@ -10,11 +10,11 @@ of the step, as long as no core waits: the work is the same.
 
 from collections.abc import Sequence
 
+from bench.nlp.cpu_model import CpuHost, CpuModel, CpuProfile
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import US, Bytes, Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.step.graph import Node, NodeKind, Stage
-from planner.traces.predict.cpu_model import CpuHost, CpuModel, CpuProfile
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
 from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 

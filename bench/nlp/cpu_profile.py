@@ -10,11 +10,7 @@ from typing import Any
 
 import yaml
 
-from costmodel.base.errors import InputError, Problem
-from costmodel.base.units import US
-from planner.files.disk import read_text
-from planner.files.source import Document, KeyPath, parse_yaml
-from planner.traces.predict.cpu_model import (
+from bench.nlp.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuProfile,
@@ -22,6 +18,10 @@ from planner.traces.predict.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import US
+from planner.files.disk import read_text
+from planner.files.source import Document, KeyPath, parse_yaml
 
 KIND = "cpu-operators"
 _PRODUCT = ("call_time", "product_time", "flop_time", "byte_time", "far_byte_time")

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from execution_trace_files import PROFILE
 
+from bench.nlp.cpu_model import InStep
+from bench.nlp.cpu_profile import dump_cpu_profile, read_cpu_profile
 from costmodel.base.errors import InputError
-from planner.traces.predict.cpu_model import InStep
-from planner.traces.predict.cpu_profile import dump_cpu_profile, read_cpu_profile
 
 
 def written(folder: Path, text: str) -> Path:
