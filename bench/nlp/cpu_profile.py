@@ -41,10 +41,10 @@ def read_cpu_profile(path: str | Path) -> CpuProfile:
     """
     text = read_text(path)
     document = parse_yaml(text, str(path))
-    return _Reader(document, str(path)).profile()
+    return _ProfileReader(document, str(path)).profile()
 
 
-class _Reader:
+class _ProfileReader:
     """Turns a document into a profile; the first problem of each entry is kept."""
 
     def __init__(self, document: Document, source: str) -> None:
