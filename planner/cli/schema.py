@@ -4,19 +4,18 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.output import Output
+from planner.io.schemas import SCHEMAS, schema
 
 
 @click.command("schema")
-@click.argument("kind", type=click.Choice(["workload"]))
+@click.argument("kind", type=click.Choice(tuple(SCHEMAS)))
 @output_options
 def command(kind: str, *, output: Output) -> None:
     """Print the JSON Schema of a file, for editors that check and complete YAML."""
     import json
 
-    from planner.io.workload import workload_schema
-
-    schema = workload_schema()
+    found = schema(kind)
     if output.json:
-        output.data({"kind": kind, "schema": schema})
+        output.data({"kind": kind, "schema": found})
     else:
-        click.echo(json.dumps(schema, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
