@@ -20,7 +20,7 @@ from bench.accuracy import tables
 from bench.documented import run_page, with_outputs
 from bench.plan_quality import medians
 from bench.table_iii import TABLE_III
-from costmodel.units import MS
+from costmodel.base.units import MS
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

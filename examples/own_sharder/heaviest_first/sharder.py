@@ -3,10 +3,16 @@
 from dataclasses import dataclass
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan
-from sharders.placement import place_tables
-from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from planner import (
+    Budget,
+    InfeasibleError,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingPlan,
+    ShardingProblem,
+)
+from sharders.problem.placement import place_tables
 
 VARIATIONS = 8
 
