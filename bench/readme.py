@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     ROOT / "README.md",
     ROOT / "bench" / "README.md",
+    ROOT / "sharders" / "README.md",
     ROOT / "docs" / "screen.md",
     ROOT / "docs" / "tutorial.md",
 )
@@ -150,6 +151,18 @@ def torchrec_speed() -> str:
     return "\n".join(lines) + measured("torchrec_speed")
 
 
+def search() -> str:
+    """Return the line on the search that is drawn."""
+    found = result("search")
+    ahead = found["step_s"] / found["bound_s"] - 1
+    return (
+        f"`planner plan bench/workloads/{found['workload']} --gpus {found['gpus']}`, seed "
+        f"{found['seed']}: {found['plans']:,} plans in {found['cpu_s']:.0f} CPU seconds, "
+        f"{found['step_s'] / MS:.1f} ms, {ahead:.1%} over the bound "
+        f"(`python -m bench.search_figure`).{measured('search')}"
+    )
+
+
 def nlp() -> str:
     """Return the table of language models predicted from execution traces."""
     found = result("nlp")
@@ -177,6 +190,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "coverage": coverage,
     "plan_quality": plan_quality,
     "torchrec_speed": torchrec_speed,
+    "search": search,
     "cpu_study": cpu_study.table,
     "accuracy_collectives": accuracy_collectives,
     "accuracy_table_i": accuracy_table_i,
