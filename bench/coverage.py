@@ -46,7 +46,7 @@ from costmodel.uncertainty.error_model import (
     log_sigma,
 )
 from costmodel.uncertainty.step_samples import sample_program
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench/results/coverage.json"

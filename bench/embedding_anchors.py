@@ -38,7 +38,7 @@ from costmodel.kernels.embedding import (
     shard_traffic,
 )
 from costmodel.kernels.traffic import Traffic
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared/data"

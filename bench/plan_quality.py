@@ -45,11 +45,11 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
-from planner.integrations.presence import torchrec_installed
-from planner.io.files import write_text
-from planner.io.profiles import load_profile
-from planner.plugins import AUTO, TORCHREC
-from planner.search import Search, run_sharders, sharders_for
+from planner.environment.torchrec_presence import torchrec_installed
+from planner.files.disk import write_text
+from planner.files.profiles import load_profile
+from planner.planning.plugins import AUTO, TORCHREC
+from planner.planning.search import Search, run_sharders, sharders_for
 from sharders import SHARDERS
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 

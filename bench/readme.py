@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench import accuracy_tables as tables
 from bench import cpu_study
-from bench.accuracy import tables
 from bench.documented import run_page, with_outputs
 from bench.plan_quality import medians
 from bench.table_iii import TABLE_III

@@ -30,14 +30,14 @@ from typing import Any
 from bench.traced_dlrm import Pair, side_by_side, synthesized
 from costmodel.base.units import GIB, MS
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
-from planner.io.execution_traces import execution_traces
-from planner.io.kineto import rank_traces
-from planner.io.trace_files import read_documents
-from planner.replay.importing import ImportedRun, import_run
-from planner.replay.links import link
-from planner.replay.matching import match_collectives
-from planner.replay.modes import Mode, Replay, replay, replay_graph
-from planner.replay.operators import rank_operators
+from planner.traces.execution_traces import execution_traces
+from planner.traces.kineto import rank_traces
+from planner.traces.replay.importing import ImportedRun, import_run
+from planner.traces.replay.links import link
+from planner.traces.replay.matching import match_collectives
+from planner.traces.replay.modes import Mode, Replay, replay, replay_graph
+from planner.traces.replay.operators import rank_operators
+from planner.traces.trace_files import read_documents
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT.parent / "shared/data/traces"

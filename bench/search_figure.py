@@ -17,16 +17,16 @@ from unittest.mock import patch
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-import planner.search
 from bench.plan_quality import provenance
 from costmodel.base.units import MS, Seconds
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.domain.hardware import Topology
 from costmodel.engine.objective import Objective
-from planner.io.files import write_text
-from planner.io.profiles import load_profile
-from planner.io.workload import load_workload
-from planner.plugins import AUTO
+from planner.files.disk import write_text
+from planner.files.profiles import load_profile
+from planner.files.workload import load_workload
+from planner.planning import search as searching
+from planner.planning.plugins import AUTO
 from sharders.annealing.schedule import Bursts
 from sharders.greedy.tuning import Tuning
 from sharders.problem.sharding_problem import Progress, ShardingProblem
@@ -74,8 +74,8 @@ class Log:
         with ExitStack() as stack:
             for part, (owner, name) in PARTS.items():
                 stack.enter_context(patch.object(owner, name, self._noting(owner, name, part)))
-            runs = self._noting(planner.search, "run_sharder", None)
-            stack.enter_context(patch.object(planner.search, "run_sharder", runs))
+            runs = self._noting(searching, "run_sharder", None)
+            stack.enter_context(patch.object(searching, "run_sharder", runs))
             yield
 
     def _noting(self, owner: object, name: str, part: str | None) -> Callable[..., Any]:
@@ -96,9 +96,9 @@ def search() -> dict[str, Any]:
     objective = Objective(workload, topology)
     problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
     log = Log()
-    asked = planner.search.Search(time_limit=SECONDS, clock=time.process_time, watch=log.watch)
+    asked = searching.Search(time_limit=SECONDS, clock=time.process_time, watch=log.watch)
     with log.parts_noted():
-        attempts = planner.search.run_sharders(planner.search.sharders_for(AUTO), problem, asked)
+        attempts = searching.run_sharders(searching.sharders_for(AUTO), problem, asked)
     return {
         **provenance(),
         "workload": WORKLOAD,

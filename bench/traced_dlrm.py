@@ -30,7 +30,7 @@ from costmodel.step.program import Program
 from costmodel.step.sparse import SparsePart
 from costmodel.step.synthesis import write_step
 from costmodel.step.template import GroupFormulas, Template
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 WORLD_SIZE = 8
 _DIM = 16

@@ -12,7 +12,7 @@ from torchrec.models.dlrm import DLRM, DLRMTrain
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from planner.integrations.torchrec import IterationTimePlanner, save_plan
+from planner.torchrec import IterationTimePlanner, save_plan
 
 ROWS = {"item_id": 40_000_000, "user_history": 5_000_000, "country": 200}
 IDS_PER_SAMPLE = {"item_id": 20.0, "user_history": 80.0, "country": 1.0}

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from costmodel.step.simulator import simulate
-from planner.predict.calls import Family
-from planner.predict.cpu_graph import CORE, cpu_machine
-from planner.predict.cpu_model import (
+from planner.traces.predict.calls import Family
+from planner.traces.predict.cpu_graph import CORE, cpu_machine
+from planner.traces.predict.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuModel,
@@ -22,8 +22,8 @@ from planner.predict.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
-from planner.predict.steps import timed_graph
-from planner.predict.walk import RankWork, WorkKind
+from planner.traces.predict.timed_graph import timed_graph
+from planner.traces.predict.walk import RankWork, WorkKind
 
 Row = Mapping[str, Any]
 _HOST = ("python_calls", "dispatches", "functions", "accumulations")

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import griffe
 
-from planner.io.schemas import SCHEMAS, schema
+from planner.files.schemas import SCHEMAS, schema
 
 Part: TypeAlias = Mapping[str, Any]
 """A JSON Schema, or a part of one."""

@@ -52,7 +52,7 @@ from planner.calibration.records import (
     mean_record,
     read_measurements,
 )
-from planner.validation.core import CoreWatch, pin_to_core
+from planner.environment.cores import CoreWatch, pin_to_core
 
 _TURNS = 4
 """Times that what cores do together is measured, half a minute each."""

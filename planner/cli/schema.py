@@ -3,8 +3,8 @@
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
-from planner.io.schemas import SCHEMAS, schema
+from planner.files.schemas import SCHEMAS, schema
+from planner.show.output import Output
 
 
 @click.command("schema")

@@ -8,13 +8,13 @@ from typing import Any
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import InputDistribution
+from planner.files.disk import read_text, source_name
+from planner.files.source import parse_yaml
+from planner.files.workload import workload_from_document
+from planner.files.workload_text import dump_workload_data, inputs_data
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import FeatureSample, Samples
 from planner.inspection.statistics import TableObservation, observe
-from planner.io.files import read_text, source_name
-from planner.io.source import parse_yaml
-from planner.io.workload import workload_from_document
-from planner.io.workload_text import dump_workload_data, inputs_data
 
 DIGITS = 5
 """Significant digits of shares and hits in files: more is noise of the sample."""

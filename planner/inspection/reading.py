@@ -11,6 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.errors import InputError, MissingDependencyError, Problem
+from planner.files.archives import check_expanded, gunzipped, open_archive
+from planner.files.disk import read_bytes, source_name
+from planner.files.pickles import Record
+from planner.files.torch_files import is_legacy, load_torch
 from planner.inspection.samples import (
     FeatureSample,
     Samples,
@@ -22,10 +26,6 @@ from planner.inspection.samples import (
     from_offsets,
     names_from,
 )
-from planner.inspection.torch_files import is_legacy, load_torch
-from planner.io.archives import check_expanded, gunzipped, open_archive
-from planner.io.files import read_bytes, source_name
-from planner.io.pickles import Record
 
 _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
 _NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)

@@ -27,8 +27,8 @@ from bench.winners_curse import bias, truths
 from costmodel.domain.hardware import Topology
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE, STRUCTURE_ON_CORES
-from planner.io.plans import table_data
-from planner.io.profiles import load_profile
+from planner.files.plans import table_data
+from planner.files.profiles import load_profile
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no measurements: ../shared/data")
 

@@ -8,7 +8,7 @@ from costmodel.domain.families import SINGLE_NUMBERS, is_lookup_covered, kernel_
 from costmodel.domain.hardware import CollectiveOp, Family, HardwareProfile, Source
 from costmodel.domain.workload import Optimizer
 from costmodel.kernels.embedding import embedding_estimate
-from planner.io.profiles import load_profile, profile_names
+from planner.files.profiles import load_profile, profile_names
 
 LOOKUPS = Family(
     source=Source.ROOFLINE,
