@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -95,17 +96,22 @@ def search() -> dict[str, Any]:
     topology = Topology(hardware=load_profile(HARDWARE), world_size=GPUS, local_world_size=8)
     objective = Objective(workload, topology)
     problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    asked = searching.Search(time_limit=SECONDS, clock=time.process_time)
+    found = watched(problem, asked)
+    bound = step_time_bound(workload, topology)
+    return {**provenance(), "workload": WORKLOAD, "gpus": GPUS, "bound_s": bound, **found}
+
+
+def watched(problem: ShardingProblem, asked: searching.Search) -> dict[str, Any]:
+    """Let ``auto`` search; return how that went."""
     log = Log()
-    asked = searching.Search(time_limit=SECONDS, clock=time.process_time, watch=log.watch)
     with log.parts_noted():
-        attempts = searching.run_sharders(searching.sharders_for(AUTO), problem, asked)
+        attempts = searching.run_sharders(
+            searching.sharders_for(AUTO), problem, replace(asked, watch=log.watch)
+        )
     return {
-        **provenance(),
-        "workload": WORKLOAD,
-        "gpus": GPUS,
         "cpu_s": round(time.process_time() - log.begin, 2),
         "step_s": min(attempt.step_time for attempt in attempts),
-        "bound_s": step_time_bound(workload, topology),
         "plans": sum(attempt.evaluated for attempt in attempts),
         "parts": log.parts,
         "steps": log.steps,
