@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bench.plan_quality import INSTANCES, provenance
-from costmodel.objective import Objective
+from costmodel.engine.objective import Objective
 from sharders.annealing.engine import Engine
 from sharders.annealing.params import AnnealingParams
 from sharders.cost_greedy import CostGreedy

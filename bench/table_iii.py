@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.objective import Objective
-from costmodel.units import MS
+from costmodel.base.units import MS
+from costmodel.engine.objective import Objective
 from planner.api import make_topology
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
 from typing import IO, TypeAlias
 
-from costmodel.errors import PlannerError
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 from planner.children import python_command
 from planner.integrations.presence import require_torchrec, torchrec_installed
 from planner.plugins import TORCHREC, load_sharder
@@ -179,7 +179,7 @@ def _plan_or_reason(
 
 def main() -> None:
     """Let TorchRec plan what standard input has, at a lower priority than the search."""
-    from costmodel.objective import Objective
+    from costmodel.engine.objective import Objective
 
     start = time.monotonic()
     if hasattr(os, "nice"):

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.units import Seconds
-from costmodel.workload import EmbeddingTable
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable
 from sharders.cost_greedy import place_by_load
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem

@@ -3,13 +3,13 @@
 RecShard (Sethi et al., ASPLOS 2022) splits tables between HBM and host memory at points of the
 distribution of accesses over rows. A UVM cache does so by itself, keeping the rows that were used
 last; what is to be chosen is its size. From the distribution of ids and Che's model of the cache
-(``costmodel.distribution``) follows how many of the rows that a batch reads a cache of some size
+(``costmodel.inputs``) follows how many of the rows that a batch reads a cache of some size
 lacks; so sizes are offered that leave given shares of them to host memory.
 """
 
-from costmodel.distribution import unique_curve
-from costmodel.hardware import Topology
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.inputs.distribution import unique_curve
 
 MISSED = (0.5, 0.1)
 """Shares of a batch's distinct rows that may come from host memory."""

@@ -6,9 +6,9 @@ from itertools import product
 from math import inf
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, TableSharding
-from costmodel.units import Seconds
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, TableSharding
 from sharders.annealing.engine import Engine
 from sharders.annealing.fill import Rule
 from sharders.annealing.params import TuningParams

@@ -14,10 +14,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding
-from costmodel.units import Seconds
-from costmodel.workload import EmbeddingTable
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption
 from sharders.placement import Loads, Occupancy, option_bytes, place_or_pack

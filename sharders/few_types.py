@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TypeAlias
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from sharders.cost_greedy import place_by_load
 from sharders.option_costs import OptionCosts
 from sharders.options import TableOption

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.groups import GroupKey
-from costmodel.execution.template import RANK_FEATURES, Template, WorkKind
+from costmodel.step.groups import GroupKey
+from costmodel.step.template import RANK_FEATURES, Template, WorkKind
 
 Array = NDArray[np.float64]
 BALANCE_ROOTS = 3

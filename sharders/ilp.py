@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.units import Seconds
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.cost_greedy import CostGreedy, place_by_load
 from sharders.few_types import is_small, plans_of_few_types
 from sharders.ilp_model import IlpModel, Solution

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding
-from costmodel.units import Seconds
-from costmodel.workload import EmbeddingTable
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable
 from sharders.ilp_solvers import Limits, solve
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption, make_plan, make_sharding, option_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 
 if TYPE_CHECKING:
     import pulp

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import exp
 from random import Random
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 from sharders.ilp_solvers import Limits
 from sharders.neighbourhood import Neighbourhoods
 from sharders.option_costs import OptionCosts

@@ -7,9 +7,9 @@ from random import Random
 
 import numpy as np
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.units import Seconds
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.cost_greedy import CostGreedy, place_by_load
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption

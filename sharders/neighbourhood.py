@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingType
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingType
 from sharders.ilp_solvers import Limits, solve
 from sharders.option_costs import OptionCosts
 from sharders.options import TableOption, make_sharding

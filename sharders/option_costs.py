@@ -13,16 +13,16 @@ from typing import Protocol
 
 import numpy as np
 
-from costmodel.blocks import num_row_blocks
-from costmodel.execution.dense import OPTIMIZER_PASSES
-from costmodel.execution.loads import ShardRow, shard_row
-from costmodel.hardware import CollectiveOp
+from costmodel.base.units import Seconds
+from costmodel.domain.blocks import num_row_blocks
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import EmbeddingTable
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import backward_time, forward_time
 from costmodel.kernels.traffic import BACKWARD_KERNELS
-from costmodel.plan import ShardingType
-from costmodel.units import Seconds
-from costmodel.workload import EmbeddingTable
+from costmodel.step.dense import OPTIMIZER_PASSES
+from costmodel.step.loads import ShardRow, shard_row
 from sharders.options import TableOption, first_shard
 from sharders.problem import ShardingProblem
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.blocks import num_row_blocks
-from costmodel.errors import InputError, Problem
-from costmodel.hardware import Device, Topology
-from costmodel.plan import (
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.blocks import num_row_blocks
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import (
     ComputeKernel,
     Shard,
     ShardingPlan,
@@ -15,8 +15,8 @@ from costmodel.plan import (
     column_counts,
     make_shards,
 )
-from costmodel.validity import allowed_kernels, allowed_types, fixed_homes
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_homes
+from costmodel.domain.workload import EmbeddingTable, Workload
 from sharders.cache_shares import cache_shares
 
 

@@ -6,8 +6,8 @@ from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from costmodel.errors import InputError, MissingDependencyError, Problem
-from costmodel.units import Seconds
+from costmodel.base.errors import InputError, MissingDependencyError, Problem
+from costmodel.base.units import Seconds
 from sharders.annealing.tuning import RANGES
 from sharders.cost_greedy import CostGreedy, GreedyPlans
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
@@ -15,7 +15,7 @@ from sharders.problem import Budget, Progress, SearchResult, SearchStatus, Shard
 if TYPE_CHECKING:
     import optuna
 
-    from costmodel.plan import ShardingPlan
+    from costmodel.domain.plan import ShardingPlan
 
 JOURNAL = "journal://"
 MOST_COLLISIONS = 10

@@ -12,10 +12,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.memory import infeasible, least_table_bytes
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
-from costmodel.storage import ShardBytes
-from costmodel.workload import EmbeddingTable
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable
+from costmodel.memory.rank_memory import infeasible, least_table_bytes
+from costmodel.memory.storage import ShardBytes
 from sharders.ilp_solvers import Limits, solve
 from sharders.options import TableOption, make_plan, make_sharding
 from sharders.placement import no_room, option_bytes

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from costmodel.errors import InfeasibleError
-from costmodel.memory import infeasible, least_table_bytes, whole_table_bytes
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
-from costmodel.storage import ShardBytes, table_shard_bytes
-from costmodel.units import GIB
-from costmodel.workload import EmbeddingTable
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GIB
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable
+from costmodel.memory.rank_memory import infeasible, least_table_bytes, whole_table_bytes
+from costmodel.memory.storage import ShardBytes, table_shard_bytes
 from sharders.options import TableOption, make_plan, make_sharding
 from sharders.problem import ShardingProblem
 

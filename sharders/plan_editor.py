@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.arrays import offered
 from sharders.annealing.engine import Engine
 from sharders.annealing.tables import FULL

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice, product
 
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 from sharders.neighbourhood import places
 from sharders.plan_editor import Choice, Move, PlanEditor, with_ranks
 from sharders.problem import Budget, ShardingProblem

@@ -7,13 +7,13 @@ from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from costmodel.execution.synthesis import Templates
-from costmodel.hardware import Topology
-from costmodel.memory import host_bytes_usable, usable_bytes
-from costmodel.plan import ShardingPlan
-from costmodel.storage import ShardBytes
-from costmodel.units import Bytes, Seconds
-from costmodel.workload import Workload
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.memory.rank_memory import host_bytes_usable, usable_bytes
+from costmodel.memory.storage import ShardBytes
+from costmodel.step.synthesis import Templates
 from sharders.options import TableOption, table_options
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class SearchResult:
 class Sharder(Protocol):
     """Searches for a plan.
 
-    The plan must be valid (``costmodel.validity``) and fit in memory (``costmodel.memory``); where
+    The plan must be valid (``domain.validity``) and fit in memory (``costmodel.memory``); where
     none fits, ``InfeasibleError`` is raised. The same problem and random state give the same plan.
     ``planner.testing.SharderContract`` tests all of this.
     """

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bound_options import BoundOptions, OptionFeatures
-from costmodel.bound_paths import Cycle, FeatureIndex, StepGraph
-from costmodel.bounds import largest_features
+from costmodel.base.units import Seconds
+from costmodel.bounds.lower_bound import largest_features
+from costmodel.bounds.option_features import BoundOptions, OptionFeatures
+from costmodel.bounds.paths import Cycle, FeatureIndex, StepGraph
+from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
-from costmodel.execution.groups import GroupKey
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.units import Seconds
+from costmodel.step.groups import GroupKey
 from sharders.options import TableOption
 from sharders.placement import option_bytes
 from sharders.problem import ShardingProblem

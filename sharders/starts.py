@@ -2,9 +2,9 @@
 
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 from sharders.cost_greedy import CostGreedy
 from sharders.problem import Budget, Sharder, ShardingProblem
 from sharders.table_iii import LookupGreedy, NormLookupGreedy, SizeGreedy

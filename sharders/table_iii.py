@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import log10
 from random import Random as RandomState
 
-from costmodel.distribution import unique_curve
-from costmodel.workload import EmbeddingTable
+from costmodel.domain.workload import EmbeddingTable
+from costmodel.inputs.distribution import unique_curve
 from sharders.placement import Occupancy, Order, Score, place_tables
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 

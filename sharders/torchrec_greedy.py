@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding
-from costmodel.units import GIB, BytesPerSecond, Seconds
-from costmodel.workload import EmbeddingTable
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GIB, BytesPerSecond, Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable
 from sharders.option_costs import OptionCost
 from sharders.options import TableOption, option_of
 from sharders.placement import Loads, Occupancy, option_bytes, place, place_tables

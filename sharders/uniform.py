@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan, ShardingType
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.few_types import of_type, plan_preferring
 from sharders.option_costs import OptionCosts
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem

@@ -30,10 +30,10 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.types import DataType as TorchRecType
 
-from costmodel.errors import InfeasibleError
-from costmodel.memory import check_memory, infeasible
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding
-from costmodel.workload import EmbeddingTable, Optimizer, Pooling
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Pooling
+from costmodel.memory.rank_memory import check_memory, infeasible
 from planner.integrations.torchrec_plans import Home, from_torchrec
 from sharders.options import TableOption, make_plan, make_sharding
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from costmodel.memory import RankMemory
+from costmodel.memory.rank_memory import RankMemory
 from planner.io.plans import table_data
 from planner.report.extrapolation import Extrapolation
 from planner.report.model import Confidence, RankReport, Report, SearchReport

@@ -7,16 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.blocks import like_row_blocks
-from costmodel.distribution import is_hashed
+from costmodel.domain.blocks import like_row_blocks
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable
 from costmodel.engine.lowering import Columns
 from costmodel.engine.timer import Signature
-from costmodel.execution.groups import GroupKey, KernelKey, group_key
-from costmodel.execution.loads import ShardRow, shard_row
+from costmodel.inputs.distribution import is_hashed
 from costmodel.kernels.traffic import Traffic
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.storage import ShardFactors, id_shares, shard_bytes, shard_factors, stacked_factors
-from costmodel.workload import EmbeddingTable
+from costmodel.memory.storage import (
+    ShardFactors,
+    id_shares,
+    shard_bytes,
+    shard_factors,
+    stacked_factors,
+)
+from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.loads import ShardRow, shard_row
 from sharders.annealing.tables import SPREADS, Choices, Floats, Ints, Tables
 from sharders.option_costs import OptionCosts
 from sharders.options import TableOption, first_shard, make_plan, make_sharding, option_of

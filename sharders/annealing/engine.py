@@ -7,14 +7,14 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 from costmodel.engine.lowering import lower, machine
 from costmodel.engine.state import Journal, PlanState
 from costmodel.engine.step import StepClock
 from costmodel.engine.timer import NOWHERE, duration_rows, touched_operations
-from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, WorkKind
 from costmodel.kernels.traffic import NUM_TRAFFIC
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
+from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, WorkKind
 from sharders.annealing.arrays import ProblemArrays, problem_arrays
 from sharders.annealing.burst import Burst
 from sharders.annealing.fill import Greedy, Rule

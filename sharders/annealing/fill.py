@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from costmodel.plan import ShardingType
+from costmodel.domain.plan import ShardingType
 from sharders.annealing.state import SearchState
 from sharders.annealing.tables import ON_NODES
 

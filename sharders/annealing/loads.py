@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.engine.state import PlanState
-from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES
 from costmodel.kernels import times
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
+from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
 from sharders.annealing.tables import EVERYWHERE, FIXED, ON_RANKS, Choices, Tables
 from sharders.guide import BALANCE_ROOTS
 

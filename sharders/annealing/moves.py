@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from costmodel.domain.plan import ShardingType
 from costmodel.engine.codes import CONSTANT, EXCHANGE, ISSUE, ONLY
-from costmodel.plan import ShardingType
 from sharders.annealing.params import MoveParams
 from sharders.annealing.state import SearchState
 from sharders.annealing.tables import ON_NODES, Move

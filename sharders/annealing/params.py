@@ -6,7 +6,7 @@ second it tries.
 
 from dataclasses import dataclass, field
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

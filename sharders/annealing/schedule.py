@@ -12,8 +12,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.arrays import offered
 from sharders.annealing.engine import Engine
 from sharders.annealing.params import AnnealingParams

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from random import Random
 
-from costmodel.plan import ShardingPlan
+from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.params import AnnealingParams
 from sharders.annealing.schedule import anneal
 from sharders.few_types import is_small, plans_of_few_types

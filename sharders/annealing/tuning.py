@@ -10,8 +10,8 @@ from itertools import product
 from math import exp, log
 from random import Random
 
-from costmodel.plan import ShardingType
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingType
 from sharders.annealing.engine import Engine
 from sharders.annealing.fill import Rule
 from sharders.annealing.params import TuningParams

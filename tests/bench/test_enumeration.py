@@ -4,8 +4,8 @@ from random import Random
 import pytest
 
 from bench.enumeration import FAMILIES, FOUND, every_plan, optimum
-from costmodel.bounds import step_time_bound
-from costmodel.objective import Objective
+from costmodel.bounds.lower_bound import step_time_bound
+from costmodel.engine.objective import Objective
 from planner.search import Search, run_sharders, sharders_for
 from sharders.ilp import Ilp
 from sharders.problem import Budget, ShardingProblem

@@ -1,8 +1,8 @@
 import pytest
 from machines import topology
 
-from costmodel.objective import Objective
-from costmodel.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
 from sharders.problem import ShardingProblem
 
 

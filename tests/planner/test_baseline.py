@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.errors import MissingDependencyError, UnknownNameError
+from costmodel.base.errors import MissingDependencyError, UnknownNameError
 from planner import baseline
 from planner.baseline import NONE, STAND_IN, baseline_beside, default_baseline
 from planner.integrations import presence

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.errors import InfeasibleError
+from costmodel.base.errors import InfeasibleError
 from planner.examples import example_problem, example_workload
 from planner.search import Search, run_sharders, with_storage
 from sharders.optuna_search import OptunaSearch

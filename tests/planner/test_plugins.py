@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import PluginError, UnknownNameError
+from costmodel.base.errors import PluginError, UnknownNameError
 from planner import plugins
 from planner.plugins import load_sharder, sharder_names
 from planner.search import Search, run_sharders

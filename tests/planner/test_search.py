@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import InfeasibleError, MissingDependencyError
+from costmodel.base.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
 from planner.search import Attempt, Search, run_apart, run_sharder, run_sharders, sharders_for
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember

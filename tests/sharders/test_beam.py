@@ -3,9 +3,9 @@ from random import Random
 import pytest
 from machines import machine, topology
 
-from costmodel.objective import Objective
-from costmodel.plan import ShardingType
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
 from sharders.beam import Beam
 from sharders.problem import Budget, SearchStatus, ShardingProblem

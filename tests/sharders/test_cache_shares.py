@@ -4,13 +4,13 @@ from random import Random
 import pytest
 from machines import machine, topology
 
-from costmodel.distribution import Zipf, unique_curve
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.units import GIB
-from costmodel.validity import check_plan
-from costmodel.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.base.units import GIB
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf, unique_curve
+from costmodel.memory.rank_memory import check_memory
 from sharders.cache_shares import cache_shares
 from sharders.cost_greedy import CostGreedy
 from sharders.ilp import Ilp

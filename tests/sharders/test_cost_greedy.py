@@ -8,9 +8,9 @@ import pytest
 from machines import topology
 from plans import plan, table, workload
 
-from costmodel.objective import Objective
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
 from sharders.annealing.tuning import NEUTRAL, Parameters
 from sharders.cost_greedy import CostGreedy, GreedyPlans
 from sharders.problem import Budget, Progress, SearchStatus, ShardingProblem

@@ -3,7 +3,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from costmodel.plan import ShardingType
+from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
 from sharders.dreamshard import NUM_FEATURES, DreamShardLike, _Player
 from sharders.problem import Budget

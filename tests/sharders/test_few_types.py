@@ -2,9 +2,9 @@ from collections import Counter
 
 import pytest
 
-from costmodel.memory import check_memory
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.validity import check_plan
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.few_types import is_small, of_type, plan_preferring, plans_of_few_types
 from sharders.option_costs import OptionCosts

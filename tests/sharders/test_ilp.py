@@ -7,13 +7,13 @@ import pulp
 import pytest
 from machines import machine, topology
 
-from costmodel.distribution import Zipf
-from costmodel.errors import InfeasibleError
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.units import GIB
-from costmodel.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GIB
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.ilp import Ilp

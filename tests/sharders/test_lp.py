@@ -6,9 +6,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from costmodel.memory import check_memory
-from costmodel.plan import ShardingType
-from costmodel.validity import check_plan
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.lp import Lp

@@ -6,11 +6,11 @@ import pytest
 from machines import machine, topology
 from plans import BATCH, table, workload
 
-from costmodel.hardware import Topology
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.units import GB
-from costmodel.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.base.units import GB
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.engine.objective import Objective
 from sharders.option_costs import OptionCost, OptionCosts
 from sharders.options import TableOption
 from sharders.problem import ShardingProblem

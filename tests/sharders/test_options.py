@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from strategies import cases, fixed_cases
 
-from costmodel.errors import InputError
-from costmodel.hardware import Device, Topology
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.validity import check_plan
-from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.base.errors import InputError
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from planner.examples import example_hardware
 from sharders.options import (
     TableOption,

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import MissingDependencyError
-from costmodel.objective import Objective
+from costmodel.base.errors import MissingDependencyError
+from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
 from sharders.cost_greedy import CostGreedy
 from sharders.optuna_search import OptunaSearch, _storage, study_name

@@ -4,15 +4,15 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import InfeasibleError
-from costmodel.hardware import Topology
-from costmodel.memory import check_memory, usable_bytes, whole_table_bytes
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.storage import RESERVE_SHARE
-from costmodel.units import GB
-from costmodel.validity import check_plan
-from costmodel.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GB
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory, usable_bytes, whole_table_bytes
+from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import LoadObjective, example_hardware
 from planner.search import load_sharder
 from sharders import PORTFOLIO

@@ -3,12 +3,12 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import InfeasibleError
-from costmodel.hardware import Topology
-from costmodel.memory import usable_bytes
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.units import GB
-from costmodel.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GB
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.memory.rank_memory import usable_bytes
 from planner.examples import LoadObjective, example_hardware
 from sharders.problem import Budget, ShardingProblem
 from sharders.table_iii import LookupGreedy, SizeGreedy

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases, fixed_cases
 
-from costmodel.hardware import Topology
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ShardingPlan
-from costmodel.validity import check_plan
-from costmodel.workload import Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory
 from sharders.neighbourhood import places
 from sharders.plan_editor import Choice, Move, PlanEditor
 from sharders.problem import ShardingProblem

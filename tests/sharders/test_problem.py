@@ -2,7 +2,7 @@ from importlib import import_module
 
 import pytest
 
-from costmodel.memory import usable_bytes
+from costmodel.memory.rank_memory import usable_bytes
 from planner.examples import example_problem, example_workload
 from sharders import SHARDERS
 from sharders.problem import Budget

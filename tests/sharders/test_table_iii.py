@@ -3,9 +3,9 @@ from random import Random as RandomState
 
 import pytest
 
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingPlan
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.examples import LoadObjective, example_hardware
 from sharders.problem import Budget, Sharder, ShardingProblem
 from sharders.table_iii import (

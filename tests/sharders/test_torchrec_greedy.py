@@ -3,11 +3,11 @@ from random import Random
 import pytest
 from machines import machine, topology
 
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ShardingType
-from costmodel.units import GIB
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.base.units import GIB
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.options import TableOption
 from sharders.problem import Budget, ShardingProblem

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from costmodel.memory import check_memory
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.annealing.params import TuningParams
 from sharders.cost_greedy import CostGreedy, TunedGreedy

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from costmodel.objective import Objective
-from costmodel.plan import ShardingType
-from costmodel.workload import Pooling
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import Pooling
+from costmodel.engine.objective import Objective
 from planner.api import make_topology
 from planner.examples import example_problem, example_workload
 from planner.io.profiles import load_profile

@@ -11,14 +11,14 @@ from jsonschema import Draft202012Validator
 from machines import machine
 from pydantic import BaseModel
 
-from costmodel.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
-from costmodel.errors import InputError, Problem
-from costmodel.hardware import Topology
-from costmodel.workload import (
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import (
     DenseModel,
     EmbeddingTable,
     Workload,
 )
+from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from planner.io import workload_schema as schema
 from planner.io.workload import (
     load_workload,

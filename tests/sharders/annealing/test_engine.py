@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import cases, fixed_cases
 
-from costmodel.hardware import Topology
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ShardingPlan
-from costmodel.validity import check_plan
-from costmodel.workload import Workload
+from costmodel.memory.rank_memory import check_memory
 from planner.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.arrays import offered

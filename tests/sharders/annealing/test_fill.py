@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases
 
-from costmodel.hardware import Topology
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.validity import check_plan
-from costmodel.workload import Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.annealing.engine import Engine
 from sharders.annealing.fill import Rule

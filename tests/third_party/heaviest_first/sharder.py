@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.plan import ShardingPlan
 from sharders.placement import place_tables
 from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
 
