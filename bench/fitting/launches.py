@@ -25,10 +25,10 @@ from bench.embedding_anchors import tables as anchor_tables
 from bench.fitting.sources import DATA, REPOSITORY
 from bench.traced_dlrm import sharding_plan
 from bench.traced_dlrm import workload as traced_workload
-from costmodel.distribution import InputDistribution, Zipf
-from costmodel.plan import ComputeKernel
-from costmodel.units import US, Seconds
-from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
+from costmodel.base.units import US, Seconds
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
+from costmodel.inputs.distribution import Zipf
 
 FORWARD, BACKWARD, MAIN, SORT = "forward", "backward", "main", "sort"
 WEIGHT_GRADIENT = "grad_indice_weights"
@@ -47,7 +47,7 @@ PROFILE_OF = {
 }
 """Profile by GPU as the sources name it."""
 UNIFORM, SKEWED = Zipf(exponent=0.0), Zipf()
-LAUNCHES_2365 = "preloaded"
+LAUNCHES_2365 = "pre-loaded GPU"
 """Marks the rows of TorchRec's pull request 2365 whose kernels were timed without launch gaps."""
 OTHER_BACKWARD = "500000"
 """Rows per table of the V100 rows whose backward adds every id's gradient by itself, unsorted."""
@@ -91,7 +91,7 @@ class Launch:
 
 def launches() -> tuple[Launch, ...]:
     """Return every public launch whose shape is known."""
-    return tuple([*_anchors(), *_profiled(), *_own(), *_traced(), *_unnamed()])
+    return (*_anchors(), *_profiled(), *_own(), *_traced(), *_unnamed())
 
 
 def _grouped(rows: Iterable[Row], *names: str) -> Iterator[list[Row]]:
@@ -219,7 +219,7 @@ def _traced() -> Iterator[Launch]:
 def _unnamed() -> Iterator[Launch]:
     """Yield the forward kernels of TorchRec's pull request 2365, by width."""
     with (DATA / "embedding.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if "pre-loaded GPU" in row["kernel"]]
+        rows = [row for row in csv.DictReader(file) if LAUNCHES_2365 in row["kernel"]]
     for row in rows:
         count = int(float(row["T"]))
         yield Launch(
@@ -234,7 +234,7 @@ def _unnamed() -> Iterator[Launch]:
         )
 
 
-def _uniform(row: Row, count: int, inputs: InputDistribution = UNIFORM) -> tuple[EmbeddingTable, ...]:
+def _uniform(row: Row, count: int) -> tuple[EmbeddingTable, ...]:
     return tuple(
         EmbeddingTable(
             name=f"t{i}",
@@ -243,7 +243,7 @@ def _uniform(row: Row, count: int, inputs: InputDistribution = UNIFORM) -> tuple
             pooling_factor=float(row["L"]),
             data_type=DataType.FP32,
             pooling=Pooling.SUM,
-            inputs=inputs,
+            inputs=UNIFORM,
         )
         for i in range(count)
     )
