@@ -28,8 +28,8 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import check_memory
 from planner.io.profiles import load_profile
 from planner.search import Search, run_sharders, sharders_for
-from sharders.options import TableOption, make_plan, make_sharding
-from sharders.problem import ShardingProblem
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import ShardingProblem
 
 CHUNK = 500
 """Plans timed together."""

@@ -51,7 +51,7 @@ from planner.io.profiles import load_profile
 from planner.plugins import AUTO, TORCHREC
 from planner.search import Search, run_sharders, sharders_for
 from sharders import SHARDERS
-from sharders.problem import Progress, ShardingProblem
+from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 RESULTS = Path(__file__).parent / "results" / "plan_quality.json"
 HARDWARE = "h100-sxm"

@@ -20,7 +20,7 @@ from planner.api import make_topology
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload
 from planner.search import Search, run_sharders
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT.parent / "shared/data/step_times.csv"

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from planner.io.workload import load_workload
     from planner.plugins import sharder_names
     from planner.report.model import Confidence, RankReport, Report
-    from sharders.problem import (
+    from sharders.problem.sharding_problem import (
         Budget,
         Progress,
         SearchResult,
@@ -128,7 +128,7 @@ _MODULES = {
     "planner.io.workload": ("load_workload",),
     "planner.plugins": ("sharder_names",),
     "planner.report.model": ("Confidence", "RankReport", "Report"),
-    "sharders.problem": (
+    "sharders.problem.sharding_problem": (
         "Budget",
         "Progress",
         "SearchResult",

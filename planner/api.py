@@ -320,8 +320,8 @@ class _Task:
 
 def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None) -> _Task:
     from costmodel.engine.objective import Objective
-    from sharders.options import refusals
-    from sharders.problem import ShardingProblem
+    from sharders.problem.options import refusals
+    from sharders.problem.sharding_problem import ShardingProblem
 
     profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
     loaded, document = (

@@ -24,7 +24,7 @@ from planner.integrations.presence import require_torchrec, torchrec_installed
 from planner.plugins import TORCHREC, load_sharder
 from planner.report.model import Baseline
 from planner.search import Attempt, Search, run_sharder
-from sharders.problem import Progress, ShardingProblem
+from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 STAND_IN = "torchrec_greedy"
 """Our re-implementation of TorchRec's planner: what is compared with where the real one is not."""

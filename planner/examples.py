@@ -13,7 +13,7 @@ from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workloa
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 _RESERVE = 0.1
 """Share of a GPU's memory that the default settings keep free."""

@@ -25,7 +25,7 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from planner.children import end_with, safe_path
 from planner.search import Attempt, Search, run_sharders
-from sharders.problem import Progress, ShardingProblem
+from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

@@ -17,9 +17,9 @@ from costmodel.memory.rank_memory import check_memory
 from planner.interrupts import interruptible
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember
-from sharders.option_costs import OptionCosts
-from sharders.packing import check_room
-from sharders.problem import (
+from sharders.problem.option_costs import OptionCosts
+from sharders.problem.packing import check_room
+from sharders.problem.sharding_problem import (
     Budget,
     Paced,
     Progress,

@@ -25,8 +25,8 @@ from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.options import TableOption, make_plan, make_sharding
-from sharders.problem import (
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import (
     Budget,
     Progress,
     SearchResult,

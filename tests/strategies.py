@@ -18,7 +18,7 @@ from costmodel.domain.workload import (
     Workload,
 )
 from costmodel.inputs.distribution import Zipf
-from sharders.options import make_plan, make_sharding, table_options
+from sharders.problem.options import make_plan, make_sharding, table_options
 
 
 @st.composite

@@ -40,7 +40,7 @@ from planner.integrations.torchrec_topology import (
 )
 from planner.plugins import AUTO
 from planner.search import Attempt, Search, run_sharders, sharders_for
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 _LOGGER = logging.getLogger(__name__)
 _IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)

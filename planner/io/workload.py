@@ -15,7 +15,7 @@ from planner.io.validation import Validator, in_order
 
 if TYPE_CHECKING:
     from planner.io import workload_schema as schema
-    from sharders.options import Refusal
+    from sharders.problem.options import Refusal
 
 Part = TypeVar("Part", EmbeddingTable, DenseModel, Workload)
 

@@ -11,7 +11,7 @@ from costmodel.memory.rank_memory import RankMemory, memory_per_rank, usable_byt
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.timeline import Timeline
 from planner.report.extrapolation import Extrapolation, extrapolations
-from sharders.problem import Proof
+from sharders.problem.sharding_problem import Proof
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, Stage.ALL_REDUCE)
 

@@ -3,7 +3,7 @@ from machines import topology
 
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from planner.integrations import presence
 from planner.plugins import TORCHREC
 from planner.report.model import Baseline
 from planner.search import Attempt, Search, run_sharders
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 needs_torchrec = pytest.mark.skipif(
     find_spec("torchrec") is None, reason="torchrec is not installed"

@@ -18,7 +18,7 @@ from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.memory.rank_memory import check_memory
-from sharders.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
 
 SLACK = 1 + 1e-9
 

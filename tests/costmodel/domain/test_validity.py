@@ -10,7 +10,7 @@ from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingTy
 from costmodel.domain.validity import check_plan, plan_problems
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from planner.examples import example_hardware
-from sharders.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
 TABLE = EmbeddingTable(name="ads", num_embeddings=10, embedding_dim=16)

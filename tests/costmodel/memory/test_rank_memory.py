@@ -13,7 +13,7 @@ from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
 from costmodel.memory.rank_memory import check_memory, infeasible, memory_per_rank, usable_bytes
 from costmodel.memory.storage import fixed_bytes, table_shard_bytes
 from planner.examples import example_hardware, example_workload
-from sharders.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
 

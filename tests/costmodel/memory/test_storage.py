@@ -15,7 +15,7 @@ from costmodel.domain.workload import (
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.storage import ShardBytes, local_batch_bytes, table_shard_bytes
 from planner.examples import example_hardware
-from sharders.options import TableOption, make_sharding
+from sharders.problem.options import TableOption, make_sharding
 
 TABLE = EmbeddingTable(name="t", num_embeddings=1000, embedding_dim=32, pooling_factor=5)
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)

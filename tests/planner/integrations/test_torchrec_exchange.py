@@ -120,7 +120,7 @@ def case() -> Case:
     from machines import topology
 
     from costmodel.domain.workload import DenseModel, EmbeddingTable
-    from sharders.options import make_plan, make_sharding, table_options
+    from sharders.problem.options import make_plan, make_sharding, table_options
 
     dense = DenseModel(bottom_mlp=(8,), top_mlp=(1,))
     tables = tuple(

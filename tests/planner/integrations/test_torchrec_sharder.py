@@ -12,7 +12,7 @@ from planner.integrations.torchrec_sharder import TorchRecPlanner
 from planner.plugins import TORCHREC, load_sharder, sharder_names
 from planner.search import Search, run_sharders
 from planner.testing import SharderContract
-from sharders.problem import Budget, Sharder, ShardingProblem
+from sharders.problem.sharding_problem import Budget, Sharder, ShardingProblem
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from planner.io.workload import (
     workload_schema,
 )
 from planner.report.errors import render_error
-from sharders.options import refusals
+from sharders.problem.options import refusals
 
 SHIPPED = sorted((Path(__file__).parents[3] / "bench" / "workloads").glob("*.yaml"))
 TABLE = "{name: a, num_embeddings: 100, embedding_dim: 16}"
