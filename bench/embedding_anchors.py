@@ -35,6 +35,7 @@ from costmodel.kernels.embedding import (
     LookupShard,
     embedding_estimate,
     gpu_caches,
+    l1_misses,
     shard_traffic,
 )
 from costmodel.kernels.traffic import Traffic
@@ -102,16 +103,12 @@ def remark(row: Row) -> str:
 def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
     """Return predicted DRAM and L2 traffic of the row's kernel.
 
-    The backward of ``sparse-ads`` reads and writes the row of every id, one by one, so rows that
-    the L2 has lost in between count again: 2 cold(n, L2) instead of TBE's 2 U(n).
+    L2 traffic is what the L1 lacks, in forward. The backward of ``sparse-ads`` reads and writes the
+    row of every id, one by one, so rows that the L2 has lost in between count again:
+    2 cold(n, L2) instead of TBE's 2 U(n).
     """
     backward = row["phase"].startswith("backward")
-    places = (
-        (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2)
-        if backward
-        else (Traffic.FORWARD_HBM, Traffic.FORWARD_L2)
-    )
-    total = np.zeros(2)
+    hbm = on_chip = 0.0
     for table in tables(row):
         shard = LookupShard(
             table=table,
@@ -128,13 +125,16 @@ def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
             output_type=DataType.FP32,
             caches=caches,
         )
-        total += [traffic[place] for place in places]
+        curve = unique_curve(table.inputs, table.num_embeddings)
+        again = curve.cold_misses(shard.num_lookups, caches.l2_bytes / shard.row_bytes)
+        hbm += traffic[Traffic.BACKWARD_HBM if backward else Traffic.FORWARD_HBM]
+        # ids and outputs pass through the L2 on their way from and to DRAM
+        streamed = traffic[Traffic.FORWARD_HBM] - again * shard.row_bytes
+        on_chip += l1_misses(shard, curve, caches) * shard.row_bytes + streamed
         if backward and "sparse-ads" in row["kernel"]:
-            curve = unique_curve(table.inputs, table.num_embeddings)
-            again = curve.cold_misses(shard.num_lookups, caches.l2_bytes / shard.row_bytes)
-            again -= curve.unique_rows(shard.num_lookups)
-            total[0] += 2.0 * again * shard.row_bytes + shard.num_lookups * KEY_BYTES
-    return float(total[0]), float(total[1])
+            lost = again - curve.unique_rows(shard.num_lookups)
+            hbm += 2.0 * lost * shard.row_bytes + shard.num_lookups * KEY_BYTES
+    return hbm, on_chip
 
 
 def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]
 def _bytes(row: Row, hardware: HardwareProfile) -> dict[str, float]:
     """Return predicted DRAM and L2 bytes, L2 without and with the L1 before it."""
     caches = gpu_caches(hardware.gpu)
-    hbm, l2 = predicted_bytes(row, caches)
+    hbm, _ = predicted_bytes(row, caches)
     block = re.search(r"rows_per_block=(\d+)", row["kernel"])
     l1 = caches._replace(
         l1_bytes=L1_BYTES[row["gpu"]],
@@ -179,7 +179,6 @@ def _bytes(row: Row, hardware: HardwareProfile) -> dict[str, float]:
     _, all_gathered = predicted_bytes(row, caches._replace(l1_bytes=0.0))
     return {
         "predicted_hbm_bytes": hbm,
-        "predicted_l2_bytes": l2,
         "predicted_l2_bytes_behind_l1": behind_l1,
         "predicted_l2_bytes_without_l1": all_gathered,
     }

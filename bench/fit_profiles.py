@@ -1,7 +1,8 @@
 """Fit collectives and matrix products, and write them into `planner/profiles`.
 
 Run as ``python -m bench.fit_profiles`` from the repository root; needs `../shared/data`. Whatever
-stands above the marker line of a profile is written by hand and kept.
+stands above the marker line of a profile is written by hand and kept, but for the ``embedding``
+section, which is what ``bench.lookup_fit`` found.
 """
 
 import json
@@ -22,6 +23,7 @@ from bench.fitting.gemm import (
     checked,
     products,
 )
+from bench.fitting.lookup_rates import with_embedding
 from bench.fitting.sources import DATA, REPOSITORY
 from costmodel.base.units import TFLOP
 from costmodel.domain.hardware import Family, GemmEfficiency, Gpu
@@ -51,6 +53,7 @@ def main() -> None:
     curves = fit_all(measured)
     heads = {name: _head(name) for name in curves}
     gpus = {name: _gpu(head) for name, head in heads.items()}
+    heads = {name: with_embedding(head, name, gpus[name]) for name, head in heads.items()}
     fits = _gemm_fits(gpus)
     gemm = {name: _checked(name, _gemm_of(name, fits), gpu) for name, gpu in gpus.items()}
     plain = {name: head + _fitted(curves[name], gemm[name], {}) for name, head in heads.items()}

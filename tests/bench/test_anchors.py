@@ -5,8 +5,11 @@ import pytest
 
 from bench.anchors.__main__ import SOURCES
 from bench.anchors.anchor import Anchor, committed, single, worsened, written
+from bench.fit_profiles import MARKER, PROFILES
 from bench.fitting.launches import BACKWARD, FORWARD, launches
+from bench.fitting.lookup_rates import fitted, with_embedding
 from bench.fitting.sources import DATA
+from planner.io.profiles import load_profile
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 ONE = single("lookup", "a", measured=2.0, predicted=1.9)
@@ -62,3 +65,17 @@ def test_no_anchor_is_worse_than_committed(source: str) -> None:
     now = list(SOURCES[source]())
     families = {anchor.family for anchor in now}
     assert worsened(now, [anchor for anchor in committed() if anchor.family in families]) == []
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "h100-sxm", "l40s-pcie", "v100-nvlink"])
+def test_profiles_have_the_constants_that_were_fitted(name: str) -> None:
+    text = (PROFILES / f"{name}.yaml").read_text(encoding="utf-8")
+    head, _, _ = text.partition(MARKER)
+    assert with_embedding(head, name, load_profile(name).gpu) == head
+
+
+@pytest.mark.parametrize(("phase", "most"), [(FORWARD, 0.12), (BACKWARD, 0.18)])
+def test_lookups_of_shapes_left_out_are_predicted(phase: str, most: float) -> None:
+    assert fitted()["left_out"][phase]["mape"] < most
+    assert fitted()["left_out"][phase]["worst"] < 0.4
