@@ -1,8 +1,9 @@
 """Anchors of whole steps, of the order of plans, and of memory. Nothing is fitted to them.
 
 ``torchrec_workloads`` are placed as TorchRec's benchmark logs show: tables round-robin over two
-ranks, the large table as its ``sharding_types`` say. The GPU of ``prefetch_emo`` is not named;
-its description fits an H100 (PCIe at 50 to 60 GB/s, "non-GH such as H100").
+ranks, the large table as its ``sharding_types`` say. The GPU of ``prefetch_emo`` is not named; its
+description fits an H100 (PCIe at 50 to 60 GB/s, "non-GH such as H100"), and H100s of the same
+benchmarks have HBM2e (pull requests 4634, 4720).
 """
 
 import csv
@@ -40,8 +41,9 @@ CONFIGS: Mapping[str, str] = {
     "emo_emo04": "uvm_caching 0.4 prefetch pipeline",
 }
 """Workload file, and the configuration or variant of its rows in ``torchrec_steps.csv``."""
-MACHINES: Mapping[str, tuple[str, ...]] = {"sdd": ("a100-sxm-80gb",)}
-"""Profiles a workload was measured on; all others on an H100."""
+SDD_MACHINES = {"a100-sxm-80gb": "unnamed (80 GB class)", "gb200-nvl72": "GB200"}
+"""Profiles of ``sparse_data_dist_base``, and how its rows name the GPU."""
+EMO_MACHINE = "h100-hbm2e"
 SDD_VARIANTS = ("base", "skip_regroup")
 """Rows of the step as we synthesize it; the others restore, stash or use another optimizer."""
 EMO = ("emo_fused", "emo_emo04", "emo_uvm", "emo_emo02")
@@ -75,7 +77,7 @@ def published_steps() -> Iterator[Anchor]:
 
 def torchrec_steps() -> Iterator[Anchor]:
     """Yield TorchRec's own pipeline benchmarks, and what they say of plans of one model."""
-    for profile in MACHINES["sdd"]:
+    for profile in SDD_MACHINES:
         case = case_of("sdd", profile)
         for row in case.rows:
             name = f"sparse_data_dist_base, {profile}, {row['source_pr']} {row['variant']}"
@@ -89,13 +91,13 @@ def torchrec_steps() -> Iterator[Anchor]:
 
 
 def _plans_of_one_model() -> Iterator[Anchor]:
-    cases = {name: case_of(name, "h100-sxm") for name in EMO}
+    cases = {name: case_of(name, EMO_MACHINE) for name in EMO}
     predicted = {name: case.step_time() for name, case in cases.items()}
     measured = {name: float(case.rows[0]["ms_per_step"]) * MS for name, case in cases.items()}
     for name in EMO:
         yield single(
             "TorchRec step",
-            f"prefetch_emo, h100-sxm, {CONFIGS[name]}",
+            f"prefetch_emo, {EMO_MACHINE}, {CONFIGS[name]}",
             measured=measured[name],
             predicted=predicted[name],
         )
@@ -121,8 +123,7 @@ def memory() -> Iterator[Anchor]:
     """Yield predicted memory beside the allocator's peaks and what the GPU had in use."""
     columns = {"peak_alloc_GB": "allocated", "peak_reserved_GB": "reserved", "gpu_used_GB": "used"}
     for name in CONFIGS:
-        profile = MACHINES.get(name, ("h100-sxm",))[0]
-        case = case_of(name, profile)
+        case = case_of(name, "a100-sxm-80gb" if name == "sdd" else EMO_MACHINE)
         predicted = max(
             rank.total for rank in memory_per_rank(case.workload, case.topology, case.plan)
         )
@@ -142,7 +143,7 @@ def case_of(name: str, profile: str) -> Case:
     """Return a configuration on a machine, and its measured rows."""
     workload = load_workload(DATA / "torchrec_workloads" / f"{name}.yaml")
     topology = Topology(hardware=load_profile(profile), world_size=RANKS, local_world_size=RANKS)
-    return Case(workload, topology, round_robin_plan(workload), tuple(_rows(name)))
+    return Case(workload, topology, round_robin_plan(workload), tuple(_rows(name, profile)))
 
 
 def round_robin_plan(work: Workload) -> ShardingPlan:
@@ -179,12 +180,12 @@ def _sharding(table: EmbeddingTable, rank: int) -> TableSharding:
     )
 
 
-def _rows(name: str) -> Iterator[Row]:
+def _rows(name: str, profile: str) -> Iterator[Row]:
     with (DATA / "torchrec_steps.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if name == "sdd":
                 same = row["config"] == CONFIGS[name] and row["variant"] in SDD_VARIANTS
-                if same and "GB200" not in row["gpu"]:
+                if same and row["gpu"].startswith(SDD_MACHINES[profile]):
                     yield row
             elif row["variant"] == CONFIGS[name]:
                 yield row
