@@ -46,7 +46,8 @@ def test_a_profile_is_whole(name: str) -> None:
     assert {"fp32", "tf32", "fp16", "bf16"} <= set(profile.gpu.gemm)
     measured = set() if name in NO_COLLECTIVES else set(CollectiveOp)
     assert {curve.op for curve in profile.curves} == measured
-    assert 0 < profile.errors["collectives"] < 0.1
+    if measured:
+        assert 0 < profile.errors["collectives"] < 0.1
 
 
 @pytest.mark.parametrize("name", NAMES)
