@@ -48,7 +48,7 @@ from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import Traffic
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from planner.calibration.curves import Array, accuracy
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 RESULTS = Path(__file__).parent / "results" / "lookup_fit.json"
 OUTLIER = 0.15

@@ -14,7 +14,7 @@ from costmodel.domain.hardware import CollectiveOp
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import embedding_estimate
 from planner.calibration.fit_gemm import errors_on
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 
 def lookups() -> Iterator[Anchor]:

@@ -29,8 +29,8 @@ from costmodel.memory.rank_memory import memory_per_rank
 from costmodel.step.expansion import expand
 from costmodel.step.simulator import simulate
 from costmodel.step.synthesis import NUM_STEPS, program
-from planner.io.profiles import load_profile
-from planner.io.workload import load_workload
+from planner.files.profiles import load_profile
+from planner.files.workload import load_workload
 
 RANKS = 2
 CONFIGS: Mapping[str, str] = {

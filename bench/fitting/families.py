@@ -6,15 +6,15 @@ from bench.fitting.checks import node_errors
 from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
 from bench.fitting.launches import BACKWARD, FORWARD, Launch, launches
 from bench.fitting.lookup_rates import fitted
-from costmodel.domain.hardware import Family, HardwareProfile, Source
+from costmodel.domain.hardware import HardwareProfile, KernelFamily, Source
 from planner.calibration.curves import accuracy
 
 PHASES = {"embedding_forward": FORWARD, "embedding_backward": BACKWARD}
 
 
-def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, Family]]:
+def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, KernelFamily]]:
     """Return, by profile, the families that say themselves what they rest on."""
-    found: dict[str, dict[str, Family]] = {
+    found: dict[str, dict[str, KernelFamily]] = {
         name: {family: lookups(name, phase) for family, phase in PHASES.items()}
         for name in profiles
     }
@@ -26,7 +26,7 @@ def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, Fam
     return found
 
 
-def lookups(profile: str, phase: str) -> Family:
+def lookups(profile: str, phase: str) -> KernelFamily:
     """Return what one phase of a GPU's lookups rests on, by ``bench.lookup_fit``.
 
     The error is that of launches whose shape was left out, all GPUs together, which have few each;
@@ -44,7 +44,7 @@ def lookups(profile: str, phase: str) -> Family:
         f"bench.lookup_fit: {errors['launches']} launches of all GPUs, {len(own)} of this one; the "
         f"error is that of launches whose {left_out} left out"
     )
-    return Family(
+    return KernelFamily(
         source=Source.ROOFLINE,
         origin=origin,
         num_points=len(own),
@@ -62,10 +62,10 @@ def _ranges(own: Sequence[Launch]) -> dict[str, tuple[float, float]]:
     return {"lookups": (min(ids), max(ids)), "embedding_dim": (min(columns), max(columns))}
 
 
-def _memory_bound(rows: Sequence[KernelRow]) -> Family:
+def _memory_bound(rows: Sequence[KernelRow]) -> KernelFamily:
     """Return elementwise kernels, concatenation, interaction and optimizer as one family."""
     errors = accuracy(held_out_errors(rows))
-    return Family(
+    return KernelFamily(
         source=Source.ROOFLINE,
         origin="v100_dlrm_kernels.csv: elementwise, concatenation, interaction, optimizer",
         num_points=len(rows),
@@ -74,11 +74,11 @@ def _memory_bound(rows: Sequence[KernelRow]) -> Family:
     )
 
 
-def _inter_node(profile: HardwareProfile, median: float, p90: float) -> Family:
+def _inter_node(profile: HardwareProfile, median: float, p90: float) -> KernelFamily:
     source = profile.sources["inter_node.bandwidth"]
     if profile.kind("inter_node.bandwidth") is not Source.MEASURED:
-        return Family(source=Source.DATASHEET, origin=source)
-    return Family(
+        return KernelFamily(source=Source.DATASHEET, origin=source)
+    return KernelFamily(
         source=Source.MEASURED,
         origin=f"{source}; the error is that of 2 and 10 nodes, from 32 MiB up",
         num_points=1,

@@ -9,7 +9,7 @@ from bench.fit_profiles import MARKER, PROFILES
 from bench.fitting.launches import BACKWARD, FORWARD, launches
 from bench.fitting.lookup_rates import fitted, with_embedding
 from bench.fitting.sources import DATA
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 ONE = single("lookup", "a", measured=2.0, predicted=1.9)

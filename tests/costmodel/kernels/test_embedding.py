@@ -40,7 +40,7 @@ from costmodel.kernels.embedding import (
     weight_gradient_time,
 )
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ONE_ROW = EmbeddingTable(
     name="t", num_embeddings=1, embedding_dim=64, pooling_factor=4.0, inputs=Zipf(exponent=0.0)
