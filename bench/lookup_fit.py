@@ -1,4 +1,4 @@
-"""Fit the constants of lookup kernels on GPUs to all public launches.
+"""LookupFit the constants of lookup kernels on GPUs to all public launches.
 
 Run as ``python -m bench.lookup_fit [--write]``. One set of constants serves all GPUs, relative to
 their memory bandwidth, and each GPU has deviations that its own launches must earn: least squares
@@ -31,7 +31,7 @@ from bench.fitting.launches import (
     MAIN,
     SORT,
     WEIGHT_GRADIENT,
-    Launch,
+    LookupLaunch,
     launches,
 )
 from costmodel.base.units import MS, US, Seconds
@@ -65,7 +65,7 @@ OTHER_KERNEL = "embedding.csv: v100"
 """How names of launches of sparse-ads' kernel begin."""
 
 
-class Constants(NamedTuple):
+class LookupConstants(NamedTuple):
     """What is fitted; rates as shares of, or bytes of, a GPU's memory bandwidth."""
 
     lookup_efficiency: float = 0.85
@@ -86,26 +86,26 @@ class Constants(NamedTuple):
 
 NUM_OWN = 5
 """The first constants deviate by GPU."""
-START = Constants()
+START = LookupConstants()
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class LookupFit:
     """Fitted logarithms: common, and what every GPU deviates by."""
 
     common: Array
     own: Mapping[str, Array]
 
-    def constants(self, gpu: str) -> Constants:
+    def constants(self, gpu: str) -> LookupConstants:
         """Return a GPU's constants; the common ones for a GPU that was not fitted to."""
         logs = self.common.copy()
         if gpu in self.own:
             logs[:NUM_OWN] += self.own[gpu]
-        return Constants(*np.exp(logs).tolist())
+        return LookupConstants(*np.exp(logs).tolist())
 
 
 @lru_cache(maxsize=1)
-def fitted_launches() -> tuple[Launch, ...]:
+def fitted_launches() -> tuple[LookupLaunch, ...]:
     """Return the launches with weights in HBM."""
     return tuple(each for each in launches() if each.place is ComputeKernel.FUSED)
 
@@ -115,7 +115,7 @@ def _gpu(name: str) -> Gpu:
     return load_profile(name).gpu
 
 
-def rates(constants: Constants, gpu: Gpu) -> LookupRates:
+def rates(constants: LookupConstants, gpu: Gpu) -> LookupRates:
     """Return a GPU's rates by these constants."""
     bandwidth = gpu.memory_bandwidth
     return LookupRates(
@@ -134,7 +134,7 @@ def rates(constants: Constants, gpu: Gpu) -> LookupRates:
     )
 
 
-def launch_traffic(launch: Launch, constants: Constants) -> Array:
+def launch_traffic(launch: LookupLaunch, constants: LookupConstants) -> Array:
     """Return the summed traffic of a launch."""
     caches = gpu_caches(_gpu(launch.gpu))._replace(
         warp_bytes=constants.warp_bytes,
@@ -164,7 +164,7 @@ def launch_traffic(launch: Launch, constants: Constants) -> Array:
     return total
 
 
-def predicted(launch: Launch, constants: Constants) -> dict[str, Seconds]:
+def predicted(launch: LookupLaunch, constants: LookupConstants) -> dict[str, Seconds]:
     """Return the seconds of every phase of a launch."""
     gpu = _gpu(launch.gpu)
     traffic, known = launch_traffic(launch, constants), rates(constants, gpu)
@@ -181,7 +181,7 @@ def predicted(launch: Launch, constants: Constants) -> dict[str, Seconds]:
     }
 
 
-def phases_fitted(launch: Launch) -> list[str]:
+def phases_fitted(launch: LookupLaunch) -> list[str]:
     """Return the phases of a launch that are fitted to."""
     known = launch.seconds
     if launch.name.startswith(OTHER_KERNEL) and known[FORWARD] < SHORT:
@@ -193,14 +193,14 @@ def phases_fitted(launch: Launch) -> list[str]:
     return [FORWARD, BACKWARD, *parts, *([WEIGHT_GRADIENT] if WEIGHT_GRADIENT in known else [])]
 
 
-def fit(chosen: Sequence[Launch]) -> Fit:
-    """Fit the constants to some launches."""
+def fit(chosen: Sequence[LookupLaunch]) -> LookupFit:
+    """LookupFit the constants to some launches."""
     gpus = sorted({launch.gpu for launch in chosen})
     start = np.log(np.array(START))
 
-    def unpacked(x: Array) -> Fit:
+    def unpacked(x: Array) -> LookupFit:
         own = x[len(start) :].reshape(len(gpus), NUM_OWN)
-        return Fit(x[: len(start)], dict(zip(gpus, own, strict=True)))
+        return LookupFit(x[: len(start)], dict(zip(gpus, own, strict=True)))
 
     def misses(x: Array) -> Array:
         current = unpacked(x)
@@ -221,7 +221,7 @@ def fit(chosen: Sequence[Launch]) -> Fit:
     return unpacked(least_squares(misses, first, max_nfev=30).x)
 
 
-def shape(launch: Launch) -> object:
+def shape(launch: LookupLaunch) -> object:
     """Return what two launches share if they differ in the optimizer only."""
     return launch.gpu, launch.num_samples, launch.tables
 
@@ -247,11 +247,11 @@ def results() -> dict[str, Any]:
     }
 
 
-def _without_shape(launch: Launch, known: Sequence[Launch]) -> Fit:
+def _without_shape(launch: LookupLaunch, known: Sequence[LookupLaunch]) -> LookupFit:
     return fit([each for each in known if shape(each) != shape(launch)])
 
 
-def _row(launch: Launch, everything: Fit, without: Fit) -> dict[str, Any]:
+def _row(launch: LookupLaunch, everything: LookupFit, without: LookupFit) -> dict[str, Any]:
     inside = predicted(launch, everything.constants(launch.gpu))
     outside = predicted(launch, without.constants(launch.gpu))
     return {
@@ -270,7 +270,7 @@ def _row(launch: Launch, everything: Fit, without: Fit) -> dict[str, Any]:
     }
 
 
-def _gpus_left_out(known: Sequence[Launch], gpus: Sequence[str]) -> dict[str, Any]:
+def _gpus_left_out(known: Sequence[LookupLaunch], gpus: Sequence[str]) -> dict[str, Any]:
     """Return errors of every GPU's launches by constants that were fitted to the others'."""
     errors: dict[str, list[float]] = {FORWARD: [], BACKWARD: []}
     for gpu in gpus:
@@ -315,7 +315,7 @@ def _summary(errors: Iterable[float]) -> dict[str, float]:
     }
 
 
-def _rounded(constants: Constants) -> dict[str, float]:
+def _rounded(constants: LookupConstants) -> dict[str, float]:
     return {name: float(f"{value:.3g}") for name, value in constants._asdict().items()}
 
 
@@ -323,7 +323,7 @@ def show(found: Mapping[str, Any]) -> None:
     """Print tables."""
     names = list(found["constants"])
     print(f"{'':24}" + "".join(f"{name:>16}" for name in names))
-    for constant in Constants._fields:
+    for constant in LookupConstants._fields:
         values = "".join(f"{found['constants'][name][constant]:16.3g}" for name in names)
         print(f"{constant:24}{values}")
     print("\nError fitted, and with the shape left out")
@@ -342,7 +342,7 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Fit and print; with --write keep."""
+    """LookupFit and print; with --write keep."""
     found = results()
     show(found)
     if "--write" in sys.argv:

@@ -9,7 +9,7 @@ from bench.fitting.checks import ACROSS_RANKS, across_nodes
 from bench.fitting.collectives import Measurements
 from bench.fitting.dense_kernels import by_kind, kernel_rows
 from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, products
-from bench.fitting.launches import BACKWARD, FORWARD, Launch, launches
+from bench.fitting.launches import BACKWARD, FORWARD, LookupLaunch, launches
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import embedding_estimate
@@ -31,7 +31,7 @@ def lookups() -> Iterator[Anchor]:
                 )
 
 
-def predicted_phases(launch: Launch) -> dict[str, float]:
+def predicted_phases(launch: LookupLaunch) -> dict[str, float]:
     """Return the seconds of forward and backward by the shipped profile."""
     forward, backward = embedding_estimate(
         launch.tables,

@@ -52,7 +52,7 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MeasuredPlan:
     """A configuration on a machine: its workload, plan and rows."""
 
     workload: Workload
@@ -139,11 +139,11 @@ def memory() -> Iterator[Anchor]:
                 )
 
 
-def case_of(name: str, profile: str) -> Case:
+def case_of(name: str, profile: str) -> MeasuredPlan:
     """Return a configuration on a machine, and its measured rows."""
     workload = load_workload(DATA / "torchrec_workloads" / f"{name}.yaml")
     topology = Topology(hardware=load_profile(profile), world_size=RANKS, local_world_size=RANKS)
-    return Case(workload, topology, round_robin_plan(workload), tuple(_rows(name, profile)))
+    return MeasuredPlan(workload, topology, round_robin_plan(workload), tuple(_rows(name, profile)))
 
 
 def round_robin_plan(work: Workload) -> ShardingPlan:

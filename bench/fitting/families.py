@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.fitting.checks import node_errors
 from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
-from bench.fitting.launches import BACKWARD, FORWARD, Launch, launches
+from bench.fitting.launches import BACKWARD, FORWARD, LookupLaunch, launches
 from bench.fitting.lookup_rates import fitted
 from costmodel.domain.hardware import HardwareProfile, KernelFamily, Source
 from planner.calibration.curves import accuracy
@@ -54,7 +54,7 @@ def lookups(profile: str, phase: str) -> KernelFamily:
     )
 
 
-def _ranges(own: Sequence[Launch]) -> dict[str, tuple[float, float]]:
+def _ranges(own: Sequence[LookupLaunch]) -> dict[str, tuple[float, float]]:
     ids = [
         launch.num_samples * sum(table.pooling_factor for table in launch.tables) for launch in own
     ]

@@ -1,10 +1,10 @@
 """Public measurements of table-batched embedding (TBE) launches, as tables the model can read.
 
-One ``Launch`` is one shape on one GPU: its tables, the samples it looks up, and the median seconds
-of every phase that was measured. Launches of the same shape (same GPU, tables, batch and optimizer)
-are one launch, so that leaving one out leaves a whole shape out.
+One ``LookupLaunch`` is one shape on one GPU: its tables, the samples it looks up, and the median
+seconds of every phase that was measured. Launches of one shape (same GPU, tables, batch and
+optimizer) are one launch, so that leaving one out leaves a whole shape out.
 
-What a source does not record is assumed, and said so in ``Launch.assumed``:
+What a source does not record is assumed, and said so in ``LookupLaunch.assumed``:
 
 * ``tbe_kernels.csv`` has the mean width, rows and ids of all tables together: all tables are taken
   to be alike, of the two multiples of four around the mean width, and their ids to follow the
@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from bench.embedding_anchors import Row, compute_kernel
-from bench.embedding_anchors import measured_rows as anchor_rows
-from bench.embedding_anchors import tables as anchor_tables
+from bench.fitting.embedding_rows import Row, compute_kernel
+from bench.fitting.embedding_rows import measured_rows as anchor_rows
+from bench.fitting.embedding_rows import tables as anchor_tables
 from bench.fitting.sources import DATA, REPOSITORY
-from bench.traced_dlrm import sharding_plan
-from bench.traced_dlrm import workload as traced_workload
+from bench.fitting.traced_model import sharding_plan
+from bench.fitting.traced_model import workload as traced_workload
 from costmodel.base.units import US, Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
@@ -55,7 +55,7 @@ OTHER_BACKWARD = "500000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class LookupLaunch:
     """One shape of one GPU, and what its kernels took."""
 
     source: str
@@ -90,7 +90,7 @@ class Launch:
         return (self.tables[0].compute_kernels or (ComputeKernel.FUSED,))[0]
 
 
-def launches() -> tuple[Launch, ...]:
+def launches() -> tuple[LookupLaunch, ...]:
     """Return every public launch whose shape is known."""
     return (*_anchors(), *_profiled(), *_own(), *_traced(), *_unnamed())
 
@@ -102,7 +102,7 @@ def _grouped(rows: Iterable[Row], *names: str) -> Iterator[list[Row]]:
     yield from groups.values()
 
 
-def _anchors() -> Iterator[Launch]:
+def _anchors() -> Iterator[LookupLaunch]:
     """Yield the shapes of ``embedding.csv`` with a named GPU; forward alone where it is not TBE."""
     same = ("gpu", "kernel", "dtype", "E", "D", "T", "B", "L", "optimizer")
     for group in _grouped(anchor_rows(), *same):
@@ -115,7 +115,7 @@ def _anchors() -> Iterator[Launch]:
         if "sparse-ads" in row["kernel"]:
             seconds.pop(BACKWARD, None)
         if seconds:
-            yield Launch(
+            yield LookupLaunch(
                 source="embedding.csv",
                 gpu=PROFILE_OF[row["gpu"]],
                 tables=anchor_tables(row),
@@ -127,17 +127,17 @@ def _anchors() -> Iterator[Launch]:
             )
 
 
-def _profiled() -> Iterator[Launch]:
+def _profiled() -> Iterator[LookupLaunch]:
     """Yield the shapes of ``tbe_kernels.csv``."""
     yield from _production(DATA / "tbe_kernels.csv", "tbe_kernels.csv")
 
 
-def _own() -> Iterator[Launch]:
+def _own() -> Iterator[LookupLaunch]:
     """Yield the shapes that were read off public traces for this bench."""
     yield from _production(OWN_ROWS, "lookup_launches.csv")
 
 
-def _production(path: object, source: str) -> Iterator[Launch]:
+def _production(path: object, source: str) -> Iterator[LookupLaunch]:
     with open(str(path), newline="", encoding="utf-8") as file:  # noqa: PTH123 - a Path or a name
         rows = list(csv.DictReader(file))
     for group in _grouped(rows, "gpu", "features_T", "batch_B", "weighted", "dtype", "rows"):
@@ -154,7 +154,7 @@ def _production(path: object, source: str) -> Iterator[Launch]:
             if values and median(values) > 0
         }
         seconds[BACKWARD] -= seconds.get(WEIGHT_GRADIENT, 0.0)
-        yield Launch(
+        yield LookupLaunch(
             source=source,
             gpu=PROFILE_OF[row["gpu"]],
             tables=_alike(row, ids=median(float(each["indices"]) for each in group)),
@@ -197,7 +197,7 @@ TRACED_US: Mapping[int, tuple[float, float]] = {
 """Forward and backward, all its kernels, by rank of the 8 x V100 trace."""
 
 
-def _traced() -> Iterator[Launch]:
+def _traced() -> Iterator[LookupLaunch]:
     """Yield the small lookups of the 8 x V100 trace: its ranks' tables, 16 samples per rank."""
     work, placed = traced_workload(), sharding_plan()
     for rank, (forward, backward) in TRACED_US.items():
@@ -206,7 +206,7 @@ def _traced() -> Iterator[Launch]:
             for sharding in placed.tables
             if {shard.rank for shard in sharding.shards} == {rank}
         }
-        yield Launch(
+        yield LookupLaunch(
             source=f"dlrm8_v100 rank {rank}",
             gpu="v100-nvlink",
             tables=tuple(table for table in work.tables if table.name in names),
@@ -218,13 +218,13 @@ def _traced() -> Iterator[Launch]:
         )
 
 
-def _unnamed() -> Iterator[Launch]:
+def _unnamed() -> Iterator[LookupLaunch]:
     """Yield the forward kernels of TorchRec's pull request 2365, by width."""
     with (DATA / "embedding.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if LAUNCHES_2365 in row["kernel"]]
     for row in rows:
         count = int(float(row["T"]))
-        yield Launch(
+        yield LookupLaunch(
             source="torchrec#2365",
             gpu=PROFILE_OF[row["gpu"]],
             tables=_uniform(row, count),

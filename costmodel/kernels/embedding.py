@@ -134,7 +134,7 @@ class Caches(NamedTuple):
     """``WARP_BYTES`` of a GPU. 0: a core, which has no warps; its gradients count once, as they did
     when its rates were fitted."""
     row_time: Seconds = CORE_ROW_TIME
-    """Of a row of the longest bag."""
+    """What a row of the longest bag takes."""
     start_rows: float = 0.0
     """What is read before a bag's first row, in rows."""
 
