@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.embedding_anchors import SHARED, predict
+from bench.fitting.embedding_anchors import SHARED, predict
 from bench.fitting.embedding_rows import measured_rows
 
 pytestmark = pytest.mark.skipif(
