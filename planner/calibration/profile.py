@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,13 @@ from costmodel.units import GB, US, Bytes, Seconds
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.fit_collectives import fit_samples
-from planner.calibration.fit_embedding import EmbeddingFit, LookupSetting, fit_lookups
+from planner.calibration.fit_embedding import (
+    EmbeddingFit,
+    LookupSetting,
+    UvmFit,
+    fit_lookups,
+    fit_uvm,
+)
 from planner.calibration.fit_gemm import Products, fit_products
 from planner.calibration.fit_host import HostFit, StreamFit, fit_host, fit_stream
 from planner.calibration.points import (
@@ -37,7 +42,7 @@ from planner.calibration.points import (
     StreamOp,
     StreamPoint,
 )
-from planner.calibration.records import Measured, Record
+from planner.calibration.records import Measured, Record, origin_text
 
 _ASSUMED_LINK = Link(latency=10 * US, bandwidth=10 * GB)
 """Between ranks of a node where collectives were not measured and no profile was given."""
@@ -87,6 +92,7 @@ class _Fits:
     stream: StreamFit
     host: HostFit
     lookups: EmbeddingFit
+    uvm: UvmFit | None
     synchronous: bool
     origin: str
 
@@ -105,9 +111,10 @@ def fit_profile(
         cache_bytes=machine.l2_bytes if synchronous else 0.0,
     )
     host = fit_host(_of(records, HostPoint), synchronous=synchronous)
-    setting = _setting(machine, stream, host, synchronous=synchronous)
+    setting = lookup_setting(machine, stream, host, synchronous=synchronous)
     lookups = fit_lookups(_of(records, EmbeddingPoint), setting)
-    fits = _Fits(stream, host, lookups, synchronous, origin_text(facts))
+    uvm = fit_uvm(_of(records, EmbeddingPoint), lookups, setting)
+    fits = _Fits(stream, host, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
     gemm, gemm_sources = _gemm(_of(records, GemmPoint), gpu, fits)
     curves = _curves(_of(records, CollectivePoint), fits.origin)
@@ -128,7 +135,9 @@ def fit_profile(
             "gpus_per_node": "ranks per node of the calibration",
             **sources, **gemm_sources, **host_sources, **link_sources,
         },
-        kinds=link_kinds if synchronous else {**link_kinds, "host.uvm_bandwidth": Source.ASSUMED},
+        kinds=link_kinds
+        if synchronous or uvm
+        else {**link_kinds, "host.uvm_bandwidth": Source.ASSUMED},
         errors={},
         device=Device.CPU if synchronous else Device.CUDA,
         families=_families(fits),
@@ -137,21 +146,11 @@ def fit_profile(
     return _calibrated(profile, fits, uneven)
 
 
-def origin_text(facts: Mapping[str, Any]) -> str:
-    """Return machine, ranks, date and versions in one line."""
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    ranks = facts["num_ranks"]
-    return (
-        f"{facts['name']}, {ranks} {'rank' if ranks == 1 else 'ranks'} on "
-        f"{facts['num_nodes']} x {facts['cores']} cores, {facts['date']}, {versions}"
-    )
-
-
 def _of(records: Sequence[Record], kind: type) -> list[Record]:
     return [record for record in records if isinstance(record.point, kind)]
 
 
-def _setting(
+def lookup_setting(
     machine: Machine, stream: StreamFit, host: HostFit, *, synchronous: bool
 ) -> LookupSetting:
     """Return what is known before lookups are fitted.
@@ -304,9 +303,17 @@ def _host(
         ]
         check_enough(Family.HOST, len(rates), 1, "uploads")
         rate = rates[0]
-        copies = {"pcie_bandwidth": rounded(rate), "uvm_bandwidth": rounded(_UVM_SHARE * rate)}
+        uvm = fits.uvm
+        copies = {
+            "pcie_bandwidth": rounded(rate),
+            "uvm_bandwidth": rounded(uvm.bandwidth if uvm else _UVM_SHARE * rate),
+        }
         sources["pcie_bandwidth"] = f"measured, pinned memory: {fits.origin}"
-        sources["uvm_bandwidth"] = "assumed 0.8 of pcie_bandwidth: gathers do not fill packets"
+        sources["uvm_bandwidth"] = (
+            f"fitted to {uvm.num_points} lookups in host memory: {fits.origin}"
+            if uvm
+            else "assumed 0.8 of pcie_bandwidth: gathers do not fill packets"
+        )
     host = Host(memory_bytes=machine.host_memory_bytes, **times, **copies)
     sources["memory_bytes"] = "reported by the system"
     return host, {f"host.{name}": text for name, text in sources.items()}
@@ -380,6 +387,8 @@ def _family(
 def _calibrated(profile: HardwareProfile, fits: _Fits, uneven: Array) -> Calibrated:
     """Collect what the profile's families do not say."""
     errors = {f"embedding_{kind}": each for kind, each in fits.lookups.by_kind.items()}
+    if fits.uvm:
+        errors["embedding in host memory"] = fits.uvm.errors
     if len(uneven):
         errors["uneven all_to_all"] = accuracy(uneven)
     return Calibrated(profile=profile, errors=errors)
