@@ -1,0 +1,51 @@
+"""What a profiler's trace says: host overheads T1 to T5, and the device's time by stage."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from costmodel.execution.graph import ExecutionGraph, Node, Stage
+from costmodel.execution.timeline import DEVICE_KINDS
+from costmodel.traced import OperatorOverheads
+from costmodel.units import Seconds
+from planner.replay.importing import load_run
+from planner.replay.learning import learn
+
+OVERHEADS: Mapping[str, str] = {
+    "T1": "before",
+    "T2": "lead",
+    "T3": "tail",
+    "T4": "call",
+    "T5": "between",
+}
+"""The paper's names, and the fields of ``OperatorOverheads``."""
+
+
+def traced_overheads(trace: Path) -> dict[str, float]:
+    """Return T1 to T5 of a trace, each the mean over its operators, and how many those were."""
+    rows = learn(load_run(trace), str(trace)).operators
+    means = {name: _mean(rows, field) for name, field in OVERHEADS.items()}
+    return {**means, "operators": float(sum(row.count for row in rows))}
+
+
+def traced_stages(trace: Path, num_steps: int) -> dict[str, Seconds]:
+    """Return the device's seconds in one step of a trace, by stage."""
+    return device_stages(load_run(trace).graph, num_steps)
+
+
+def device_stages(graph: ExecutionGraph, num_steps: int = 1) -> dict[str, Seconds]:
+    """Return the device's seconds in one step of a graph, by stage; all ranks together."""
+    return stage_times([node for node in graph.nodes if node.kind in DEVICE_KINDS], num_steps)
+
+
+def stage_times(nodes: Sequence[Node], num_steps: int) -> dict[str, Seconds]:
+    """Return the seconds of some operations by stage, over the steps they are from."""
+    total: Counter[Stage] = Counter()
+    for node in nodes:
+        total[node.stage] += node.seconds  # type: ignore[assignment] # counts seconds
+    return {stage.value: float(seconds) / num_steps for stage, seconds in sorted(total.items())}
+
+
+def _mean(rows: Sequence[OperatorOverheads], field: str) -> float:
+    total = sum(row.count for row in rows)
+    return sum(row.count * float(getattr(row, field)) for row in rows) / max(1, total)
