@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from costmodel.units import KIB, Bytes
+from costmodel.base.units import KIB, Bytes
 from planner.calibration.device import CpuDevice, CudaDevice, Device, Stopwatch, open_device
 
 _WARM_UPS = 3

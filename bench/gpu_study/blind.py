@@ -15,12 +15,12 @@ from typing import Any
 from bench.gpu_study.models import step_file, step_memory
 from bench.gpu_study.points import STUDY_KINDS, StepPoint, StudyFamily
 from bench.gpu_study.traces import stage_times
-from costmodel.errors import InputError, Problem
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import synthesize
-from costmodel.execution.timeline import DEVICE_KINDS
-from costmodel.hardware import Device, HardwareProfile, Topology
-from costmodel.units import Seconds
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Device, HardwareProfile, Topology
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import synthesize
+from costmodel.step.timeline import DEVICE_KINDS
 from planner.calibration.points import point_data, point_key, read_point
 from planner.validation.phases import Prediction
 

@@ -27,8 +27,8 @@ from bench.gpu_study.points import (
     TransferPoint,
     Work,
 )
-from costmodel.units import GB, KIB, MIB
-from costmodel.workload import DataType
+from costmodel.base.units import GB, KIB, MIB
+from costmodel.domain.workload import DataType
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.points import (
     EmbeddingPoint,

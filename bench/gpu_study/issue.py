@@ -10,7 +10,7 @@ import torch
 from bench.gpu_study.accelerator import Accelerator, write_trace
 from bench.gpu_study.points import IssuePoint, Mode
 from bench.gpu_study.traces import traced_overheads
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 from planner.calibration.device import Stopwatch, repeated
 from planner.calibration.records import Record, record_of
 

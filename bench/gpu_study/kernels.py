@@ -16,8 +16,8 @@ from bench.gpu_study.points import (
     ReductionPoint,
     TransferPoint,
 )
-from costmodel.units import Seconds
-from costmodel.workload import DataType
+from costmodel.base.units import Seconds
+from costmodel.domain.workload import DataType
 from planner.calibration.device import Stopwatch, repeated
 from planner.calibration.records import Record, record_of
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.gpu_study.points import StepPoint
-from costmodel.hardware import HardwareProfile, Topology
-from costmodel.memory import RankMemory, memory_per_rank
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.units import Bytes
-from costmodel.workload import DataType, EmbeddingTable, Pipeline, Workload
+from costmodel.base.units import Bytes
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
+from costmodel.memory.rank_memory import RankMemory, memory_per_rank
 from planner.io.plans import PlanFile
 from planner.io.workload import load_workload
 

@@ -8,7 +8,7 @@ import torch
 
 from bench.gpu_study.accelerator import Accelerator
 from bench.gpu_study.points import OverlapPoint, Work
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 from planner.calibration.device import Stopwatch, repeated
 from planner.calibration.records import Record, record_of
 

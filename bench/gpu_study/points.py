@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from costmodel.workload import DataType
+from costmodel.domain.workload import DataType
 from planner.calibration.points import KINDS, Kinds
 
 

@@ -15,7 +15,7 @@ from bench.gpu_study.accelerator import Accelerator, write_trace
 from bench.gpu_study.models import step_file
 from bench.gpu_study.points import StepPoint
 from bench.gpu_study.traces import traced_stages
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 from planner.calibration.records import Record, record_of
 from planner.calibration.timing import summary
 from planner.io.plans import PlanFile

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu_study.points import STUDY_KINDS
-from costmodel.errors import PlannerError
-from costmodel.units import Seconds
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import Seconds
 from planner.calibration.points import point_key, read_point
 from planner.calibration.records import Failure, Journal, keys, read_measurements
 from planner.validation.launch import RANK_ENVIRONMENT

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from costmodel.execution.graph import ExecutionGraph, Node, Stage
-from costmodel.execution.timeline import DEVICE_KINDS
-from costmodel.traced import OperatorOverheads
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.domain.traced import OperatorOverheads
+from costmodel.step.graph import ExecutionGraph, Node, Stage
+from costmodel.step.timeline import DEVICE_KINDS
 from planner.replay.importing import load_run
 from planner.replay.learning import learn
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from costmodel.errors import PlannerError
+from costmodel.base.errors import PlannerError
 from planner.calibration.device import Device
 from planner.calibration.measure_collectives import measure_collective
 from planner.calibration.measure_dense import measure_product, measure_stream

@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from costmodel.errors import InputError, Problem
-from costmodel.units import Seconds
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
 from planner.calibration.points import (
     KINDS,
     Family,

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from calibration_cases import CALL, CORE, L2_BYTES, lookups
 
-from costmodel.plan import ComputeKernel
+from costmodel.domain.plan import ComputeKernel
 from planner.calibration.fit_embedding import (
     Constants,
     LookupSetting,

@@ -9,8 +9,8 @@ from calibration_cases import FACTS
 torch = pytest.importorskip("torch")
 pytest.importorskip("fbgemm_gpu")
 
-from costmodel.plan import ComputeKernel  # noqa: E402
-from costmodel.workload import DataType, Optimizer, Pooling  # noqa: E402
+from costmodel.domain.plan import ComputeKernel  # noqa: E402
+from costmodel.domain.workload import DataType, Optimizer, Pooling  # noqa: E402
 from planner.calibration.device import CpuDevice  # noqa: E402
 from planner.calibration.measure_dense import measure_product  # noqa: E402
 from planner.calibration.measure_embedding import _CACHE_COUNTS, _CALLS, _LOCATIONS  # noqa: E402
