@@ -7,6 +7,7 @@ missing are finer steps between points, not ranges or families.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, product, zip_longest
 from typing import TypeAlias, TypeVar
 
@@ -27,10 +28,11 @@ from bench.gpu_study.points import (
     TransferPoint,
     Work,
 )
-from costmodel.base.units import GB, KIB, MIB
+from costmodel.base.units import GB, KIB, MIB, Bytes
 from costmodel.domain.workload import DataType
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.points import (
+    CollectivePoint,
     EmbeddingPoint,
     Family,
     GemmPoint,
@@ -39,11 +41,21 @@ from planner.calibration.points import (
     StreamPoint,
 )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTarget:
+    """What training steps depend on."""
+
+    on_cpu: bool
+    memory_bytes: Bytes
+    """Of one rank."""
+
+
 Unit: TypeAlias = tuple[Point, ...]
 """Points that are measured one after another, because they share what is in memory."""
 WEIGHTS: Mapping[str, int] = {
     Family.HOST: 8,
-    Family.STREAM: 14,
+    Family.STREAM: 20,
     Family.GEMM: 4,
     Family.EMBEDDING: 6,
     StudyFamily.ISSUE: 3,
@@ -55,6 +67,10 @@ WEIGHTS: Mapping[str, int] = {
     StudyFamily.TRANSFER: 2,
 }
 """Units of a round, by family; products: of every type."""
+FEWEST_COLLECTIVES = 6
+"""Collectives that are measured whatever the time: four, uneven ones, and the host's part."""
+_CPU_SETS = 4
+"""Sets of tables in a round on a CPU, which takes long for each."""
 _ITEMS = TypeVar("_ITEMS")
 
 
@@ -69,7 +85,7 @@ def ordered_units(target: Target) -> tuple[list[Unit], list[Unit]]:
     return first, [unit for key, _, unit in keyed if key > 1]
 
 
-def step_points(target: Target) -> tuple[StepPoint, ...]:
+def step_points(target: StepTarget) -> tuple[StepPoint, ...]:
     """Return training steps: DLRM at four batch sizes, four other models, DLRM on two ranks."""
     batches = (64, 128, 256, 512) if target.on_cpu else (1024, 4096, 16384, 65536)
     table_bytes = int(0.1 * GB) if target.on_cpu else int(0.4 * target.memory_bytes)
@@ -93,8 +109,12 @@ def step_points(target: Target) -> tuple[StepPoint, ...]:
 
 
 def collective_points(target: Target) -> tuple[Point, ...]:
-    """Return collectives of all ranks, and the host's time to issue one; none of one rank."""
-    return tuple(spread(grid_points(Grid.FULL, target)[Family.COLLECTIVE]))
+    """Return collectives of all ranks, and the host's time to issue one; none of one rank.
+
+    The first `FEWEST_COLLECTIVES` are one of every kind.
+    """
+    every = grid_points(Grid.FULL, target)[Family.COLLECTIVE]
+    return tuple(in_turn(spread(some) for some in _by(every, _collective)))
 
 
 def spread(items: Sequence[_ITEMS]) -> Iterator[_ITEMS]:
@@ -120,7 +140,7 @@ def _families(target: Target) -> Iterator[tuple[str, int, list[Unit]]]:
         Family.HOST: known[Family.HOST],
         Family.STREAM: in_turn(spread(some) for some in _by(known[Family.STREAM], _operator)),
         Family.GEMM: in_turn(_by(known[Family.GEMM], _data_type)),
-        StudyFamily.ISSUE: in_turn(_issues()),
+        StudyFamily.ISSUE: _issues(),
         StudyFamily.OVERLAP: spread(list(_overlaps(target))),
         StudyFamily.POINTWISE: spread(list(_pointwise(target))),
         StudyFamily.REDUCTION: spread(list(_reductions(target))),
@@ -134,7 +154,8 @@ def _families(target: Target) -> Iterator[tuple[str, int, list[Unit]]]:
             weight *= len(list(_by(known[Family.GEMM], _data_type)))
         yield family, weight, [(point,) for point in some]
     sets = groupby(known[Family.EMBEDDING], key=_tables)
-    yield Family.EMBEDDING, WEIGHTS[Family.EMBEDDING], [tuple(some) for _, some in sets]
+    weight = _CPU_SETS if target.on_cpu else WEIGHTS[Family.EMBEDDING]
+    yield Family.EMBEDDING, weight, [tuple(some) for _, some in sets]
 
 
 def _by(points: Sequence[Point], key: object) -> list[list[Point]]:
@@ -146,6 +167,11 @@ def _by(points: Sequence[Point], key: object) -> list[list[Point]]:
 
 def _operator(point: Point) -> StreamOp | None:
     return point.op if isinstance(point, StreamPoint) else None
+
+
+def _collective(point: Point) -> Hashable:
+    """Return the operation, and whether its messages are even; None: the host's part."""
+    return (point.op, point.focus > 0) if isinstance(point, CollectivePoint) else None
 
 
 def _data_type(point: Point) -> DataType | None:
@@ -168,9 +194,9 @@ def _types(target: Target) -> tuple[DataType, ...]:
     return (DataType.FP32,) if target.on_cpu else (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
-def _issues() -> Iterator[list[IssuePoint]]:
-    for count in (8, 32):
-        yield [IssuePoint(mode=mode, num_layers=count) for mode in Mode]
+def _issues() -> Iterator[IssuePoint]:
+    for count, mode in product((8, 32), Mode):
+        yield IssuePoint(mode=mode, num_layers=count)
 
 
 def _overlaps(target: Target) -> Iterator[OverlapPoint]:

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
 from bench.gpu_study.accelerator import Accelerator, write_trace
 from bench.gpu_study.points import IssuePoint, Mode
-from bench.gpu_study.traces import traced_overheads
+from bench.gpu_study.traces import traced_overheads, unless_unreadable
 from costmodel.base.units import Seconds
 from planner.calibration.device import Stopwatch, repeated
 from planner.calibration.records import Record, record_of
@@ -64,8 +65,11 @@ def _issued(point: IssuePoint, accelerator: Accelerator) -> Callable[[], object]
     return accelerator.captured(work) if point.mode is Mode.GRAPH else work
 
 
-def _overheads(work: Callable[[], object], accelerator: Accelerator) -> dict[str, float]:
+def _overheads(work: Callable[[], object], accelerator: Accelerator) -> dict[str, Any]:
     """Return T1 to T5; a device that is the host itself has none."""
     with TemporaryDirectory() as folder:
         trace = write_trace(accelerator, work, _TRACED_STEPS, Path(folder) / "rank0.json")
-        return {} if accelerator.device.synchronous else traced_overheads(trace)
+        if accelerator.device.synchronous:
+            return {}
+        read = unless_unreadable(traced_overheads, trace)
+        return {**read.pop("found"), **read}

@@ -1,7 +1,7 @@
 """Training steps on this machine: time, stages, memory."""
 
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from bench.gpu_study.accelerator import Accelerator, write_trace
 from bench.gpu_study.models import step_file
 from bench.gpu_study.points import StepPoint
-from bench.gpu_study.traces import traced_stages
+from bench.gpu_study.traces import traced_stages, unless_unreadable
 from costmodel.base.units import Seconds
 from planner.calibration.records import Record, record_of
 from planner.calibration.timing import summary
@@ -73,7 +73,7 @@ def _record(point: StepPoint, file: PlanFile, accelerator: Accelerator, folder: 
     rows, waited = _rounds(trainer, accelerator), _rounds(trainer, accelerator, in_a_row=1)
     allocated, reserved = accelerator.peak_memory()
     facts = {
-        "stages": _stages(trainer, accelerator, folder),
+        **_stages(trainer, accelerator, folder),
         "allocated_bytes": allocated,
         "reserved_bytes": reserved,
     }
@@ -95,12 +95,13 @@ def _rounds(trainer: Trainer, accelerator: Accelerator, in_a_row: int = _STEPS) 
     return times
 
 
-def _stages(trainer: Trainer, accelerator: Accelerator, folder: Path) -> Mapping[str, Seconds]:
+def _stages(trainer: Trainer, accelerator: Accelerator, folder: Path) -> dict[str, Any]:
     """Return a step by stage of the device, or by phase of a host that is the device."""
     if accelerator.device.synchronous:
-        return profiled_phases(trainer.step, _TRACED_STEPS)
+        return {"stages": profiled_phases(trainer.step, _TRACED_STEPS)}
     trace = write_trace(accelerator, trainer.advance, _TRACED_STEPS, folder / "rank0.json")
-    return traced_stages(trace, _TRACED_STEPS)
+    read = unless_unreadable(partial(traced_stages, num_steps=_TRACED_STEPS), trace)
+    return {"stages": read.pop("found"), **read}
 
 
 def _ranks_record(point: StepPoint, file: PlanFile, kind: str) -> Record:

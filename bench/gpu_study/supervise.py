@@ -23,6 +23,8 @@ from planner.calibration.records import Failure, Journal, keys, read_measurement
 from planner.validation.launch import RANK_ENVIRONMENT
 
 MEASUREMENTS = "measurements.jsonl"
+COLLECTIVES = "collectives.jsonl"
+MACHINE = "machine.json"
 ATTEMPT = "attempt.json"
 """The point that is being measured, and since when."""
 _ROOT = Path(__file__).parents[2]

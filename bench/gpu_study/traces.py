@@ -1,9 +1,11 @@
 """What a profiler's trace says: host overheads T1 to T5, and the device's time by stage."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from costmodel.base.errors import InputError
 from costmodel.base.units import Seconds
 from costmodel.domain.traced import OperatorOverheads
 from costmodel.step.graph import ExecutionGraph, Node, Stage
@@ -31,6 +33,14 @@ def traced_overheads(trace: Path) -> dict[str, float]:
 def traced_stages(trace: Path, num_steps: int) -> dict[str, Seconds]:
     """Return the device's seconds in one step of a trace, by stage."""
     return device_stages(load_run(trace).graph, num_steps)
+
+
+def unless_unreadable(read: Callable[[Path], dict[str, float]], trace: Path) -> dict[str, Any]:
+    """Return what is read of a trace, or why it cannot be read: the timing is worth keeping."""
+    try:
+        return {"found": read(trace)}
+    except InputError as error:
+        return {"found": {}, "unreadable": str(error)}
 
 
 def device_stages(graph: ExecutionGraph, num_steps: int = 1) -> dict[str, Seconds]:

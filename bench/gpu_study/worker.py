@@ -11,7 +11,7 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,13 @@ import torch
 
 from bench.gpu_study import blind
 from bench.gpu_study.accelerator import Accelerator, open_accelerator
-from bench.gpu_study.grid import collective_points, ordered_units, step_points
+from bench.gpu_study.grid import (
+    FEWEST_COLLECTIVES,
+    StepTarget,
+    collective_points,
+    ordered_units,
+    step_points,
+)
 from bench.gpu_study.issue import measure_issue
 from bench.gpu_study.kernels import (
     measure_attention,
@@ -32,7 +38,7 @@ from bench.gpu_study.kernels import (
 from bench.gpu_study.overlap import measure_overlap
 from bench.gpu_study.points import STUDY_KINDS, StepPoint, StudyFamily
 from bench.gpu_study.steps import measure_step
-from bench.gpu_study.supervise import ATTEMPT, MEASUREMENTS
+from bench.gpu_study.supervise import ATTEMPT, COLLECTIVES, MACHINE, MEASUREMENTS
 from planner.calibration.device import Device
 from planner.calibration.grids import Grid, Target
 from planner.calibration.machine import cache_bytes, machine_facts
@@ -45,12 +51,12 @@ from planner.calibration.measuring import (
     reason_of,
 )
 from planner.calibration.points import Point, point_data, point_key
+from planner.calibration.profile import Machine
 from planner.calibration.ranks import Ranks, ranks_of
 from planner.calibration.records import Failure, Journal, Record, keys, read_measurements
-from planner.calibration.session import Request, target_of
+from planner.calibration.session import Request, described, target_of
 from planner.validation.core import pin_to_core
 
-COLLECTIVES = "collectives.jsonl"
 _MEASURES = {
     StudyFamily.POINTWISE: measure_pointwise,
     StudyFamily.REDUCTION: measure_reduction,
@@ -105,6 +111,7 @@ class _Worker:
     def __init__(self, task: Task) -> None:
         self._task = task
         self.accelerator = open_accelerator(task.kind, 0, cache_bytes(task.kind, 1))
+        write_machine(task.folder, described(task.kind, Ranks(), cache_bytes(task.kind, 1)))
         path = task.folder / MEASUREMENTS
         self._journal = Journal(path, machine_facts(task.kind, 1, 1))
         earlier = read_measurements(path, STUDY_KINDS)
@@ -119,7 +126,9 @@ class _Worker:
             self._measure(chain.from_iterable(first), needed=True)
             self._measure(chain.from_iterable(others), needed=False)
         else:
-            one, *more = step_points(target)
+            one, *more = step_points(
+                StepTarget(on_cpu=target.on_cpu, memory_bytes=target.memory_bytes)
+            )
             self._measure((one,), needed=True)
             self._measure(more, needed=False)
         (self._task.folder / ATTEMPT).unlink(missing_ok=True)
@@ -155,6 +164,11 @@ class _Worker:
         )
 
 
+def write_machine(folder: Path, machine: Machine) -> None:
+    """Write what measuring does not tell of the machine: who fits need not ask the device."""
+    (folder / MACHINE).write_text(json.dumps(asdict(machine)), encoding="utf-8")
+
+
 def study_measures(accelerator: Accelerator) -> dict[str, Measure]:
     """Return what measures the study's own families on a device."""
 
@@ -186,10 +200,9 @@ def measure_collectives(task: Task, ranks: Ranks) -> None:
         measurer = Measurer(device)
         facts = machine_facts(task.kind, ranks.world_size, ranks.num_nodes)
         journal = Journal(path, facts) if ranks.rank == 0 else None
-        for point in _still_asked(
-            path, collective_points(study_target(task, ranks, device)), ranks
-        ):
-            if any(ranks.gathered(task.is_over)):
+        points = _still_asked(path, collective_points(study_target(task, ranks, device)), ranks)
+        for number, point in enumerate(points):
+            if number >= FEWEST_COLLECTIVES and any(ranks.gathered(task.is_over)):
                 return
             record = measurer.measure(point)  # a rank that fails ends all: others wait for it
             if journal is not None:

@@ -95,9 +95,6 @@ class EmbeddingFit:
     lookups: tuple[float, float]
     """Fewest and most ids of a batch that were measured."""
     embedding_dim: tuple[float, float]
-    missed: tuple[Array, Array]
-    """Signed relative errors of forward and backward, of every fused lookup in the order given,
-    each predicted without its fold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +122,8 @@ class _Data:
         )
 
 
-def fit_lookups(
-    records: Sequence[Record], setting: LookupSetting, folds: Folds | None = None
-) -> EmbeddingFit:
+def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingFit:
     """Fit forward and backward together, in relative error; judge on folds of whole table sets.
-
-    ``folds`` gives each fused lookup's fold; by default sets of tables take turns.
 
     The form of GPUs (the larger of HBM and L2 time, nothing per id or row) and the general one
     compete, as do shares of the cache: the smallest mean error on held-out points wins.
@@ -149,7 +142,7 @@ def fit_lookups(
         for start in (_START, _GPU_START)
         for share in _CACHED_SHARES
     ]
-    judged = [_held_out(_data(fused, l2, folds), start, setting) for start, l2 in rivals]
+    judged = [_held_out(_data(fused, l2), start, setting) for start, l2 in rivals]
     best = min(range(len(rivals)), key=lambda i: float(np.mean(np.abs(np.concatenate(judged[i])))))
     start, l2_bytes = rivals[best]
     constants = _fitted(_data(fused, l2_bytes), start, setting)
@@ -171,7 +164,6 @@ def fit_lookups(
         by_kind=by_kind,
         lookups=(float(lookups.min()), float(lookups.max())),
         embedding_dim=(float(min(dims)), float(max(dims))),
-        missed=(forward, backward),
     )
 
 
@@ -310,7 +302,7 @@ def _implied_bandwidths(constants: Constants, data: _Data, setting: LookupSettin
     return np.where((left > 0) & (moved > 0), moved / np.where(left > 0, left, 1.0), np.nan)
 
 
-def _data(records: Sequence[Record], l2_bytes: Bytes, folds: Folds | None = None) -> _Data:
+def _data(records: Sequence[Record], l2_bytes: Bytes) -> _Data:
     numbers: dict[object, int] = {}
     sets = [numbers.setdefault(_tables(record), len(numbers)) for record in records]
     traffic = map(partial(point_traffic, l2_bytes=l2_bytes), map(_point, records))
@@ -318,7 +310,7 @@ def _data(records: Sequence[Record], l2_bytes: Bytes, folds: Folds | None = None
         np.array(list(traffic)),
         np.array([record.seconds["forward"] for record in records]),
         np.array([record.seconds["backward"] for record in records]),
-        np.array(sets) % NUM_FOLDS if folds is None else folds,
+        np.array(sets) % NUM_FOLDS,
     )
 
 

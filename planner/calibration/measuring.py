@@ -20,6 +20,7 @@ NO_MEMORY = "out of memory"
 """Reason of a failure that another run may not have; see ``attempted``."""
 _LONGEST_REASON = 300
 _ERRORS = (
+    PlannerError,
     RuntimeError,
     ArithmeticError,
     AssertionError,
@@ -30,7 +31,7 @@ _ERRORS = (
     TypeError,
     ValueError,
 )
-"""What torch, FBGEMM and the compilers behind torch.compile raise where a kernel is missing."""
+"""What torch, FBGEMM, the compilers behind torch.compile, and ranks that fail raise."""
 
 
 class DeviceLostError(PlannerError):

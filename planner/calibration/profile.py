@@ -18,11 +18,11 @@ from costmodel.domain.hardware import (
     Source,
 )
 from costmodel.domain.hardware import Family as KernelFamily
-from costmodel.kernels.collectives import RankGroup, bus_factor, collective_time
+from costmodel.kernels.collectives import bus_factor
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough
-from planner.calibration.fit_collectives import fit_samples
+from planner.calibration.fit_collectives import fit_samples, uneven_errors
 from planner.calibration.fit_embedding import (
     EmbeddingFit,
     LookupSetting,
@@ -84,13 +84,16 @@ class Calibrated:
 
     profile: HardwareProfile
     errors: Mapping[str, Accuracy]
-    """By optimizer, of replicated tables, and of uneven messages."""
+    """By optimizer, of replicated tables, in host memory, and of uneven messages."""
+    setting: LookupSetting
+    """What was known before lookups were fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fits:
     stream: StreamFit
     host: HostFit
+    setting: LookupSetting
     lookups: EmbeddingFit
     uvm: UvmFit | None
     synchronous: bool
@@ -111,10 +114,10 @@ def fit_profile(
         cache_bytes=machine.l2_bytes if synchronous else 0.0,
     )
     host = fit_host(_of(records, HostPoint), synchronous=synchronous)
-    setting = lookup_setting(machine, stream, host, synchronous=synchronous)
+    setting = _setting(machine, stream, host, synchronous=synchronous)
     lookups = fit_lookups(_of(records, EmbeddingPoint), setting)
     uvm = fit_uvm(_of(records, EmbeddingPoint), lookups, setting)
-    fits = _Fits(stream, host, lookups, uvm, synchronous, origin_text(facts))
+    fits = _Fits(stream, host, setting, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
     gemm, gemm_sources = _gemm(_of(records, GemmPoint), gpu, fits)
     curves = _curves(_of(records, CollectivePoint), fits.origin)
@@ -135,14 +138,12 @@ def fit_profile(
             "gpus_per_node": "ranks per node of the calibration",
             **sources, **gemm_sources, **host_sources, **link_sources,
         },
-        kinds=link_kinds
-        if synchronous or uvm
-        else {**link_kinds, "host.uvm_bandwidth": Source.ASSUMED},
+        kinds={**link_kinds, **_uvm_kind(fits)},
         errors={},
         device=Device.CPU if synchronous else Device.CUDA,
         families=_families(fits),
     )  # fmt: skip
-    uneven = _uneven(_of(records, CollectivePoint), profile)
+    uneven = uneven_errors(_of(records, CollectivePoint), profile)
     return _calibrated(profile, fits, uneven)
 
 
@@ -150,7 +151,7 @@ def _of(records: Sequence[Record], kind: type) -> list[Record]:
     return [record for record in records if isinstance(record.point, kind)]
 
 
-def lookup_setting(
+def _setting(
     machine: Machine, stream: StreamFit, host: HostFit, *, synchronous: bool
 ) -> LookupSetting:
     """Return what is known before lookups are fitted.
@@ -206,6 +207,11 @@ def _gpu(machine: Machine, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str
         if fits.synchronous
         else f"intercept of {fits.stream.num_points} copies and sums: {fits.origin}",
     }
+
+
+def _uvm_kind(fits: _Fits) -> dict[str, Source]:
+    measured = fits.synchronous or fits.uvm
+    return {} if measured else {"host.uvm_bandwidth": Source.ASSUMED}
 
 
 def _shares(fits: _Fits) -> dict[str, float]:
@@ -266,20 +272,6 @@ def _curves(records: Sequence[Record], origin: str) -> tuple[CollectiveCurve, ..
         samples = Samples(sizes=sizes, times=times)
         curves.append(fit_samples(samples, origin, op, num_ranks, num_nodes).curve)
     return tuple(curves)
-
-
-def _uneven(records: Sequence[Record], profile: HardwareProfile) -> Array:
-    """Return errors of the rule that an uneven message counts as its largest rank's."""
-    errors = []
-    for record in records:
-        point = record.point
-        if isinstance(point, CollectivePoint) and point.focus:
-            group = RankGroup(
-                num_ranks=point.num_ranks, ranks_per_node=point.num_ranks // point.num_nodes
-            )
-            predicted = float(collective_time(point.op, point.num_bytes, group, profile))
-            errors.append(predicted / record.seconds["collective"] - 1)
-    return np.array(errors)
 
 
 def _host(
@@ -391,7 +383,7 @@ def _calibrated(profile: HardwareProfile, fits: _Fits, uneven: Array) -> Calibra
         errors["embedding in host memory"] = fits.uvm.errors
     if len(uneven):
         errors["uneven all_to_all"] = accuracy(uneven)
-    return Calibrated(profile=profile, errors=errors)
+    return Calibrated(profile=profile, errors=errors, setting=fits.setting)
 
 
 def _product(record: Record) -> GemmPoint:

@@ -1,0 +1,159 @@
+"""The study from beginning to end: measure, fit, predict, measure steps, judge.
+
+What it writes into its folder:
+
+- ``measurements.jsonl``, ``collectives.jsonl``: every point as it was measured, or why it failed;
+- ``predictions.jsonl``: the steps' predictions (``bench.gpu_study.blind``);
+- ``profile.yaml``: the hardware profile, fitted before the first step was measured;
+- ``study.json``, ``study.md``: what the models miss on groups held out, steps, overlap, host times.
+
+The same command goes on with what is there.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.gpu_study import blind
+from bench.gpu_study.grid import StepTarget, step_points
+from bench.gpu_study.points import STUDY_KINDS
+from bench.gpu_study.results import (
+    failure_rows,
+    family_rows,
+    geomean_error,
+    issue_rows,
+    overlap_rows,
+    profile_rows,
+    step_rows,
+)
+from bench.gpu_study.supervise import (
+    COLLECTIVES,
+    MACHINE,
+    MEASUREMENTS,
+    Supervisor,
+    WorkerFailedError,
+)
+from bench.gpu_study.tables import study_text
+from costmodel.base.errors import InputError, Problem
+from planner.calibration.profile import Machine, fit_profile
+from planner.calibration.records import Measured, origin_text, read_measurements
+from planner.io.profiles import dump_profile, load_profile
+
+PROFILE = "profile.yaml"
+_KERNELS, _COLLECTIVES = 0.6, 0.7
+"""Shares of the time after which kernels end, and collectives; the rest is for steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is asked for."""
+
+    folder: Path
+    kind: str
+    """``cpu`` or ``cuda``."""
+    minutes: float
+    num_ranks: int
+    """Ranks that run collectives; 1: none do."""
+
+
+def run(study: Study) -> str:
+    """Run the study, or what is left of it; returns its tables."""
+    study.folder.mkdir(parents=True, exist_ok=True)
+    begin, seconds = time.time(), 60 * study.minutes
+    notes = []
+    _supervisor(study, begin + _KERNELS * seconds).run("kernels")
+    if study.num_ranks > 1:
+        notes += _collectives(study, begin + _COLLECTIVES * seconds)
+    write_predictions(study)
+    _supervisor(study, begin + seconds).run("steps")
+    found = judge(study.folder) | {"notes": notes}
+    (study.folder / "study.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    text = study_text(found)
+    (study.folder / "study.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _supervisor(study: Study, deadline: float) -> Supervisor:
+    return Supervisor(folder=study.folder.resolve(), kind=study.kind, deadline=deadline)
+
+
+def _collectives(study: Study, deadline: float) -> list[str]:
+    """Measure collectives; what goes wrong there costs them only."""
+    supervisor = _supervisor(study, deadline)
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        "--nproc-per-node", str(study.num_ranks), "-m", "bench.gpu_study.worker", "collectives",
+        str(supervisor.folder), study.kind, str(deadline),
+    ]  # fmt: skip
+    try:
+        supervisor.run("collectives", command)
+    except WorkerFailedError as error:
+        return [str(error)]
+    return []
+
+
+def write_predictions(study: Study) -> None:
+    """Fit the profile and write down what it says of all steps, unless that was done before.
+
+    The profile is not fitted anew once there are predictions: a study that goes on has the same.
+    """
+    path, predictions = study.folder / PROFILE, study.folder / blind.FILE
+    if not predictions.exists():
+        measured = _measured(study.folder)
+        calibrated = fit_profile(measured, machine_of(study.folder))
+        profile = replace(calibrated.profile, name=study.folder.resolve().name)
+        head = f"# Measured by `python -m bench.gpu_study`: {origin_text(measured.machine)}\n"
+        path.write_text(head + dump_profile(profile), encoding="utf-8")
+    hardware, digest = load_profile(path), blind.file_hash(path)
+    points = step_points(_step_target(study))
+    blind.append_predictions(
+        predictions, [blind.predict_step(point, hardware, digest) for point in points]
+    )
+
+
+def judge(folder: Path) -> dict[str, Any]:
+    """Return everything that a folder's measurements say of the models."""
+    measured, machine = _measured(folder), machine_of(folder)
+    calibrated = fit_profile(measured, machine)
+    steps = step_rows(measured.records, folder / blind.FILE)
+    return {
+        "machine": dict(measured.machine),
+        "points": len(measured.records),
+        "families": family_rows(measured.records, calibrated),
+        "profile": profile_rows(calibrated),
+        "steps": steps,
+        "step_error": geomean_error(steps),
+        "overlap": overlap_rows(measured.records),
+        "issue": issue_rows(measured.records),
+        "failures": list(failure_rows(measured.failures)),
+    }
+
+
+def _step_target(study: Study) -> StepTarget:
+    memory = machine_of(study.folder).memory_bytes
+    return StepTarget(on_cpu=study.kind == "cpu", memory_bytes=memory)
+
+
+def machine_of(folder: Path) -> Machine:
+    """Return what the measuring process wrote of its machine."""
+    return Machine(**json.loads((folder / MACHINE).read_text("utf-8")))
+
+
+def _measured(folder: Path) -> Measured:
+    """Return everything measured in a folder, on one rank and on several.
+
+    Raises
+    ------
+    InputError
+        Nothing was measured there.
+
+    """
+    found = read_measurements(folder / MEASUREMENTS, STUDY_KINDS)
+    if found is None:
+        raise InputError(str(folder), [Problem(message="nothing has been measured here")])
+    together = read_measurements(folder / COLLECTIVES)
+    more = together.records if together else ()
+    return replace(found, records=(*found.records, *more))
