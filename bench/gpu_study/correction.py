@@ -1,8 +1,15 @@
 """A learned correction of a roofline that keeps it monotone.
 
-Gradient-boosted trees (scikit-learn's ``HistGradientBoostingRegressor``) predict the logarithm of
-measured over roofline time. They may only rise with the sizes of a point, as the roofline does, so
-the product of both does, too: more samples, ids, rows or columns never take less time.
+With r the roofline's time and x the features of a point, the corrected time is
+
+    log t = log r - s clip(log r) + g(log r, x)
+
+where g are gradient-boosted trees (scikit-learn's ``HistGradientBoostingRegressor``) that may only
+rise with r and with the sizes in x, and clip keeps to the range of the records taught. As 0 < s < 1,
+t rises with r and with every size, as r itself does: more samples, ids, rows or columns never take
+less time. Within the range the correction may still fall, at most like r^-s; beyond, it is constant.
+The loss is squared: scikit-learn 1.9 sets the leaves of an absolute one without regard to the
+constraints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +35,8 @@ from planner.calibration.records import Record
 _FEWEST_RECORDS = 20
 """To teach anything but a constant."""
 _SEED = 0
+_SLACK = 0.3
+"""s: how steeply a correction may fall with the roofline's time."""
 _TYPES = tuple(DataType)
 
 
@@ -91,18 +100,32 @@ def _lookup_features(point: EmbeddingPoint) -> Features:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """The correction of one phase."""
+
+    trees: Any
+    range: tuple[float, float]
+    """Of the logarithms of the roofline's times that were taught."""
+
+    def log_factor(self, matrix: Array) -> Array:
+        """Return the logarithm of corrected over roofline time, for rows of ``inputs``."""
+        factor: Array = self.trees.predict(matrix) - _SLACK * np.clip(matrix[:, 0], *self.range)
+        return factor
+
+
+@dataclass(frozen=True, slots=True)
 class Corrected:
     """A roofline with a correction of every phase."""
 
     roofline: Predict
-    trees: Mapping[str, Any]
+    corrections: Mapping[str, Correction]
 
     def __call__(self, records: Sequence[Record]) -> Seconds:
         """Predict seconds by phase."""
         rough = self.roofline(records)
         return {
-            phase: seconds * np.exp(self.trees[phase].predict(inputs(records, seconds)))
-            if phase in self.trees
+            phase: seconds * np.exp(self.corrections[phase].log_factor(inputs(records, seconds)))
+            if phase in self.corrections
             else seconds
             for phase, seconds in rough.items()
         }
@@ -110,13 +133,17 @@ class Corrected:
 
 def taught(roofline: Predict, records: Sequence[Record]) -> Corrected:
     """Teach a correction on the records that the roofline was fitted to; too few teach nothing."""
-    rough = roofline(records)
-    trees = {}
+    rough = roofline(records) if len(records) >= _FEWEST_RECORDS else {}
+    corrections = {}
     for phase, seconds in rough.items():
         measured = np.array([record.seconds[phase] for record in records])
-        if len(records) >= _FEWEST_RECORDS:
-            trees[phase] = _fitted(inputs(records, seconds), np.log(measured / seconds), records)
-    return Corrected(roofline=roofline, trees=trees)
+        matrix = inputs(records, seconds)
+        goal = np.log(measured / seconds) + _SLACK * matrix[:, 0]
+        corrections[phase] = Correction(
+            trees=_fitted(matrix, goal, records),
+            range=(float(matrix[:, 0].min()), float(matrix[:, 0].max())),
+        )
+    return Corrected(roofline=roofline, corrections=corrections)
 
 
 def inputs(records: Sequence[Record], rough: Array) -> Array:
@@ -133,7 +160,7 @@ def _fitted(matrix: Array, goal: Array, records: Sequence[Record]) -> Any:  # no
     num_sizes = 1 + len(features(records[0].point).sizes)
     rises = [1] * num_sizes + [0] * (matrix.shape[1] - num_sizes)
     trees = HistGradientBoostingRegressor(
-        loss="absolute_error",
+        loss="squared_error",
         monotonic_cst=rises,
         max_iter=200,
         learning_rate=0.08,
