@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from bench.gpu_study.study import Study, run
+from bench.gpu_study.study import PARTS, Study, run
 from costmodel.base.errors import PlannerError
 
 
@@ -17,10 +17,19 @@ def main() -> None:
     parser.add_argument(
         "--ranks", type=int, help="for collectives; by default all GPUs, or two cores"
     )
+    parser.add_argument(
+        "--only", choices=PARTS, action="append", help="part of the study; may be repeated"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder, kept as it is")
     given = parser.parse_args()
     ranks = given.ranks or _ranks(given.device)
-    study = Study(folder=given.output, kind=given.device, minutes=given.minutes, num_ranks=ranks)
+    study = Study(
+        folder=given.output,
+        kind=given.device,
+        minutes=given.minutes,
+        num_ranks=ranks,
+        parts=tuple(given.only or PARTS),
+    )
     try:
         print(run(study))
     except PlannerError as error:

@@ -5,11 +5,11 @@ With r the roofline's time and x the features of a point, the corrected time is
     log t = log r - s clip(log r) + g(log r, x)
 
 where g are gradient-boosted trees (scikit-learn's ``HistGradientBoostingRegressor``) that may only
-rise with r and with the sizes in x, and clip keeps to the range of the records taught. As 0 < s < 1,
-t rises with r and with every size, as r itself does: more samples, ids, rows or columns never take
-less time. Within the range the correction may still fall, at most like r^-s; beyond, it is constant.
-The loss is squared: scikit-learn 1.9 sets the leaves of an absolute one without regard to the
-constraints.
+rise with r and with the sizes in x, and clip keeps to the range of the records taught. As s is
+between 0 and 1, t rises with r and with every size, as r itself does: more samples, ids, rows or
+columns never take less time. Within the range the correction may still fall, at most like r^-s;
+beyond, it is constant. The loss is squared: scikit-learn 1.9 sets the leaves of an absolute one
+without regard to the constraints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,9 @@ class Correction:
 
     def log_factor(self, matrix: Array) -> Array:
         """Return the logarithm of corrected over roofline time, for rows of ``inputs``."""
-        factor: Array = self.trees.predict(matrix) - _SLACK * np.clip(matrix[:, 0], *self.range)
+        with _one_thread():
+            raised = self.trees.predict(matrix)
+        factor: Array = raised - _SLACK * np.clip(matrix[:, 0], *self.range)
         return factor
 
 
@@ -170,7 +172,15 @@ def _fitted(matrix: Array, goal: Array, records: Sequence[Record]) -> Any:  # no
         early_stopping=False,
         random_state=_SEED,
     )
-    return trees.fit(matrix, goal)
+    with _one_thread():
+        return trees.fit(matrix, goal)
+
+
+def _one_thread() -> Any:  # noqa: ANN401 - threadpoolctl is untyped
+    """Keep OpenMP from sharing trees of few rows: on busy cores its threads only wait."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1, user_api="openmp")
 
 
 def _order(member: Enum) -> float:

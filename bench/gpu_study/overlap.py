@@ -23,8 +23,7 @@ _POOLING = 20
 def measure_overlap(point: OverlapPoint, accelerator: Accelerator) -> Record:
     """Time both works alone, and together from the same moment on.
 
-    Each is repeated until it takes `_TARGET` alone. The facts say how often, and how much longer
-    each took beside the other, and both took over the longer one alone.
+    Each is repeated until it takes `_TARGET` alone; the facts say how often.
     """
     device = accelerator.device
     works, times = [], []
@@ -49,18 +48,7 @@ def measure_overlap(point: OverlapPoint, accelerator: Accelerator) -> Record:
         }
 
     record = record_of(point, repeated(once, device, budget=_BUDGET))
-    return replace(record, facts={"times": times, **slowdowns(record)})
-
-
-def slowdowns(record: Record) -> dict[str, float]:
-    """Return how much longer each took beside the other, and both over the longer one alone."""
-    took = record.seconds
-    longer = max(took["first_alone"], took["second_alone"])
-    return {
-        "first_slowdown": took["first"] / took["first_alone"],
-        "second_slowdown": took["second"] / took["second_alone"],
-        "both_over_longer": took["both"] / longer,
-    }
+    return replace(record, facts={"times": times})
 
 
 def _timed(work: Callable[[], object], accelerator: Accelerator) -> dict[str, Stopwatch]:

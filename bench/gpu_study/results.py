@@ -83,10 +83,21 @@ def geomean_error(rows: Sequence[Mapping[str, Any]]) -> float | None:
 def overlap_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return how much two streams slow each other down."""
     return [
-        {**point_data(record.point), **record.facts}
+        {**point_data(record.point), **record.facts, **slowdowns(record)}
         for record in records
         if isinstance(record.point, OverlapPoint)
     ]
+
+
+def slowdowns(record: Record) -> dict[str, float]:
+    """Return how much longer each took beside the other, and both over the longer one alone."""
+    took = record.seconds
+    longer = max(took["first_alone"], took["second_alone"])
+    return {
+        "first_slowdown": took["first"] / took["first_alone"],
+        "second_slowdown": took["second"] / took["second_alone"],
+        "both_over_longer": took["both"] / longer,
+    }
 
 
 def issue_rows(records: Sequence[Record]) -> list[dict[str, Any]]:

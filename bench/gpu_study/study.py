@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,10 @@ from planner.calibration.records import Measured, origin_text, read_measurements
 from planner.io.profiles import dump_profile, load_profile
 
 PROFILE = "profile.yaml"
-_KERNELS, _COLLECTIVES = 0.6, 0.7
-"""Shares of the time after which kernels end, and collectives; the rest is for steps."""
+PARTS = ("kernels", "collectives", "steps", "judge")
+"""What a study does, in this order; predictions are made before steps."""
+_TIMES = {"kernels": 0.6, "collectives": 0.1, "steps": 0.3}
+"""Shares of the time that parts have, in proportion if some are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +60,39 @@ class Study:
     minutes: float
     num_ranks: int
     """Ranks that run collectives; 1: none do."""
+    parts: tuple[str, ...] = PARTS
 
 
 def run(study: Study) -> str:
-    """Run the study, or what is left of it; returns its tables."""
+    """Run the study, or what is left of it; returns its tables if it is to be judged."""
     study.folder.mkdir(parents=True, exist_ok=True)
-    begin, seconds = time.time(), 60 * study.minutes
     notes = []
-    _supervisor(study, begin + _KERNELS * seconds).run("kernels")
-    if study.num_ranks > 1:
-        notes += _collectives(study, begin + _COLLECTIVES * seconds)
-    write_predictions(study)
-    _supervisor(study, begin + seconds).run("steps")
-    found = judge(study.folder) | {"notes": notes}
-    (study.folder / "study.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    deadlines = part_deadlines(study, time.time())
+    if "kernels" in study.parts:
+        _supervisor(study, deadlines["kernels"]).run("kernels")
+    if "collectives" in study.parts and study.num_ranks > 1:
+        notes += _collectives(study, deadlines["collectives"])
+    if "steps" in study.parts:
+        write_predictions(study)
+        _supervisor(study, deadlines["steps"]).run("steps")
+    return _judged(study.folder, notes) if "judge" in study.parts else ""
+
+
+def part_deadlines(study: Study, begin: float) -> dict[str, float]:
+    """Return when each part must end: all together have the study's minutes, from ``begin`` on."""
+    shares = {part: _TIMES[part] for part in _TIMES if part in study.parts}
+    if study.num_ranks == 1:
+        shares.pop("collectives", None)
+    ends = accumulate(shares.values())
+    seconds = 60 * study.minutes / (sum(shares.values()) or 1.0)
+    return {part: begin + end * seconds for part, end in zip(shares, ends, strict=True)}
+
+
+def _judged(folder: Path, notes: list[str]) -> str:
+    found = judge(folder) | {"notes": notes}
+    (folder / "study.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     text = study_text(found)
-    (study.folder / "study.md").write_text(text, encoding="utf-8")
+    (folder / "study.md").write_text(text, encoding="utf-8")
     return text
 
 

@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 def study_text(found: Row) -> str:
     """Return all tables, each under its heading."""
     parts = (
-        ("Machine", [_machine(found["machine"])]),
+        ("Machine", [_machine(found["machine"]), *found["notes"]]),
         ("Models on groups held out", list(_families(found["families"]))),
         ("The profile's own families", list(_profile(found["profile"]))),
         ("Training steps, predicted before they were measured", list(_steps(found))),

@@ -21,6 +21,7 @@ OVERHEADS: Mapping[str, str] = {
     "T5": "between",
 }
 """The paper's names, and the fields of ``OperatorOverheads``."""
+_OF_LAUNCHES = ("lead", "tail", "call")
 
 
 def traced_overheads(trace: Path) -> dict[str, float]:
@@ -57,5 +58,7 @@ def stage_times(nodes: Sequence[Node], num_steps: int) -> dict[str, Seconds]:
 
 
 def _mean(rows: Sequence[OperatorOverheads], field: str) -> float:
-    total = sum(row.count for row in rows)
-    return sum(row.count * float(getattr(row, field)) for row in rows) / max(1, total)
+    """Return the mean over operators; of what only launches have, over those that launch."""
+    counted = [row for row in rows if row.call > 0 or field not in _OF_LAUNCHES]
+    total = sum(row.count for row in counted)
+    return sum(row.count * float(getattr(row, field)) for row in counted) / max(1, total)

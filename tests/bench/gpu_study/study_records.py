@@ -1,6 +1,7 @@
 """Records of machines whose constants are known, and predictions of steps."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -75,30 +76,22 @@ def _streamed(num_bytes: float) -> float:
 
 
 def _seconds(point: Point) -> dict[str, float]:
-    if isinstance(point, EmbeddingPoint):
-        dims = np.array(point.tables.embedding_dims)
-        moved = 4.0 * point.num_samples * float(np.array(point.pooling_factors) @ dims)
-        return {"forward": _streamed(moved), "backward": _streamed(3 * moved) + 30 * US}
-    if isinstance(point, GemmPoint):
-        return {"product": 5 * US + 2.0 * point.m * point.n * point.k / 40e12}
-    if isinstance(point, StreamPoint):
-        return {"operator": _streamed(point.num_bytes)}
-    if isinstance(point, PointwisePoint):
-        return {"forward": _streamed(pointwise_bytes(point, "forward"))}
-    if isinstance(point, ReductionPoint):
-        return {"forward": _streamed(reduction_bytes(point, "forward"))}
-    if isinstance(point, TransferPoint):
-        return {"forward": 10 * US + point.num_bytes / 50e9}
-    if isinstance(point, HostPoint):
-        return _host(point)
-    if isinstance(point, IssuePoint):
-        return {"issue": 100 * US, "finished": 120 * US}
-    if isinstance(point, OverlapPoint):
-        names = ("first", "second", "both", "first_alone", "second_alone")
-        return dict(zip(names, (1.2e-3, 1.5e-3, 1.5e-3, 1e-3, 1e-3), strict=True))
-    assert isinstance(point, InteractionPoint | AttentionPoint)
-    work = point.num_samples if isinstance(point, InteractionPoint) else point.length**2
+    return _TIMES[type(point)](point)
+
+
+def _lookup(point: EmbeddingPoint) -> dict[str, float]:
+    dims = np.array(point.tables.embedding_dims)
+    moved = 4.0 * point.num_samples * float(np.array(point.pooling_factors) @ dims)
+    return {"forward": _streamed(moved), "backward": _streamed(3 * moved) + 30 * US}
+
+
+def _both_ways(work: float) -> dict[str, float]:
     return {"forward": 20 * US + work * 1e-8, "backward": 40 * US + work * 2e-8}
+
+
+def _overlap(_: OverlapPoint) -> dict[str, float]:
+    names = ("first", "second", "both", "first_alone", "second_alone")
+    return dict(zip(names, (1.2e-3, 1.5e-3, 1.5e-3, 1e-3, 1e-3), strict=True))
 
 
 def _host(point: HostPoint) -> dict[str, float]:
@@ -110,3 +103,18 @@ def _host(point: HostPoint) -> dict[str, float]:
         HostPart.SYNCHRONIZE: {"return": 4 * US},
         HostPart.UPLOAD: {"copy": 1.3e-3},
     }[point.part]
+
+
+_TIMES: dict[type, Callable[[Any], dict[str, float]]] = {
+    EmbeddingPoint: _lookup,
+    GemmPoint: lambda p: {"product": 5 * US + 2.0 * p.m * p.n * p.k / 40e12},
+    StreamPoint: lambda p: {"operator": _streamed(p.num_bytes)},
+    PointwisePoint: lambda p: {"forward": _streamed(pointwise_bytes(p, "forward"))},
+    ReductionPoint: lambda p: {"forward": _streamed(reduction_bytes(p, "forward"))},
+    TransferPoint: lambda p: {"forward": 10 * US + p.num_bytes / 50e9},
+    HostPoint: _host,
+    IssuePoint: lambda _: {"issue": 100 * US, "finished": 120 * US},
+    OverlapPoint: _overlap,
+    InteractionPoint: lambda p: _both_ways(p.num_samples),
+    AttentionPoint: lambda p: _both_ways(p.length**2),
+}
