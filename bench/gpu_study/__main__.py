@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from bench.gpu_study.study import PARTS, Study, run
+from bench.gpu_study.study import PARTS, GpuStudy, run
 from costmodel.base.errors import PlannerError
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder, kept as it is")
     given = parser.parse_args()
     ranks = given.ranks or _ranks(given.device)
-    study = Study(
+    study = GpuStudy(
         folder=given.output,
         kind=given.device,
         minutes=given.minutes,

@@ -14,7 +14,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from costmodel.base.units import KIB, Bytes
-from planner.calibration.device import CpuDevice, CudaDevice, Device, Stopwatch, open_device
+from planner.calibration.device import (
+    CpuDevice,
+    CudaDevice,
+    DeviceUnderTest,
+    Stopwatch,
+    open_device,
+)
 
 _WARM_UPS = 3
 """Runs on a side stream before work is captured (PyTorch's notes on CUDA graphs)."""
@@ -23,7 +29,7 @@ _WARM_UPS = 3
 class Accelerator(Protocol):
     """A device, and how its streams and graphs are used."""
 
-    device: Device
+    device: DeviceUnderTest
 
     @property
     def kind(self) -> str:
@@ -61,7 +67,7 @@ class CpuAccelerator:
     kind = "cpu"
 
     def __init__(self, device: CpuDevice) -> None:
-        self.device: Device = device
+        self.device: DeviceUnderTest = device
         self._begin = 0.0
 
     def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
@@ -102,7 +108,7 @@ class CudaAccelerator:
     kind = "cuda"
 
     def __init__(self, device: CudaDevice) -> None:
-        self.device: Device = device
+        self.device: DeviceUnderTest = device
 
     def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
         """Start each when all before on the current stream is done; end when all are."""

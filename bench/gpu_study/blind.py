@@ -22,7 +22,7 @@ from costmodel.step.simulator import simulate
 from costmodel.step.synthesis import synthesize
 from costmodel.step.timeline import DEVICE_KINDS
 from planner.calibration.points import point_data, point_key, read_point
-from planner.validation.phases import Prediction
+from planner.validation.phases import StepPrediction
 
 FILE = "predictions.jsonl"
 _FIRST = "0" * 64
@@ -30,7 +30,7 @@ _FIRST = "0" * 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepPrediction:
+class BlindPrediction:
     """What one step is predicted to take."""
 
     point: StepPoint
@@ -40,12 +40,12 @@ class StepPrediction:
     stages: Mapping[str, Seconds]
     """By stage of the device; by phase where the host is the device."""
     allocated_bytes: float
-    """Of the rank that holds most."""
+    """Memory of the rank that holds most."""
     sha256: str = ""
-    """Of the line without it, after the hash of the line before."""
+    """Hash of the line before and of this line without it."""
 
 
-def predict_step(point: StepPoint, hardware: HardwareProfile, profile: str) -> StepPrediction:
+def predict_step(point: StepPoint, hardware: HardwareProfile, profile: str) -> BlindPrediction:
     """Predict a step, its stages and its memory by a profile, whose file has that hash."""
     on_cpu = hardware.device is Device.CPU
     file = step_file(point, on_cpu=on_cpu)
@@ -53,14 +53,14 @@ def predict_step(point: StepPoint, hardware: HardwareProfile, profile: str) -> S
     topology = Topology(hardware=hardware, world_size=world, local_world_size=world)
     timeline = simulate(synthesize(file.workload, topology, file.plan))
     if on_cpu:
-        phases = Prediction.of(timeline, synchronous=True).phases[0]
+        phases = StepPrediction.of(timeline, synchronous=True).phases[0]
         stages = {phase.value: seconds for phase, seconds in phases.items()}
     else:
         graph = timeline.graph
         stages = stage_times(
             [n for n in graph.nodes if n.kind in DEVICE_KINDS and n.step == graph.num_steps - 1], 1
         )
-    return StepPrediction(
+    return BlindPrediction(
         point=point,
         profile=profile,
         step=timeline.step_time,
@@ -69,7 +69,7 @@ def predict_step(point: StepPoint, hardware: HardwareProfile, profile: str) -> S
     )
 
 
-def append_predictions(path: Path, predictions: Sequence[StepPrediction]) -> None:
+def append_predictions(path: Path, predictions: Sequence[BlindPrediction]) -> None:
     """Write predictions after those that are there; a point's first one stays."""
     before = read_predictions(path)
     known = {point_key(each.point) for each in before}
@@ -83,7 +83,7 @@ def append_predictions(path: Path, predictions: Sequence[StepPrediction]) -> Non
             file.write(json.dumps({**data, "sha256": last}) + "\n")
 
 
-def read_predictions(path: Path) -> list[StepPrediction]:
+def read_predictions(path: Path) -> list[BlindPrediction]:
     """Read all predictions; none where there is no file.
 
     Raises
@@ -94,7 +94,7 @@ def read_predictions(path: Path) -> list[StepPrediction]:
     """
     if not path.exists():
         return []
-    found: list[StepPrediction] = []
+    found: list[BlindPrediction] = []
     last = _FIRST
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         data = json.loads(line)
@@ -106,11 +106,11 @@ def read_predictions(path: Path) -> list[StepPrediction]:
         point = read_point(StudyFamily.STEP, data.pop("point"), STUDY_KINDS)
         if not isinstance(point, StepPoint):
             raise TypeError(f"not a step: {point}")
-        found.append(StepPrediction(point=point, sha256=given, **data))
+        found.append(BlindPrediction(point=point, sha256=given, **data))
     return found
 
 
-def prediction_of(point: StepPoint, path: Path) -> StepPrediction | None:
+def prediction_of(point: StepPoint, path: Path) -> BlindPrediction | None:
     """Return what was predicted of a point."""
     key = point_key(point)
     return next((each for each in read_predictions(path) if point_key(each.point) == key), None)
@@ -121,7 +121,7 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _data(prediction: StepPrediction) -> dict[str, Any]:
+def _data(prediction: BlindPrediction) -> dict[str, Any]:
     data = {**asdict(prediction), "point": point_data(prediction.point)}
     del data["sha256"]
     plain: dict[str, Any] = json.loads(json.dumps(data))

@@ -26,7 +26,7 @@ from bench.gpu_study.points import (
     ReductionPoint,
     TransferPoint,
 )
-from bench.gpu_study.rooflines import Predict, Seconds
+from bench.gpu_study.rooflines import PhaseSeconds, Predict
 from costmodel.domain.workload import DataType, Pooling
 from planner.calibration.curves import Array
 from planner.calibration.points import EmbeddingPoint, GemmPoint, Point, StreamPoint
@@ -105,7 +105,7 @@ class Correction:
 
     trees: Any
     range: tuple[float, float]
-    """Of the logarithms of the roofline's times that were taught."""
+    """Lowest and highest logarithm of the roofline's times that were taught."""
 
     def log_factor(self, matrix: Array) -> Array:
         """Return the logarithm of corrected over roofline time, for rows of ``inputs``."""
@@ -122,7 +122,7 @@ class Corrected:
     roofline: Predict
     corrections: Mapping[str, Correction]
 
-    def __call__(self, records: Sequence[Record]) -> Seconds:
+    def __call__(self, records: Sequence[Record]) -> PhaseSeconds:
         """Predict seconds by phase."""
         rough = self.roofline(records)
         return {

@@ -37,14 +37,14 @@ _IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class FamilyTask:
     """Records of one family, the model that is fitted to them, and how they are held out."""
 
     name: str
     roofline: Roofline
     records: Sequence[Record]
     group: Callable[[Any], Hashable]
-    """Of a point: what is on the same side of every split."""
+    """Returns what of a point is on the same side of every split."""
 
     @property
     def groups(self) -> list[Hashable]:
@@ -52,17 +52,17 @@ class Task:
         return [self.group(record.point) for record in self.records]
 
 
-def tasks(records: Sequence[Record], gpu: Gpu, setting: LookupSetting) -> Iterator[Task]:
+def tasks(records: Sequence[Record], gpu: Gpu, setting: LookupSetting) -> Iterator[FamilyTask]:
     """Yield every family that was measured; ``gpu`` and ``setting`` are those of the profile."""
     yield from _lookups(records, setting)
     yield from _products(records, gpu)
     for name, kind, roofline, group in _lines(gpu):
         some = [record for record in records if isinstance(record.point, kind)]
         if some:
-            yield Task(name=name, roofline=roofline, records=some, group=group)
+            yield FamilyTask(name=name, roofline=roofline, records=some, group=group)
 
 
-def _lookups(records: Sequence[Record], setting: LookupSetting) -> Iterator[Task]:
+def _lookups(records: Sequence[Record], setting: LookupSetting) -> Iterator[FamilyTask]:
     fused = _of_kernels(records, (ComputeKernel.FUSED,))
     if not fused:
         return
@@ -75,10 +75,10 @@ def _lookups(records: Sequence[Record], setting: LookupSetting) -> Iterator[Task
     for name, kernels, roofline in rooflines:
         some = _of_kernels(records, kernels)
         if some:
-            yield Task(name=name, roofline=roofline, records=some, group=_tables)
+            yield FamilyTask(name=name, roofline=roofline, records=some, group=_tables)
 
 
-def _products(records: Sequence[Record], gpu: Gpu) -> Iterator[Task]:
+def _products(records: Sequence[Record], gpu: Gpu) -> Iterator[FamilyTask]:
     for data_type in DataType:
         some = [
             record
@@ -86,7 +86,7 @@ def _products(records: Sequence[Record], gpu: Gpu) -> Iterator[Task]:
             if isinstance(record.point, GemmPoint) and record.point.data_type is data_type
         ]
         if some:
-            yield Task(
+            yield FamilyTask(
                 name=f"{Family.GEMM.value} {data_type.value}",
                 roofline=ProductRoofline(gpu, data_type),
                 records=some,

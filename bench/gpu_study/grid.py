@@ -16,17 +16,17 @@ from bench.gpu_study.points import (
     AttentionPoint,
     Direction,
     InteractionPoint,
+    IssueMode,
     IssuePoint,
-    Mode,
     OverlapPoint,
     PointwiseOp,
     PointwisePoint,
     ReductionOp,
     ReductionPoint,
     StepPoint,
+    StreamWork,
     StudyFamily,
     TransferPoint,
-    Work,
 )
 from costmodel.base.units import GB, KIB, MIB, Bytes
 from costmodel.domain.workload import DataType
@@ -48,7 +48,7 @@ class StepTarget:
 
     on_cpu: bool
     memory_bytes: Bytes
-    """Of one rank."""
+    """Memory of one rank."""
 
 
 Unit: TypeAlias = tuple[Point, ...]
@@ -195,13 +195,13 @@ def _types(target: Target) -> tuple[DataType, ...]:
 
 
 def _issues() -> Iterator[IssuePoint]:
-    for count, mode in product((8, 32), Mode):
+    for count, mode in product((8, 32), IssueMode):
         yield IssuePoint(mode=mode, num_layers=count)
 
 
 def _overlaps(target: Target) -> Iterator[OverlapPoint]:
     sizes = (1 * MIB, 4 * MIB) if target.on_cpu else (16 * MIB, 64 * MIB, 256 * MIB)
-    works = list(Work)
+    works = list(StreamWork)
     for size, (index, first) in product(sizes, enumerate(works)):
         for second in works[index:]:
             yield OverlapPoint(first=first, second=second, num_bytes=int(size))

@@ -18,7 +18,7 @@ from planner.calibration.records import Record
 
 ROOFLINE, CORRECTED = "roofline", "corrected"
 LEVEL = 0.9
-"""Of intervals."""
+"""Share of new measurements that an interval is to cover."""
 _MOST_FOLDS = 5
 _FEWEST_GROUPS = 3
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bench.gpu_study.accelerator import Accelerator, write_trace
-from bench.gpu_study.points import IssuePoint, Mode
+from bench.gpu_study.points import IssueMode, IssuePoint
 from bench.gpu_study.traces import traced_overheads, unless_unreadable
 from costmodel.base.units import Seconds
 from planner.calibration.device import Stopwatch, repeated
@@ -57,12 +57,12 @@ def _issued(point: IssuePoint, accelerator: Accelerator) -> Callable[[], object]
     model = layers(point.num_layers, name)
     parameters = list(model.parameters())
     value = torch.ones(_SAMPLES, _WIDTH, device=name)
-    forward = torch.compile(model) if point.mode is Mode.COMPILED else model
+    forward = torch.compile(model) if point.mode is IssueMode.COMPILED else model
 
     def work() -> object:
         return torch.autograd.grad(forward(value).sum(), parameters)
 
-    return accelerator.captured(work) if point.mode is Mode.GRAPH else work
+    return accelerator.captured(work) if point.mode is IssueMode.GRAPH else work
 
 
 def _overheads(work: Callable[[], object], accelerator: Accelerator) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank
-from planner.io.plans import PlanFile
-from planner.io.workload import load_workload
+from planner.files.plans import PlanFile
+from planner.files.workload import load_workload
 
 _WORKLOADS = Path(__file__).parent.parent / "workloads"
 MODELS: Mapping[str, str] = {

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from bench.gpu_study.accelerator import Accelerator
-from bench.gpu_study.points import OverlapPoint, Work
+from bench.gpu_study.points import OverlapPoint, StreamWork
 from costmodel.base.units import Seconds
 from planner.calibration.device import Stopwatch, repeated
 from planner.calibration.records import Record, record_of
@@ -66,19 +66,19 @@ def _again(work: Callable[[], object], number: int) -> Callable[[], object]:
     return repeat
 
 
-def _work(kind: Work, num_bytes: int, accelerator: Accelerator) -> Callable[[], object]:
+def _work(kind: StreamWork, num_bytes: int, accelerator: Accelerator) -> Callable[[], object]:
     name, numbers = accelerator.device.name, max(1, num_bytes // 4)
-    if kind is Work.LOOKUP:
+    if kind is StreamWork.LOOKUP:
         rows = max(1, numbers // _COLUMNS)
         table = torch.ones(rows, _COLUMNS, device=name)
         ids = torch.randint(rows, (max(_POOLING, rows // _POOLING * _POOLING),), device=name)
         bags = ids.view(-1, _POOLING)
         return lambda: torch.nn.functional.embedding_bag(bags, table, mode="sum")
-    if kind is Work.PRODUCT:
+    if kind is StreamWork.PRODUCT:
         side = max(1, int((numbers / 3) ** 0.5))
         left, right = (torch.rand(side, side, device=name) for _ in range(2))
         return lambda: torch.mm(left, right)
-    if kind is Work.COPY:
+    if kind is StreamWork.COPY:
         source = torch.ones(numbers // 2 + 1, device=name)
         target = torch.empty_like(source)
         return lambda: target.copy_(source)

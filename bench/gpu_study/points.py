@@ -28,7 +28,7 @@ class PointwiseOp(StrEnum):
     SIGMOID = "sigmoid"
     GELU = "gelu"
     MULTIPLY = "multiply"
-    """Of two tensors."""
+    """Multiplies two tensors."""
     SCALE = "scale"
     """By one number, in place."""
     DROPOUT = "dropout"
@@ -42,7 +42,7 @@ class ReductionOp(StrEnum):
     SUM_COLUMNS = "sum_columns"
     """Over the rows: the gradient of a bias."""
     MEAN = "mean"
-    """Of everything: a loss."""
+    """Averages everything: a loss."""
     SOFTMAX = "softmax"
     LAYER_NORM = "layer_norm"
 
@@ -54,7 +54,7 @@ class Direction(StrEnum):
     TO_HOST = "to_host"
 
 
-class Mode(StrEnum):
+class IssueMode(StrEnum):
     """How the host issues the kernels of a model."""
 
     EAGER = "eager"
@@ -64,13 +64,13 @@ class Mode(StrEnum):
     """Captured once as a CUDA graph, then replayed."""
 
 
-class Work(StrEnum):
+class StreamWork(StrEnum):
     """What one of two streams does."""
 
     LOOKUP = "lookup"
     PRODUCT = "product"
     COPY = "copy"
-    """Of device memory."""
+    """Copies device memory."""
     UPLOAD = "upload"
     """From pinned host memory."""
 
@@ -133,7 +133,7 @@ class TransferPoint:
 class IssuePoint:
     """Forward and backward of small layers, whose kernels take next to no time."""
 
-    mode: Mode
+    mode: IssueMode
     num_layers: int
     family: ClassVar[str] = StudyFamily.ISSUE
 
@@ -142,8 +142,8 @@ class IssuePoint:
 class OverlapPoint:
     """Two streams at once, each for about as long as the other."""
 
-    first: Work
-    second: Work
+    first: StreamWork
+    second: StreamWork
     num_bytes: int
     """Size of each: rows gathered, operands, or bytes copied."""
     family: ClassVar[str] = StudyFamily.OVERLAP

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.gpu_study.blind import StepPrediction, read_predictions
+from bench.gpu_study.blind import BlindPrediction, read_predictions
 from bench.gpu_study.families import tasks
 from bench.gpu_study.holdout import judged
 from bench.gpu_study.points import IssuePoint, OverlapPoint, StepPoint
@@ -53,7 +53,9 @@ def step_rows(records: Sequence[Record], predictions: Path) -> list[dict[str, An
     ]
 
 
-def _step_row(record: Record, point: StepPoint, predicted: StepPrediction | None) -> dict[str, Any]:
+def _step_row(
+    record: Record, point: StepPoint, predicted: BlindPrediction | None
+) -> dict[str, Any]:
     name = "step" if "step" in record.seconds else "synchronized"
     row: dict[str, Any] = {
         **point_data(point),

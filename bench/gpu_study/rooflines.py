@@ -39,9 +39,9 @@ from planner.calibration.fit_gemm import Products, fit_products
 from planner.calibration.points import EmbeddingPoint, GemmPoint, StreamPoint
 from planner.calibration.records import Record
 
-Seconds: TypeAlias = Mapping[str, Array]
+PhaseSeconds: TypeAlias = Mapping[str, Array]
 """Predicted seconds by phase, a number for every record."""
-Predict: TypeAlias = Callable[[Sequence[Record]], Seconds]
+Predict: TypeAlias = Callable[[Sequence[Record]], PhaseSeconds]
 Records: TypeAlias = Sequence[Record]
 
 
@@ -94,7 +94,7 @@ class UvmRoofline:
 
 def _lookup_seconds(
     asked: Records, fit: EmbeddingFit, setting: LookupSetting, bandwidth: float
-) -> Seconds:
+) -> PhaseSeconds:
     points = [record.point for record in asked if isinstance(record.point, EmbeddingPoint)]
     forward, backward = predicted_lookups(points, fit, setting, bandwidth)
     return {"forward": forward, "backward": backward}
@@ -115,7 +115,7 @@ class ProductRoofline:
         constants = fit_products(products, self.data_type, self.gpu, peak, None).constants
         gpu = replace(self.gpu, gemm={self.data_type.value: constants})
 
-        def predict(asked: Records) -> Seconds:
+        def predict(asked: Records) -> PhaseSeconds:
             m, n, k = _shapes(asked).T
             return {"product": gemm_time(m, n, k, self.data_type, gpu)}
 
@@ -132,7 +132,7 @@ class Line:
     """Latency and rate for every kind of operator, by how much each has to do."""
 
     amount: Callable[[Any, str], float]
-    """Of a point and a phase: bytes, or what the product's model takes for it."""
+    """Returns how much a point has to do in a phase: bytes, or seconds by the product's model."""
     kind: Callable[[Any], Hashable]
 
     def fit(self, records: Records) -> Predict:
@@ -148,7 +148,7 @@ class Line:
             for phase in phases
         }
 
-        def predict(asked: Records) -> Seconds:
+        def predict(asked: Records) -> PhaseSeconds:
             return {
                 phase: np.array([
                     float(self._of(lines, record, phase)(self._amounts([record], phase))[0])
@@ -209,7 +209,7 @@ def transfer_bytes(point: TransferPoint, phase: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class InteractionAmount:
-    """Seconds of the dot interaction's kernels by the product's models."""
+    """PhaseSeconds of the dot interaction's kernels by the product's models."""
 
     gpu: Gpu
 

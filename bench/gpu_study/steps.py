@@ -18,7 +18,7 @@ from bench.gpu_study.traces import traced_stages, unless_unreadable
 from costmodel.base.units import Seconds
 from planner.calibration.records import Record, record_of
 from planner.calibration.timing import summary
-from planner.io.plans import PlanFile
+from planner.files.plans import PlanFile
 from planner.validation.batches import make_batches
 from planner.validation.checks import check_workload
 from planner.validation.job import NUM_BATCHES, Job

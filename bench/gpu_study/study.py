@@ -39,9 +39,9 @@ from bench.gpu_study.supervise import (
 )
 from bench.gpu_study.tables import study_text
 from costmodel.base.errors import InputError, Problem
-from planner.calibration.profile import Machine, fit_profile
+from planner.calibration.profile import MachineFacts, fit_profile
 from planner.calibration.records import Measured, origin_text, read_measurements
-from planner.io.profiles import dump_profile, load_profile
+from planner.files.profiles import dump_profile, load_profile
 
 PROFILE = "profile.yaml"
 PARTS = ("kernels", "collectives", "steps", "judge")
@@ -51,7 +51,7 @@ _TIMES = {"kernels": 0.6, "collectives": 0.1, "steps": 0.3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class GpuStudy:
     """What is asked for."""
 
     folder: Path
@@ -63,7 +63,7 @@ class Study:
     parts: tuple[str, ...] = PARTS
 
 
-def run(study: Study) -> str:
+def run(study: GpuStudy) -> str:
     """Run the study, or what is left of it; returns its tables if it is to be judged."""
     study.folder.mkdir(parents=True, exist_ok=True)
     notes = []
@@ -78,7 +78,7 @@ def run(study: Study) -> str:
     return _judged(study.folder, notes) if "judge" in study.parts else ""
 
 
-def part_deadlines(study: Study, begin: float) -> dict[str, float]:
+def part_deadlines(study: GpuStudy, begin: float) -> dict[str, float]:
     """Return when each part must end: all together have the study's minutes, from ``begin`` on."""
     shares = {part: _TIMES[part] for part in _TIMES if part in study.parts}
     if study.num_ranks == 1:
@@ -96,11 +96,11 @@ def _judged(folder: Path, notes: list[str]) -> str:
     return text
 
 
-def _supervisor(study: Study, deadline: float) -> Supervisor:
+def _supervisor(study: GpuStudy, deadline: float) -> Supervisor:
     return Supervisor(folder=study.folder.resolve(), kind=study.kind, deadline=deadline)
 
 
-def _collectives(study: Study, deadline: float) -> list[str]:
+def _collectives(study: GpuStudy, deadline: float) -> list[str]:
     """Measure collectives; what goes wrong there costs them only."""
     supervisor = _supervisor(study, deadline)
     command = [
@@ -115,7 +115,7 @@ def _collectives(study: Study, deadline: float) -> list[str]:
     return []
 
 
-def write_predictions(study: Study) -> None:
+def write_predictions(study: GpuStudy) -> None:
     """Fit the profile and write down what it says of all steps, unless that was done before.
 
     The profile is not fitted anew once there are predictions: a study that goes on has the same.
@@ -152,14 +152,14 @@ def judge(folder: Path) -> dict[str, Any]:
     }
 
 
-def _step_target(study: Study) -> StepTarget:
+def _step_target(study: GpuStudy) -> StepTarget:
     memory = machine_of(study.folder).memory_bytes
     return StepTarget(on_cpu=study.kind == "cpu", memory_bytes=memory)
 
 
-def machine_of(folder: Path) -> Machine:
+def machine_of(folder: Path) -> MachineFacts:
     """Return what the measuring process wrote of its machine."""
-    return Machine(**json.loads((folder / MACHINE).read_text("utf-8")))
+    return MachineFacts(**json.loads((folder / MACHINE).read_text("utf-8")))
 
 
 def _measured(folder: Path) -> Measured:

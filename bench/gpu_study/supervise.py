@@ -19,7 +19,7 @@ from bench.gpu_study.points import STUDY_KINDS
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
 from planner.calibration.points import point_key, read_point
-from planner.calibration.records import Failure, Journal, keys, read_measurements
+from planner.calibration.records import Failure, MeasurementJournal, keys, read_measurements
 from planner.validation.launch import RANK_ENVIRONMENT
 
 MEASUREMENTS = "measurements.jsonl"
@@ -128,7 +128,7 @@ class Supervisor:
         if measured is None:
             return False
         if point_key(point) not in keys([*measured.records, *measured.failures]):
-            Journal(path, measured.machine).append(Failure(point=point, reason=reason))
+            MeasurementJournal(path, measured.machine).append(Failure(point=point, reason=reason))
         return True
 
     def _log(self, part: str) -> Path:

@@ -10,8 +10,8 @@ from costmodel.base.units import Seconds
 from costmodel.domain.traced import OperatorOverheads
 from costmodel.step.graph import ExecutionGraph, Node, Stage
 from costmodel.step.timeline import DEVICE_KINDS
-from planner.replay.importing import load_run
-from planner.replay.learning import learn
+from planner.calibration.learning import learn
+from planner.traces.replay.importing import load_run
 
 OVERHEADS: Mapping[str, str] = {
     "T1": "before",

@@ -39,7 +39,7 @@ from bench.gpu_study.overlap import measure_overlap
 from bench.gpu_study.points import STUDY_KINDS, StepPoint, StudyFamily
 from bench.gpu_study.steps import measure_step
 from bench.gpu_study.supervise import ATTEMPT, COLLECTIVES, MACHINE, MEASUREMENTS
-from planner.calibration.device import Device
+from planner.calibration.device import DeviceUnderTest
 from planner.calibration.grids import Grid, Target
 from planner.calibration.machine import cache_bytes, machine_facts
 from planner.calibration.measuring import (
@@ -51,11 +51,11 @@ from planner.calibration.measuring import (
     reason_of,
 )
 from planner.calibration.points import Point, point_data, point_key
-from planner.calibration.profile import Machine
+from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks, ranks_of
-from planner.calibration.records import Failure, Journal, Record, keys, read_measurements
+from planner.calibration.records import Failure, MeasurementJournal, Record, keys, read_measurements
 from planner.calibration.session import Request, described, target_of
-from planner.validation.core import pin_to_core
+from planner.environment.cores import pin_to_core
 
 _MEASURES = {
     StudyFamily.POINTWISE: measure_pointwise,
@@ -70,7 +70,7 @@ _MEASURES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class WorkerTask:
     """What one process is to measure, and until when."""
 
     folder: Path
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("kind", choices=["cpu", "cuda"])
     parser.add_argument("deadline", type=float)
     args = parser.parse_args()
-    task = Task(folder=args.folder, kind=args.kind, deadline=args.deadline)
+    task = WorkerTask(folder=args.folder, kind=args.kind, deadline=args.deadline)
     ranks = ranks_of()
     if task.kind == "cuda":
         torch.cuda.set_device(ranks.local_rank)
@@ -108,12 +108,12 @@ def main() -> None:
 class _Worker:
     """Measures points by their value until the time is up, and keeps each at once."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: WorkerTask) -> None:
         self._task = task
         self.accelerator = open_accelerator(task.kind, 0, cache_bytes(task.kind, 1))
         write_machine(task.folder, described(task.kind, Ranks(), cache_bytes(task.kind, 1)))
         path = task.folder / MEASUREMENTS
-        self._journal = Journal(path, machine_facts(task.kind, 1, 1))
+        self._journal = MeasurementJournal(path, machine_facts(task.kind, 1, 1))
         earlier = read_measurements(path, STUDY_KINDS)
         self._known = keys([*earlier.records, *earlier.failures]) if earlier else set()
         self._measurer = Measurer(self.accelerator.device, more=study_measures(self.accelerator))
@@ -164,7 +164,7 @@ class _Worker:
         )
 
 
-def write_machine(folder: Path, machine: Machine) -> None:
+def write_machine(folder: Path, machine: MachineFacts) -> None:
     """Write what measuring does not tell of the machine: who fits need not ask the device."""
     (folder / MACHINE).write_text(json.dumps(asdict(machine)), encoding="utf-8")
 
@@ -172,7 +172,7 @@ def write_machine(folder: Path, machine: Machine) -> None:
 def study_measures(accelerator: Accelerator) -> dict[str, Measure]:
     """Return what measures the study's own families on a device."""
 
-    def on(measure: object, point: Point, device: Device) -> Record:
+    def on(measure: object, point: Point, device: DeviceUnderTest) -> Record:
         del device
         record: Record = measure(point, accelerator)  # type: ignore[operator]
         return record
@@ -180,7 +180,7 @@ def study_measures(accelerator: Accelerator) -> dict[str, Measure]:
     return {family.value: partial(on, measure) for family, measure in _MEASURES.items()}
 
 
-def study_target(task: Task, ranks: Ranks, device: Device) -> Target:
+def study_target(task: WorkerTask, ranks: Ranks, device: DeviceUnderTest) -> Target:
     """Return what the grid depends on."""
     request = Request(
         measurements=task.folder / MEASUREMENTS, kind=task.kind, grid=Grid.FULL, optimizers=()
@@ -188,7 +188,7 @@ def study_target(task: Task, ranks: Ranks, device: Device) -> Target:
     return target_of(request, ranks, device)
 
 
-def measure_collectives(task: Task, ranks: Ranks) -> None:
+def measure_collectives(task: WorkerTask, ranks: Ranks) -> None:
     """Measure collectives on all ranks until the first one's time is up; it keeps them."""
     if task.kind == "cpu":
         pin_to_core(ranks.local_rank)
@@ -199,7 +199,7 @@ def measure_collectives(task: Task, ranks: Ranks) -> None:
         device, path = accelerator.device, task.folder / COLLECTIVES
         measurer = Measurer(device)
         facts = machine_facts(task.kind, ranks.world_size, ranks.num_nodes)
-        journal = Journal(path, facts) if ranks.rank == 0 else None
+        journal = MeasurementJournal(path, facts) if ranks.rank == 0 else None
         points = _still_asked(path, collective_points(study_target(task, ranks, device)), ranks)
         for number, point in enumerate(points):
             if number >= FEWEST_COLLECTIVES and any(ranks.gathered(task.is_over)):

@@ -13,10 +13,10 @@ from planner.calibration.points import EmbeddingPoint, TableSet
 _SEED = 0
 _TABLE_COUNTS = (1, 1, 2, 3, 4, 6, 8, 16)
 _SAME_DIM_SHARE = 0.6
-"""Of the sets with several tables; the others mix dimensions."""
+"""Share of the sets with several tables that have one dimension; the others mix dimensions."""
 _FEWEST_ROWS = 100
 _DENSE_SHARE = 0.1
-"""Of the sets that are replicated tables (data_parallel), which must be small."""
+"""Share of the sets that are replicated tables (data_parallel), which must be small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class EmbeddingLimits:
     optimizers: tuple[Optimizer, ...]
     table_counts: tuple[int, ...] = _TABLE_COUNTS
     weighted_share: float = 0.0
-    """Of the fused sets: ids carry weights."""
+    """Share of the fused sets whose ids carry weights."""
     unpooled_share: float = 0.0
-    """Of the fused sets: a row per id, all tables of one width, as FBGEMM wants it."""
+    """Share of the fused sets with a row per id; FBGEMM wants their tables of one width."""
     uvm_share: float = 0.0
-    """Of all sets: weights in host memory, for every other one behind a cache in HBM."""
+    """Share of all sets that are in host memory, half of them behind a cache in HBM."""
     uvm_bytes: Bytes = 0.0
     """Weights and state of such a set."""
 

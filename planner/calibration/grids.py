@@ -48,12 +48,12 @@ class Target:
 
     on_cpu: bool
     memory_bytes: Bytes
-    """Of one rank; the whole, not what is free: a run that is resumed must ask for the same."""
+    """All memory of a rank, not what is free: a run that is resumed must ask for the same."""
     num_ranks: int
     num_nodes: int
     optimizers: tuple[Optimizer, ...]
     data_types: tuple[DataType, ...]
-    """Of embedding weights."""
+    """Types of embedding weights."""
     has_fp8: bool = False
     """Whether it multiplies FP8."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from costmodel.base.errors import PlannerError
-from planner.calibration.device import Device
+from planner.calibration.device import DeviceUnderTest
 from planner.calibration.measure_collectives import measure_collective
 from planner.calibration.measure_dense import measure_product, measure_stream
 from planner.calibration.measure_embedding import TableKernel
@@ -14,7 +14,7 @@ from planner.calibration.measure_host import measure_host
 from planner.calibration.points import EmbeddingPoint, Family, Point, StreamPoint, TableSet
 from planner.calibration.records import Failure, Record
 
-Measure = Callable[[Any, Device], Record]
+Measure = Callable[[Any, DeviceUnderTest], Record]
 """Measures a point of one family on a device."""
 NO_MEMORY = "out of memory"
 """Reason of a failure that another run may not have; see ``attempted``."""
@@ -46,7 +46,7 @@ class Measurer:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceUnderTest,
         *,
         meet: Callable[[], None] | None = None,
         more: Mapping[str, Measure] | None = None,
@@ -70,10 +70,10 @@ class Measurer:
             self._release()
         return self._measures[point.family](point, self._device)
 
-    def _stream(self, point: StreamPoint, device: Device) -> Record:
+    def _stream(self, point: StreamPoint, device: DeviceUnderTest) -> Record:
         return measure_stream(point, device, meet=self._meet)
 
-    def _lookup(self, point: EmbeddingPoint, device: Device) -> Record:
+    def _lookup(self, point: EmbeddingPoint, device: DeviceUnderTest) -> Record:
         if self._kernel is None or self._tables != point.tables:
             self._release()  # before the next tables come
             self._kernel, self._tables = TableKernel(point.tables, device), point.tables
@@ -83,7 +83,7 @@ class Measurer:
         self._kernel = self._tables = None
 
 
-def attempted(measurer: Measurer, point: Point, device: Device) -> Record | Failure:
+def attempted(measurer: Measurer, point: Point, device: DeviceUnderTest) -> Record | Failure:
     """Measure a point, or say why it could not be: that costs this point only.
 
     A point that finds no memory has the reason `NO_MEMORY`: it may find some another time, so it
@@ -110,7 +110,7 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"[:_LONGEST_REASON]
 
 
-def _check_alive(device: Device, error: BaseException) -> None:
+def _check_alive(device: DeviceUnderTest, error: BaseException) -> None:
     try:
         device.synchronize()
     except RuntimeError:

@@ -33,8 +33,8 @@ from planner.calibration.points import (
     read_point,
 )
 from planner.calibration.timing import Timing
-from planner.io.files import file_error, os_reason, read_bytes, write_bytes
-from planner.io.json_text import load_json
+from planner.files.disk import file_error, os_reason, read_bytes, write_bytes
+from planner.files.json_text import load_json
 
 _LARGEST = 2**60
 """Bytes, rows, samples of a point."""
@@ -154,7 +154,7 @@ def _lines(path: Path) -> list[bytes]:
     return read_bytes(path).split(b"\n")[:-1]
 
 
-class Journal:
+class MeasurementJournal:
     """Appends records to a measurements file, each written before the next is measured."""
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import Optimizer
-from planner.calibration.device import Device, open_device
+from planner.calibration.device import DeviceUnderTest, open_device
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.machine import (
     cache_bytes,
@@ -31,18 +31,18 @@ from planner.calibration.measure_dense import has_fp8
 from planner.calibration.measure_embedding import data_types, optimizers
 from planner.calibration.measuring import NO_MEMORY, DeviceLostError, Measurer, attempted, reason_of
 from planner.calibration.points import EmbeddingPoint, Family, Point, TableSet, point_key
-from planner.calibration.profile import Machine
+from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks
 from planner.calibration.records import (
     Failure,
-    Journal,
     Measured,
+    MeasurementJournal,
     Record,
     keys,
     mean_record,
     read_measurements,
 )
-from planner.validation.core import CoreWatch, pin_to_core
+from planner.environment.cores import CoreWatch, pin_to_core
 
 _TURNS = 4
 """Times that what cores do together is measured, half a minute each."""
@@ -74,11 +74,11 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Calibration:
     """What the first rank fits a profile to."""
 
     measured: Measured
-    machine: Machine
+    machine: MachineFacts
     num_new: int
     """Points that were measured now."""
     num_skipped: int
@@ -100,7 +100,7 @@ def forget(measurements: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | None:
+def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Calibration | None:
     """Measure what has not been measured yet; returns the outcome on the first rank only."""
     on_cpu = request.kind == "cpu"
     core = pin_to_core(ranks.local_rank) if on_cpu and ranks.world_size > 1 else None
@@ -124,7 +124,7 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | Non
             return None
         _keep_together(request.measurements, facts, found)
         failures = tuple(each for each in found if isinstance(each, Failure))
-        return Outcome(
+        return Calibration(
             measured=Measured(machine=facts, records=tuple(records), failures=failures),
             machine=described(request.kind, ranks, cache),
             num_new=len(found) - len(known),
@@ -142,13 +142,13 @@ class _Session:
         self,
         request: Request,
         ranks: Ranks,
-        device: Device,
+        device: DeviceUnderTest,
         watcher: Watcher,
         facts: dict[str, Any],
     ) -> None:
         self._request, self._ranks, self._device = request, ranks, device
         self._watcher = watcher
-        self._journal = Journal(part_path(request.measurements, ranks.rank), facts)
+        self._journal = MeasurementJournal(part_path(request.measurements, ranks.rank), facts)
         self._new: list[Record | Failure] = []
         self._skipped = 0
         self._measurer = Measurer(device, meet=ranks.meet if device.synchronous else None)
@@ -232,7 +232,7 @@ class _Session:
                 yield found
 
 
-def target_of(request: Request, ranks: Ranks, device: Device) -> Target:
+def target_of(request: Request, ranks: Ranks, device: DeviceUnderTest) -> Target:
     """Return what the points of a grid depend on."""
     on_cpu = device.synchronous
     return Target(
@@ -291,7 +291,7 @@ def _keep_together(
     """Bring everything into the first rank's file."""
     own = read_measurements(measurements)
     known = keys([*own.records, *own.failures]) if own else set()
-    journal = Journal(measurements, facts)
+    journal = MeasurementJournal(measurements, facts)
     for record in records:
         if point_key(record.point) not in known:
             journal.append(record)
@@ -299,13 +299,13 @@ def _keep_together(
         path.unlink(missing_ok=True)
 
 
-def described(kind: str, ranks: Ranks, cache: float) -> Machine:
+def described(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
     """Return what measuring does not tell of a rank's device, ``cache`` bytes of it cache."""
     sms = 1
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         sms = properties.multi_processor_count
-    return Machine(
+    return MachineFacts(
         name=device_name(kind),
         memory_bytes=memory_bytes(kind, ranks.local_world_size),
         host_memory_bytes=host_memory_bytes(),

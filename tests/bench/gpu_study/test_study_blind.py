@@ -16,7 +16,7 @@ from bench.gpu_study.models import MODELS, step_file, step_workload
 from bench.gpu_study.points import StepPoint
 from costmodel.base.errors import InputError
 from costmodel.base.units import GB, GIB
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 from planner.validation.checks import check_workload
 
 POINT, OTHER, *_ = step_points(StepTarget(on_cpu=False, memory_bytes=40 * GIB))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # processes that measure
 
 from bench.gpu_study.points import STUDY_KINDS, StudyFamily  # noqa: E402
 from planner.calibration.records import read_measurements  # noqa: E402
-from planner.io.profiles import load_profile  # noqa: E402
+from planner.files.profiles import load_profile  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 

@@ -24,10 +24,10 @@ from planner.calibration.points import (
     point_key,
     read_point,
 )
-from planner.calibration.profile import Machine, fit_profile
+from planner.calibration.profile import MachineFacts, fit_profile
 from planner.calibration.records import Measured
 
-MACHINE = Machine(
+MACHINE = MachineFacts(
     name="simple", memory_bytes=80 * GIB, host_memory_bytes=200 * GIB, l2_bytes=40 * MIB,
     num_sms=100, ranks_per_node=1,
 )  # fmt: skip

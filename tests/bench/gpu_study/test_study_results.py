@@ -12,14 +12,14 @@ pytest.importorskip("sklearn")
 from bench.gpu_study import blind
 from bench.gpu_study.grid import StepTarget, step_points
 from bench.gpu_study.results import geomean_error
-from bench.gpu_study.study import Study, judge, part_deadlines, write_predictions
+from bench.gpu_study.study import GpuStudy, judge, part_deadlines, write_predictions
 from bench.gpu_study.supervise import MACHINE as MACHINE_FILE
 from bench.gpu_study.supervise import MEASUREMENTS
 from bench.gpu_study.tables import study_text
 from costmodel.base.errors import InputError
 from costmodel.base.units import GB
-from planner.calibration.records import Failure, Journal, Record
-from planner.io.profiles import load_profile
+from planner.calibration.records import Failure, MeasurementJournal, Record
+from planner.files.profiles import load_profile
 
 
 @pytest.fixture(scope="module", params=["cpu", "cuda"])
@@ -29,7 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     made: Path = tmp_path_factory.mktemp(kind)
     target, machine = (CPU, replace(MACHINE, num_sms=1)) if kind == "cpu" else (GPU, MACHINE)
     (made / MACHINE_FILE).write_text(json.dumps(asdict(machine)))
-    journal = Journal(made / MEASUREMENTS, {**FACTS, "device": kind, "python": "3.12"})
+    journal = MeasurementJournal(made / MEASUREMENTS, {**FACTS, "device": kind, "python": "3.12"})
     points = first_points(target)
     for record in records(points, noise=0.03):
         journal.append(record)
@@ -45,8 +45,8 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return made
 
 
-def study(folder: Path, kind: str, **more: object) -> Study:
-    return Study(folder=folder, kind=kind, minutes=10, num_ranks=1, **more)  # type: ignore[arg-type]
+def study(folder: Path, kind: str, **more: object) -> GpuStudy:
+    return GpuStudy(folder=folder, kind=kind, minutes=10, num_ranks=1, **more)  # type: ignore[arg-type]
 
 
 def test_a_blind_steps_error_counts_and_one_without_the_hash_does_not(folder: Path) -> None:

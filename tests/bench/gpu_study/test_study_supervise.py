@@ -12,7 +12,7 @@ from bench.gpu_study.points import STUDY_KINDS, PointwiseOp, PointwisePoint
 from bench.gpu_study.supervise import ATTEMPT, MEASUREMENTS, Supervisor, WorkerFailedError
 from costmodel.domain.workload import DataType
 from planner.calibration.points import point_data
-from planner.calibration.records import Journal, read_measurements
+from planner.calibration.records import MeasurementJournal, read_measurements
 
 POINT = PointwisePoint(op=PointwiseOp.RELU, num_elements=16, data_type=DataType.FP32)
 OTHER = PointwisePoint(op=PointwiseOp.RELU, num_elements=32, data_type=DataType.FP32)
@@ -20,7 +20,7 @@ OTHER = PointwisePoint(op=PointwiseOp.RELU, num_elements=32, data_type=DataType.
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    Journal(tmp_path / MEASUREMENTS, {"device": "cpu"}).append(records([OTHER])[0])
+    MeasurementJournal(tmp_path / MEASUREMENTS, {"device": "cpu"}).append(records([OTHER])[0])
     return tmp_path
 
 

@@ -16,7 +16,7 @@ from planner.calibration.measure_dense import measure_product  # noqa: E402
 from planner.calibration.measure_embedding import _CACHE_COUNTS, _CALLS, _LOCATIONS  # noqa: E402
 from planner.calibration.measuring import NO_MEMORY, DeviceLostError, Measurer, attempted  # noqa: E402
 from planner.calibration.points import EmbeddingPoint, GemmPoint, TableSet, point_key  # noqa: E402
-from planner.calibration.records import Failure, Journal, Record, keys, read_measurements  # noqa: E402
+from planner.calibration.records import Failure, MeasurementJournal, Record, keys, read_measurements  # noqa: E402
 
 POINT = GemmPoint(m=16, n=16, k=16, data_type=DataType.FP32)
 
@@ -53,7 +53,7 @@ def test_a_lost_device_ends_the_process() -> None:
 
 def test_a_failure_is_read_back_and_counts_as_tried(tmp_path: Path) -> None:
     failure = Failure(point=POINT, reason="RuntimeError: no")
-    journal = Journal(tmp_path / "mine.jsonl", FACTS)
+    journal = MeasurementJournal(tmp_path / "mine.jsonl", FACTS)
     journal.append(failure)
     again = read_measurements(tmp_path / "mine.jsonl")
     assert again is not None
