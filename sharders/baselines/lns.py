@@ -133,7 +133,7 @@ class _NeighbourhoodSearch:
     def _is_on(self, choice: PlacedOption, ranks: Sequence[int]) -> bool:
         local = self.problem.topology.local_world_size
         if choice.option.sharding_type.within_node:
-            return any(rank // local == home // local for rank in ranks for home in choice.ranks)
+            return any(rank // local == other // local for rank in ranks for other in choice.ranks)
         return any(rank in choice.ranks for rank in ranks)
 
     def _limits(self) -> Limits:
