@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         save_plan,
     )
     from planner.torchrec.planner import IterationTimePlanner, Solution
-    from planner.torchrec.plans import Home, from_torchrec, to_torchrec
+    from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
     from planner.torchrec.rating import IterationTimePerfModel
 
 _HOMES = {
-    "Home": "plans",
+    "TableLocation": "plans",
     "IterationTimePerfModel": "rating",
     "IterationTimePlanner": "planner",
     "Solution": "planner",
@@ -38,10 +38,10 @@ _HOMES = {
 }
 
 __all__ = [
-    "Home",
     "IterationTimePerfModel",
     "IterationTimePlanner",
     "Solution",
+    "TableLocation",
     "export_plan",
     "from_torchrec",
     "import_plan",
