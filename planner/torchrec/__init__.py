@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
     from planner.torchrec.rating import IterationTimePerfModel
 
-_HOMES = {
+_MODULE_OF = {
     "TableLocation": "plans",
     "IterationTimePerfModel": "rating",
     "IterationTimePlanner": "planner",
@@ -54,9 +54,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     require_torchrec("planning in TorchRec")
-    value = getattr(import_module(f"planner.torchrec.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"planner.torchrec.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
