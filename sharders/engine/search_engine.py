@@ -18,8 +18,8 @@ from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, WorkKind
 from sharders.engine.arrays import ProblemArrays, problem_arrays
 from sharders.engine.burst import Burst
 from sharders.engine.fill import Greedy, Rule
-from sharders.engine.guide import exchange_rates
-from sharders.engine.loads import GuideRows, RankLoads
+from sharders.engine.imbalance_penalty import exchange_rates
+from sharders.engine.loads import RankLoads, SearchRows
 from sharders.engine.params import MoveParams
 from sharders.engine.state import SearchState
 from sharders.engine.tables import UNKNOWN, Choices, Move
@@ -198,12 +198,12 @@ class Engine:
         ranks, tables = problem.topology.world_size, len(problem.workload.tables)
         features = groups * len(RANK_FEATURES)
         first, counts = rows.end, rows.end + 4 + features
-        guide = GuideRows(
+        search_rows = SearchRows(
             load=first, power=first + 1, exchanged=first + 2, free=first + 2 + features,
             host_free=first + 3 + features, counts=counts, end=counts + groups,
         )  # fmt: skip
         every = lower(self.everything, arrays.columns, self._duration_rows)
-        numbers = np.zeros((guide.end, ranks))
+        numbers = np.zeros((search_rows.end, ranks))
         shards = int(np.diff(arrays.tables.first).max())
         moved = 2 * params.max_together * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
         exchanges = rows.num_durations * ranks * problem.topology.local_world_size
@@ -228,7 +228,7 @@ class Engine:
                 plan=plan,
                 tables=arrays.tables,
                 choices=choices,
-                rows=guide,
+                rows=search_rows,
                 exchange_rates=exchange_rates(self.everything, arrays.columns.groups).reshape(-1),
                 room=(float(problem.capacity), float(problem.host_capacity)),
             ),
