@@ -11,7 +11,7 @@ cdef int64_t FITS, FULL, SLOW, UNKNOWN
 cdef double IMPROVED
 
 @cython.final
-cdef class Burst:
+cdef class AnnealingRun:
     cdef readonly SearchState search
     cdef readonly Py_ssize_t refresh_every, num_changed, moves, decided, timed, last_gain
     cdef readonly RandomNumbers rng

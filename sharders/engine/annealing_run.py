@@ -1,4 +1,4 @@
-"""A burst of annealing: some thousands of moves a call, and the best plan among those they made."""
+"""A run of annealing: some thousands of moves a call, and the best plan among those they made."""
 
 import math
 
@@ -12,8 +12,8 @@ from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Move
 from sharders.problem.sharding_problem import IMPROVED
 
 
-class Burst:
-    """Where a burst stands: how many moves were drawn, and the best plan so far."""
+class AnnealingRun:
+    """Where a run stands: how many moves were drawn, and the best plan so far."""
 
     def __init__(self, search: SearchState, params: MoveParams) -> None:
         self.search, self.refresh_every = search, params.refresh_every
