@@ -156,7 +156,9 @@ class Cycle:
             while member < last:
                 if clock.ends[end, member] + lag > latest:
                     latest = clock.ends[end, member] + lag
-                    self.found_op, self.found_rank, self.found_lag = source, member, lag
+                    self.found_op, self.found_lag = source, lag
+                    # ranks that are even now need not be with another plan: keep to this one
+                    self.found_rank = rank if clock.together[end] else member
                 member += stride
         if latest < 0:
             return False

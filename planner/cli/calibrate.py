@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 - an argument per option
     the same command. Keep the machine idle meanwhile.
     """  # noqa: D301 - click's mark for lines to keep
     if traces is not None:
-        from planner.cli.calibrate_trace import learn_from_trace
+        from planner.calibration.learned_report import learn_from_trace
 
         if hardware is None:
             raise click.UsageError("--from-trace needs --hardware, the profile to start from.")

@@ -1,6 +1,6 @@
 """``planner compare``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,6 @@ from planner.show.output import Output, ProgressLine
 
 if TYPE_CHECKING:
     from costmodel.base.errors import PlannerError
-    from planner.planning.diff import PlanDiff
 
 
 @click.command("compare")
@@ -105,30 +104,10 @@ def _left_out(name: str, error: "PlannerError") -> str:
 def _compare_plans(old: str, new: str, *, output: Output) -> None:
     from planner.planning.compare_text import diff_text
     from planner.planning.diff import compare_plans
+    from planner.planning.diff_data import diff_data
 
     diff = compare_plans(old, new)
     if output.json:
-        output.data(_diff_data(diff))
+        output.data(diff_data(diff))
     else:
         output.lines(lambda width: diff_text(diff, width))
-
-
-def _diff_data(diff: "PlanDiff") -> dict[str, Any]:
-    from planner.files.plans import table_data
-    from planner.planning.report_data import report_data
-
-    return {
-        "results": [report_data(diff.old), report_data(diff.new)],
-        "speedup": diff.speedup,
-        "probability_new_is_faster": diff.probability_faster,
-        "num_unchanged": diff.num_unchanged,
-        "changes": [
-            {
-                "name": change.table,
-                "old": None if change.old is None else table_data(change.old),
-                "new": None if change.new is None else table_data(change.new),
-                "step_time_change_s": change.step_time_change,
-            }
-            for change in diff.changes
-        ],
-    }

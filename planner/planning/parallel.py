@@ -59,7 +59,7 @@ class _ProcessTask:
 
 
 @dataclass(slots=True)
-class _Standing:
+class _Reported:
     """What the processes have reported."""
 
     search: Search
@@ -120,37 +120,37 @@ def run_in_parallel(
             process.start()
             theirs.close()
             workers[ours] = (number, process)
-    standing = _Standing(search)
+    reported = _Reported(search)
     try:
-        _listen(workers, standing, stop, task.deadline)
+        _listen(workers, reported, stop, task.deadline)
     finally:
         for _, process in workers.values():
             process.kill()
             process.join()
-    return standing.attempts() or run_sharders(names, problem, replace(search, jobs=1))
+    return reported.attempts() or run_sharders(names, problem, replace(search, jobs=1))
 
 
 def _listen(
     workers: "dict[Connection, tuple[int, SpawnProcess]]",
-    standing: _Standing,
+    reported: _Reported,
     stop: Event,
     deadline: Seconds,
 ) -> None:
     """Hear all processes until each has sent its results, or ended without."""
     open_ends = list(workers)
     while open_ends and time.monotonic() < deadline + GRACE:
-        if standing.search.interrupted():
+        if reported.search.interrupted():
             stop.set()
         for end in wait(open_ends, timeout=LOOK_EVERY):
             if not isinstance(end, Connection):
                 continue
             number, _ = workers[end]
             try:
-                standing.note(number, end.recv())
+                reported.note(number, end.recv())
             except EOFError:
                 open_ends.remove(end)
                 continue
-            if number in standing.found:
+            if number in reported.found:
                 open_ends.remove(end)
 
 

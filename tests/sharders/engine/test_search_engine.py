@@ -11,19 +11,29 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from machines import topology
 from numpy.typing import NDArray
 from strategies import cases, fixed_cases
 
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import Workload
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Optimizer,
+    Pipeline,
+    Pooling,
+    Workload,
+)
 from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.memory.rank_memory import check_memory
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
-from sharders.annealing.schedule import Bursts
+from sharders.annealing.schedule import AnnealingRuns
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
@@ -31,6 +41,7 @@ from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Move
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.one_pass import SizeGreedy
+from sharders.problem.options import make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 Case = tuple[Workload, Topology, ShardingPlan]
@@ -57,7 +68,7 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
     rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
     choices, times = [], []
     for _ in range(3):
-        standing = engine.anneal(20, anywhere, rng)
+        run = engine.anneal(20, anywhere, rng)
         present = engine.present()
         choices.append((np.array(present.option), np.array(present.ranks)))
         now = engine.plan_of(engine.present())
@@ -66,7 +77,7 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
         times.append(float(engine.present_time()))
         assert times[-1] == pytest.approx(objective.step_time(now), rel=1e-9)
         best = engine.plan_of(engine.best_since())
-        assert standing.best_time == pytest.approx(objective.step_time(best), rel=1e-9)
+        assert run.best_time == pytest.approx(objective.step_time(best), rel=1e-9)
     options, ranks = (np.array(numbers) for numbers in zip(*choices, strict=True))
     assert engine.step_times(options, ranks) == pytest.approx(times, rel=1e-9)
 
@@ -102,21 +113,19 @@ def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
 ) -> None:
     engine, rng = engine_for(case), Random(seed)
     engine.start(engine.choices_of(case[2]))
-    standing = engine.anneal(20, (1e3, 1e3, 1.0), rng)
+    run = engine.anneal(20, (1e3, 1e3, 1.0), rng)
     loads, plan = engine.search.loads, engine.search.plan
     features = np.asarray(plan.loads)[:, : plan.num_rank_features]
     exchanged = (features * np.asarray(loads.exchange_rates)).T
     lookups = np.asarray(plan.numbers)[loads.load_row : loads.load_row + 1]
     spread = power_means(lookups) + power_means(exchanged)
     expected = engine.present_time() + 0.05 * spread
-    assert standing.guide == pytest.approx(expected, rel=1e-9)
+    assert run.penalised_time == pytest.approx(expected, rel=1e-9)
 
 
-@given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
-def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
-    engine, rng = engine_for(case), Random(seed)
-    engine.start(engine.choices_of(case[2]))
+def check_cycles(engine: Engine, plan: ShardingPlan, rng: Random) -> None:
+    """Anneal, and compare the bounds of known cycles with the steps of plans since."""
+    engine.start(engine.choices_of(plan))
     world_size = engine.problem.topology.world_size
     for hot in (1e-3, 1e3, 1e3, 1e3):
         engine.anneal(50, (hot, hot, 1.0), rng)
@@ -128,6 +137,59 @@ def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -
             bound = search.cycles[search.which].bound(search.plan)
             search.plan.clear_changed()
             assert bound <= engine.present_time() * (1 + 1e-9)
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
+    check_cycles(engine_for(case), case[2], Random(seed))
+
+
+def test_a_cycle_keeps_to_its_rank_through_what_ends_alike_on_all() -> None:
+    # found by the property above: on two ranks, host operators that end alike under one plan only
+    uniform = Zipf(exponent=0.0)
+    rows = {"a": (100, 16, 20.0), "b": (3, 16, 0.5), "c": (5000, 16, 0.5), "d": (3, 4, 0.5)}
+    made = tuple(
+        EmbeddingTable(
+            name=name,
+            num_embeddings=num_embeddings,
+            embedding_dim=embedding_dim,
+            pooling_factor=pooling_factor,
+            data_type=DataType.FP16 if name == "d" else DataType.FP32,
+            pooling=Pooling.MEAN if name == "c" else Pooling.NONE,
+            inputs=uniform,
+        )
+        for name, (num_embeddings, embedding_dim, pooling_factor) in rows.items()
+    )
+    workload = Workload(
+        tables=made,
+        dense=DenseModel(bottom_mlp=(64, 32), top_mlp=(64, 1)),
+        local_batch_size=1024,
+        pipeline=Pipeline.NONE,
+        optimizer=Optimizer.SGD,
+    )
+    machines = topology(2)
+    types = (
+        ShardingType.DATA_PARALLEL,
+        ShardingType.DATA_PARALLEL,
+        ShardingType.ROW_WISE,
+        ShardingType.TABLE_WISE,
+    )
+    options = [
+        next(o for o in table_options(workload, machines, table) if o.sharding_type is kind)
+        for table, kind in zip(made, types, strict=True)
+    ]
+    plan = make_plan(
+        machines,
+        [
+            make_sharding(table, machines, option, (0,) * option.num_ranks)
+            for table, option in zip(made, options, strict=True)
+        ],
+    )
+    problem = ShardingProblem(
+        workload=workload, topology=machines, objective=Objective(workload, machines)
+    )
+    check_cycles(Engine(problem, [plan]), plan, Random(534))
 
 
 @pytest.mark.parametrize("world_size", [4, 16])
@@ -142,7 +204,14 @@ def test_bounds_change_no_decision(world_size: int) -> None:
         engine.start(engine.choices_of(plan))
         standings.append(engine.anneal(3000, (1e-3, 1e-4, 3000.0), Random(1)))
     first, second = standings
-    for name in ("moves", "decided", "guide", "best_time", "best_guide", "last_gain"):
+    for name in (
+        "moves",
+        "decided",
+        "penalised_time",
+        "best_time",
+        "best_penalised_time",
+        "last_gain",
+    ):
         assert getattr(first, name) == getattr(second, name)
     assert first.timed < second.timed
     assert bounded.plan_of(bounded.present()) == timed.plan_of(timed.present())
@@ -166,11 +235,11 @@ def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> Non
     problem = example_problem(example_workload(40, seed=2), world_size=8)
     plan = SizeGreedy().shard(problem, Budget(), Random(0)).plan
     engine = Engine(problem, [plan])
-    bursts = Bursts(engine, Budget(), Random(0), 0, AnnealingParams())
-    (balanced,) = bursts.balanced([engine.choices_of(plan)])
+    runs = AnnealingRuns(engine, Budget(), Random(0), 0, AnnealingParams())
+    (balanced,) = runs.balanced([engine.choices_of(plan)])
     assert list(balanced.option) == list(engine.choices_of(plan).option)
-    assert engine.start(balanced) == bursts.best[0]
-    assert bursts.best[0] < 0.99 * problem.objective.step_time(plan)
+    assert engine.start(balanced) == runs.best[0]
+    assert runs.best[0] < 0.99 * problem.objective.step_time(plan)
 
 
 def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
@@ -215,7 +284,7 @@ def test_where_a_rank_is_full_another_table_leaves_it() -> None:
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
     engine = Engine(problem, [plan])
     engine.start(engine.choices_of(plan))
-    search, ejector = engine.search, engine.burst.ejector
+    search, ejector = engine.search, engine.run.ejector
     option, ranks = np.asarray(search.choices.option), np.asarray(search.choices.ranks)
     blocks = np.asarray(search.tables.blocks)
     made = 0
@@ -244,6 +313,7 @@ from planner.environment.compiled import interpreted_modules
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.sharder import Annealing
+from sharders.problem.options import make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget
 
 problem = example_problem(example_workload(12, seed=3), world_size=4, num_nodes=2)

@@ -1,0 +1,26 @@
+"""What changed between two plans as JSON-able data: SI units, the unit in the key."""
+
+from typing import Any
+
+from planner.files.plans import table_data
+from planner.planning.diff import PlanDiff
+from planner.planning.report_data import report_data
+
+
+def diff_data(diff: PlanDiff) -> dict[str, Any]:
+    """Return what changed between two plans as the JSON answer has it."""
+    return {
+        "results": [report_data(diff.old), report_data(diff.new)],
+        "speedup": diff.speedup,
+        "probability_new_is_faster": diff.probability_faster,
+        "num_unchanged": diff.num_unchanged,
+        "changes": [
+            {
+                "name": change.table,
+                "old": None if change.old is None else table_data(change.old),
+                "new": None if change.new is None else table_data(change.new),
+                "step_time_change_s": change.step_time_change,
+            }
+            for change in diff.changes
+        ],
+    }

@@ -1,0 +1,48 @@
+"""An explanation as JSON-able data: SI units, the unit in the key."""
+
+from typing import Any
+
+from planner.files.plans import table_data
+from planner.planning.explanation import Explanation
+from planner.planning.report_data import confidence_data
+
+
+def explanation_data(explanation: Explanation) -> dict[str, Any]:
+    """Return an explanation as the JSON answer has it."""
+    return {
+        "step_time_s": explanation.report.step_time,
+        "step_time_interval_s": explanation.report.interval,
+        "uncertainty": confidence_data(explanation.report.confidence),
+        "last_rank": explanation.last_rank,
+        "critical_path": [
+            {
+                "start_s": row.start,
+                "time_s": row.seconds,
+                "stage": row.stage.value,
+                "rank": row.rank,
+                "bound_by": row.bound_by,
+                "source": row.source,
+            }
+            for row in explanation.path
+        ],
+        "choices": [
+            {
+                **table_data(choice.sharding),
+                "alone_s": choice.alone,
+                "mean_lookup_s": choice.mean,
+                "fixed": choice.fixed,
+                "whole_step_time_s": choice.whole_step_time,
+                "whole_fits": choice.whole_fits,
+            }
+            for choice in explanation.choices
+        ],
+        "remedies": [
+            {
+                "change": remedy.change,
+                "step_time_s": remedy.step_time,
+                "samples_per_s": remedy.samples_per_second,
+                "effect": remedy.effect,
+            }
+            for remedy in explanation.remedies
+        ],
+    }
