@@ -345,7 +345,6 @@ def _found(attempt: Attempt) -> ShardingPlan:
 
 
 def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":
-    from costmodel.execution.simulator import simulate
-    from costmodel.execution.synthesis import synthesize
+    from costmodel.execution.program_timeline import plan_timeline
 
-    return simulate(synthesize(workload, topology, plan))
+    return plan_timeline(workload, topology, plan)

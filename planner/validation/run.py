@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import synthesize
+from costmodel.execution.program_timeline import plan_timeline
 from costmodel.hardware import Device, HardwareProfile, Topology
 from planner.integrations.presence import require_torchrec
 from planner.io.plans import PlanFile
@@ -92,5 +91,5 @@ def topology_of(file: PlanFile, profile: HardwareProfile) -> Topology:
 
 def predicted(file: PlanFile, profile: HardwareProfile) -> Prediction:
     """Return a plan's simulated step."""
-    timeline = simulate(synthesize(file.workload, topology_of(file, profile), file.plan))
+    timeline = plan_timeline(file.workload, topology_of(file, profile), file.plan)
     return Prediction.of(timeline, synchronous=profile.device is Device.CPU)
