@@ -10,7 +10,7 @@ A package offers a sharder with, in its ``pyproject.toml``::
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from costmodel.errors import PluginError, UnknownNameError
+from costmodel.errors import MissingDependencyError, PluginError, UnknownNameError
 from planner.integrations.presence import require_torchrec, torchrec_installed
 from sharders import SHARDERS
 from sharders.problem import Sharder
@@ -37,7 +37,7 @@ def load_sharder(name: str) -> Sharder:
     UnknownNameError
         Nothing has that name.
     MissingDependencyError
-        It is TorchRec's planner, and torchrec is not installed.
+        It is TorchRec's planner, and torchrec is not installed, or cannot be imported here.
     PluginError
         A third-party sharder cannot be imported or made, or has no ``shard`` method.
 
@@ -55,9 +55,13 @@ def load_sharder(name: str) -> Sharder:
 
 
 def _torchrec_planner() -> Sharder:
-    require_torchrec("the sharder `torchrec`")
-    from planner.integrations.torchrec_sharder import TorchRecPlanner
-
+    needed_for = "the sharder `torchrec`"
+    require_torchrec(needed_for)
+    try:
+        from planner.integrations.torchrec_sharder import TorchRecPlanner
+    except (ImportError, OSError) as error:  # torch wants a folder for temporary files, and more
+        reason = f"cannot be imported here: {error}"
+        raise MissingDependencyError(TORCHREC, needed_for, TORCHREC, reason) from error
     return TorchRecPlanner()
 
 

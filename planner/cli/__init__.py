@@ -4,6 +4,7 @@ Commands are imported when used, and import what is heavy when they run, so that
 ``--help`` and completion are immediate.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ _COMMANDS = (
 _OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
 _NOT_LOADED = "failed to map segment from shared object"
 """What the loader of libraries says where memory is short."""
+_UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
+"""Why a stream takes no more, which then does not say its name."""
 _COMPLETE = "_PLANNER_COMPLETE"
 """Set by the scripts that ``planner completion`` prints."""
 
@@ -133,8 +136,9 @@ def _write_no_more() -> None:
 
 def _system_said(error: OSError) -> str:
     reason = (error.strerror or str(error)).lower()
-    about = "standard output" if error.filename is None else str(error.filename)
-    return f"{about}: {reason}"
+    if error.filename is not None:
+        return f"{error.filename}: {reason}"
+    return f"standard output: {reason}" if error.errno in _UNWRITTEN else reason
 
 
 def _ended(message: str) -> int:

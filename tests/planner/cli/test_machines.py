@@ -63,6 +63,30 @@ def test_little_memory_is_one_line_or_enough() -> None:
         assert "Traceback" not in done.stderr
 
 
+READ_ONLY = """
+import errno, multiprocessing.synchronize, tempfile
+def refuse(*_, **__): raise OSError(errno.EROFS, "Read-only file system")
+def nowhere(*_, **__): raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+tempfile.TemporaryFile = tempfile.gettempdir = nowhere
+multiprocessing.synchronize.SemLock.__init__ = refuse
+"""
+"""What Python and torch say where nothing can be written, /tmp and /dev/shm included."""
+
+
+@pytest.mark.usefixtures("directory")
+def test_nothing_can_be_written_at_all() -> None:
+    printed = ("plan", "tables.yaml", "--gpus", "2", "--time-limit", "0.2", "--json")
+    for options in ((), ("--baseline", "none")):
+        done = shell('exec "$@"', *printed, *options, script=READ_ONLY + SCRIPT)
+        assert done.returncode == 0, done.stderr
+    done = shell('exec "$@"', *printed[:-1], "--jobs", "2", script=READ_ONLY + SCRIPT)
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == [
+        "error: 2 processes cannot share anything here: read-only file system",
+        "  hint: search without --jobs",
+    ]
+
+
 @pytest.mark.usefixtures("directory")
 def test_a_read_only_folder(tmp_path: Path) -> None:
     done = shell('exec "$@"', *PLAN, "-o", "/proc/plan.json")
