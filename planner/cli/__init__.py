@@ -39,6 +39,9 @@ _COMMANDS = (
 )
 """Each is the object ``command`` of the module of its name."""
 _OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
+_LEAST_MEMORY = 256 * 2**20
+"""Bytes of address space: with less OpenBLAS, which numpy and scipy load, may try for memory for
+ever, and hears no signal. A plan for a small model takes 200 MB, an inspection 250."""
 _NOT_LOADED = "failed to map segment from shared object"
 """What the loader of libraries says where memory is short."""
 _UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
@@ -88,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_streams()
     try:
+        _keep_to_memory_limit()
         with raising():
             code = _run(given)
             sys.stdout.flush()
@@ -105,17 +109,40 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
+def _keep_to_memory_limit() -> None:
+    """Let libraries start no threads, each with memory of its own, where memory is limited.
+
+    Raises
+    ------
+    MemoryError
+        There is too little for them to load at all.
+
+    """
+    limit = _memory_limit()
+    if limit is None:
+        return
+    if limit < _LEAST_MEMORY:
+        raise MemoryError
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def _memory_limit() -> int | None:
+    """Return the bytes of ``ulimit -v``; None: there is none, or not on this system."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
+    except ImportError:  # there is no memory for it either
+        return 0
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def _is_for_want_of_memory(error: ImportError | SystemError) -> bool:
     """Return whether memory is short: extensions in C do not always say so themselves."""
     if isinstance(error, ImportError):
         return _NOT_LOADED in str(error)
-    try:
-        import resource
-    except ModuleNotFoundError:  # not on this system
-        return False
-    except ImportError:  # there is no memory for it either
-        return True
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return _memory_limit() is not None
 
 
 def _open_streams() -> None:
