@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.execution.graph import Stage
-from costmodel.execution.timeline import DEVICE_KINDS, Array, Timeline
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.step.graph import Stage
+from costmodel.step.timeline import DEVICE_KINDS, Array, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

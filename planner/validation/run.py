@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.execution.program_timeline import plan_timeline
-from costmodel.hardware import Device, HardwareProfile, Topology
+from costmodel.domain.hardware import Device, HardwareProfile, Topology
+from costmodel.step.program_timeline import plan_timeline
 from planner.integrations.presence import require_torchrec
 from planner.io.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload

@@ -7,11 +7,11 @@ from itertools import count
 import pytest
 
 import planner
-from costmodel.bounds import step_time_bound
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingType
+from costmodel.base.errors import InfeasibleError
+from costmodel.bounds.lower_bound import step_time_bound
+from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 
 def sized(num_tables: int, rows: int, *types: ShardingType) -> planner.Workload:

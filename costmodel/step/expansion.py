@@ -1,0 +1,97 @@
+"""The graph of all ranks over several steps, from the program of one.
+
+Nodes are ordered by step, operation, rank, so node ``(s * ops + i) * world_size + r`` is operation
+``i`` of step ``s`` on rank ``r``.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from costmodel.step.graph import ExecutionGraph, Node, NodeGroup
+from costmodel.step.program import Program
+
+
+def expand(program: Program, num_steps: int) -> ExecutionGraph:
+    """Return the graph of all ranks over several consecutive steps, every node made once."""
+    nodes = list(ProgramNodes(program, num_steps))
+    return ExecutionGraph(nodes=nodes, world_size=program.world_size, num_steps=num_steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramGraph(ExecutionGraph):
+    """The same graph, its nodes made when they are looked at: few of many ranks' ever are."""
+
+    program: Program
+
+    @classmethod
+    def of(cls, program: Program, num_steps: int) -> "ProgramGraph":
+        """Return the graph of all ranks over several consecutive steps."""
+        nodes = ProgramNodes(program, num_steps)
+        size = program.world_size
+        return cls(nodes=nodes, world_size=size, num_steps=num_steps, program=program)
+
+    def groups(self) -> Iterator[NodeGroup]:
+        """Yield the nodes of all ranks for every operation of every step."""
+        size = self.world_size
+        ranks = np.arange(size)
+        for row in range(self.num_steps * len(self.program.ops)):
+            seconds = self.program.ops[row % len(self.program.ops)].seconds
+            yield NodeGroup(self.nodes[row * size], row * size + ranks, ranks, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramNodes(Sequence[Node]):
+    """The nodes of a program's graph."""
+
+    program: Program
+    num_steps: int
+
+    def __len__(self) -> int:
+        """Return the number of nodes of all ranks and steps."""
+        return self.num_steps * len(self.program.ops) * self.program.world_size
+
+    @overload
+    def __getitem__(self, index: int) -> Node: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Node]: ...
+    def __getitem__(self, index: int | slice) -> Node | list[Node]:
+        """Return a node, or several."""
+        if isinstance(index, slice):
+            return [self._node(each) for each in range(*index.indices(len(self)))]
+        return self._node(range(len(self))[index])
+
+    def _node(self, index: int) -> Node:
+        program, size = self.program, self.program.world_size
+        row, rank = divmod(index, size)
+        step, number = divmod(row, len(program.ops))
+        op, base = program.ops[number], row - number
+        return Node(
+            op.name,
+            op.kind,
+            op.stage,
+            rank,
+            op.resource,
+            float(op.seconds[rank]),
+            tuple(each * size + rank for each in rows_before(program, row)),
+            None if op.launched_by is None else (base + op.launched_by) * size + rank,
+            program.launch_delay,
+            None if op.group is None else row * size + program.members(op.group, rank),
+            step,
+            float(op.num_bytes[rank]),
+            op.basis,
+            role=op.role,
+        )
+
+
+def rows_before(program: Program, row: int) -> list[int]:
+    """Return what an operation comes after, but for its launch and its resource's queue.
+
+    Operations are numbered through all steps here; the first step has none before it.
+    """
+    number = row % len(program.ops)
+    op, base = program.ops[number], row - number
+    before = [base - len(program.ops) + each for each in op.after_previous] if base else []
+    return [*(base + each for each in op.after), *before]
