@@ -212,8 +212,9 @@ def judge(file: "PlanFile") -> Planned:
     """Check a plan that comes from elsewhere, and predict its step."""
     from costmodel.domain.validity import check_plan
     from costmodel.memory.rank_memory import check_memory
+    from planner.io.plans import load_plan_hardware
 
-    profile = load_profile(file.hardware)
+    profile = load_plan_hardware(file)
     topology = Topology(
         hardware=profile,
         world_size=file.plan.world_size,
