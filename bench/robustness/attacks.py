@@ -25,6 +25,7 @@ MOST_MEMORY = 2 * 2**30
 """Resident bytes; importing torch and torchrec takes 0.6 GB."""
 _SPACE = 24 * 2**30
 """Address space: what asks for more has got through a limit."""
+WITHSTOOD = "withstood"
 _CODES = {0, 2, 3, 4, 5}
 _SCRIPT = "from planner.cli import main\nif __name__ == '__main__':\n    main()\n"
 """As pip installs it: the script's own folder is on the path, not the working directory."""
@@ -44,7 +45,7 @@ class Attack:
 
 
 def outcome(attack: Attack, checkout: Path | None = None) -> str:
-    """Return ``withstood``, or what the attack did to a checkout's planner (None: to ours)."""
+    """Return ``WITHSTOOD``, or what the attack did to a checkout's planner (None: to ours)."""
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
         script = Path(name) / "bin" / "planner"
         folder = Path(name) / "work"
@@ -61,12 +62,13 @@ def outcome(attack: Attack, checkout: Path | None = None) -> str:
         if attack.hidden is not None and attack.hidden in text:
             return "showed another file"
     if seconds > attack.most_time or code == "hang":
-        return f"ran for {MOST_TIME} CPU seconds or more" if seconds > 1 else "waited for ever"
+        waited = code == "hang" and seconds < attack.most_time
+        return "waited for ever" if waited else f"ran for {attack.most_time} CPU seconds or more"
     if "Traceback" in text:
         return "traceback: " + next(line for line in reversed(text.split("\n")) if line)[:60]
     if code not in _CODES:
         return f"ended with {code}"
-    return "withstood" if memory <= MOST_MEMORY else f"took {memory / 2**30:.1f} GiB"
+    return WITHSTOOD if memory <= MOST_MEMORY else f"took {memory / 2**30:.1f} GiB"
 
 
 def _ran(
