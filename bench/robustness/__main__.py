@@ -7,6 +7,10 @@ another version attacked, with its own ``.venv``.
 """
 
 import argparse
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.robustness.attack_list import ATTACKS
@@ -26,6 +30,8 @@ def main() -> None:
     arguments.add_argument("--first", type=int, default=0, help="the first seed")
     arguments.add_argument("--of", type=Path, help="attack the planner of this checkout")
     given = arguments.parse_args()
+    now = datetime.now(tz=UTC)
+    print(f"{now:%Y-%m-%d}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, {_commit()}\n")
     if given.only not in _OTHERS:
         names = [given.only] if given.only else list(PARSERS)
         _fuzz(names, -(-given.inputs // len(names)), given.first)
@@ -35,6 +41,12 @@ def main() -> None:
         print("\nFault                                              Survived")
         for name in FAULTS:
             print(f"{name:50} {survived(name)}", flush=True)
+
+
+def _commit() -> str:
+    command = ("git", "log", "-1", "--format=commit %h")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return done.stdout.strip() or "no commit"
 
 
 def _attack(checkout: Path | None) -> None:
