@@ -66,6 +66,18 @@ def _descendants(process: int) -> list[int]:
     return found
 
 
+def _cpu_time(process: int) -> float:
+    """Return the CPU seconds of a process and all that it has started."""
+    ticks = 0
+    for each in (process, *_descendants(process)):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _alive(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -74,9 +86,11 @@ def _alive(process: int) -> bool:
 
 
 def _signalled(folder: Path, arguments: Sequence[str], number: signal.Signals, after: float) -> int:
-    """Run a command until a signal after some seconds; nothing that it started may go on."""
+    """Run a command until a signal after some CPU seconds; nothing that it started may go on."""
     process = _started(folder, arguments)
-    time.sleep(after)
+    end = time.monotonic() + 4 * _WAIT
+    while process.poll() is None and _cpu_time(process.pid) < after and time.monotonic() < end:
+        time.sleep(0.02)
     started = _descendants(process.pid)
     process.send_signal(number)
     try:
