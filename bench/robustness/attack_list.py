@@ -104,16 +104,17 @@ ATTACKS: Mapping[str, Attack] = {
         hidden="root:",
     ),
     # reading out of bounds
-    "strides beyond the numbers": Attack("bounds", _save("ids.pt", files.strided((2,), (2**40,)))),
-    "strides before the numbers": Attack(
-        "bounds", _save("ids.pt", files.strided((4,), (-(2**20),)))
-    ),
-    "an offset beyond the numbers": Attack(
-        "bounds", _save("ids.pt", files.strided((2,), (1,), 2**40))
-    ),
-    "a shape whose product wraps around": Attack(
-        "bounds", _save("ids.pt", files.strided((2**32, 2**32), (0, 0)))
-    ),
+    **{
+        name: Attack("bounds", _save("ids.pt", files.strided(*strides)), refused=True)
+        for name, strides in (
+            ("strides beyond the numbers", ((2,), (2**40,))),
+            ("strides before the numbers", ((3, 3), (-1, 1))),
+            ("strides far before the numbers", ((4,), (-(2**20),))),
+            ("strides that wrap around", ((2**62, 2), (-1, 1))),
+            ("an offset beyond the numbers", ((2,), (1,), 2**40)),
+            ("a shape whose product wraps around", ((2**32, 2**32), (0, 0))),
+        )
+    },
     # limits
     "a zip that expands to 2 GB": Attack(
         "limits", _save("ids.npz", partial(files.zip_bomb, "a.npy", 2**31))

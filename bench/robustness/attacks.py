@@ -26,6 +26,7 @@ MOST_MEMORY = 2 * 2**30
 _SPACE = 24 * 2**30
 """Address space: what asks for more has got through a limit."""
 WITHSTOOD = "withstood"
+_BAD_INPUT = 3
 _CODES = {0, 2, 3, 4, 5}
 _SCRIPT = "from planner.cli import main\nif __name__ == '__main__':\n    main()\n"
 """As pip installs it: the script's own folder is on the path, not the working directory."""
@@ -42,6 +43,8 @@ class Attack:
     hidden: str | None = None
     """Text of another file that must not be shown."""
     most_time: int = MOST_TIME
+    refused: bool = False
+    """Whether any answer but a refusal shows what is not in the file."""
 
 
 def outcome(attack: Attack, checkout: Path | None = None) -> str:
@@ -61,14 +64,25 @@ def outcome(attack: Attack, checkout: Path | None = None) -> str:
             return "ran what the file says"
         if attack.hidden is not None and attack.hidden in text:
             return "showed another file"
-    if seconds > attack.most_time or code == "hang":
-        waited = code == "hang" and seconds < attack.most_time
-        return "waited for ever" if waited else f"ran for {attack.most_time} CPU seconds or more"
-    if "Traceback" in text:
-        return "traceback: " + next(line for line in reversed(text.split("\n")) if line)[:60]
-    if code not in _CODES:
-        return f"ended with {code}"
-    return WITHSTOOD if memory <= MOST_MEMORY else f"took {memory / 2**30:.1f} GiB"
+    return _came(attack, code, seconds, memory, text)
+
+
+def _came(attack: Attack, code: int | str, seconds: float, memory: int, text: str) -> str:
+    """Return what came of an attack that ran nothing, from how its process ended."""
+    came = WITHSTOOD
+    if code == "hang" and seconds < attack.most_time:
+        came = "waited for ever"
+    elif seconds > attack.most_time:
+        came = f"ran for {attack.most_time} CPU seconds or more"
+    elif "Traceback" in text:
+        came = "traceback: " + next(line for line in reversed(text.split("\n")) if line)[:60]
+    elif code not in _CODES:
+        came = f"ended with {code}"
+    elif attack.refused and code != _BAD_INPUT:
+        came = "was read"
+    elif memory > MOST_MEMORY:
+        came = f"took {memory / 2**30:.1f} GiB"
+    return came
 
 
 def _ran(
