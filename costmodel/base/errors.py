@@ -85,7 +85,8 @@ class MissingDependencyError(PlannerError):
 
     def __post_init__(self) -> None:
         installed = self.reason != type(self).reason
-        self.hint = None if installed else f"pip install 'shardwise[{self.extra}]'"
+        how = f"pip install '.[{self.extra}]' in the checkout that the planner is from"
+        self.hint = None if installed else how
 
     def __str__(self) -> str:
         return f"{self.needed_for} needs `{self.package}`, which {self.reason}"

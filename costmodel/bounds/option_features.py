@@ -1,4 +1,4 @@
-"""What every way of sharding one table puts into a step's formulas, as a mean over ranks.
+"""What every option of one table puts into a step's formulas, as a mean over ranks.
 
 The features are those of ``step.template``: what the durations of a step are formulas of.
 They are exact but for two things that only lower them: a UVM cache has every row for its speed,
@@ -46,7 +46,7 @@ class Part(IntEnum):
 
 Floats: TypeAlias = NDArray[np.float64]
 GroupKernel: TypeAlias = tuple[GroupKey, KernelKey]
-Way: TypeAlias = tuple[ShardingType, ComputeKernel, int]
+OptionKey: TypeAlias = tuple[ShardingType, ComputeKernel, int]
 """How a table is sharded: type, kernel, column blocks."""
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
 """As in templates, but for ``present``: the share of a module's tables that are in the group, which
@@ -84,28 +84,30 @@ class BoundOptions:
 
 @dataclass(frozen=True)
 class OptionFeatures:
-    """Describes ways of sharding a workload's tables."""
+    """Describes options of a workload's tables."""
 
     workload: Workload
     topology: Topology
 
     def all(self, go_on: Callable[[], bool]) -> BoundOptions:
-        """Describe every valid way, offered by sharders or not, but for hopeless ones.
+        """Describe every valid option, offered by sharders or not, but for hopeless ones.
 
         Table by table, those that move most bytes first, for as long as ``go_on`` is true.
         """
         busiest = sorted(self.workload.tables, key=_work, reverse=True)
-        return self._described((table, tuple(self._ways(table))) for table in busiest if go_on())
+        return self._described((table, tuple(self._keys(table))) for table in busiest if go_on())
 
-    def some(self, ways: Sequence[Sequence[Way]]) -> BoundOptions:
-        """Describe some ways of every table."""
-        return self._described(zip(self.workload.tables, ways, strict=True))
+    def some(self, keys: Sequence[Sequence[OptionKey]]) -> BoundOptions:
+        """Describe some options of every table."""
+        return self._described(zip(self.workload.tables, keys, strict=True))
 
-    def _described(self, ways: Iterable[tuple[EmbeddingTable, Sequence[Way]]]) -> BoundOptions:
+    def _described(
+        self, keys: Iterable[tuple[EmbeddingTable, Sequence[OptionKey]]]
+    ) -> BoundOptions:
         cuts = _Cuts(self.workload, self.topology)
         kernels: dict[GroupKernel, int] = {}
         cut, kernel, counts = [], [], []
-        for table, own in ways:
+        for table, own in keys:
             cuts.begin(table)
             counts.append(len(own))
             for kind, compute_kernel, count in own:
@@ -122,7 +124,7 @@ class OptionFeatures:
             alone=described.alone[which],
         )
 
-    def _ways(self, table: EmbeddingTable) -> Iterator[Way]:
+    def _keys(self, table: EmbeddingTable) -> Iterator[OptionKey]:
         """Yield types, kernels and splits that are valid, but for hopeless ones."""
         for kind in allowed_types(self.workload, table):
             counts = self._column_counts(table, kind)

@@ -139,9 +139,13 @@ def _memory_limit() -> int | None:
 
 
 def _is_for_want_of_memory(error: ImportError | SystemError) -> bool:
-    """Return whether memory is short: extensions in C do not always say so themselves."""
+    """Return whether memory is short: extensions in C do not always say so themselves.
+
+    An older numpy raises another error from the loader's.
+    """
     if isinstance(error, ImportError):
-        return _NOT_LOADED in str(error)
+        causes = (error, error.__cause__, error.__context__)
+        return any(_NOT_LOADED in str(cause) for cause in causes)
     return _memory_limit() is not None
 
 
