@@ -43,7 +43,6 @@ def _started(folder: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
     if not (folder / "tables.yaml").exists():
         (folder / "tables.yaml").write_text(_WORKLOAD)
     own = {"TMPDIR": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    # compiling in the background is meant to go on when the command ends
     environment = {**os.environ, **own}
     return subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-P", "-c", _SCRIPT, *arguments],
@@ -67,6 +66,18 @@ def _descendants(process: int) -> list[int]:
     return found
 
 
+def _cpu_time(process: int) -> float:
+    """Return the CPU seconds of a process and all that it has started."""
+    ticks = 0
+    for each in (process, *_descendants(process)):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _alive(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -75,9 +86,11 @@ def _alive(process: int) -> bool:
 
 
 def _signalled(folder: Path, arguments: Sequence[str], number: signal.Signals, after: float) -> int:
-    """Run a command until a signal after some seconds; nothing that it started may go on."""
+    """Run a command until a signal after some CPU seconds; nothing that it started may go on."""
     process = _started(folder, arguments)
-    time.sleep(after)
+    end = time.monotonic() + 4 * _WAIT
+    while process.poll() is None and _cpu_time(process.pid) < after and time.monotonic() < end:
+        time.sleep(0.02)
     started = _descendants(process.pid)
     process.send_signal(number)
     try:
@@ -130,6 +143,11 @@ def _end_compare(folder: Path, rng: Random) -> None:
         _hold(code in {_TERMINATED, -signal.SIGTERM}, f"it exited with {code}")
 
 
+def _kill_compare(folder: Path, rng: Random) -> None:
+    for after in _moments(rng, 3, 6.0):
+        _signalled(folder, ("compare", "tables.yaml", *_SEARCH), signal.SIGKILL, after)
+
+
 def _kill_calibrate(folder: Path, rng: Random) -> None:
     """Check that the next run reads what was measured, and goes on from there."""
     from planner.calibration.records import read_measurements
@@ -141,6 +159,17 @@ def _kill_calibrate(folder: Path, rng: Random) -> None:
         now = len(measured.records) if measured else 0
         _hold(now >= kept, f"{kept} measurements became {now}")
         kept = now
+
+
+def _end_calibrate(folder: Path, rng: Random) -> None:
+    """Check that it ends soon, writes no profile, and keeps what it measured."""
+    from planner.calibration.records import read_measurements
+
+    for after in [*_moments(rng, 1, 20.0), 20.0]:
+        code = _signalled(folder, ("calibrate", "-o", "mine.yaml"), signal.SIGTERM, after)
+        _hold(code in {_TERMINATED, -signal.SIGTERM}, f"it exited with {code}")
+        _hold(not (folder / "mine.yaml").exists(), "it wrote a profile of a part")
+        read_measurements(folder / "mine.measurements.jsonl")
 
 
 def _cut_journal(folder: Path, rng: Random) -> None:
@@ -175,17 +204,40 @@ def _full_disk(folder: Path, rng: Random) -> None:
     del rng
     target = folder / "plan.json"
     target.write_text("old")
-    (folder / "tables.yaml").write_text(_WORKLOAD)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
-    try:
-        process = _started(folder, ("plan", "tables.yaml", "--gpus", "2", "--sharder", "naive"))
-        code = process.wait(_WAIT)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    _hold(code == 3, f"it exited with {code}")
+    arguments = ("plan", "tables.yaml", "--gpus", "8", "--sharder", "naive")
+    _hold(_without_room(folder, arguments) == 3, "it did not say so")
     _hold(target.read_text() == "old", "the old plan is gone")
     _hold(not list(folder.glob(".plan.json.*")), "it left a part of the new plan")
+
+
+def _full_disk_of_a_trace(folder: Path, rng: Random) -> None:
+    del rng
+    (folder / "plan.json").write_bytes((CORPUS / "plan.json").read_bytes())
+    arguments = ("simulate", "plan.json", "--trace", "trace.json")
+    _hold(_without_room(folder, arguments) == 3, "it did not say so")
+    _hold(not list(folder.glob("*trace.json*")), "it left a part of the trace")
+
+
+def _full_disk_of_a_journal(folder: Path, rng: Random) -> None:
+    """Check that what was measured before the disk was full is kept."""
+    from planner.calibration.records import read_measurements
+
+    del rng
+    _hold(_without_room(folder, ("calibrate", "-o", "mine.yaml")) == 3, "it did not say so")
+    measured = read_measurements(folder / "mine.measurements.jsonl")
+    _hold(bool(measured and measured.records), "what was measured is gone")
+    _hold(not (folder / "mine.yaml").exists(), "it wrote a profile of a part")
+
+
+def _without_room(folder: Path, arguments: Sequence[str]) -> int:
+    """Run a command where no file may be larger than 2 kB; return its exit code."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    (folder / "tables.yaml").write_text(_WORKLOAD)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
+    try:
+        return _started(folder, arguments).wait(4 * _WAIT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def _two_writers(folder: Path, rng: Random) -> None:
@@ -209,10 +261,14 @@ FAULTS: Mapping[str, Callable[[Path, Random], None]] = {
     "kill -9 of plan, at 6 moments": _kill_plan,
     "SIGTERM of plan --jobs 2, at 5 moments": _end_plan,
     "SIGTERM of compare, at 3 moments": _end_compare,
+    "kill -9 of compare, at 3 moments": _kill_compare,
     "kill -9 of calibrate, at 4 moments": _kill_calibrate,
+    "SIGTERM of calibrate, at 2 moments": _end_calibrate,
     "a journal cut at 300 places": _cut_journal,
     "kill -9 of validate, at 2 moments": lambda f, r: _validate(f, r, signal.SIGKILL),
     "SIGTERM of validate, at 2 moments": lambda f, r: _validate(f, r, signal.SIGTERM),
     "disk full while a plan is written": _full_disk,
+    "disk full while a trace is written": _full_disk_of_a_trace,
+    "disk full while measurements are written": _full_disk_of_a_journal,
     "two writers of one file, 300 times": _two_writers,
 }

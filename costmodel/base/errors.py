@@ -76,17 +76,31 @@ class InfeasibleError(PlannerError):
 
 @dataclass(eq=False)
 class MissingDependencyError(PlannerError):
-    """An optional package is needed and not installed."""
+    """An optional package is needed and not installed, or cannot be imported on this machine."""
 
     package: str
     needed_for: str
     extra: str
+    reason: str = "is not installed"
 
     def __post_init__(self) -> None:
-        self.hint = f"pip install '.[{self.extra}]' in the checkout that the planner is from"
+        installed = self.reason != type(self).reason
+        how = f"pip install '.[{self.extra}]' in the checkout that the planner is from"
+        self.hint = None if installed else how
 
     def __str__(self) -> str:
-        return f"{self.needed_for} needs `{self.package}`, which is not installed"
+        return f"{self.needed_for} needs `{self.package}`, which {self.reason}"
+
+
+@dataclass(eq=False)
+class MachineError(PlannerError):
+    """What was asked for is not possible on this machine."""
+
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(eq=False)

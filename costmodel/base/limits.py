@@ -5,8 +5,7 @@ enough that no product of those in use overflows, or keeps a search busy for min
 """
 
 MOST_RANKS = 4_096
-"""GPUs of one job: several times those of the largest published recommendation models. A step of
-one table on 4,096 takes 3 GB and most of a minute to simulate."""
+"""GPUs of one job: several times those of the largest published recommendation models."""
 MOST_TABLES = 20_000
 """Tables of a model; the largest published have some thousands."""
 MOST_ROWS = 2**40

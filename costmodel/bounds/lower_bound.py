@@ -39,13 +39,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.bounds.option_features import OptionFeatures
+from costmodel.bounds.option_features import BoundOptions, OptionFeatures
 from costmodel.bounds.paths import FeatureIndex, StepGraph, Vector, WeightedCycle
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
@@ -64,12 +65,12 @@ TOLERANCE = 2e-4
 _ROUNDING = 1e-9
 
 
-def _never() -> bool:
-    return False
+def _unlimited() -> Seconds:
+    return inf
 
 
 def step_time_bound(
-    workload: Workload, topology: Topology, should_stop: Callable[[], bool] = _never
+    workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = _unlimited
 ) -> Seconds:
     """Return a time that no valid plan's step undercuts.
 
@@ -79,13 +80,20 @@ def step_time_bound(
         What is planned. Every sharding type, kernel and split that is valid for the tables is
         taken into account, whether or not a sharder would offer it, and the memory of all ranks
         together.
-    should_stop
-        Asked between steps of some milliseconds; once true, the bound so far is the answer.
+    time_left
+        Asked between steps of some milliseconds; at 0 the bound so far is the answer. Half of the
+        time may go into describing tables, the busiest first: those that are not reached count for
+        nothing, which only lowers the bound.
 
     """
     templates = Templates(workload, topology)
     alone = StepTimer(templates.of(()), ()).step_time(())
-    return max(alone, _branched(_Relaxation.of(templates), should_stop)) * (1 - _ROUNDING)
+    until = time_left() / 2 if time_left() < inf else 0.0
+    options = OptionFeatures(workload, topology).all(lambda: time_left() > until)
+    if options.kernels:
+        relaxation = _Relaxation.of(templates, options)
+        alone = max(alone, _branched(relaxation, lambda: time_left() <= 0))
+    return alone * (1 - _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -198,9 +206,8 @@ class _Relaxation:
         )
 
     @classmethod
-    def of(cls, templates: Templates) -> "_Relaxation":
+    def of(cls, templates: Templates, options: BoundOptions) -> "_Relaxation":
         workload, topology = templates.workload, templates.topology
-        options = OptionFeatures(workload, topology).all()
         kernels = options.signature()
         index = FeatureIndex(kernels)
         groups = [index.groups.index(group) for group, _ in options.kernels]

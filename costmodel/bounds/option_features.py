@@ -6,7 +6,7 @@ and none for its size.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
@@ -92,26 +92,36 @@ class OptionFeatures:
     workload: Workload
     topology: Topology
 
-    def all(self) -> BoundOptions:
-        """Describe every valid option, offered by sharders or not, but for hopeless ones."""
-        return self.some([list(self._keys(table)) for table in self.workload.tables])
+    def all(self, go_on: Callable[[], bool]) -> BoundOptions:
+        """Describe every valid option, offered by sharders or not, but for hopeless ones.
+
+        Table by table, those that move most bytes first, for as long as ``go_on`` is true.
+        """
+        busiest = sorted(self.workload.tables, key=_work, reverse=True)
+        return self._described((table, tuple(self._keys(table))) for table in busiest if go_on())
 
     def some(self, keys: Sequence[Sequence[OptionKey]]) -> BoundOptions:
         """Describe some options of every table."""
+        return self._described(zip(self.workload.tables, keys, strict=True))
+
+    def _described(
+        self, keys: Iterable[tuple[EmbeddingTable, Sequence[OptionKey]]]
+    ) -> BoundOptions:
         cuts = _Cuts(self.workload, self.topology)
         kernels: dict[GroupKernel, int] = {}
-        cut, kernel = [], []
-        for table, own in zip(self.workload.tables, keys, strict=True):
+        cut, kernel, counts = [], [], []
+        for table, own in keys:
             cuts.begin(table)
+            counts.append(len(own))
             for kind, compute_kernel, count in own:
                 pair = group_key(table, kind), KernelKey(compute_kernel, table.data_type)
                 kernel.append(kernels.setdefault(pair, len(kernels)))
                 cut.append(cuts.number(kind, compute_kernel, count))
-        described, which = cuts.described(), np.array(cut)
+        described, which = cuts.described(), np.array(cut, dtype=np.intp)
         return BoundOptions(
-            table=np.repeat(np.arange(len(keys)), [len(own) for own in keys]),
+            table=np.repeat(np.arange(len(counts)), counts),
             kernels=tuple(kernels),
-            kernel=np.array(kernel),
+            kernel=np.array(kernel, dtype=np.intp),
             values=described.values[which],
             memory=described.memory[which],
             alone=described.alone[which],
@@ -250,6 +260,8 @@ class _Cuts:
 
     def described(self) -> _Described:
         """Return all cuts as arrays."""
+        if not self.shards:
+            return _Described(np.zeros((0, WIDTH)), np.zeros(0), np.zeros(0))
         world = self.topology.world_size
         copies, rows, width, share, ids, bags = np.array(self.shards).T
         present, per_shard, table_columns, parameters, here = np.array(self.cuts).T
@@ -304,3 +316,8 @@ class _Cuts:
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:
     """Return what decides which tables can be in one group."""
     return group_key(table, ShardingType.TABLE_WISE)[:2]
+
+
+def _work(table: EmbeddingTable) -> float:
+    """Return what decides how much of a step a table is: the elements looked up per sample."""
+    return table.pooling_factor * table.embedding_dim * table.num_features

@@ -1,51 +1,97 @@
-"""The graph of all ranks over several steps, from the program of one."""
+"""The graph of all ranks over several steps, from the program of one.
 
-from collections.abc import Sequence
+Nodes are ordered by step, operation, rank, so node ``(s * ops + i) * world_size + r`` is operation
+``i`` of step ``s`` on rank ``r``.
+"""
 
-from costmodel.step.graph import ExecutionGraph, Node
-from costmodel.step.program import Op, Program
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from costmodel.step.graph import ExecutionGraph, Node, NodeGroup
+from costmodel.step.program import Program
 
 
 def expand(program: Program, num_steps: int) -> ExecutionGraph:
-    """Return the graph of all ranks over several consecutive steps.
-
-    Nodes are ordered by step, operation, rank, so node ``(s * ops + i) * world_size + r`` is
-    operation ``i`` of step ``s`` on rank ``r``.
-    """
-    nodes: list[Node] = []
-    size, num_ops = program.world_size, len(program.ops)
-    for step in range(num_steps):
-        base = step * num_ops
-        for index, op in enumerate(program.ops):
-            after = [base + i for i in op.after]
-            after += [base - num_ops + i for i in op.after_previous] if step else []
-            nodes += _nodes(program, op, base + index, (step, base, after))
-    return ExecutionGraph(nodes=nodes, world_size=size, num_steps=num_steps)
+    """Return the graph of all ranks over several consecutive steps, every node made once."""
+    nodes = list(ProgramNodes(program, num_steps))
+    return ExecutionGraph(nodes=nodes, world_size=program.world_size, num_steps=num_steps)
 
 
-def _nodes(
-    program: Program, op: Op, number: int, place: tuple[int, int, Sequence[int]]
-) -> list[Node]:
-    step, base, after = place
-    size = program.world_size
-    seconds, num_bytes = op.seconds.tolist(), op.num_bytes.tolist()
-    launched = None if op.launched_by is None else (base + op.launched_by) * size
-    return [
-        Node(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramGraph(ExecutionGraph):
+    """The same graph, its nodes made when they are looked at: few of many ranks' ever are."""
+
+    program: Program
+
+    @classmethod
+    def of(cls, program: Program, num_steps: int) -> "ProgramGraph":
+        """Return the graph of all ranks over several consecutive steps."""
+        nodes = ProgramNodes(program, num_steps)
+        size = program.world_size
+        return cls(nodes=nodes, world_size=size, num_steps=num_steps, program=program)
+
+    def groups(self) -> Iterator[NodeGroup]:
+        """Yield the nodes of all ranks for every operation of every step."""
+        size = self.world_size
+        ranks = np.arange(size)
+        for row in range(self.num_steps * len(self.program.ops)):
+            seconds = self.program.ops[row % len(self.program.ops)].seconds
+            yield NodeGroup(self.nodes[row * size], row * size + ranks, ranks, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramNodes(Sequence[Node]):
+    """The nodes of a program's graph."""
+
+    program: Program
+    num_steps: int
+
+    def __len__(self) -> int:
+        """Return the number of nodes of all ranks and steps."""
+        return self.num_steps * len(self.program.ops) * self.program.world_size
+
+    @overload
+    def __getitem__(self, index: int) -> Node: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Node]: ...
+    def __getitem__(self, index: int | slice) -> Node | list[Node]:
+        """Return a node, or several."""
+        if isinstance(index, slice):
+            return [self._node(each) for each in range(*index.indices(len(self)))]
+        return self._node(range(len(self))[index])
+
+    def _node(self, index: int) -> Node:
+        program, size = self.program, self.program.world_size
+        row, rank = divmod(index, size)
+        step, number = divmod(row, len(program.ops))
+        op, base = program.ops[number], row - number
+        return Node(
             op.name,
             op.kind,
             op.stage,
             rank,
             op.resource,
-            seconds[rank],
-            tuple(i * size + rank for i in after),
-            None if launched is None else launched + rank,
+            float(op.seconds[rank]),
+            tuple(each * size + rank for each in rows_before(program, row)),
+            None if op.launched_by is None else (base + op.launched_by) * size + rank,
             program.launch_delay,
-            None if op.group is None else number * size + program.members(op.group, rank),
+            None if op.group is None else row * size + program.members(op.group, rank),
             step,
-            num_bytes[rank],
+            float(op.num_bytes[rank]),
             op.basis,
             role=op.role,
         )
-        for rank in range(size)
-    ]
+
+
+def rows_before(program: Program, row: int) -> list[int]:
+    """Return what an operation comes after, but for its launch and its resource's queue.
+
+    Operations are numbered through all steps here; the first step has none before it.
+    """
+    number = row % len(program.ops)
+    op, base = program.ops[number], row - number
+    before = [base - len(program.ops) + each for each in op.after_previous] if base else []
+    return [*(base + each for each in op.after), *before]

@@ -4,9 +4,14 @@ Nodes on one resource of one rank (a host thread, a GPU stream, a process group'
 the order of the graph, one at a time. The simulator decides when.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import NO_BASIS, Basis
@@ -105,6 +110,17 @@ class Node:
     role: Role = Role.OTHER
 
 
+class NodeGroup(NamedTuple):
+    """Nodes that differ only by rank, by how long they take, and by what they wait for."""
+
+    first: Node
+    """One of them."""
+    numbers: NDArray[np.intp]
+    """Their indices in the graph."""
+    ranks: NDArray[np.intp]
+    seconds: NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionGraph:
     """The nodes of all ranks; a node comes after all nodes it depends on."""
@@ -113,3 +129,20 @@ class ExecutionGraph:
     world_size: int
     num_steps: int = 1
     """Consecutive training steps the graph holds; the last one is the steady state."""
+
+    def groups(self) -> Iterator[NodeGroup]:
+        """Yield all nodes, those together that are the same work on different ranks."""
+        numbers: dict[object, list[int]] = {}
+        times: Counter[object] = Counter()
+        for index, node in enumerate(self.nodes):
+            alike = node.name, node.kind, node.stage, node.resource, node.basis, node.step
+            times[node.rank, alike] += 1
+            numbers.setdefault((alike, times[node.rank, alike]), []).append(index)
+        for members in numbers.values():
+            nodes = [self.nodes[index] for index in members]
+            yield NodeGroup(
+                first=nodes[0],
+                numbers=np.array(members),
+                ranks=np.array([node.rank for node in nodes]),
+                seconds=np.array([node.seconds for node in nodes]),
+            )

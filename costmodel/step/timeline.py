@@ -2,11 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Resource, Stage
+from costmodel.step.graph import ExecutionGraph, NodeKind, Resource, Stage
 
+Array = NDArray[np.float64]
 DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
 
 
@@ -20,7 +25,7 @@ class PathSegment:
     stage: Stage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
     """When every node of a graph ran.
 
@@ -38,16 +43,6 @@ class Timeline:
     """The predecessor whose end decided the node's start; None at the beginning."""
     step_ends: Sequence[Seconds]
     """End of every step: when the last rank has finished it."""
-    _window_nodes: Mapping[int, Sequence[int]] = field(init=False, repr=False, compare=False)
-    """Nodes that overlap the window, by rank."""
-
-    def __post_init__(self) -> None:
-        begin, _ = self.window
-        nodes: dict[int, list[int]] = defaultdict(list)
-        for index, node in enumerate(self.graph.nodes):
-            if self.ends[index] > begin:
-                nodes[node.rank].append(index)
-        object.__setattr__(self, "_window_nodes", nodes)
 
     @property
     def window(self) -> tuple[Seconds, Seconds]:
@@ -61,6 +56,11 @@ class Timeline:
         start, end = self.window
         return end - start
 
+    @property
+    def last_node(self) -> int:
+        """The node that ends last; of several, the first one of the graph."""
+        return int(np.argmax(np.asarray(self.ends)))
+
     def critical_path(self) -> tuple[PathSegment, ...]:
         """Return the chain of nodes that decided the end of the last step, in time order.
 
@@ -68,7 +68,7 @@ class Timeline:
         add up to the step time. Time between a launch and its kernel counts as host time.
         """
         begin, end = self.window
-        node: int | None = max(range(len(self.ends)), key=lambda i: (self.ends[i], -i))
+        node: int | None = self.last_node
         at, path = end, []
         while node is not None and at > begin:
             start = max(begin, min(self.starts[node], at))
@@ -94,32 +94,51 @@ class Timeline:
             total[segment.stage] += segment.seconds
         return dict(sorted(total.items(), key=lambda item: -item[1]))
 
-    def busy(self, rank: int) -> Mapping[str, Mapping[Stage, Seconds]]:
-        """Return seconds of the last step that one rank's resources work, by resource and stage.
+    @cached_property
+    def busy_times(self) -> Mapping[tuple[str, Stage], Array]:
+        """Seconds of the last step that ranks' resources work, by resource and stage.
 
-        A collective counts from when its last member was ready: waiting for peers is not work.
+        Arrays have shape (ranks,). A collective counts from when its last member was ready: waiting
+        for peers is not work.
         """
-        begin, end = self.window
+        total: dict[tuple[str, Stage], Array] = {}
+        starts, ends = np.asarray(self.starts), np.asarray(self.ends)
+        for group in self.graph.groups():
+            place = group.first.resource, group.first.stage
+            seconds = self._within(starts[group.numbers], ends[group.numbers])
+            np.add.at(total.setdefault(place, self._zeros()), group.ranks, seconds)
+        return total
+
+    @cached_property
+    def waiting_times(self) -> Array:
+        """Seconds of the last step that ranks' collectives wait for slower peers."""
+        total, ready, starts = self._zeros(), np.asarray(self.ready), np.asarray(self.starts)
+        for group in self.graph.groups():
+            if group.first.kind is NodeKind.COLLECTIVE:
+                seconds = self._within(ready[group.numbers], starts[group.numbers])
+                np.add.at(total, group.ranks, seconds)
+        return total
+
+    @property
+    def idle_times(self) -> Array:
+        """Seconds of the last step in which ranks' compute streams do nothing."""
+        work = [each for place, each in self.busy_times.items() if place[0] == Resource.COMPUTE]
+        idle: Array = self.step_time - sum(work, start=self._zeros())
+        return idle.clip(min=0.0)
+
+    def busy(self, rank: int) -> Mapping[str, Mapping[Stage, Seconds]]:
+        """Return ``busy_times`` of one rank, by resource and then by stage."""
         total: dict[str, dict[Stage, Seconds]] = {}
-        for index, node in self._of_rank(rank):
-            seconds = min(end, self.ends[index]) - max(begin, self.starts[index])
-            if seconds > 0:
-                stages = total.setdefault(node.resource, defaultdict(float))
-                stages[node.stage] += seconds
-        return {resource: dict(stages) for resource, stages in total.items()}
+        for (resource, stage), seconds in self.busy_times.items():
+            if seconds[rank] > 0:
+                total.setdefault(resource, {})[stage] = float(seconds[rank])
+        return total
 
-    def waiting(self, rank: int) -> Seconds:
-        """Return seconds of the last step that one rank's collectives wait for slower peers."""
+    def _within(self, starts: Array, ends: Array) -> Array:
+        """Return how much of some stretches lies in the window."""
         begin, end = self.window
-        return sum(
-            max(0.0, min(end, self.starts[index]) - max(begin, self.ready[index]))
-            for index, node in self._of_rank(rank)
-            if node.kind is NodeKind.COLLECTIVE
-        )
+        inside: Array = np.minimum(end, ends) - np.maximum(begin, starts)
+        return inside.clip(min=0.0)
 
-    def idle(self, rank: int) -> Seconds:
-        """Return seconds of the last step in which one rank's compute stream does nothing."""
-        return max(0.0, self.step_time - sum(self.busy(rank).get(Resource.COMPUTE, {}).values()))
-
-    def _of_rank(self, rank: int) -> Sequence[tuple[int, Node]]:
-        return [(i, self.graph.nodes[i]) for i in self._window_nodes.get(rank, ())]
+    def _zeros(self) -> Array:
+        return np.zeros(self.graph.world_size)

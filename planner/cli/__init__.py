@@ -4,6 +4,7 @@ Commands are imported when used, and import what is heavy when they run, so that
 ``--help`` and completion are immediate.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -38,8 +39,13 @@ _COMMANDS = (
 )
 """Each is the object ``command`` of the module of its name."""
 _OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
+_LEAST_MEMORY = 256 * 2**20
+"""Bytes of address space: with less OpenBLAS, which numpy and scipy load, may try for memory for
+ever, and hears no signal. A plan for a small model takes 200 MB, an inspection 250."""
 _NOT_LOADED = "failed to map segment from shared object"
 """What the loader of libraries says where memory is short."""
+_UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
+"""Why a stream takes no more, which then does not say its name."""
 _COMPLETE = "_PLANNER_COMPLETE"
 """Set by the scripts that ``planner completion`` prints."""
 
@@ -85,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_streams()
     try:
+        _keep_to_memory_limit()
         with raising():
             code = _run(given)
             sys.stdout.flush()
@@ -102,6 +109,35 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
+def _keep_to_memory_limit() -> None:
+    """Let libraries start no threads, each with memory of its own, where memory is limited.
+
+    Raises
+    ------
+    MemoryError
+        There is too little for them to load at all.
+
+    """
+    limit = _memory_limit()
+    if limit is None:
+        return
+    if limit < _LEAST_MEMORY:
+        raise MemoryError
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def _memory_limit() -> int | None:
+    """Return the bytes of ``ulimit -v``; None: there is none, or not on this system."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
+    except ImportError:  # there is no memory for it either
+        return 0
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def _is_for_want_of_memory(error: ImportError | SystemError) -> bool:
     """Return whether memory is short: extensions in C do not always say so themselves.
 
@@ -110,13 +146,7 @@ def _is_for_want_of_memory(error: ImportError | SystemError) -> bool:
     if isinstance(error, ImportError):
         causes = (error, error.__cause__, error.__context__)
         return any(_NOT_LOADED in str(cause) for cause in causes)
-    try:
-        import resource
-    except ModuleNotFoundError:  # not on this system
-        return False
-    except ImportError:  # there is no memory for it either
-        return True
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return _memory_limit() is not None
 
 
 def _open_streams() -> None:
@@ -137,8 +167,9 @@ def _write_no_more() -> None:
 
 def _system_said(error: OSError) -> str:
     reason = (error.strerror or str(error)).lower()
-    about = "standard output" if error.filename is None else str(error.filename)
-    return f"{about}: {reason}"
+    if error.filename is not None:
+        return f"{error.filename}: {reason}"
+    return f"standard output: {reason}" if error.errno in _UNWRITTEN else reason
 
 
 def _ended(message: str) -> int:

@@ -37,7 +37,7 @@ def command(
     One process per rank builds the workload's DLRM with TorchRec's DistributedModelParallel and
     trains it on random batches with the workload's distributions.
     """
-    from planner.files.plans import load_plan_file
+    from planner.files.plans import load_plan_file, load_plan_hardware
     from planner.files.profiles import load_profile
     from planner.validation.validate import validate
     from planner.validation.validation_data import validation_data
@@ -52,7 +52,7 @@ def command(
     validation = validate(
         files,
         _names(plans),
-        load_profile(hardware or files[0].hardware),
+        load_profile(hardware) if hardware else load_plan_hardware(files[0]),
         progress=progress,
         repeats=repeats,
         steps=steps,

@@ -3,14 +3,17 @@
 A few kilobytes can say that they hold terabytes, in one entry or in many that share the same bytes.
 """
 
+import bz2
 import gzip
 import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
 MOST_ENTRIES = 100_000
 """Files in an archive; torch writes one per tensor."""
@@ -117,6 +120,41 @@ def expansion_bound(packed: int) -> int:
     return max(LEAST_BOUND, MOST_TIMES * packed)
 
 
+class BoundedStream(io.RawIOBase):
+    """A file that is unpacked as it is read, by its first bytes, and not beyond its bound."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._packed = path.stat().st_size
+        self._read = 0
+        with path.open("rb") as file:
+            begin = file.read(6)
+        known = [opener for magic, opener in _OPENERS.items() if begin.startswith(magic)]
+        self._stream: IO[bytes] = (known[0] if known else open)(path, "rb")
+
+    def readable(self) -> bool:
+        """Return True: that is what it is for."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - what can be written to
+        """Read as ``io.RawIOBase`` does; ValueError if the file expands to too much."""
+        data = self._stream.read(len(buffer))
+        self._read += len(data)
+        check_expanded(self._read, self._packed)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+        super().close()
+
+
+_OPENERS: Mapping[bytes, Any] = {
+    b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open,
+}  # fmt: skip
+
+
 class DamagedError(ValueError):
     """An archive or a stream is cut off or spoilt."""
 
@@ -124,10 +162,3 @@ class DamagedError(ValueError):
 def damaged(error: Exception) -> DamagedError:
     """Return what to say where an archive cannot be read."""
     return DamagedError(f"the file is damaged: {str(error)[:200] or type(error).__name__}")
-
-
-def check_left(left: int, size: int) -> int:
-    """Return how many bytes may come after so many more; ValueError if these are too many."""
-    if size > left:
-        raise ValueError("it would expand to more than 100 times its size: unpack it first")
-    return left - size

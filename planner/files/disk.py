@@ -1,5 +1,6 @@
 """Reading and writing files: whole, or not at all, and in words when it does not work."""
 
+import errno
 import os
 import stat
 import sys
@@ -88,8 +89,16 @@ def check_writable(path: str | Path) -> None:
         raise file_error(
             path, "cannot be written: there is no such directory", f"mkdir -p {target.parent}"
         )
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
-        raise file_error(path, "cannot be written: permission denied")
+    changed = target if target.exists() else target.parent
+    if not os.access(changed, os.W_OK):
+        raise file_error(path, f"cannot be written: {_obstacle(changed)}")
+
+
+def _obstacle(path: Path) -> str:
+    """Return why a file or folder cannot be changed."""
+    if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return os.strerror(errno.EROFS).lower()
+    return os.strerror(errno.EACCES).lower()
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from costmodel.base.errors import InputError, PlanMismatchError, Problem
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import Shard, ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
+from planner.files.profiles import load_profile
 from planner.files.source import Document, parse_json
 from planner.files.validator import Validator, in_order
 from planner.files.workload import workload_from_document
@@ -51,6 +52,25 @@ def load_plan_file(path: str | Path) -> PlanFile:
 
     """
     return parse_plan_file(read_text(path), source_name(path))
+
+
+def load_plan_hardware(file: PlanFile) -> HardwareProfile:
+    """Return the profile that a plan file names.
+
+    It may name any file of this machine: of one that is no profile nothing is shown.
+
+    Raises
+    ------
+    UnknownNameError, InputError
+        There is no such profile, or it cannot be used.
+
+    """
+    try:
+        return load_profile(file.hardware)
+    except InputError:
+        message = f"the hardware `{file.hardware}` of this plan cannot be used"
+        hint = f"planner profiles show {file.hardware}"
+        raise InputError("plan", (Problem(message=message, hint=hint),)) from None
 
 
 def parse_plan_file(text: str, source: str) -> PlanFile:

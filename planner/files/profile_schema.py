@@ -1,7 +1,6 @@
 """The hardware profile file as pydantic models: names, units, and the bounds of every number."""
 
 from collections.abc import Mapping
-from math import inf
 from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import (
@@ -24,7 +23,12 @@ from planner.files.validator import OWN_MESSAGE
 _T = TypeVar("_T")
 
 
-def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = inf) -> Any:  # noqa: ANN401 - what Annotated takes
+LEAST, MOST = 1e-15, 1e21
+"""Between them lies every number of a machine that is not 0, in SI units, from a part of a cycle to
+all FLOP of all machines. Beyond them quotients and products overflow."""
+
+
+def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = MOST) -> Any:  # noqa: ANN401 - what Annotated takes
     """Return a validator to SI numbers of at least 0."""
 
     def number(value: object) -> float:
@@ -32,10 +36,12 @@ def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = i
             found = parse_quantity(value, units)
         except ValueError as error:
             raise _refusal(str(error)) from None
-        if not (0 <= found <= most and found < inf) or (above_zero and found == 0):
+        if not 0 <= found <= most or (above_zero and found == 0):
             least = "above 0" if above_zero else "at least 0"
-            wanted = f"{least} and at most {most:g}" if most < inf else least
+            wanted = f"{least} and at most {most:g}" if most < MOST else least
             raise _refusal(f"must be {wanted}, got `{value}`")
+        if 0 < found < LEAST:
+            raise _refusal(f"must be at least {LEAST:g} in SI units if it is not 0, got `{value}`")
         return found
 
     return BeforeValidator(number, json_schema_input_type=_written(units))
@@ -88,8 +94,8 @@ Relative = Annotated[float, _si(NUMBER)]
 Range = Annotated[list[float], AfterValidator(_range)]
 Some = Annotated[int, Field(ge=1, le=2**31)]
 Points = Annotated[int, Field(ge=0)]
-Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Above0 = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
+Microseconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
 Kind = Annotated[Source, Field(strict=False)]

@@ -30,6 +30,7 @@ from planner.inspection.samples import (
 _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
 _NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
 """What numpy raises at headers of .npy files, which it evaluates as Python's literals."""
+_ID_BYTES = 8
 _DEEPEST = 3
 """Lists within each other: batches of batches of tensors."""
 
@@ -139,6 +140,7 @@ def _parquet(data: bytes) -> RecordedIds:
     try:
         batches, size = [], 0
         file = parquet.ParquetFile(io.BytesIO(data))
+        check_expanded(_ID_BYTES * _num_values(file.metadata), len(data))
         for batch in file.iter_batches():
             size += batch.nbytes
             check_expanded(size, len(data))
@@ -154,6 +156,15 @@ def _parquet(data: bytes) -> RecordedIds:
         else:
             features.append(feature)
     return RecordedIds(features=tuple(features), skipped=tuple(skipped))
+
+
+def _num_values(metadata: Any) -> int:  # noqa: ANN401 - pyarrow has no types
+    """Return how many numbers a parquet file holds: equal ones take no bytes in it."""
+    return sum(
+        metadata.row_group(group).column(column).num_values
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
 
 
 def _column(name: str, column: Any) -> FeatureSample | None:  # noqa: ANN401 - pyarrow has no types

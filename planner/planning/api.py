@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from planner.files.plans import PlanFile
 
 DEFAULT_HARDWARE = "h100-sxm"
-BOUND_SHARE = 0.2
-"""Share of the time limit that the bound which a report gives may take after it."""
-BOUND_TIME: Seconds = 0.2
-"""And this long in any case: one round at 3 tables and 64 GPUs takes 0.1 s."""
+REPORT_SHARE = 0.2
+"""Of the time limit: how long after it the odds and the bound of a report may be worked on."""
+REPORT_TIME: Seconds = 0.2
+"""And this long in any case: one round of the bound at 3 tables and 64 GPUs takes 0.1 s."""
 
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
@@ -151,8 +152,9 @@ def plan(
         ranked = sorted(attempts, key=lambda attempt: attempt.step_time)
         best = ranked[0]
         report = task.report(best, attempts, requested=sharder, seed=search.seed)
-        report = task.bounded(report, search, deadline)
-        report = replace(report, confidence=task.confidence(ranked))
+        time_left = _time_left_for_report(search, deadline)
+        sure = task.confidence(ranked, time_left)
+        report = replace(task.bounded(report, time_left), confidence=sure)
         return task.planned(best, replace(report, baseline=task.beaten(judge(attempts), best)))
 
 
@@ -210,8 +212,9 @@ def judge(file: "PlanFile") -> Planned:
     """Check a plan that comes from elsewhere, and predict its step."""
     from costmodel.domain.validity import check_plan
     from costmodel.memory.rank_memory import check_memory
+    from planner.files.plans import load_plan_hardware
 
-    profile = load_profile(file.hardware)
+    profile = load_plan_hardware(file)
     topology = Topology(
         hardware=profile,
         world_size=file.plan.world_size,
@@ -277,10 +280,20 @@ class _PlanningTask:
         )
         return replace(made, search=search)
 
-    def confidence(self, ranked: Sequence[Attempt]) -> Confidence:
-        """Return how sure the first of some attempts is, having been picked from all."""
+    def confidence(self, ranked: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Confidence:
+        """Return how sure the first of some attempts is, having been picked from the others.
+
+        Or from those of them that are timed within half of the time left.
+        """
         picked, *others = (attempt.plan for attempt in ranked if attempt.plan)
-        return picked_confidence(self.problem.workload, self.problem.topology, picked, others)
+        until = time_left() / 2 if time_left() < inf else 0.0
+        return picked_confidence(
+            self.problem.workload,
+            self.problem.topology,
+            picked,
+            others,
+            lambda: time_left() > until,
+        )
 
     def beaten(self, baseline: Baseline | None, best: Attempt) -> Baseline | None:
         """Add to a baseline how likely a plan is faster."""
@@ -292,18 +305,13 @@ class _PlanningTask:
         )
         return replace(baseline, probability_beaten=chance)
 
-    def bounded(self, report: Report, search: Search, deadline: Seconds) -> Report:
+    def bounded(self, report: Report, time_left: Callable[[], Seconds]) -> Report:
         """Add what no plan undercuts to the report of a search, as far as time allows."""
         from costmodel.bounds.lower_bound import step_time_bound
 
         if report.search is None:
             return report
-        end = max(deadline, search.clock() + BOUND_SHARE * search.seconds + BOUND_TIME)
-        bound = step_time_bound(
-            self.problem.workload,
-            self.problem.topology,
-            lambda: search.interrupted() or search.clock() > end,
-        )
+        bound = step_time_bound(self.problem.workload, self.problem.topology, time_left)
         bound = max(bound, report.search.bound or 0.0)
         return replace(report, search=replace(report.search, bound=bound))
 
@@ -340,6 +348,12 @@ def _task(
     return _PlanningTask(problem=problem, hardware_name=name)
 
 
+def _time_left_for_report(search: Search, deadline: Seconds) -> Callable[[], Seconds]:
+    """Return a clock of what is left for odds and bound: some time after the search in any case."""
+    end = max(deadline, search.clock() + REPORT_SHARE * search.seconds + REPORT_TIME)
+    return lambda: 0.0 if search.interrupted() else end - search.clock()
+
+
 def _found(attempt: Attempt) -> ShardingPlan:
     if attempt.plan is None:
         raise ValueError(f"sharder `{attempt.sharder}` found no plan")
@@ -347,7 +361,6 @@ def _found(attempt: Attempt) -> ShardingPlan:
 
 
 def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":
-    from costmodel.step.simulator import simulate
-    from costmodel.step.synthesis import synthesize
+    from costmodel.step.program_timeline import plan_timeline
 
-    return simulate(synthesize(workload, topology, plan))
+    return plan_timeline(workload, topology, plan)

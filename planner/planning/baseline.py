@@ -11,7 +11,7 @@ import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
 from typing import IO, TypeAlias
@@ -111,10 +111,11 @@ def _started(problem: ShardingProblem, time_limit: Seconds) -> Iterator[_Process
 
     It answers into a file: a pipe would hold a small plan, and keep the process until it is read.
     """
-    with TemporaryFile() as question, TemporaryFile() as answer:
-        pickle.dump((problem.workload, problem.topology, time_limit), question)
-        question.seek(0)
+    with ExitStack() as files:
         try:
+            question, answer = (files.enter_context(TemporaryFile()) for _ in range(2))
+            pickle.dump((problem.workload, problem.topology, time_limit), question)
+            question.seek(0)
             running = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 python_command("planner.planning.baseline"),
                 stdin=question,

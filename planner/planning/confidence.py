@@ -1,6 +1,6 @@
 """How sure predicted step times are, for reports: intervals, odds, and the winner's curse."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -27,16 +27,26 @@ def confidences(
 
 
 def picked_confidence(
-    workload: Workload, topology: Topology, picked: ShardingPlan, others: Sequence[ShardingPlan]
+    workload: Workload,
+    topology: Topology,
+    picked: ShardingPlan,
+    others: Sequence[ShardingPlan],
+    go_on: Callable[[], bool] = lambda: True,
 ) -> Confidence:
     """Return how sure the step time of a plan is that was picked from some, the fastest first.
 
-    Being picked is taken into account: ``StepSamples.optimism``.
+    Being picked is taken into account (``StepSamples.optimism``): against as many of the others as
+    are timed while ``go_on`` is true.
     """
+    from costmodel.uncertainty.sampling import Draws
     from costmodel.uncertainty.step_samples import sample_steps
 
-    candidates = tuple(dict.fromkeys((picked, *others)))[:MOST_CANDIDATES]
-    samples = sample_steps(workload, topology, candidates)
+    draws = Draws()
+    samples = sample_steps(workload, topology, (picked,), draws=draws)
+    for other in tuple(dict.fromkeys((picked, *others)))[1:MOST_CANDIDATES]:
+        if not go_on():
+            break
+        samples = samples.beside(sample_steps(workload, topology, (other,), draws=draws))
     return _confidence(samples, 0, optimism=samples.optimism())
 
 

@@ -23,8 +23,7 @@ from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.memory.rank_memory import check_memory
 from costmodel.step.graph import Node, NodeKind, Stage
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import synthesize
+from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import PathSegment, Timeline
 from planner.planning.api import Planned, load_plan, make_topology, plan
 from planner.planning.report import Report
@@ -91,8 +90,7 @@ class Explanation:
 def explain(planned: Planned | str | Path) -> Explanation:
     """Return why a plan, or plan file, takes as long as it does, and what would help."""
     loaded = planned if isinstance(planned, Planned) else load_plan(planned)
-    graph = synthesize(loaded.workload, loaded.topology, loaded.plan)
-    return _explained(loaded, simulate(graph))
+    return _explained(loaded, plan_timeline(loaded.workload, loaded.topology, loaded.plan))
 
 
 def _explained(planned: Planned, timeline: Timeline) -> Explanation:
@@ -141,8 +139,7 @@ def _bound_text(node: Node) -> str:
 
 
 def _last_rank(timeline: Timeline) -> int:
-    ends = timeline.ends
-    return timeline.graph.nodes[max(range(len(ends)), key=lambda i: (ends[i], -i))].rank
+    return timeline.graph.nodes[timeline.last_node].rank
 
 
 def _choices(planned: Planned) -> tuple[TableExplanation, ...]:
@@ -292,7 +289,7 @@ def _twice_the_gpus(planned: Planned) -> Iterator[Remedy]:
 def _remedy(
     planned: Planned, change: str, workload: Workload, topology: Topology, plan: ShardingPlan
 ) -> Remedy:
-    timeline = simulate(synthesize(workload, topology, plan))
+    timeline = plan_timeline(workload, topology, plan)
     samples = workload.local_batch_size * topology.world_size
     return Remedy(
         change=change,

@@ -4,9 +4,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from costmodel.base.units import Seconds
 from costmodel.step.graph import Stage
-from costmodel.step.timeline import DEVICE_KINDS, Timeline
+from costmodel.step.timeline import DEVICE_KINDS, Array, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,24 +26,26 @@ class Extrapolation:
 
 def extrapolations(timeline: Timeline) -> tuple[Extrapolation, ...]:
     """Return what is extrapolated in the last step of a timeline, the most critical first."""
-    nodes, last = timeline.graph.nodes, timeline.graph.num_steps - 1
+    last = timeline.graph.num_steps - 1
     names: dict[Stage, dict[str, None]] = defaultdict(dict)
-    times: dict[Stage, dict[int, Seconds]] = defaultdict(lambda: defaultdict(float))
-    for node in nodes:
-        beyond = node.kind in DEVICE_KINDS and node.basis.extrapolated and node.seconds > 0
+    times: dict[Stage, Array] = {}
+    for group in timeline.graph.groups():
+        node = group.first
+        beyond = node.kind in DEVICE_KINDS and node.basis.extrapolated and group.seconds.any()
         if beyond and node.step == last:
             names[node.stage][node.name] = None
-            times[node.stage][node.rank] += node.seconds
+            of_ranks = times.setdefault(node.stage, np.zeros(timeline.graph.world_size))
+            np.add.at(of_ranks, group.ranks, group.seconds)
     critical: dict[Stage, Seconds] = defaultdict(float)
     for segment in timeline.critical_path():
-        node = nodes[segment.node]
+        node = timeline.graph.nodes[segment.node]
         if segment.stage is node.stage and node.basis.extrapolated:
             critical[segment.stage] += segment.seconds
     found = [
         Extrapolation(
             stage=stage,
             kernels=tuple(names[stage]),
-            time=max(times[stage].values()),
+            time=float(times[stage].max()),
             critical=critical[stage],
         )
         for stage in names

@@ -18,12 +18,13 @@ from multiprocessing.synchronize import Event
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
-from costmodel.base.errors import PlannerError
+from costmodel.base.errors import MachineError, PlannerError
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from planner.environment.children import end_with, safe_path
+from planner.files.disk import os_reason
 from planner.planning.search import Attempt, Search, run_sharders
 from sharders import PortfolioParams
 from sharders.problem.sharding_problem import Progress, ShardingProblem
@@ -92,13 +93,19 @@ def run_in_parallel(
 
     Raises
     ------
+    MachineError
+        This machine has no room for what processes share, such as a /dev/shm to write to.
     PlannerError
         As ``run_sharders``.
 
     """
     context = multiprocessing.get_context("spawn")
-    with safe_path():  # the first event starts a process that keeps track of such things
-        stop = context.Event()
+    try:
+        with safe_path():  # the first event starts a process that keeps track of such things
+            stop = context.Event()
+    except OSError as error:
+        reason = f"{search.jobs} processes cannot share anything here: {os_reason(error)}"
+        raise MachineError(reason, "search without --jobs") from error
     task = _ProcessTask(
         names=tuple(names),
         workload=problem.workload,

@@ -10,7 +10,7 @@ A package offers a sharder with, in its ``pyproject.toml``::
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from costmodel.base.errors import PluginError, UnknownNameError
+from costmodel.base.errors import MissingDependencyError, PluginError, UnknownNameError
 from planner.environment.torchrec_presence import require_torchrec, torchrec_installed
 from sharders import SHARDERS
 from sharders.problem.sharding_problem import Sharder
@@ -39,7 +39,7 @@ def load_sharder(name: str) -> Sharder:
     UnknownNameError
         Nothing has that name.
     MissingDependencyError
-        It is TorchRec's planner, and torchrec is not installed.
+        It is TorchRec's planner, and torchrec is not installed, or cannot be imported here.
     PluginError
         A third-party sharder cannot be imported or made, or has no ``shard`` method.
 
@@ -47,12 +47,20 @@ def load_sharder(name: str) -> Sharder:
     if name in SHARDERS:
         return _made(SHARDERS[name])
     if name == TORCHREC:
-        require_torchrec("the sharder `torchrec`")
-        return _made(TORCHREC_SHARDER)
+        return _torchrec_planner("the sharder `torchrec`")
     points = entry_points(group=GROUP, name=name)
     if not points:
         raise UnknownNameError("sharder", name, (AUTO, *sharder_names()))
     return _from_plugin(next(iter(points)))
+
+
+def _torchrec_planner(needed_for: str) -> Sharder:
+    require_torchrec(needed_for)
+    try:
+        return _made(TORCHREC_SHARDER)
+    except (ImportError, OSError) as error:  # torch wants a folder for temporary files, and more
+        reason = f"cannot be imported here: {error}"
+        raise MissingDependencyError(TORCHREC, needed_for, TORCHREC, reason) from error
 
 
 def _made(target: str) -> Sharder:

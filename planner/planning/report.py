@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
@@ -189,21 +191,28 @@ def make_report(
 
 def rank_reports(timeline: Timeline, memory: Sequence[RankMemory]) -> tuple[RankReport, ...]:
     """Return what every rank does in the last step of a timeline."""
-    return tuple(_rank_report(timeline, rank, held) for rank, held in enumerate(memory))
-
-
-def _rank_report(timeline: Timeline, rank: int, memory: RankMemory) -> RankReport:
-    busy: dict[Stage, Seconds] = dict.fromkeys(Stage, 0.0)
-    for resource, stages in timeline.busy(rank).items():
-        for stage, seconds in stages.items():
-            copies = resource == Resource.COMPUTE and stage in COLLECTIVE_STAGES  # of a CPU's core
-            busy[stage] += 0.0 if copies else seconds
-    return RankReport(
-        rank=rank,
-        lookup_forward=busy[Stage.LOOKUP_FORWARD],
-        lookup_backward=busy[Stage.LOOKUP_BACKWARD],
-        communication=sum(busy[stage] for stage in COLLECTIVE_STAGES),
-        waiting=timeline.waiting(rank),
-        idle=timeline.idle(rank),
-        memory=memory,
+    busy = {stage: np.zeros(len(memory)) for stage in Stage}
+    for (resource, stage), seconds in timeline.busy_times.items():
+        if resource != Resource.COMPUTE or stage not in COLLECTIVE_STAGES:  # a CPU's core copies
+            busy[stage] += seconds
+    columns = (
+        busy[Stage.LOOKUP_FORWARD],
+        busy[Stage.LOOKUP_BACKWARD],
+        np.sum([busy[stage] for stage in COLLECTIVE_STAGES], axis=0),
+        timeline.waiting_times,
+        timeline.idle_times,
+    )
+    return tuple(
+        RankReport(
+            rank=rank,
+            lookup_forward=forward,
+            lookup_backward=backward,
+            communication=communication,
+            waiting=waiting,
+            idle=idle,
+            memory=held,
+        )
+        for rank, (held, forward, backward, communication, waiting, idle) in enumerate(
+            zip(memory, *(column.tolist() for column in columns), strict=True)
+        )
     )

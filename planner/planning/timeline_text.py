@@ -64,9 +64,12 @@ def _rows(timeline: Timeline, num_ranks: int) -> dict[tuple[int, str], list[int]
     begin, _ = timeline.window
     order: dict[str, int] = {Resource.MAIN: 0, Resource.AUTOGRAD: 1, Resource.COMPUTE: 2}
     rows: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for index, node in enumerate(timeline.graph.nodes):
-        if node.rank < num_ranks and timeline.ends[index] > begin:
-            rows[node.rank, node.resource].append(index)
+    for group in timeline.graph.groups():
+        for index, rank in zip(group.numbers.tolist(), group.ranks.tolist(), strict=True):
+            if rank < num_ranks and timeline.ends[index] > begin:
+                rows[rank, group.first.resource].append(index)
+    for nodes in rows.values():
+        nodes.sort()
     return dict(sorted(rows.items(), key=lambda row: (row[0][0], order.get(row[0][1], 9), row[0])))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.base.errors import InputError, Problem
-from planner.files.archives import DamagedError, check_left, expansion_bound, gunzipped
+from planner.files.archives import MOST_ENTRIES, BoundedStream, DamagedError, gunzipped
 from planner.files.disk import file_error, os_reason
 from planner.files.json_text import load_json
 
@@ -83,24 +83,27 @@ def _bytes(path: Path) -> bytes:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the JSON files of an archive; nothing is unpacked to disk."""
+    """Yield the JSON files of an archive, by name; nothing is unpacked to disk."""
     try:
-        left = expansion_bound(path.stat().st_size)
-        with tarfile.open(path) as archive:
-            for member in sorted(archive.getmembers(), key=lambda member: member.name):
-                hidden = Path(member.name).name.startswith(
-                    "."
-                )  # archives of macOS hold `._x` twins
-                if member.isfile() and not hidden and member.name.endswith((".json", ".json.gz")):
-                    file = archive.extractfile(member)
-                    if file is not None:
-                        left = check_left(left, member.size)
-                        yield member.name, file.read(member.size)
+        with BoundedStream(path) as content, tarfile.open(fileobj=content, mode="r|") as archive:
+            found = sorted(_read_members(archive), key=lambda each: each[0])
     except _DAMAGES:
         hint = "copy it again; it is cut short or damaged"
         raise file_error(path, "this archive cannot be read to its end", hint) from None
     except ValueError as error:
         raise file_error(path, str(error)) from None
+    yield from found
+
+
+def _read_members(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
+    for number, member in enumerate(archive):
+        if number >= MOST_ENTRIES:
+            raise ValueError(f"it holds more than {MOST_ENTRIES:,} files")
+        hidden = Path(member.name).name.startswith(".")  # archives of macOS hold `._x` twins
+        if member.isfile() and not hidden and member.name.endswith((".json", ".json.gz")):
+            file = archive.extractfile(member)
+            if file is not None:
+                yield member.name, file.read(member.size)
 
 
 def _parsed(name: str, data: bytes) -> Document | Problem:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import synthesize
+from costmodel.step.program_timeline import plan_timeline
 from planner.environment.torchrec_presence import require_torchrec
 from planner.files.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload
@@ -92,5 +91,5 @@ def topology_of(file: PlanFile, profile: HardwareProfile) -> Topology:
 
 def predicted(file: PlanFile, profile: HardwareProfile) -> StepPrediction:
     """Return a plan's simulated step."""
-    timeline = simulate(synthesize(file.workload, topology_of(file, profile), file.plan))
+    timeline = plan_timeline(file.workload, topology_of(file, profile), file.plan)
     return StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)

@@ -1,5 +1,5 @@
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 import pytest
@@ -29,6 +29,18 @@ SLACK = 1 + 1e-9
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, plan = case
     assert step_time_bound(workload, ranks) <= Objective(workload, ranks).step_time(plan) * SLACK
+
+
+@pytest.mark.slow
+@given(cases(min_tables=2), st.integers(0, 12))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_plan_is_faster_than_a_bound_that_was_cut_short(
+    case: tuple[Workload, Topology, ShardingPlan], time: int
+) -> None:
+    workload, ranks, plan = case
+    clock = count()
+    bound = step_time_bound(workload, ranks, lambda: float(time - next(clock)))
+    assert bound <= Objective(workload, ranks).step_time(plan) * SLACK
 
 
 def _table(index: int, rows: int, dim: int, pooling: float) -> EmbeddingTable:

@@ -68,8 +68,8 @@ def test_a_collective_starts_with_its_last_member_and_ends_everywhere_at_once() 
         world_size=2,
     )  # fmt: skip
     assert timeline.ends[2:] == [5.0, 5.0]
-    assert timeline.waiting(0) == 2.0
-    assert timeline.waiting(1) == 0.0
+    assert timeline.waiting_times[0] == 2.0
+    assert timeline.waiting_times[1] == 0.0
 
 
 def test_the_critical_path_crosses_ranks_through_a_collective() -> None:
@@ -84,7 +84,7 @@ def test_the_critical_path_crosses_ranks_through_a_collective() -> None:
 
 def test_idle_is_when_the_compute_stream_has_nothing_to_do() -> None:
     timeline = run(kernel(0, "compute", 1.0), kernel(0, "memcpy", 4.0))
-    assert timeline.idle(0) == 3.0
+    assert timeline.idle_times[0] == 3.0
 
 
 def test_collectives_of_different_groups_overlap() -> None:

@@ -66,7 +66,7 @@ def test_the_breakdown_is_the_critical_path_largest_first() -> None:
 
 def test_waiting_is_not_work() -> None:
     made = timeline()
-    assert [made.waiting(rank) for rank in (0, 1)] == [0.0, 2.0]
+    assert made.waiting_times.tolist() == [0.0, 2.0]
     assert made.busy(1) == {
         "compute": {Stage.LOOKUP_FORWARD: 1.0, Stage.DENSE_FORWARD: 1.0},
         "world": {Stage.ALL_TO_ALL: 2.0},
@@ -75,7 +75,7 @@ def test_waiting_is_not_work() -> None:
 
 def test_idle_is_what_the_compute_stream_does_not_use() -> None:
     made = timeline()
-    assert [made.idle(rank) for rank in (0, 1)] == [2.0, 4.0]
+    assert made.idle_times.tolist() == [2.0, 4.0]
 
 
 def test_time_between_launch_and_kernel_is_the_host_s() -> None:
@@ -95,6 +95,6 @@ def test_no_resource_works_longer_than_the_step(kind: ShardingType, ranks: tuple
     for rank in range(where.world_size):
         for stages in made.busy(rank).values():
             assert sum(stages.values()) <= made.step_time * (1 + 1e-9)
-        assert 0 <= made.idle(rank) <= made.step_time
-        assert made.waiting(rank) >= 0
+        assert 0 <= made.idle_times[rank] <= made.step_time
+        assert made.waiting_times[rank] >= 0
     assert sum(made.breakdown().values()) == pytest.approx(made.step_time)

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -10,6 +11,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
+from sharders.problem.sharding_problem import ShardingProblem
 
 
 def sized(num_tables: int, rows: int, *types: ShardingType) -> planner.Workload:
@@ -37,8 +39,30 @@ def test_that_nothing_fits_is_soon_clear(workload: planner.Workload, says: str) 
     assert time.process_time() - start < 10
 
 
+def bound(problem: ShardingProblem, time: float) -> float:
+    """Return the bound that is found where every look at the clock finds it 1 s later."""
+    clock = count()
+    return step_time_bound(problem.workload, problem.topology, lambda: time - next(clock))
+
+
 def test_the_bound_stops_when_told() -> None:
-    problem = example_problem(example_workload(10), world_size=16)
+    large = replace(sized(40, 10**6), local_batch_size=2**15)  # bound by lookups, not by the host
+    problem = example_problem(large, world_size=4)
+    nothing, some, all_tables = (bound(problem, time) for time in (0, 30, 200))
     full = step_time_bound(problem.workload, problem.topology)
-    early = step_time_bound(problem.workload, problem.topology, lambda: True)
-    assert 0 < early <= full * (1 + 1e-9)
+    assert 0 < nothing < some < all_tables <= full * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("time", [0, 3, 9, 30, 200])
+def test_a_bound_cut_short_is_one(time: float) -> None:
+    problem = example_problem(example_workload(12), world_size=4)
+    planned = planner.plan(
+        problem.workload, gpus=4, sharder="size_greedy", baseline="none", max_plans=1
+    )
+    assert bound(problem, time) <= planned.report.step_time
+
+
+def test_what_is_counted_in_plans_is_not_cut_short() -> None:
+    planned = planner.plan(example_workload(4), gpus=2, baseline="none", max_plans=200)
+    assert planned.report.confidence is not None
+    assert planned.report.confidence.num_candidates > 1

@@ -1,9 +1,10 @@
+import sys
 from importlib.metadata import EntryPoint
 from random import Random
 
 import pytest
 
-from costmodel.base.errors import PluginError, UnknownNameError
+from costmodel.base.errors import MissingDependencyError, PluginError, UnknownNameError
 from planner.planning import plugins
 from planner.planning.plugins import load_sharder, sharder_names
 from planner.planning.search import Search, run_sharders
@@ -68,3 +69,11 @@ def test_a_plugin_that_returns_rubbish_is_found_out(
     offer(monkeypatch, f"{__name__}:Liar")
     with pytest.raises(PluginError, match="returned a str"):
         run_sharders(("mine",), problem, Search())
+
+
+def test_torchrec_that_cannot_be_imported_here_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.planning.plugins.require_torchrec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "planner.torchrec.sharder", None)
+    with pytest.raises(MissingDependencyError, match="cannot be imported here: ") as raised:
+        load_sharder("torchrec")
+    assert raised.value.hint is None  # installing it again would not help

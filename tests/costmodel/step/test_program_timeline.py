@@ -1,0 +1,61 @@
+"""Timing a program for all ranks at once gives what timing its nodes one by one does."""
+
+from hypothesis import given, settings
+from strategies import cases, fixed_cases
+
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.step.expansion import ProgramGraph, expand
+from costmodel.step.program_timeline import plan_timeline, program_timeline
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import program, synthesize
+
+Case = tuple[Workload, Topology, ShardingPlan]
+
+
+@given(cases() | fixed_cases())
+@settings(max_examples=60, deadline=None)
+def test_equals_the_event_driven_simulator(case: Case) -> None:
+    made, simulated = plan_timeline(*case), simulate(synthesize(*case))
+    assert list(made.starts) == simulated.starts
+    assert list(made.ready) == simulated.ready
+    assert list(made.ends) == simulated.ends
+    assert made.step_ends == simulated.step_ends
+    assert made.breakdown() == simulated.breakdown()
+    assert [made.busy(rank) for rank in range(made.graph.world_size)] == [
+        simulated.busy(rank) for rank in range(made.graph.world_size)
+    ]
+    assert made.waiting_times.tolist() == simulated.waiting_times.tolist()
+
+
+@given(cases())
+@settings(max_examples=30, deadline=None)
+def test_what_a_node_waited_for_ended_when_it_became_ready(case: Case) -> None:
+    made = plan_timeline(*case)
+    for index, cause in enumerate(made.binding):
+        node = made.graph.nodes[index]
+        if cause is None:
+            assert made.starts[index] == 0
+        else:
+            delay = node.launch_delay if cause == node.launched_by else 0.0
+            assert node.collective is not None or made.starts[index] == made.ends[cause] + delay
+
+
+@given(cases())
+@settings(max_examples=20, deadline=None)
+def test_nodes_are_the_same_whenever_they_are_made(case: Case) -> None:
+    step = program(*case)
+    lazy, whole = ProgramGraph.of(step, 2), expand(step, 2)
+    assert list(lazy.nodes) == whole.nodes
+    assert lazy.nodes[-1] == whole.nodes[-1]
+    assert lazy.nodes[1:3] == whole.nodes[1:3]
+    found = {int(number) for group in lazy.groups() for number in group.numbers}
+    assert found == set(range(len(whole.nodes)))
+
+
+def test_a_program_of_no_operations_takes_no_time() -> None:
+    from costmodel.step.program import Program
+
+    nothing = Program(ops=(), world_size=2, local_world_size=2, launch_delay=0.0)
+    assert program_timeline(nothing, 2).step_ends == [0.0, 0.0]
