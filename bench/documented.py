@@ -31,7 +31,7 @@ _OUTPUT = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class CodeBlock:
     """A block of code on a page."""
 
     kind: str
@@ -43,11 +43,11 @@ class Block:
     """Where it ends in the text of the page."""
 
 
-def blocks(text: str) -> Iterator[Block]:
+def blocks(text: str) -> Iterator[CodeBlock]:
     """Yield the blocks of code that could be run or kept, in order."""
     for match in _BLOCK.finditer(text):
         if match["language"] in LANGUAGES:
-            yield Block(
+            yield CodeBlock(
                 kind=match["kind"] or "",
                 argument=match["argument"] or "",
                 language=match["language"],
@@ -56,7 +56,7 @@ def blocks(text: str) -> Iterator[Block]:
             )
 
 
-def run_page(text: str, folder: Path, settings: Mapping[str, str]) -> list[tuple[Block, str]]:
+def run_page(text: str, folder: Path, settings: Mapping[str, str]) -> list[tuple[CodeBlock, str]]:
     """Write the files of a page and run its commands, in an empty folder.
 
     Parameters
@@ -102,7 +102,7 @@ def _path(folder: Path) -> str:
     return os.pathsep.join([str(commands), os.environ["PATH"]])
 
 
-def _run(block: Block, folder: Path, environment: Mapping[str, str]) -> str:
+def _run(block: CodeBlock, folder: Path, environment: Mapping[str, str]) -> str:
     shell = ["python", "-"] if block.language == "python" else ["sh", "-e"]
     program = shutil.which(shell[0], path=environment["PATH"]) or shell[0]
     done = subprocess.run(  # noqa: S603 - what our pages say
@@ -116,7 +116,7 @@ def _run(block: Block, folder: Path, environment: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def with_outputs(text: str, ran: list[tuple[Block, str]]) -> str:
+def with_outputs(text: str, ran: list[tuple[CodeBlock, str]]) -> str:
     """Return a page with the outputs of its blocks put where it shows them."""
     for block, output in reversed(ran):
         shown = _OUTPUT.match(text, block.end)

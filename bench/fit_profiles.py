@@ -25,7 +25,7 @@ from bench.fitting.gemm import (
 )
 from bench.fitting.sources import DATA, REPOSITORY
 from costmodel.base.units import TFLOP
-from costmodel.domain.hardware import Family, GemmEfficiency, Gpu
+from costmodel.domain.hardware import GemmEfficiency, Gpu, KernelFamily
 from costmodel.domain.workload import DataType
 from planner.calibration.fit_collectives import Fit
 from planner.calibration.fit_gemm import GemmFit, error_on, errors_on, fit_products
@@ -84,7 +84,7 @@ def _gpu(head: str) -> Gpu:
     return parse_profile(head + "gemm: {}\ncollectives: []\n", "the head of a profile").gpu
 
 
-def _fitted(curves: Sequence[Fit], gemm: Gemm, known: Mapping[str, Family]) -> str:
+def _fitted(curves: Sequence[Fit], gemm: Gemm, known: Mapping[str, KernelFamily]) -> str:
     constants = {str(data_type): entry for data_type, (entry, _) in gemm.items()}
     sources = {f"gpu.gemm.{data_type}": text for data_type, (_, text) in gemm.items()}
     return fitted_text(constants, [fit.curve for fit in curves], sources, known)

@@ -39,7 +39,7 @@ class Errors:
     family: str
     platform: str
     part: str = ""
-    """Of the platform: which curve."""
+    """Which curve of the platform."""
     values: Array
 
 

@@ -27,7 +27,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench.traced_dlrm import Pair, side_by_side, synthesized
+from bench.traced_dlrm import CollectivePair, side_by_side, synthesized
 from costmodel.base.units import GIB, MS
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
 from planner.traces.execution_traces import execution_traces
@@ -227,7 +227,7 @@ def show_set(name: str, made: Mapping[str, Replay]) -> None:
         print(f"{row['rank']:6}{row['step']:6}" + numbers.format(*columns))
 
 
-def show_collectives(pairs: Sequence[Pair]) -> None:
+def show_collectives(pairs: Sequence[CollectivePair]) -> None:
     """Print the collectives of the imported and of the synthesized graph."""
     print(f"\n{'collective':26}{'imported':>12}{'synthesized':>13}  bytes on ranks 0, 1, ...")
     for pair in pairs:

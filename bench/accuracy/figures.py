@@ -20,7 +20,7 @@ COLORS = (
     "#4477aa", "#66ccee", "#228833", "#99cc77", "#ccbb44", "#ee8866", "#ee6677", "#aa3377",
     "#882255", "#997700", "#555555", "#bbbbbb",
 )  # fmt: skip
-"""Of the stages in their order; P. Tol's bright and muted schemes, told apart when colour-blind."""
+"""Colours of the stages in their order; P. Tol's schemes, told apart when colour-blind."""
 SHOWN = ("A100, NVSwitch", "H100, NVSwitch", "RTX PRO 6000, PCIe", "GB200, NVL72")
 FORMS = {"alpha_beta": ":", "paper_sigmoid": "--", "log_pchip": "-"}
 RANKS = 8

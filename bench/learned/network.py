@@ -59,7 +59,7 @@ class LearnedEmbedding:
     columns: tuple[str, ...]
     """Features it looks at."""
     mean: Array
-    """Of every such feature over the points that trained it."""
+    """Mean of every such feature over the points that trained it."""
     scale: Array
     """Standard deviation of it."""
     encoder: tuple[Layer, ...]

@@ -11,7 +11,7 @@ from planner.calibration.machine import busy_cores
 from planner.calibration.points import Family, family_of
 from planner.calibration.profile import Calibrated
 from planner.calibration.records import Record
-from planner.calibration.session import Outcome
+from planner.calibration.session import Calibration
 from planner.calibration.timing import UNSTABLE
 from planner.files.profiles import dump_profile
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BUSY_SHARE = 0.25
-"""Of the cores that other processes may have had in the last minute without a warning."""
+"""Share of the cores that others may have had in the last minute without a warning."""
 _FOREIGN_SHARE = 0.05
-"""Of a rank's core that others may have while it measures."""
+"""Share of a rank's core that others may have while it measures."""
 _MANY_UNSTABLE = 0.1
 """Share of a family's points that may vary before that is said."""
 
@@ -37,7 +37,7 @@ def busy_remark() -> str | None:
     )
 
 
-def remarks(result: Calibrated, outcome: Outcome) -> Iterator[str]:
+def remarks(result: Calibrated, outcome: Calibration) -> Iterator[str]:
     """Yield what a user should know before trusting the profile."""
     for family, varying, total in _unstable(outcome.measured.records):
         if varying > _MANY_UNSTABLE * total:
@@ -61,7 +61,7 @@ def remarks(result: Calibrated, outcome: Outcome) -> Iterator[str]:
         )
 
 
-def profile_file(result: Calibrated, outcome: Outcome, name: str) -> str:
+def profile_file(result: Calibrated, outcome: Calibration, name: str) -> str:
     """Return the profile as a file: what it was measured on, then the profile."""
     facts = outcome.measured.machine
     versions = ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
@@ -74,7 +74,7 @@ def profile_file(result: Calibrated, outcome: Outcome, name: str) -> str:
     return "\n".join(head) + "\n" + dump_profile(profile)
 
 
-def summary_data(result: Calibrated, outcome: Outcome) -> dict[str, Any]:
+def summary_data(result: Calibrated, outcome: Calibration) -> dict[str, Any]:
     """Return the outcome as plain data, for ``--json``."""
     return {
         "machine": dict(outcome.measured.machine),
@@ -94,7 +94,7 @@ def summary_data(result: Calibrated, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def outcome_lines(result: Calibrated, outcome: Outcome, width: int) -> Iterator["Text"]:
+def outcome_lines(result: Calibrated, outcome: Calibration, width: int) -> Iterator["Text"]:
     """Yield the report: every family with its points and errors."""
     from rich.text import Text
 

@@ -60,7 +60,7 @@ class Accuracy:
     """Relative errors on held-out points, summed up four ways."""
 
     median: float
-    """Of the absolute errors."""
+    """Median of the absolute errors."""
     mape: float
     """Mean absolute percentage error, as a share."""
     gmae: float

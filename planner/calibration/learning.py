@@ -26,13 +26,13 @@ _BLOCKED: Seconds = 1 * US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectivePoint:
+class TracedCollective:
     """One collective of the run."""
 
     op: CollectiveOp
     num_ranks: int
     num_bytes: Bytes
-    """Of its largest message; 0 if the traces do not tell."""
+    """Size of its largest message; 0 if the traces do not tell."""
     seconds: Seconds
 
 
@@ -43,7 +43,7 @@ class Learned:
     source: str
     operators: Sequence[OperatorOverheads]
     kernels: Sequence[KernelTime]
-    collectives: Sequence[CollectivePoint]
+    collectives: Sequence[TracedCollective]
     host: Mapping[str, Seconds]
     """By field of ``costmodel.domain.hardware.Host``."""
 
@@ -147,13 +147,13 @@ def _kernels(run: ImportedRun) -> list[KernelTime]:
     return sorted(rows, key=lambda row: (-row.count * row.median, row.name))
 
 
-def _collectives(run: ImportedRun) -> list[CollectivePoint]:
+def _collectives(run: ImportedRun) -> list[TracedCollective]:
     members = defaultdict(list)
     for node in run.graph.nodes:
         if node.collective is not None:
             members[node.collective].append(node)
     return [
-        CollectivePoint(
+        TracedCollective(
             op=CollectiveOp(nodes[0].stage.value),
             num_ranks=len(nodes),
             num_bytes=max(node.num_bytes for node in nodes),
@@ -163,7 +163,7 @@ def _collectives(run: ImportedRun) -> list[CollectivePoint]:
     ]
 
 
-def _curves(points: Sequence[CollectivePoint], origin: str) -> list[CollectiveCurve]:
+def _curves(points: Sequence[TracedCollective], origin: str) -> list[CollectiveCurve]:
     """Return a curve for every collective with enough sizes; more bytes never take less time."""
     times: dict[tuple[CollectiveOp, int], dict[Bytes, list[Seconds]]] = defaultdict(dict)
     for point in points:

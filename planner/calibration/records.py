@@ -124,7 +124,7 @@ def _lines(path: Path) -> list[bytes]:
     return read_bytes(path).split(b"\n")[:-1]
 
 
-class Journal:
+class MeasurementJournal:
     """Appends records to a measurements file, each written before the next is measured."""
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:

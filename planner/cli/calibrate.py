@@ -15,7 +15,7 @@ from planner.show.output import Output
 
 if TYPE_CHECKING:
     from costmodel.domain.hardware import HardwareProfile
-    from planner.calibration.session import Outcome, Request
+    from planner.calibration.session import Calibration, Request
 
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
 _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
@@ -206,7 +206,7 @@ def _measure(
 
 
 def _write(
-    outcome: "Outcome", path: Path, name: str, base: "HardwareProfile | None", output: Output
+    outcome: "Calibration", path: Path, name: str, base: "HardwareProfile | None", output: Output
 ) -> None:
     """Fit the models, write the profile, and say how good it is."""
     from planner.calibration.calibration_report import (

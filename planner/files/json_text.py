@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 MOST_DIGITS = 20
-"""Of a whole number; 2^64 has as many."""
+"""Most digits of a whole number; 2^64 has as many."""
 _LONG = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
 _LONG_BYTES = re.compile(_LONG.pattern.encode())
 

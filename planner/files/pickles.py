@@ -2,7 +2,8 @@
 
 ``pickle`` runs what a file says, and guarding it by ``find_class`` is not enough: a pickle may set
 attributes of whatever it was given, classes and functions included. Here its operations are carried
-out one by one, and only on data: the name of a class stays a ``Name``, an object a ``Record``.
+out one by one, and only on data: the name of a class stays a ``Name``, an object becomes a
+``PickledObject``.
 
 Format: Python, Lib/pickletools.py, which also takes the operations apart.
 """
@@ -34,7 +35,7 @@ class Name:
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class PickledObject:
     """An object of a class that is not looked up; what the pickle put into it is all there is."""
 
     of: Name
@@ -57,7 +58,7 @@ def load_pickle(
     rebuild: Mapping[str, Rebuild] | None = None,
     persistent: Callable[[Any], Any] = _no_storages,
 ) -> Any:  # noqa: ANN401 - whatever was pickled
-    """Return what a pickle holds, objects as ``Record``.
+    """Return what a pickle holds, objects as ``PickledObject``.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def load_pickle(
         It is no pickle, or not one of plain data.
 
     """
-    reader = _Reader(rebuild or {}, persistent)
+    reader = _PickleReader(rebuild or {}, persistent)
     try:
         for number, (operation, argument, _) in enumerate(pickletools.genops(data)):
             if number > MOST_OPERATIONS:
@@ -87,7 +88,7 @@ def load_pickle(
     raise ValueError("not readable as data: it has no end")
 
 
-class _Reader:
+class _PickleReader:
     """The stack and the memory of a pickle being read."""
 
     def __init__(self, rebuild: Mapping[str, Rebuild], persistent: Callable[[Any], Any]) -> None:
@@ -167,7 +168,7 @@ class _Reader:
 
     def _extend(self, values: list[Any]) -> None:
         holder = self.stack[-1]
-        (holder.members if isinstance(holder, Record) else _as(list, holder)).extend(values)
+        (holder.members if isinstance(holder, PickledObject) else _as(list, holder)).extend(values)
 
     def set_item(self, _: object) -> None:
         """Add a pair to a mapping."""
@@ -181,7 +182,7 @@ class _Reader:
 
     def _set_items(self, flat: list[Any]) -> None:
         holder = self.stack[-1]
-        entries = holder.entries if isinstance(holder, Record) else _as(dict, holder)
+        entries = holder.entries if isinstance(holder, PickledObject) else _as(dict, holder)
         for key, value in zip(flat[::2], flat[1::2], strict=True):
             entries[_as(_SIMPLE, key)] = value
 
@@ -200,7 +201,7 @@ class _Reader:
         arguments, of = self.stack.pop(), self.stack.pop()
         made = self._rebuild.get(_as(Name, of).path)
         arguments = _as(tuple, arguments)
-        self.stack.append(made(*arguments) if made else Record(of, arguments))
+        self.stack.append(made(*arguments) if made else PickledObject(of, arguments))
 
     def made_by_name(self, _: object) -> None:
         """Make an object; arguments by name are left out."""
@@ -210,7 +211,7 @@ class _Reader:
     def build(self, _: object) -> None:
         """Put state into an object; one with slots pickles a pair, the second being those."""
         state = self.stack.pop()
-        holder = _as(Record, self.stack[-1])
+        holder = _as(PickledObject, self.stack[-1])
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
                 holder.state.update({_as(str, key): value for key, value in part.items()})
@@ -246,25 +247,25 @@ _CONSTANTS: Mapping[str, Callable[[], Any]] = {
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _STORED = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _RECALLED = {"GET", "BINGET", "LONG_BINGET"}
-_METHODS: Mapping[str, Callable[[_Reader, Any], None]] = {
-    "MARK": _Reader.mark,
-    "POP": _Reader.pop,
-    "POP_MARK": _Reader.pop_mark,
-    "DUP": _Reader.duplicate,
-    "TUPLE": _Reader.make_tuple,
-    "LIST": _Reader.make_list,
-    "DICT": _Reader.make_dict,
-    "APPEND": _Reader.append,
-    "APPENDS": _Reader.appends,
-    "ADDITEMS": _Reader.appends,
-    "FROZENSET": _Reader.make_list,
-    "SETITEM": _Reader.set_item,
-    "SETITEMS": _Reader.set_all,
-    "GLOBAL": _Reader.make_global,
-    "STACK_GLOBAL": _Reader.stack_global,
-    "REDUCE": _Reader.made,
-    "NEWOBJ": _Reader.made,
-    "NEWOBJ_EX": _Reader.made_by_name,
-    "BUILD": _Reader.build,
-    "BINPERSID": _Reader.persistent_id,
+_METHODS: Mapping[str, Callable[[_PickleReader, Any], None]] = {
+    "MARK": _PickleReader.mark,
+    "POP": _PickleReader.pop,
+    "POP_MARK": _PickleReader.pop_mark,
+    "DUP": _PickleReader.duplicate,
+    "TUPLE": _PickleReader.make_tuple,
+    "LIST": _PickleReader.make_list,
+    "DICT": _PickleReader.make_dict,
+    "APPEND": _PickleReader.append,
+    "APPENDS": _PickleReader.appends,
+    "ADDITEMS": _PickleReader.appends,
+    "FROZENSET": _PickleReader.make_list,
+    "SETITEM": _PickleReader.set_item,
+    "SETITEMS": _PickleReader.set_all,
+    "GLOBAL": _PickleReader.make_global,
+    "STACK_GLOBAL": _PickleReader.stack_global,
+    "REDUCE": _PickleReader.made,
+    "NEWOBJ": _PickleReader.made,
+    "NEWOBJ_EX": _PickleReader.made_by_name,
+    "BUILD": _PickleReader.build,
+    "BINPERSID": _PickleReader.persistent_id,
 }

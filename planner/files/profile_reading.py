@@ -9,11 +9,11 @@ from costmodel.base.units import US
 from costmodel.domain.hardware import (
     CollectiveCurve,
     Device,
-    Family,
     GemmEfficiency,
     Gpu,
     HardwareProfile,
     Host,
+    KernelFamily,
     Link,
 )
 from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
@@ -53,7 +53,9 @@ def profile_from_document(document: Document) -> HardwareProfile:
     if values is None or validator.problems:
         raise InputError(document.source, in_order(validator.problems), document.text)
     gemm = {name.value: _gemm(entry) for name, entry in values["gemm"].items()}
-    families = {name: Family(**dict(entry)) for name, entry in values.get("families", {}).items()}
+    families = {
+        name: KernelFamily(**dict(entry)) for name, entry in values.get("families", {}).items()
+    }
     gpu = {**_numbers(values["gpu"]), **_numbers(values["embedding"])}
     stated = {name: entry.value for name, entry in values.get("errors", {}).items()}
     numbers = dict(_sourced(values))
@@ -137,7 +139,7 @@ def _named(prefix: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
 def _errors(
     curves: tuple[CollectiveCurve, ...],
     gemm: Mapping[str, GemmEfficiency],
-    families: Mapping[str, Family],
+    families: Mapping[str, KernelFamily],
 ) -> dict[str, float]:
     """Return the hold-out error of every kernel family: of curves and products the median."""
     fits: dict[str, Iterable[CollectiveCurve | GemmEfficiency]] = {

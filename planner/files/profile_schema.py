@@ -110,11 +110,11 @@ def kind_of(sentence: str) -> Source | None:
     return next((kind for words, kind in _BEGINNINGS.items() if says.startswith(words)), None)
 
 
-class _Strict(BaseModel):
+class _ProfileSection(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Stated(_Strict, Generic[_T]):
+class Stated(_ProfileSection, Generic[_T]):
     """A number and where it comes from; a bare number has no source."""
 
     value: _T
@@ -140,7 +140,7 @@ class Stated(_Strict, Generic[_T]):
         return self.kind or kind_of(self.source or "")
 
 
-class GpuSection(_Strict):
+class GpuSection(_ProfileSection):
     """Fields of ``Gpu`` that data sheets tell."""
 
     name: Text
@@ -156,7 +156,7 @@ class GpuSection(_Strict):
     in_place_efficiency: Stated[Efficiency] | None = None
 
 
-class EmbeddingSection(_Strict):
+class EmbeddingSection(_ProfileSection):
     """Fields of ``Gpu`` that are fitted to lookups."""
 
     lookup_efficiency: Stated[Efficiency]
@@ -168,7 +168,7 @@ class EmbeddingSection(_Strict):
     row_update_time: Stated[Time] | None = None
 
 
-class HostSection(_Strict):
+class HostSection(_ProfileSection):
     """Fields of ``Host``."""
 
     memory_bytes: Stated[Size]
@@ -181,14 +181,14 @@ class HostSection(_Strict):
     sync_time: Stated[Time]
 
 
-class LinkSection(_Strict):
+class LinkSection(_ProfileSection):
     """Fields of ``Link``."""
 
     latency: Stated[Time]
     bandwidth: Stated[Rate]
 
 
-class _Fit(_Strict):
+class _Fit(_ProfileSection):
     """What every fit says about its accuracy."""
 
     error: Relative | None = None
@@ -213,7 +213,7 @@ class GemmEntry(_Fit):
 
 
 class FamilyEntry(_Fit):
-    """Fields of ``Family``."""
+    """Fields of ``KernelFamily``."""
 
     source: Annotated[Source, Field(strict=False)]
     origin: Text
@@ -240,7 +240,7 @@ class CurveEntry(_Fit):
         return self
 
 
-class OperatorEntry(_Strict):
+class OperatorEntry(_ProfileSection):
     """An ``OperatorOverheads``; the paper's T1 to T5."""
 
     name: str
@@ -252,7 +252,7 @@ class OperatorEntry(_Strict):
     t5_us: Microseconds
 
 
-class KernelEntry(_Strict):
+class KernelEntry(_ProfileSection):
     """A ``KernelTime``."""
 
     name: str
@@ -260,14 +260,14 @@ class KernelEntry(_Strict):
     us: Microseconds
 
 
-class TracedSection(_Strict):
+class TracedSection(_ProfileSection):
     """``TracedTimes`` as lists, for names of kernels are longer than keys of YAML may be."""
 
     operators: list[OperatorEntry] = Field(default_factory=list)
     kernels: list[KernelEntry] = Field(default_factory=list)
 
 
-class ProfileFile(_Strict):
+class ProfileFile(_ProfileSection):
     """Fields of ``HardwareProfile``: one kind of machine."""
 
     name: Text

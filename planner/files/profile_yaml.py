@@ -9,10 +9,10 @@ from costmodel.base.units import US
 from costmodel.domain.hardware import (
     CollectiveCurve,
     Device,
-    Family,
     GemmEfficiency,
     Gpu,
     HardwareProfile,
+    KernelFamily,
     Source,
 )
 from costmodel.domain.traced import TracedTimes
@@ -64,7 +64,7 @@ def fitted_text(
     gemm: Mapping[str, GemmEfficiency],
     curves: Sequence[CollectiveCurve],
     sources: Mapping[str, str],
-    families: Mapping[str, Family],
+    families: Mapping[str, KernelFamily],
 ) -> str:
     """Write ``families``, ``gemm`` and ``collectives``, the sections that fits rewrite."""
     lines = ["families:"] if families else []
@@ -104,7 +104,7 @@ def _traced(traced: TracedTimes) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _family(name: str, family: Family) -> list[str]:
+def _family(name: str, family: KernelFamily) -> list[str]:
     ranges = (f"{quantity}: {_pair(pair)}" for quantity, pair in family.ranges.items())
     return [
         f"  {name}:",
@@ -115,7 +115,7 @@ def _family(name: str, family: Family) -> list[str]:
     ]
 
 
-def _accuracy(fit: Family | CollectiveCurve) -> list[str]:
+def _accuracy(fit: KernelFamily | CollectiveCurve) -> list[str]:
     """Write number of points and errors, where there are any."""
     errors = {"error": fit.error, "error_p90": fit.error_p90}
     return [

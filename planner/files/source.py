@@ -106,7 +106,7 @@ def parse_yaml(text: str, source: str) -> Document:
     if root is None:
         problem = Problem(message="the file is empty", hint="see `planner schema workload`")
         raise InputError(source, (problem,), text)
-    reader = _Reader(text)
+    reader = _NodeReader(text)
     data = reader.value(root)
     if reader.problems:
         raise InputError(source, tuple(reader.problems), text)
@@ -181,7 +181,7 @@ def _syntax_problem(error: "yaml.MarkedYAMLError", text: str) -> Problem:
     return Problem(message=message, line=mark.line + 1, column=mark.column + 1, hint=hint)
 
 
-class _Reader:
+class _NodeReader:
     """Builds plain data from nodes, and collects what it cannot take."""
 
     def __init__(self, text: str) -> None:

@@ -39,7 +39,7 @@ Int64 = Annotated[int, Field(le=2**63 - 1)]
 """What PyTorch can count to."""
 
 
-class _Strict(BaseModel):
+class _WorkloadSection(BaseModel):
     """No coercion (the text ``"1e6"`` is not a number) and no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
@@ -49,7 +49,7 @@ def _spelled_out(inputs: object) -> object:
     return {"zipf": 0.0} if inputs == "uniform" else inputs
 
 
-class Inputs(_Strict):
+class Inputs(_WorkloadSection):
     """Which rows a batch hits: exactly one of zipf, reuse_histogram and unique_fraction."""
 
     zipf: float | None = None
@@ -83,7 +83,7 @@ InputsField = Annotated[
 ]
 
 
-class TableFields(_Strict):
+class TableFields(_WorkloadSection):
     """Fields of a table that `defaults` may set for all tables."""
 
     num_embeddings: Int64 | None = Field(default=None, json_schema_extra={"minimum": 1})
@@ -133,16 +133,16 @@ class Table(TableFields):
     rank stands for its node); all there are for row_wise and data_parallel."""
 
 
-class Comms(_Strict):
+class Comms(_WorkloadSection):
     """Quantized communication (TorchRec's `qcomm`): element types on the wire."""
 
     forward: Annotated[DataType, Field(strict=False)] | None = None
-    """Of the embeddings; by default `output_type`."""
+    """Type in which embeddings are sent; by default `output_type`."""
     backward: Annotated[DataType, Field(strict=False)] | None = None
-    """Of their gradients; by default `output_type`."""
+    """Type in which their gradients are sent; by default `output_type`."""
 
 
-class Dense(_Strict):
+class Dense(_WorkloadSection):
     """The data-parallel part of a DLRM: bottom MLP, interaction, top MLP."""
 
     num_dense_features: Int64 = Field(
@@ -164,10 +164,10 @@ class Dense(_Strict):
     precision: Annotated[DataType, Field(strict=False)] = _DENSE["precision"]
     """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _DENSE["optimizer"]
-    """Of the dense parameters."""
+    """What updates the dense parameters."""
 
 
-class Head(_Strict):
+class Head(_WorkloadSection):
     """Everything in a workload file but the tables."""
 
     name: str = _WORKLOAD["name"]
@@ -180,7 +180,7 @@ class Head(_Strict):
     """How the training loop overlaps batches: `none` and `sparse_dist` are TorchRec's
     TrainPipelineBase and TrainPipelineSparseDist, `dlrm` is plain facebookresearch/dlrm."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _WORKLOAD["optimizer"]
-    """Of the embeddings, fused into their backward pass."""
+    """What updates the embeddings, fused into their backward pass."""
     output_type: Annotated[DataType, Field(strict=False)] = _WORKLOAD["output_type"]
     """Element type of the looked-up embeddings (FBGEMM's `output_dtype`)."""
     comms: Comms = Field(default_factory=Comms)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_HARDWARE = "h100-sxm"
 BOUND_SHARE = 0.2
-"""Of the time limit: how long after it the bound that a report gives may be worked on."""
+"""Share of the time limit that the bound which a report gives may take after it."""
 BOUND_TIME: Seconds = 0.2
 """And this long in any case: one round at 3 tables and 64 GPUs takes 0.1 s."""
 
@@ -250,7 +250,7 @@ def simulate(planned: Planned | str | Path) -> "Timeline":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
+class _PlanningTask:
     """A problem to solve, and the name its hardware goes by."""
 
     problem: Any
@@ -318,7 +318,9 @@ class _Task:
         )
 
 
-def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None) -> _Task:
+def _task(
+    workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None
+) -> _PlanningTask:
     from costmodel.engine.objective import Objective
     from sharders.problem.options import refusals
     from sharders.problem.sharding_problem import ShardingProblem
@@ -335,7 +337,7 @@ def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int 
         workload=loaded, topology=topology, objective=Objective(loaded, topology)
     )
     name = profile.name if isinstance(hardware, HardwareProfile) else str(hardware)
-    return _Task(problem=problem, hardware_name=name)
+    return _PlanningTask(problem=problem, hardware_name=name)
 
 
 def _found(attempt: Attempt) -> ShardingPlan:

@@ -30,9 +30,9 @@ STAND_IN = "torchrec_greedy"
 """Our re-implementation of TorchRec's planner: what is compared with where the real one is not."""
 NONE = "none"
 _STAND_IN_SHARE = 0.1
-"""Of the search's time limit: how long a baseline in this process may take."""
+"""Share of the search's time limit that a baseline in this process may take."""
 _PROPOSAL_SHARE = 0.8
-"""Of the time limit: when TorchRec's planner stops proposing; the last proposal takes a while."""
+"""Share of the time limit after which TorchRec's planner proposes no more."""
 _POLL: Seconds = 0.05
 
 Judge: TypeAlias = Callable[[Sequence[Attempt]], Baseline | None]

@@ -20,7 +20,7 @@ class TableChange:
     """None: the old workload does not have the table."""
     new: TableSharding | None
     step_time_change: Seconds | None = None
-    """Of the old plan, if only this table were sharded as in the new one; None: cannot be."""
+    """Change of the old plan's step with only this table as in the new one; None: it cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from planner.planning.confidence_text import confidence_text
-from planner.planning.explanation import Choice, Explanation, PathRow, Remedy
+from planner.planning.explanation import Explanation, PathRow, Remedy, TableExplanation
 from planner.planning.report import Report
 from planner.planning.report_text import STAGE_NAMES
 from planner.show.format import change, duration, durations, printable, rate
@@ -78,14 +78,14 @@ def _choice_columns(explanation: Explanation) -> list[Column]:
     ]
 
 
-def _how(choice: Choice) -> str:
+def _how(choice: TableExplanation) -> str:
     sharding = choice.sharding
     if len(sharding.shards) == 1:
         return f"{sharding.sharding_type} → {sharding.shards[0].rank}"
     return f"{sharding.sharding_type} ×{len(sharding.shards)}"
 
 
-def _why(choice: Choice, step_time: float) -> str:
+def _why(choice: TableExplanation, step_time: float) -> str:
     alone, mean = duration(choice.alone), duration(choice.mean)
     if choice.fixed:
         return f"your `ranks`; its lookups take {alone}, the mean rank's {mean}"

@@ -48,7 +48,7 @@ class PathRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TableExplanation:
     """How one table is sharded, and what the alternative would cost."""
 
     sharding: TableSharding
@@ -84,7 +84,7 @@ class Explanation:
     last_rank: int
     """The rank that finishes last."""
     path: tuple[PathRow, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[TableExplanation, ...]
     remedies: tuple[Remedy, ...]
 
 
@@ -145,7 +145,7 @@ def _last_rank(timeline: Timeline) -> int:
     return timeline.graph.nodes[max(range(len(ends)), key=lambda i: (ends[i], -i))].rank
 
 
-def _choices(planned: Planned) -> tuple[Choice, ...]:
+def _choices(planned: Planned) -> tuple[TableExplanation, ...]:
     mean = sum(rank.lookup for rank in planned.report.ranks) / len(planned.report.ranks)
     alone = {table.name: _alone(planned, table) for table in planned.workload.tables}
     fixed = {table.name for table in planned.workload.tables if table.ranks}
@@ -173,7 +173,9 @@ def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
     return sum(estimate.seconds for estimate in estimates)
 
 
-def _choice(planned: Planned, sharding: TableSharding, *, alone: Seconds, mean: Seconds) -> Choice:
+def _choice(
+    planned: Planned, sharding: TableSharding, *, alone: Seconds, mean: Seconds
+) -> TableExplanation:
     step_time, fits = None, True
     fixed = bool(planned.workload.table(sharding.table).ranks)
     if sharding.sharding_type is not ShardingType.TABLE_WISE and not fixed:
@@ -182,7 +184,7 @@ def _choice(planned: Planned, sharding: TableSharding, *, alone: Seconds, mean: 
         fitting = [variant for variant in variants if _fits(planned, variant)]
         fits = bool(fitting)
         step_time = min(objective.step_time(variant) for variant in fitting or variants)
-    return Choice(
+    return TableExplanation(
         sharding=sharding,
         fixed=fixed,
         alone=alone,

@@ -39,7 +39,7 @@ GRACE: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
+class _ProcessTask:
     """What a process is to do."""
 
     names: tuple[str, ...]
@@ -96,7 +96,7 @@ def run_in_parallel(
     context = multiprocessing.get_context("spawn")
     with safe_path():  # the first event starts a process that keeps track of such things
         stop = context.Event()
-    task = _Task(
+    task = _ProcessTask(
         names=tuple(names),
         workload=problem.workload,
         topology=problem.topology,
@@ -162,7 +162,7 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(task: _Task, results: Connection, stop: Event) -> None:
+def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
     """Search, report now and then, and send what was found: nothing if there is no plan."""
     end_with(task.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

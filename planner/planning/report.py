@@ -61,7 +61,7 @@ class SearchReport:
     bound: Seconds | None = None
     """No valid plan is faster than this under the model; None: not known."""
     proof: Proof | None = None
-    """Of a sharder that minimised something else than the step."""
+    """What a sharder proved that minimised something else than the step."""
     compiled: bool = True
     """Whether the search ran compiled, not interpreted (``planner.environment.compiled``)."""
 
@@ -115,7 +115,7 @@ class Report:
     local_world_size: int
     step_time: Seconds
     breakdown: Mapping[Stage, Seconds]
-    """Of the critical path; sums to the step time."""
+    """Time of every stage on the critical path; sums to the step time."""
     ranks: tuple[RankReport, ...]
     usable_bytes: Bytes
     """Memory of one GPU that is left for tables."""

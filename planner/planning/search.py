@@ -89,7 +89,7 @@ class Attempt:
     time: Seconds = 0.0
     error: PlannerError | None = None
     proof: Proof | None = None
-    """Of a sharder that minimises something else than the step."""
+    """What a sharder proved that minimises something else than the step."""
     others: tuple[ShardingPlan, ...] = ()
     """Slower plans that later sharders may start from."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from costmodel.domain.families import kernel_families
-from costmodel.domain.hardware import Family, HardwareProfile
+from costmodel.domain.hardware import HardwareProfile, KernelFamily
 from planner.show.format import bandwidth, memory, percent, percent_fine, rate
 from planner.show.layout import Column, table
 
@@ -66,7 +66,7 @@ def _percent(error: float | None) -> str:
     return "-" if error is None else percent_fine(error)
 
 
-def _measured_on(family: Family) -> str:
+def _measured_on(family: KernelFamily) -> str:
     """Return the ranges of what was measured as text."""
     if not family.num_points:
         return "nothing"

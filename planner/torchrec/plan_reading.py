@@ -26,7 +26,7 @@ from torchrec.types import DataType
 from costmodel.base.errors import InputError, Problem
 from planner.files.archives import open_archive
 from planner.files.disk import read_bytes, source_name
-from planner.files.pickles import Name, Record, load_pickle
+from planner.files.pickles import Name, PickledObject, load_pickle
 from planner.files.torch_files import read_pickle
 
 _PACKAGES = {"fbgemm_gpu", "torch", "torchrec"}
@@ -82,7 +82,7 @@ def _no_plan(path: str | Path, reason: str) -> InputError:
 
 
 def _plan(loaded: object) -> TorchRecPlan:
-    if not isinstance(loaded, Record):
+    if not isinstance(loaded, PickledObject):
         raise ValueError(f"the file holds a {type(loaded).__name__}")  # noqa: TRY004 - the file's
     _check_class(loaded.of)
     if loaded.of.name != "ShardingPlan":
@@ -94,7 +94,7 @@ def _plan(loaded: object) -> TorchRecPlan:
 
 
 def _module(path: str, tables: object) -> EmbeddingModuleShardingPlan:
-    if isinstance(tables, Record):
+    if isinstance(tables, PickledObject):
         _check_class(tables.of)
     return EmbeddingModuleShardingPlan({
         _text(name): ParameterSharding(**_parameter(f"table `{name}` of `{path}`", sharding))
@@ -156,7 +156,7 @@ def _cache(where: str, params: object) -> CacheParams:
 
 def _fields(record: object, kind: str, checks: Mapping[str, Check], where: str) -> dict[str, Any]:
     """Return the fields of an object; what this TorchRec does not know must be unset."""
-    if not isinstance(record, Record):
+    if not isinstance(record, PickledObject):
         raise ValueError(  # noqa: TRY004 - the file's
             f"{where} has a {type(record).__name__} in the place of a {kind}: {_OTHER_VERSION}"
         )
@@ -207,7 +207,7 @@ def _is(kind: type | tuple[type, ...], what: str) -> Check:
 
 
 def _kind(value: object) -> str:
-    return value.of.name if isinstance(value, Record) else type(value).__name__
+    return value.of.name if isinstance(value, PickledObject) else type(value).__name__
 
 
 _text = _is(str, "text")
@@ -217,7 +217,7 @@ _list = _is(list, "a list")
 
 
 def _mapping(value: object) -> dict[Any, Any]:
-    if isinstance(value, Record):
+    if isinstance(value, PickledObject):
         return value.entries
     given: dict[Any, Any] = _is(dict, "a mapping")(value)
     return given
@@ -245,7 +245,7 @@ def _member(kind: type[Enum]) -> Check:
     """Return what takes a member of an enum, which is pickled as its class and its value."""
 
     def check(value: object) -> Enum:
-        if not isinstance(value, Record) or value.of.name != kind.__name__:
+        if not isinstance(value, PickledObject) or value.of.name != kind.__name__:
             raise ValueError(f"must be a {kind.__name__}, not a {_kind(value)}")
         _check_class(value.of)
         if len(value.arguments) != 1 or not isinstance(value.arguments[0], int | str):
@@ -257,7 +257,7 @@ def _member(kind: type[Enum]) -> Check:
 
 def _device(value: object) -> str:
     """Return a device as text: ``cuda:0``."""
-    if not isinstance(value, Record) or value.of != Name("torch", "device"):
+    if not isinstance(value, PickledObject) or value.of != Name("torch", "device"):
         raise ValueError(f"must be a device, not a {_kind(value)}")
     kind, *index = value.arguments or ("",)
     if kind not in _DEVICES or len(index) > 1:

@@ -127,7 +127,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         self._dense = dense
         self._pipeline = pipeline
         self.solution: Solution | None = None
-        """Of the last ``plan`` or ``collective_plan``, on every rank."""
+        """What the last ``plan`` or ``collective_plan`` found, on every rank."""
 
     def plan(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan:
         """Return the plan with the shortest predicted step that the sharders can carry out.

@@ -64,7 +64,7 @@ class RecordedWait:
     """A stream that waits for an event of another, as newer profilers record it."""
 
     correlation: int
-    """Of the call that made it wait."""
+    """Correlation of the call that made it wait."""
     waiting_stream: int
     recorded_on: int
     """Stream of the event."""

@@ -22,7 +22,7 @@ from costmodel.domain.workload import EmbeddingTable, Interaction, Optimizer, Po
 from planner.torchrec.plans import Home
 
 LEARNING_RATE = 1e-3
-"""Of both optimizers. Nobody looks at the loss; weights must not grow, nor vanish."""
+"""Both optimizers have it. Nobody looks at the loss; weights must not grow, nor vanish."""
 SPARSE_OPTIMIZERS = {
     Optimizer.SGD: torch.optim.SGD,
     Optimizer.ROWWISE_ADAGRAD: optim.RowWiseAdagrad,

@@ -13,7 +13,7 @@ from planner.validation.checks import check_machine, check_same_job, check_workl
 from planner.validation.job import Job
 from planner.validation.judge import Outcome, Verdict, judge, outcome
 from planner.validation.launch import run_job
-from planner.validation.phases import Prediction
+from planner.validation.phases import StepPrediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def topology_of(file: PlanFile, profile: HardwareProfile) -> Topology:
     )
 
 
-def predicted(file: PlanFile, profile: HardwareProfile) -> Prediction:
+def predicted(file: PlanFile, profile: HardwareProfile) -> StepPrediction:
     """Return a plan's simulated step."""
     timeline = simulate(synthesize(file.workload, topology_of(file, profile), file.plan))
-    return Prediction.of(timeline, synchronous=profile.device is Device.CPU)
+    return StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)

@@ -11,7 +11,7 @@ import pytest
 from bench.coverage import (
     LEVEL,
     RESULTS,
-    Step,
+    JudgedStep,
     kernels_only,
     left_out,
     published,
@@ -38,8 +38,8 @@ def kept() -> Any:  # noqa: ANN401 - JSON
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
-def step(error: float, sigma: float = 0.0, **groups: str) -> Step:
-    return Step(name="", groups=groups, measured=1.0, predicted=1.0, error=error, sigma=sigma)
+def step(error: float, sigma: float = 0.0, **groups: str) -> JudgedStep:
+    return JudgedStep(name="", groups=groups, measured=1.0, predicted=1.0, error=error, sigma=sigma)
 
 
 @pytest.mark.parametrize("family", ["collectives", "gemm"])

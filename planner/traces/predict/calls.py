@@ -14,7 +14,7 @@ from planner.traces.predict.operator_trace import TraceOp
 from planner.traces.predict.tensor_layout import num_runs
 
 
-class Family(StrEnum):
+class OpFamily(StrEnum):
     """Kinds of kernels that share a model."""
 
     GEMM = "gemm"
@@ -56,7 +56,7 @@ class KernelCall:
 
     operator: str
     """Its name; with ``/columns`` or ``/strided`` where the layout asks for another kernel."""
-    family: Family
+    family: OpFamily
     num_elements: int
     num_runs: int
     """Inner loops over memory, or rows of a normalization."""
@@ -65,9 +65,9 @@ class KernelCall:
     element_type: str
     product: Product | None = None
     read_bytes: Bytes = 0.0
-    """Of tensors it reads."""
+    """Bytes of the tensors that it reads."""
     reuse: tuple[tuple[Bytes, Bytes], ...] = ()
-    """Of every tensor it reads or makes: its size, and how much was touched since its last use."""
+    """Size of every tensor that it reads or makes, and how much was touched since its last use."""
 
 
 _UNARY = """abs cos erf exp log neg reciprocal relu rsqrt sigmoid silu sin sqrt square tanh gelu
@@ -76,22 +76,22 @@ _BINARY = """add sub rsub mul div remainder maximum minimum eq ne lt le gt ge ma
 bitwise_and bitwise_or logical_and logical_or lerp addcmul addcdiv"""
 _BACKWARD = """gelu_backward tanh_backward threshold_backward sigmoid_backward silu_backward
 native_dropout_backward"""
-_NAMES: Mapping[Family, str] = {
-    Family.GEMM: "mm addmm bmm baddbmm addmv mv dot",
-    Family.ELEMENTWISE: f"{_UNARY} {_BINARY} {_BACKWARD}",
-    Family.COPY: "copy_ cat fill_ zero_ index_copy_ tril triu arange flip roll constant_pad_nd",
-    Family.REDUCTION: "sum mean amax amin max min cumsum any all norm linalg_vector_norm argmax",
-    Family.SOFTMAX: """_softmax _softmax_backward_data _log_softmax
+_NAMES: Mapping[OpFamily, str] = {
+    OpFamily.GEMM: "mm addmm bmm baddbmm addmv mv dot",
+    OpFamily.ELEMENTWISE: f"{_UNARY} {_BINARY} {_BACKWARD}",
+    OpFamily.COPY: "copy_ cat fill_ zero_ index_copy_ tril triu arange flip roll constant_pad_nd",
+    OpFamily.REDUCTION: "sum mean amax amin max min cumsum any all norm linalg_vector_norm argmax",
+    OpFamily.SOFTMAX: """_softmax _softmax_backward_data _log_softmax
     _log_softmax_backward_data""",
-    Family.NORMALIZATION: "native_layer_norm native_layer_norm_backward",
-    Family.RANDOM: "bernoulli_ native_dropout normal_ uniform_ random_",
-    Family.EMBEDDING: """index_select embedding_dense_backward gather index index_put_ index_add_
+    OpFamily.NORMALIZATION: "native_layer_norm native_layer_norm_backward",
+    OpFamily.RANDOM: "bernoulli_ native_dropout normal_ uniform_ random_",
+    OpFamily.EMBEDDING: """index_select embedding_dense_backward gather index index_put_ index_add_
     scatter_add_ _embedding_bag _embedding_bag_dense_backward""",
-    Family.LOSS: """nll_loss_forward nll_loss_backward mse_loss mse_loss_backward
+    OpFamily.LOSS: """nll_loss_forward nll_loss_backward mse_loss mse_loss_backward
     binary_cross_entropy_with_logits""",
-    Family.OPTIMIZER: """_fused_adamw_ _fused_adam_ _fused_sgd_ _fused_adagrad_""",
+    OpFamily.OPTIMIZER: """_fused_adamw_ _fused_adam_ _fused_sgd_ _fused_adagrad_""",
 }
-FAMILY_OF: Mapping[str, Family] = {
+FAMILY_OF: Mapping[str, OpFamily] = {
     f"aten::{name}": family for family, names in _NAMES.items() for name in names.split()
 }
 _DESCEND = frozenset({
@@ -129,7 +129,7 @@ def kernel_call(op: TraceOp) -> KernelCall | None:
     family = FAMILY_OF.get(name) or FAMILY_OF.get(name.removesuffix("_"))
     if family is None:
         return None
-    if family is Family.GEMM:
+    if family is OpFamily.GEMM:
         return _matrix_call(op)
     make = _SHAPED.get(family, _elementwise)
     return make(op, family)
@@ -143,7 +143,7 @@ def unknown_call(op: TraceOp) -> KernelCall:
     """
     largest = max((t.num_bytes for t in op.outputs), default=None)
     sizes = [t.num_bytes if largest is None else min(t.num_bytes, largest) for t in op.inputs]
-    call = _streaming(op, Family.UNKNOWN, op.name, num_runs=1)
+    call = _streaming(op, OpFamily.UNKNOWN, op.name, num_runs=1)
     return replace(call, num_bytes=sum(sizes) + sum(t.num_bytes for t in op.outputs))
 
 
@@ -160,7 +160,7 @@ def _matrix_call(op: TraceOp) -> KernelCall | None:
     )
     return KernelCall(
         operator=op.name,
-        family=Family.GEMM,
+        family=OpFamily.GEMM,
         num_elements=product.num_elements,
         num_runs=1,
         num_bytes=float(product.num_elements * matrices[0].element_bytes),
@@ -169,14 +169,14 @@ def _matrix_call(op: TraceOp) -> KernelCall | None:
     )
 
 
-def _elementwise(op: TraceOp, family: Family) -> KernelCall:
+def _elementwise(op: TraceOp, family: OpFamily) -> KernelCall:
     tensors = (*op.outputs, *op.inputs)
     runs, strided = num_runs(tensors)
     name = op.name + ("/strided" if strided else "")
     return _streaming(op, family, name, num_runs=1 if strided else runs)
 
 
-def _reduction(op: TraceOp, family: Family) -> KernelCall:
+def _reduction(op: TraceOp, family: OpFamily) -> KernelCall:
     """Distinguish sums over rows from those over columns, whose output is as wide as a row."""
     source = op.inputs[0].shape if op.inputs else ()
     dims = op.arguments[1] if len(op.arguments) > 1 else None
@@ -187,13 +187,13 @@ def _reduction(op: TraceOp, family: Family) -> KernelCall:
     return _streaming(op, family, op.name if inner else f"{op.name}/columns", num_runs=max(1, rows))
 
 
-def _rows(op: TraceOp, family: Family) -> KernelCall:
+def _rows(op: TraceOp, family: OpFamily) -> KernelCall:
     """Count rows of the last dimension: each is normalized by itself."""
     shape = op.inputs[0].shape if op.inputs else ()
     return _streaming(op, family, op.name, num_runs=max(1, prod(shape[:-1])))
 
 
-def _gathered(op: TraceOp, family: Family) -> KernelCall:
+def _gathered(op: TraceOp, family: OpFamily) -> KernelCall:
     """Count the rows that are read or written, not the table they are in."""
     if op.name.endswith("_"):
         moved = op.inputs[-1:]
@@ -211,7 +211,7 @@ def _gathered(op: TraceOp, family: Family) -> KernelCall:
     )
 
 
-def _labels(op: TraceOp, family: Family) -> KernelCall:
+def _labels(op: TraceOp, family: OpFamily) -> KernelCall:
     """Count the rows of a loss: of each, one element is looked at."""
     rows = op.inputs[0].shape[0] if op.inputs and op.inputs[0].shape else 1
     if op.name.endswith("nll_loss_backward") and len(op.inputs) > 1:
@@ -226,7 +226,7 @@ def _labels(op: TraceOp, family: Family) -> KernelCall:
     )
 
 
-def _updates(op: TraceOp, family: Family) -> KernelCall:
+def _updates(op: TraceOp, family: OpFamily) -> KernelCall:
     """Count the elements of every list of tensors that an optimizer goes over."""
     written = sum(tensor.num_bytes for tensor in op.inputs)
     return _streaming(
@@ -235,11 +235,11 @@ def _updates(op: TraceOp, family: Family) -> KernelCall:
 
 
 def _streaming(
-    op: TraceOp, family: Family, name: str, *, num_runs: int, extra_bytes: Bytes = 0.0
+    op: TraceOp, family: OpFamily, name: str, *, num_runs: int, extra_bytes: Bytes = 0.0
 ) -> KernelCall:
     tensors = (*op.inputs, *op.outputs)
-    of_lists = family is Family.OPTIMIZER or name.startswith("aten::cat")
-    overwrites = family is Family.COPY and op.name.endswith("_")
+    of_lists = family is OpFamily.OPTIMIZER or name.startswith("aten::cat")
+    overwrites = family is OpFamily.COPY and op.name.endswith("_")
     moved = (*op.inputs[overwrites:], *op.outputs)
     sizes = [t.num_elements for t in (op.inputs if of_lists else tensors)]
     return KernelCall(
@@ -252,11 +252,11 @@ def _streaming(
     )
 
 
-_SHAPED: Mapping[Family, Callable[[TraceOp, Family], KernelCall]] = {
-    Family.REDUCTION: _reduction,
-    Family.SOFTMAX: _rows,
-    Family.NORMALIZATION: _rows,
-    Family.EMBEDDING: _gathered,
-    Family.LOSS: _labels,
-    Family.OPTIMIZER: _updates,
+_SHAPED: Mapping[OpFamily, Callable[[TraceOp, OpFamily], KernelCall]] = {
+    OpFamily.REDUCTION: _reduction,
+    OpFamily.SOFTMAX: _rows,
+    OpFamily.NORMALIZATION: _rows,
+    OpFamily.EMBEDDING: _gathered,
+    OpFamily.LOSS: _labels,
+    OpFamily.OPTIMIZER: _updates,
 }

@@ -14,8 +14,8 @@ from costmodel.base.units import US, Bytes, Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.cpu_model import CpuHost, CpuModel, CpuProfile
-from planner.traces.predict.timed_graph import Item, Machine, Nodes, Timed, Timer
-from planner.traces.predict.walk import HostCounts, Work, WorkKind
+from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
+from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 
 CORE = "main"
 COLLECTIVES = "collectives"
@@ -26,9 +26,9 @@ _UNKNOWN_BANDWIDTH = 1e10
 (bench/results/nlp_cpu.yaml) move more, transposing copies about as much."""
 
 
-def cpu_machine(profile: CpuProfile) -> Machine:
+def cpu_machine(profile: CpuProfile) -> TargetMachine:
     """Return the machine that a CPU profile describes."""
-    return Machine(
+    return TargetMachine(
         timer=Timer(CpuModel(profile), _UNKNOWN_FLOOR, _UNKNOWN_BANDWIDTH),
         writer=lambda rank, nodes: CpuRank(profile, rank, nodes),
         on_cpu=True,
@@ -56,13 +56,13 @@ class CpuRank:
                 self._host("operators", overhead, Stage.HOST, step)
             if item.kernel is not None:
                 self._kernel(item.work, item.kernel, step)
-            elif item.work.kind is WorkKind.COLLECTIVE:
+            elif item.work.kind is TracedWorkKind.COLLECTIVE:
                 self._collective(item.work, item.collective, step)
             else:
                 self._wait(item.work.name, step)
         self._host("operators", host_time(after, self._profile.host), Stage.HOST, step)
 
-    def _collective(self, work: Work, number: int, step: int) -> None:
+    def _collective(self, work: TracedWork, number: int, step: int) -> None:
         total, busy = collective_times(self._profile, work.collective, work.num_bytes)
         self._host(f"{work.name} on the core", busy, work.stage, step)
         node = Node(
@@ -76,7 +76,7 @@ class CpuRank:
         if work.blocking:
             self._wait(work.name, step)
 
-    def _kernel(self, work: Work, kernel: Timed, step: int) -> None:
+    def _kernel(self, work: TracedWork, kernel: Timed, step: int) -> None:
         estimate = kernel.estimate
         self._latest = self._nodes.add(
             Node(

@@ -12,7 +12,7 @@ import numpy as np
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Bound, Estimate, Source
-from planner.traces.predict.calls import Family, KernelCall
+from planner.traces.predict.calls import KernelCall, OpFamily
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,11 @@ class OperatorTimes:
 
     elements: tuple[float, ...]
     seconds: tuple[Seconds, ...]
-    """Of operands that lie in the nearest caches."""
+    """Times with operands that lie in the nearest caches."""
     far_seconds: tuple[Seconds, ...] = ()
-    """Of operands that come from afar."""
+    """Times with operands that come from afar."""
     run_time: Seconds = 0.0
-    """Of one inner loop over memory, or one row of a normalization."""
+    """What one inner loop over memory takes, or one row of a normalization."""
     error: float | None = None
     """Median absolute relative error on held-out sizes."""
 
@@ -72,9 +72,9 @@ class MatrixTimes:
     call_time: Seconds
     product_time: Seconds
     flop_time: Seconds
-    """Of one multiplication or addition."""
+    """What one multiplication or addition takes."""
     byte_time: Seconds
-    """Of one byte of A, B or C."""
+    """What one byte of A, B or C takes."""
     far_byte_time: Seconds
     """What a byte that comes from afar costs besides."""
     error: float | None = None
@@ -103,15 +103,15 @@ class CpuHost:
     """What a rank does around its kernels, fitted to steps, most of them with tiny kernels."""
 
     python_call_time: Seconds
-    """Of calling one operator from Python, with the model's Python around it."""
+    """What calling one operator from Python takes, with the model's Python around it."""
     dispatch_time: Seconds
-    """Of an operator that calls others, or only looks at tensors."""
+    """What an operator takes that calls others, or only looks at tensors."""
     function_time: Seconds
-    """Of one function of autograd, besides its kernels."""
+    """What one function of autograd takes besides its kernels."""
     accumulation_time: Seconds
-    """Of adding up one gradient, with the hook of DistributedDataParallel."""
+    """What adding up one gradient takes, with the hook of DistributedDataParallel."""
     step_time: Seconds
-    """Of a step, once."""
+    """What every step takes once."""
     error: float | None = None
 
 
@@ -126,9 +126,9 @@ class InStep:
 
     products: float = 1.0
     operators: float = 1.0
-    """Of all kernels that are not matrix products."""
+    """Factor of all kernels that are not matrix products."""
     waiting: float = 1.0
-    """Of what a collective waits."""
+    """Factor of what a collective waits."""
 
     def __post_init__(self) -> None:
         if min(self.products, self.operators, self.waiting) <= 0:
@@ -191,7 +191,7 @@ class CpuModel:
 
     def kernel(self, call: KernelCall) -> Estimate | None:
         """Return the time of a kernel; None of operators that were not measured."""
-        if call.family is Family.GEMM:
+        if call.family is OpFamily.GEMM:
             return self._product(call)
         name = call.operator
         times = self.profile.operators.get(name) or self.profile.operators.get(_other_form(name))

@@ -16,16 +16,16 @@ from costmodel.domain.hardware import Basis, Device, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.predict.kernel_models import GpuModel
-from planner.traces.predict.timed_graph import Item, Machine, Nodes, Timed, Timer
-from planner.traces.predict.walk import HostCounts, Work, WorkKind
+from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
+from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 
 
-def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> Machine:
+def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> TargetMachine:
     """Return the machine that a hardware profile describes."""
     gpu = hardware.gpu
-    return Machine(
+    return TargetMachine(
         timer=Timer(GpuModel(hardware), gpu.kernel_latency, gpu.memory_bandwidth),
         writer=lambda rank, nodes: GpuRank(hardware, group, rank, nodes),
         on_cpu=hardware.device is Device.CPU,
@@ -56,7 +56,7 @@ class GpuRank:
     def write(self, items: Sequence[Item], after: HostCounts, step: int) -> None:
         """Write one step."""
         for item in items:
-            if item.work.kind is WorkKind.WAIT:
+            if item.work.kind is TracedWorkKind.WAIT:
                 self._awaited, self._started = (*self._awaited, *self._started), []
                 continue
             self._call(item.work.name, self._operators.launching(item.work), step)
@@ -76,7 +76,7 @@ class GpuRank:
         )  # fmt: skip
         self._host = self._nodes.add(node)
 
-    def _kernel(self, work: Work, kernel: Timed, step: int) -> None:
+    def _kernel(self, work: TracedWork, kernel: Timed, step: int) -> None:
         estimate = kernel.estimate
         self._latest = self._nodes.add(
             Node(
@@ -88,7 +88,7 @@ class GpuRank:
         )  # fmt: skip
         self._awaited = ()
 
-    def _collective(self, work: Work, number: int, step: int) -> None:
+    def _collective(self, work: TracedWork, number: int, step: int) -> None:
         if work.collective is None:
             return
         hardware = self._hardware
@@ -115,7 +115,7 @@ class HostOperators:
         self._outermost = ""
         """The operator that the latest work was called in."""
 
-    def launching(self, work: Work) -> Seconds:
+    def launching(self, work: TracedWork) -> Seconds:
         """Return the host's time from the launch before to this one's."""
         names = work.before.outermost
         average = self._host.backward_op_time if work.backward else self._host.op_time

@@ -8,7 +8,7 @@ from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Sou
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
-from planner.traces.predict.calls import Family, KernelCall
+from planner.traces.predict.calls import KernelCall, OpFamily
 
 LARGE_PRODUCT = 128
 """Batched products with a side of at most this pad to small tiles (``batched_product_time``)."""
@@ -75,8 +75,8 @@ def _bandwidth(seconds: Seconds, gpu: Gpu) -> Estimate:
     return Estimate(seconds=seconds, bound_by=bound, source=Source.ROOFLINE)
 
 
-_BY_FAMILY: Mapping[Family, Callable[[KernelCall, Gpu], Estimate | None]] = {
-    Family.GEMM: _products,
-    Family.COPY: _copied,
-    Family.UNKNOWN: _unknown,
+_BY_FAMILY: Mapping[OpFamily, Callable[[KernelCall, Gpu], Estimate | None]] = {
+    OpFamily.GEMM: _products,
+    OpFamily.COPY: _copied,
+    OpFamily.UNKNOWN: _unknown,
 }

@@ -17,7 +17,7 @@ from planner.traces.predict.cpu_profile import is_cpu_profile, read_cpu_profile
 from planner.traces.predict.gpu_graph import gpu_machine
 from planner.traces.predict.measured import measured_steps
 from planner.traces.predict.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
-from planner.traces.predict.timed_graph import Machine, Timed, timed_graph, work_of_step
+from planner.traces.predict.timed_graph import TargetMachine, Timed, timed_graph, work_of_step
 from planner.traces.trace_files import Document, read_documents
 
 
@@ -28,7 +28,7 @@ class RankStep:
     rank: int
     predicted: Seconds
     measured: Seconds | None
-    """Of the profiler trace beside the execution trace, with what profiling costs; None where
+    """Step in the profiler trace beside the execution trace, with what profiling costs; None where
     there is none, or where one is of a CPU and the hardware a GPU or the reverse."""
     stages: Mapping[Stage, Seconds]
     """Time of its threads and streams, by what it is spent for."""
@@ -51,7 +51,7 @@ class UnknownOperator:
     count: int
     """Calls in a step of all ranks."""
     share: float
-    """Of the predicted kernel time, guessed from the bytes of its tensors."""
+    """Share of the predicted kernel time, guessed from the bytes of its tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Prediction:
     families: Sequence[FamilyTime]
     unknown: Sequence[UnknownOperator]
     num_kernels: int
-    """Of all ranks in a step."""
+    """Kernels of all ranks in a step."""
     extrapolated: float
     """Share of the kernel time outside the range that was measured."""
     timeline: Timeline
@@ -120,7 +120,7 @@ def predict_documents(
     )
 
 
-def _machine(hardware: str | Path, num_ranks: int, source: str) -> Machine:
+def _machine(hardware: str | Path, num_ranks: int, source: str) -> TargetMachine:
     if is_cpu_profile(hardware):
         profile = read_cpu_profile(hardware)
         reduced = profile.all_reduce

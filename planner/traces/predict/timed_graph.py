@@ -15,7 +15,7 @@ from costmodel.step.graph import ExecutionGraph, Node
 from planner.traces.predict.calls import KernelCall
 from planner.traces.predict.kernel_models import KernelModel
 from planner.traces.predict.operator_trace import OperatorTrace
-from planner.traces.predict.walk import HostCounts, RankWork, Work, WorkKind, rank_work
+from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind, rank_work
 
 NUM_REPEATS = 3
 """How often the step is repeated in a graph: the last time is the steady state."""
@@ -55,9 +55,9 @@ class Timer:
 class Item(NamedTuple):
     """One item of a rank's work, timed."""
 
-    work: Work
+    work: TracedWork
     kernel: Timed | None
-    """Of items that are kernels."""
+    """How long the kernel takes, where the item is one."""
     collective: int
     """The number of the collective that it is, or of the next one."""
 
@@ -79,7 +79,7 @@ class RankWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class TargetMachine:
     """What a step is predicted for."""
 
     timer: Timer
@@ -96,7 +96,7 @@ class TimedGraph:
     kernels: Sequence[Timed]
 
 
-def timed_graph(works: Sequence[RankWork], machine: Machine) -> TimedGraph:
+def timed_graph(works: Sequence[RankWork], machine: TargetMachine) -> TimedGraph:
     """Return the graph of some repeats of a step."""
     timed = [
         [None if item.call is None else machine.timer.time(item.call) for item in work.items]
@@ -118,7 +118,7 @@ def _items(work: RankWork, kernels: Sequence[Timed | None], step: int) -> list[I
     items = []
     for each, kernel in zip(work.items, kernels, strict=True):
         items.append(Item(each, kernel, number))
-        number += each.kind is WorkKind.COLLECTIVE
+        number += each.kind is TracedWorkKind.COLLECTIVE
     return items
 
 
@@ -145,5 +145,5 @@ def work_of_step(traces: Sequence[OperatorTrace], source: str) -> list[RankWork]
     return works
 
 
-def _collectives(work: RankWork) -> list[Work]:
-    return [item for item in work.items if item.kind is WorkKind.COLLECTIVE]
+def _collectives(work: RankWork) -> list[TracedWork]:
+    return [item for item in work.items if item.kind is TracedWorkKind.COLLECTIVE]

@@ -14,8 +14,8 @@ from costmodel.base.units import Bytes
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.step.graph import Stage
 from planner.traces.predict.calls import (
-    Family,
     KernelCall,
+    OpFamily,
     descends,
     is_metadata,
     kernel_call,
@@ -43,7 +43,7 @@ _COLLECTIVES: Mapping[str, CollectiveOp] = {
 _STAGES: Mapping[CollectiveOp, Stage] = {op: Stage(op.value) for op in CollectiveOp}
 
 
-class WorkKind(StrEnum):
+class TracedWorkKind(StrEnum):
     """What an item of work is."""
 
     KERNEL = "kernel"
@@ -69,10 +69,10 @@ class HostCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TracedWork:
     """One item, and what the host did since the one before."""
 
-    kind: WorkKind
+    kind: TracedWorkKind
     name: str
     stage: Stage
     backward: bool
@@ -81,14 +81,14 @@ class Work:
     collective: CollectiveOp | None = None
     num_bytes: Bytes = 0.0
     blocking: bool = False
-    """Of a collective: whether the host waits for it at once."""
+    """Whether the host waits at once for the collective that it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWork:
     """What one rank does in one step."""
 
-    items: Sequence[Work]
+    items: Sequence[TracedWork]
     after: HostCounts
     """What the host does after the last item."""
 
@@ -163,7 +163,7 @@ class _Walk:
         self.children = _children(ops)
         self.known = _with_known_work(ops)
         self.context: dict[int, _Context] = {}
-        self.items: list[Work] = []
+        self.items: list[TracedWork] = []
         self.counts = HostCounts()
         self.memory = _Memory()
         self.pending = False
@@ -180,14 +180,14 @@ class _Walk:
             if not context.hidden:
                 self._op(op, context)
         if self.pending:
-            self._add(WorkKind.WAIT, "end of backward", _Context())
+            self._add(TracedWorkKind.WAIT, "end of backward", _Context())
         return RankWork(items=self.items, after=self.counts)
 
     def _before(self, index: int, op: TraceOp, context: _Context) -> None:
         """Wait for what backward started, where DistributedDataParallel does."""
         over = index > self.last_function and not context.backward
         if self.pending and not context.hidden and (op.name == _FROM_BUCKET or over):
-            self._add(WorkKind.WAIT, "end of backward", context)
+            self._add(TracedWorkKind.WAIT, "end of backward", context)
             self.pending = False
 
     def _op(self, op: TraceOp, context: _Context) -> None:
@@ -203,12 +203,12 @@ class _Walk:
         if collective is not None:
             self._start(op, collective, context)
         elif (call := kernel_call(op)) is not None:
-            self._add(WorkKind.KERNEL, op.name, context, call=self.memory.after(op, call))
+            self._add(TracedWorkKind.KERNEL, op.name, context, call=self.memory.after(op, call))
         elif _waits(op):
-            self._add(WorkKind.WAIT, op.name, context)
+            self._add(TracedWorkKind.WAIT, op.name, context)
             self.pending = False
         elif self._is_unknown(op):
-            self._add(WorkKind.KERNEL, op.name, context, call=unknown_call(op))
+            self._add(TracedWorkKind.KERNEL, op.name, context, call=unknown_call(op))
         elif "::" in op.name and not op.name.startswith(_FUNCTION):
             self.counts.dispatches += 1
 
@@ -226,7 +226,7 @@ class _Walk:
     def _start(self, op: TraceOp, collective: CollectiveOp, context: _Context) -> None:
         backward = context.backward
         self._add(
-            WorkKind.COLLECTIVE,
+            TracedWorkKind.COLLECTIVE,
             op.name,
             context,
             collective=collective,
@@ -237,7 +237,7 @@ class _Walk:
 
     def _add(
         self,
-        kind: WorkKind,
+        kind: TracedWorkKind,
         name: str,
         context: _Context,
         *,
@@ -248,7 +248,7 @@ class _Walk:
     ) -> None:
         stage = _stage(context, call) if collective is None else _STAGES[collective]
         self.items.append(
-            Work(
+            TracedWork(
                 kind=kind,
                 name=name,
                 stage=stage,
@@ -326,7 +326,7 @@ def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
 
 
 def _stage(context: _Context, call: KernelCall | None) -> Stage:
-    if call is not None and call.family is Family.EMBEDDING:
+    if call is not None and call.family is OpFamily.EMBEDDING:
         return Stage.LOOKUP_BACKWARD if context.backward else Stage.LOOKUP_FORWARD
     if context.optimizer:
         return Stage.OPTIMIZER

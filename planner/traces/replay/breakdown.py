@@ -12,7 +12,7 @@ from costmodel.step.timeline import DEVICE_KINDS, PathSegment, Timeline
 from planner.traces.replay.classify import Category, category
 
 CATEGORIES: Sequence[Category] = tuple(each for each in Category if each is not Category.HOST)
-"""Of work on the device."""
+"""Categories of work on the device."""
 _COLLECTIVES = (
     Category.ALL_TO_ALL,
     Category.ALL_REDUCE,
@@ -50,7 +50,7 @@ class StreamUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Communication:
+class CommunicationTimes:
     """How one rank's collectives meet its compute stream."""
 
     rank: int
@@ -91,9 +91,9 @@ class Breakdown:
     """Where the time goes."""
 
     streams: Sequence[StreamUse]
-    communication: Sequence[Communication]
+    communication: Sequence[CommunicationTimes]
     path: Sequence[PathPart]
-    """Of the last step, longest first."""
+    """Critical path of the last step, longest first."""
     path_time: Seconds
     stretches: Sequence[Stretch]
     """The same in the order of time."""
@@ -152,7 +152,7 @@ def _streams(timeline: Timeline, rank: int, nodes: Sequence[int]) -> list[Stream
     ]
 
 
-def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> Communication:
+def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> CommunicationTimes:
     work: list[tuple[Seconds, Seconds]] = []
     collectives: list[tuple[Seconds, Seconds]] = []
     waiting = 0.0
@@ -165,7 +165,7 @@ def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> Commu
             work.append(span)
     total = sum(end - start for start, end in _union(collectives))
     hidden = _overlap(_union(collectives), _union(work))
-    return Communication(rank=rank, hidden=hidden, exposed=total - hidden, waiting=waiting)
+    return CommunicationTimes(rank=rank, hidden=hidden, exposed=total - hidden, waiting=waiting)
 
 
 def _union(spans: Sequence[tuple[Seconds, Seconds]]) -> list[tuple[Seconds, Seconds]]:

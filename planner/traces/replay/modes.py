@@ -49,7 +49,7 @@ class Replay:
     measured_makespan: Seconds
     simulated_makespan: Seconds
     timeline: Timeline | None = None
-    """Of the graph mode."""
+    """Timeline of the graph mode."""
 
     @property
     def step_time(self) -> Seconds:

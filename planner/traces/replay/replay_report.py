@@ -28,7 +28,7 @@ class ReplayReport:
     run: ImportedRun
     replay: Replay
     breakdown: Breakdown | None
-    """Of the graph mode."""
+    """Where the time goes, in the graph mode."""
     answers: Sequence[Answer]
 
 

@@ -5,7 +5,7 @@ from kineto_traces import TraceMaker, two_ranks, write_folder
 
 from costmodel.base.errors import InputError
 from costmodel.domain.hardware import CollectiveOp, Source
-from planner.calibration.learning import CollectivePoint, Learned, learn, learned_profile
+from planner.calibration.learning import Learned, TracedCollective, learn, learned_profile
 from planner.files.profiles import dump_profile, load_profile, parse_profile
 from planner.traces.replay.importing import load_run
 
@@ -61,8 +61,8 @@ def test_a_profile_takes_what_was_learned_and_keeps_the_rest(learned: Learned) -
     assert again.host.sync_time == pytest.approx(5e-6)
 
 
-def point(num_bytes: float, us: float) -> CollectivePoint:
-    return CollectivePoint(
+def point(num_bytes: float, us: float) -> TracedCollective:
+    return TracedCollective(
         op=CollectiveOp.ALL_TO_ALL, num_ranks=8, num_bytes=num_bytes, seconds=us * 1e-6
     )
 

@@ -4,7 +4,7 @@ from timelines import two_ranks
 from costmodel.base.units import MS
 from costmodel.domain.plan import ShardingType
 from planner.planning.explain_text import explanation_text
-from planner.planning.explanation import Choice, Explanation, Remedy, path_rows
+from planner.planning.explanation import Explanation, Remedy, TableExplanation, path_rows
 
 EXPLANATION = """\
 1.00 ms per step; rank 0 is the last to finish. Critical path:
@@ -29,21 +29,21 @@ def test_the_whole_explanation() -> None:
         last_rank=0,
         path=path_rows(two_ranks()),
         choices=(
-            Choice(
+            TableExplanation(
                 sharding=sharding("user_history", ShardingType.COLUMN_WISE, 0, 1),
                 alone=0.6 * MS,
                 mean=0.3 * MS,
                 whole_step_time=1.2 * MS,
                 whole_fits=True,
             ),
-            Choice(
+            TableExplanation(
                 sharding=sharding("item", ShardingType.TABLE_WISE, 1),
                 alone=0.1 * MS,
                 mean=0.3 * MS,
                 whole_step_time=None,
                 whole_fits=True,
             ),
-            Choice(
+            TableExplanation(
                 sharding=sharding("ads", ShardingType.COLUMN_WISE, 1, 0),
                 alone=0.1 * MS,
                 mean=0.3 * MS,

@@ -2,7 +2,7 @@ from costmodel.base.units import MS
 from costmodel.domain.hardware import Device
 from planner.validation.job import Job
 from planner.validation.judge import Outcome, judge
-from planner.validation.phases import Phase, Prediction
+from planner.validation.phases import Phase, StepPrediction
 from planner.validation.validate import Validation
 from planner.validation.validation_data import validation_data
 from planner.validation.validation_text import validation_text
@@ -12,7 +12,7 @@ def plan(name: str, predicted: float, measured: float, foreign: float = 0.0) -> 
     phases = dict.fromkeys(Phase, 0.0) | {Phase.LOOKUP: predicted * MS}
     return Outcome(
         name=name,
-        prediction=Prediction(
+        prediction=StepPrediction(
             step_time=predicted * MS, busy=(predicted * MS, 1 * MS), phases=(phases, phases)
         ),
         rounds=tuple((measured + shift) * MS for shift in (-0.2, 0.0, 0.2)),

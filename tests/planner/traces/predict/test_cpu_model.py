@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.domain.hardware import Source
-from planner.traces.predict.calls import Family, KernelCall, Product
+from planner.traces.predict.calls import KernelCall, OpFamily, Product
 from planner.traces.predict.cpu_model import (
     CpuCollective,
     CpuHost,
@@ -27,7 +27,7 @@ HOST = CpuHost(
 def call(name: str, *, reuse: tuple[tuple[float, float], ...] = ()) -> KernelCall:
     return KernelCall(
         operator=name,
-        family=Family.ELEMENTWISE,
+        family=OpFamily.ELEMENTWISE,
         num_elements=100,
         num_runs=1,
         num_bytes=800,
@@ -84,7 +84,7 @@ def test_products_by_hand() -> None:
     product = Product(count=2, m=10, n=10, k=10)
     made = KernelCall(
         operator="aten::bmm",
-        family=Family.GEMM,
+        family=OpFamily.GEMM,
         num_elements=600,
         num_runs=1,
         num_bytes=2400,

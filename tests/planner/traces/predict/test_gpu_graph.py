@@ -7,12 +7,12 @@ from costmodel.base.units import US
 from costmodel.domain.traced import OperatorOverheads, TracedTimes
 from costmodel.step.graph import Stage
 from planner.traces.predict.gpu_graph import HostOperators
-from planner.traces.predict.walk import HostCounts, Work, WorkKind
+from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 
 
-def work(*outermost: str, backward: bool = False) -> Work:
-    return Work(
-        kind=WorkKind.KERNEL,
+def work(*outermost: str, backward: bool = False) -> TracedWork:
+    return TracedWork(
+        kind=TracedWorkKind.KERNEL,
         name="aten::mm",
         stage=Stage.DENSE_FORWARD,
         backward=backward,

@@ -1,9 +1,9 @@
 from execution_trace_files import FUNCTION, EtMaker, rank, tensor
 
 from costmodel.domain.hardware import CollectiveOp
-from planner.traces.predict.calls import Family
+from planner.traces.predict.calls import OpFamily
 from planner.traces.predict.operator_trace import operator_traces
-from planner.traces.predict.walk import RankWork, WorkKind, rank_work
+from planner.traces.predict.walk import RankWork, TracedWorkKind, rank_work
 
 
 def walked(maker: EtMaker) -> RankWork:
@@ -56,7 +56,7 @@ def test_an_operator_that_no_model_knows_is_kept() -> None:
     maker.add("aten::empty", [], [tensor(100)], parent=outer)
     (item,) = walked(maker).items
     assert item.call is not None
-    assert (item.name, item.call.family) == ("mine::lookup", Family.UNKNOWN)
+    assert (item.name, item.call.family) == ("mine::lookup", OpFamily.UNKNOWN)
 
 
 def test_functions_that_only_pass_gradients_on_are_no_kernels() -> None:
@@ -82,9 +82,9 @@ def test_an_optimizer_that_was_recorded_inside_a_hook_is_outside() -> None:
     maker.add("aten::mul_", [tensor(100)], [tensor(100)], parent=hook)
     items = walked(maker).items
     assert [item.kind for item in items] == [
-        WorkKind.COLLECTIVE,
-        WorkKind.WAIT,
-        WorkKind.KERNEL,
+        TracedWorkKind.COLLECTIVE,
+        TracedWorkKind.WAIT,
+        TracedWorkKind.KERNEL,
     ]
     assert items[-1].stage.value == "optimizer"
 
