@@ -35,12 +35,12 @@ def study_plans(workload: Workload, topology: Topology) -> Mapping[str, Sharding
 
 
 def _rules(workload: Workload, rng: Random) -> Iterator[tuple[str, Rule]]:
-    homes = balanced(workload.tables)
+    rank_of = balanced(workload.tables)
     heavy = sorted(workload.tables, key=work, reverse=True)
     half = {table.name for table in heavy[: len(heavy) // 3]}
 
     def whole(_: int, table: EmbeddingTable) -> Choice:
-        return T.TABLE_WISE, (homes[table.name],)
+        return T.TABLE_WISE, (rank_of[table.name],)
 
     def split(kind: ShardingType) -> Rule:
         return lambda index, table: (kind, (0, 1)) if table.name in half else whole(index, table)
@@ -79,12 +79,12 @@ def _fixed(choices: Sequence[Choice]) -> Rule:
 
 def balanced(tables: Sequence[EmbeddingTable]) -> dict[str, int]:
     """Return the rank of every table: the heaviest first, to the rank with less to do."""
-    busy, homes = [0.0, 0.0], {}
+    busy, rank_of = [0.0, 0.0], {}
     for table in sorted(tables, key=work, reverse=True):
         rank = busy.index(min(busy))
-        homes[table.name] = rank
+        rank_of[table.name] = rank
         busy[rank] += work(table)
-    return homes
+    return rank_of
 
 
 def _plan(workload: Workload, topology: Topology, rule: Rule) -> ShardingPlan:

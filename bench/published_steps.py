@@ -151,8 +151,8 @@ def table_wise_plan(work: Workload, ranks: Sequence[int], world_size: int) -> Sh
     held: dict[int, list[EmbeddingTable]] = {rank: [] for rank in ranks}
     for table in sorted(work.tables, key=lambda t: -t.num_embeddings):
         open_ranks = [rank for rank in ranks if len(held[rank]) < most]
-        home = min(open_ranks, key=lambda r: (sum(t.num_embeddings for t in held[r]), r))
-        held[home].append(table)
+        rank = min(open_ranks, key=lambda r: (sum(t.num_embeddings for t in held[r]), r))
+        held[rank].append(table)
     home_of = {table.name: rank for rank, tables in held.items() for table in tables}
     return ShardingPlan(
         tables=tuple(

@@ -28,7 +28,7 @@ RESULTS = Path(__file__).parent / "results" / "search_speed.json"
 MOVES = 20_000
 PLANS = 64
 HOT = 1e-4
-"""Temperature at the begin, as of bursts of some 300 moves a table."""
+"""Temperature at the begin, as of runs of some 300 moves a table."""
 
 
 def measured(name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.torchrec.plans import from_torchrec
-from planner.validation.trained_model import build_model, table_homes
+from planner.validation.trained_model import build_model, table_locations
 from planner.validation.trainer import AnySharder
 
 _SPLIT = {ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE, ShardingType.GRID_SHARD}
@@ -27,9 +27,9 @@ def torchrec_plan(workload: Workload, topology: Topology) -> ShardingPlan:
     told the tables' pooling factors.
     """
     model = build_model(workload)
-    homes = table_homes(model, workload)
+    locations = table_locations(model, workload)
     constraints = {
-        homes[table.name].table: ParameterConstraints(pooling_factors=_pooling_factors(table))
+        locations[table.name].table: ParameterConstraints(pooling_factors=_pooling_factors(table))
         for table in workload.tables
     }
     with _quiet():
@@ -39,15 +39,15 @@ def torchrec_plan(workload: Workload, topology: Topology) -> ShardingPlan:
             constraints=constraints,
         )
         made = planner.plan(model, [EmbeddingBagCollectionSharder()])
-    return from_torchrec(made, homes, workload, topology)
+    return from_torchrec(made, locations, workload, topology)
 
 
 def torchrec_score(workload: Workload, topology: Topology, plan: ShardingPlan) -> float:
     """Return how TorchRec rates a plan: the busiest rank's sum of its shards' costs (seconds)."""
     model = build_model(workload)
-    homes = table_homes(model, workload)
+    locations = table_locations(model, workload)
     constraints = {
-        homes[each.table].table: _as_planned(workload.table(each.table), each)
+        locations[each.table].table: _as_planned(workload.table(each.table), each)
         for each in plan.tables
     }
     with _quiet():
@@ -58,7 +58,7 @@ def torchrec_score(workload: Workload, topology: Topology, plan: ShardingPlan) -
         )
         found = {each.name: each for each in enumerator.enumerate(model, [AnySharder()])}
         for sharding in plan.tables:
-            option = found[homes[sharding.table].table]
+            option = found[locations[sharding.table].table]
             for shard, ours in zip(option.shards, sharding.shards, strict=True):
                 shard.rank = ours.rank
         rating: float = NoopPerfModel(_topology(topology)).rate(list(found.values()))

@@ -138,7 +138,7 @@ _MODULES = {
     ),
 }
 
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __version__: str
 __all__ = [
@@ -213,9 +213,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
         from importlib.metadata import version
 
         return version("shardwise")
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module `planner` has no attribute `{name}`")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 

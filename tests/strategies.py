@@ -82,8 +82,8 @@ def plans(draw: st.DrawFn, workload: Workload, topology: Topology) -> ShardingPl
         option = draw(st.sampled_from(table_options(workload, topology, table)))
         local = topology.local_world_size
         if option.sharding_type.within_node:
-            homes = draw(st.permutations(range(topology.num_nodes)))
-            ranks = [node * local for node in homes[: option.num_ranks]]
+            places = draw(st.permutations(range(topology.num_nodes)))
+            ranks = [node * local for node in places[: option.num_ranks]]
         elif option.sharding_type.value == "table_column_wise":
             node = draw(st.integers(0, topology.num_nodes - 1))
             mates = draw(st.permutations(range(node * local, (node + 1) * local)))

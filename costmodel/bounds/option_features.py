@@ -19,7 +19,7 @@ from costmodel.base.units import Bytes
 from costmodel.domain.blocks import like_row_blocks, num_row_blocks
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
-from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_homes
+from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_block_ranks
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import LookupShard, gpu_caches, shard_traffic
@@ -125,8 +125,8 @@ class OptionFeatures:
     def _column_counts(self, table: EmbeddingTable, kind: ShardingType) -> tuple[int, ...]:
         """Return numbers of column blocks; where the ranks are given, the one number they leave."""
         if table.ranks:
-            homes = fixed_homes(self.workload, self.topology, table, kind)
-            return () if homes is None else (len(homes) or 1,)
+            block_ranks = fixed_block_ranks(self.workload, self.topology, table, kind)
+            return () if block_ranks is None else (len(block_ranks) or 1,)
         if kind.splits_columns:
             return column_counts(table.embedding_dim, table.min_shard_dim)
         return (1,)

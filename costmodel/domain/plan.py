@@ -91,7 +91,7 @@ class TableSharding:
         return tuple(shard.rank for shard in self.shards)
 
     @property
-    def homes(self) -> tuple[int, ...]:
+    def block_ranks(self) -> tuple[int, ...]:
         """The rank of every column block: of its first shard, where its rows are split, too."""
         return tuple(
             shard.rank
@@ -169,10 +169,10 @@ def _shards(
     if sharding_type is ShardingType.DATA_PARALLEL:
         return tuple(_whole(rank, num_embeddings, embedding_dim) for rank in range(world_size))
     shards: list[Shard] = []
-    homes = (0,) if sharding_type is ShardingType.ROW_WISE else ranks
-    width = embedding_dim // len(homes)
-    for block, home in enumerate(homes):
-        owners = _row_owners(sharding_type, home, world_size, local_world_size)
+    block_ranks = (0,) if sharding_type is ShardingType.ROW_WISE else ranks
+    width = embedding_dim // len(block_ranks)
+    for block, first_rank in enumerate(block_ranks):
+        owners = _row_owners(sharding_type, first_rank, world_size, local_world_size)
         rows = row_blocks(num_embeddings, len(owners))
         shards.extend(
             Shard(
@@ -231,12 +231,12 @@ def _whole(rank: int, num_embeddings: int, embedding_dim: int) -> Shard:
 
 
 def _row_owners(
-    sharding_type: ShardingType, home: int, world_size: int, local_world_size: int
+    sharding_type: ShardingType, first_rank: int, world_size: int, local_world_size: int
 ) -> Sequence[int]:
     """Return the rank of every row block of one column block."""
     if sharding_type is ShardingType.ROW_WISE:
         return range(world_size)
     if sharding_type.within_node:
-        first = home - home % local_world_size
+        first = first_rank - first_rank % local_world_size
         return range(first, first + local_world_size)
-    return (home,)
+    return (first_rank,)

@@ -82,7 +82,7 @@ def allowed_kernels(
     return table.compute_kernels or (ComputeKernel.FUSED, ComputeKernel.DENSE)
 
 
-def fixed_homes(
+def fixed_block_ranks(
     workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> tuple[int, ...] | None:
     """Return the ranks of the column blocks of a table that says which ``ranks`` it is to be on.
@@ -100,16 +100,18 @@ def fixed_homes(
         return None
     if sharding_type.everywhere:
         return () if len(ranks) == topology.world_size else None
-    homes = ranks
+    block_ranks = ranks
     if sharding_type.within_node:
-        homes = tuple(dict.fromkeys(rank - rank % local for rank in ranks))
+        block_ranks = tuple(dict.fromkeys(rank - rank % local for rank in ranks))
         named = all(kind.within_node for kind in allowed_types(workload, table))
-        if len(ranks) != len(homes) * local and not (named and len(ranks) == len(homes)):
+        if len(ranks) != len(block_ranks) * local and not (
+            named and len(ranks) == len(block_ranks)
+        ):
             return None
-    nodes = {rank // local for rank in homes}
+    nodes = {rank // local for rank in block_ranks}
     if sharding_type is ShardingType.TABLE_COLUMN_WISE and len(nodes) > 1:
         return None
-    return homes if len(homes) in _block_counts(table, sharding_type) else None
+    return block_ranks if len(block_ranks) in _block_counts(table, sharding_type) else None
 
 
 def _block_counts(table: EmbeddingTable, sharding_type: ShardingType) -> tuple[int, ...]:
@@ -157,8 +159,8 @@ def _table_problems(
     unfit = list(_shard_problems(table, topology, sharding))
     yield from unfit
     if table.ranks and not unfit:
-        homes = fixed_homes(workload, topology, table, kind)
-        if homes is None or not (kind.everywhere or homes == sharding.homes):
+        block_ranks = fixed_block_ranks(workload, topology, table, kind)
+        if block_ranks is None or not (kind.everywhere or block_ranks == sharding.block_ranks):
             yield f"`{kind}` on {_ranks(sharding.ranks)} is not on its {_ranks(table.ranks)}"
 
 
@@ -214,20 +216,20 @@ def _expected_shards(
     table: EmbeddingTable, topology: Topology, sharding: TableSharding
 ) -> tuple[Shard, ...] | None:
     """Return the shards TorchRec would make for the type and ranks; None if it could make none."""
-    kind, homes = sharding.sharding_type, sharding.homes
-    if len(homes) > 1 and not kind.splits_columns and kind is not ShardingType.DATA_PARALLEL:
+    kind, block_ranks = sharding.sharding_type, sharding.block_ranks
+    if len(block_ranks) > 1 and not kind.splits_columns and kind is not ShardingType.DATA_PARALLEL:
         return None
-    if table.embedding_dim % (4 * len(homes)):
+    if table.embedding_dim % (4 * len(block_ranks)):
         return None
     if kind is ShardingType.TABLE_COLUMN_WISE:
-        nodes = {rank // topology.local_world_size for rank in homes}
+        nodes = {rank // topology.local_world_size for rank in block_ranks}
         if len(nodes) > 1:
             return None
     return make_shards(
         kind,
         table.num_embeddings,
         table.embedding_dim,
-        ranks=homes,
+        ranks=block_ranks,
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
     )

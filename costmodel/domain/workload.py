@@ -119,7 +119,7 @@ class EmbeddingTable:
     """Kernels to choose from; empty stands for ``fused`` (and ``dense`` for data_parallel)."""
     ranks: tuple[int, ...] = ()
     """Ranks that the table is to be on, in the order of its column blocks, and no others; empty
-    stands for any (``validity.fixed_homes`` says which sharding types are left)."""
+    stands for any (``validity.fixed_block_ranks`` says which sharding types are left)."""
     min_shard_dim: int = 4
     """Narrowest column shard allowed (TorchRec's ``min_partition``)."""
     cache_load_factor: float = 0.2

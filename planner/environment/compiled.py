@@ -12,7 +12,7 @@ MODULES = (
     "sharders.engine.state",
     "sharders.engine.moves",
     "sharders.engine.eject",
-    "sharders.engine.burst",
+    "sharders.engine.annealing_run",
     "sharders.engine.fill",
 )
 """Those that have a ``.pxd`` file beside them."""

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         save_plan,
     )
     from planner.torchrec.planner import IterationTimePlanner, Solution
-    from planner.torchrec.plans import Home, from_torchrec, to_torchrec
+    from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
     from planner.torchrec.rating import IterationTimePerfModel
 
-_HOMES = {
-    "Home": "plans",
+_MODULE_OF = {
+    "TableLocation": "plans",
     "IterationTimePerfModel": "rating",
     "IterationTimePlanner": "planner",
     "Solution": "planner",
@@ -38,10 +38,10 @@ _HOMES = {
 }
 
 __all__ = [
-    "Home",
     "IterationTimePerfModel",
     "IterationTimePlanner",
     "Solution",
+    "TableLocation",
     "export_plan",
     "from_torchrec",
     "import_plan",
@@ -54,9 +54,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     require_torchrec("planning in TorchRec")
-    value = getattr(import_module(f"planner.torchrec.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"planner.torchrec.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value

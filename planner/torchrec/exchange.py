@@ -27,7 +27,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from planner.files.disk import write_bytes
-from planner.torchrec.plans import Home, from_torchrec, to_torchrec
+from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
 
 DEVICE = "cuda"
 _FLAGS = ("enforce_hbm", "stochastic_rounding")
@@ -65,13 +65,14 @@ def make_torchrec_plan(
         ``cuda`` or ``cpu``.
 
     """
-    homes = {
-        name: Home(module=place["module"], table=place["table"]) for name, place in places.items()
+    locations = {
+        name: TableLocation(module=place["module"], table=place["table"])
+        for name, place in places.items()
     }
-    made = to_torchrec(plan, homes, compute_device=device)
+    made = to_torchrec(plan, locations, compute_device=device)
     for sharding in plan.tables:
-        home = homes[sharding.table]
-        parameter: ParameterSharding = made.plan[home.module][home.table]
+        location = locations[sharding.table]
+        parameter: ParameterSharding = made.plan[location.module][location.table]
         try:
             _add(parameter, places[sharding.table])
         except KeyError as error:
@@ -80,11 +81,11 @@ def make_torchrec_plan(
     return made
 
 
-def placed(homes: Mapping[str, Home], places: Mapping[str, Any]) -> dict[str, Any]:
+def placed(locations: Mapping[str, TableLocation], places: Mapping[str, Any]) -> dict[str, Any]:
     """Return where tables live, with what their old places say besides."""
     return {
-        name: {**places.get(name, {}), "module": home.module, "table": home.table}
-        for name, home in homes.items()
+        name: {**places.get(name, {}), "module": location.module, "table": location.table}
+        for name, location in locations.items()
     }
 
 
@@ -99,35 +100,47 @@ def take_torchrec_plan(
         It shards other tables than the workload's, or says what cannot be kept.
 
     """
-    homes = table_homes(plan)
-    _check_names(homes, workload)
-    ours = from_torchrec(plan, homes, workload, topology)
+    locations = table_locations(plan)
+    _check_names(locations, workload)
+    ours = from_torchrec(plan, locations, workload, topology)
     places = {}
-    for name, home in homes.items():
-        parameter = plan.plan[home.module][home.table]
-        places[name] = {"module": home.module, "table": home.table, **_besides(name, parameter)}
+    for name, location in locations.items():
+        parameter = plan.plan[location.module][location.table]
+        places[name] = {
+            "module": location.module,
+            "table": location.table,
+            **_besides(name, parameter),
+        }
     device = _device(plan)
     again = make_torchrec_plan(ours, places, device)
-    for name, home in homes.items():
-        _check_same(name, plan.plan[home.module][home.table], again.plan[home.module][home.table])
+    for name, location in locations.items():
+        _check_same(
+            name,
+            plan.plan[location.module][location.table],
+            again.plan[location.module][location.table],
+        )
     return ours, {"device": device, "tables": places}
 
 
-def table_homes(plan: TorchRecPlan) -> dict[str, Home]:
+def table_locations(plan: TorchRecPlan) -> dict[str, TableLocation]:
     """Return where every table lives, by its name; by module and name where several share one."""
-    homes = [
-        Home(module=path, table=table) for path, tables in plan.plan.items() for table in tables
+    locations = [
+        TableLocation(module=path, table=table)
+        for path, tables in plan.plan.items()
+        for table in tables
     ]
-    times = Counter(home.table for home in homes)
+    times = Counter(location.table for location in locations)
     return {
-        home.table if times[home.table] == 1 else f"{home.module}.{home.table}": home
-        for home in homes
+        location.table
+        if times[location.table] == 1
+        else f"{location.module}.{location.table}": location
+        for location in locations
     }
 
 
-def _check_names(homes: Mapping[str, Home], workload: Workload) -> None:
+def _check_names(locations: Mapping[str, TableLocation], workload: Workload) -> None:
     wanted = {table.name for table in workload.tables}
-    for name in sorted(homes.keys() ^ wanted):
+    for name in sorted(locations.keys() ^ wanted):
         has, lacks = ("workload", "plan") if name in wanted else ("plan", "workload")
         raise PlanMismatchError(
             f"the {has} has a table `{name}` that the {lacks} lacks",

@@ -47,7 +47,7 @@ def read_factory(spec: str, local_batch_size: int | None = None) -> tuple[Worklo
         local_batch_size=batch,
         optimizer=read.optimizer,
     )
-    return workload, {"device": DEVICE, "tables": placed(read.homes, {})}
+    return workload, {"device": DEVICE, "tables": placed(read.locations, {})}
 
 
 def _factory(spec: str) -> Callable[[], object]:

@@ -14,7 +14,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Pooling
 from planner.torchrec.observed_inputs import SampleBatch, observe
-from planner.torchrec.plans import Home
+from planner.torchrec.plans import TableLocation
 
 _DATA_TYPES = {
     "FP32": DataType.FP32,
@@ -56,7 +56,7 @@ class ModelTables:
     """The tables of a model that can be sharded."""
 
     tables: tuple[EmbeddingTable, ...]
-    homes: Mapping[str, Home]
+    locations: Mapping[str, TableLocation]
     optimizer: Optimizer
     dense: DenseModel
 
@@ -114,16 +114,18 @@ def read_options(options: Sequence[Any], reading: ModelReading) -> ModelTables:
 
 def _assembled(found: Sequence[_Found], reading: ModelReading, dense: DenseModel) -> ModelTables:
     names = Counter(each.config.name for each in found)
-    homes = {
+    locations = {
         each.config.name if names[each.config.name] == 1 else f"{each.path}.{each.config.name}": (
-            Home(module=each.path, table=each.config.name)
+            TableLocation(module=each.path, table=each.config.name)
         )
         for each in found
     }
     states = [_optimizer(each) for each in found]
     return ModelTables(
-        tables=tuple(_table(name, each, reading) for name, each in zip(homes, found, strict=True)),
-        homes=homes,
+        tables=tuple(
+            _table(name, each, reading) for name, each in zip(locations, found, strict=True)
+        ),
+        locations=locations,
         # one optimizer per workload: with several, the one whose state needs most room
         optimizer=max(states, key=lambda each: each.state_bytes_per_row(128)),
         dense=dense,

@@ -127,7 +127,7 @@ def load_torchrec_plan(
     reading = ModelReading(compute_device=device, local_batch_size=file.workload.local_batch_size)
     model = read_model(module, sharders, reading)
     _check_same_tables(file.workload, model.tables)
-    return make_torchrec_plan(file.plan, placed(model.homes, said["tables"]), device)
+    return make_torchrec_plan(file.plan, placed(model.locations, said["tables"]), device)
 
 
 def save_plan(path: str | Path, solution: "Solution") -> None:

@@ -32,7 +32,7 @@ from planner.planning.search import Attempt, Search, run_sharders, sharders_for
 from planner.torchrec.collective import Question, plan_together
 from planner.torchrec.model_reading import ModelReading, ModelTables, read_model
 from planner.torchrec.observed_inputs import SampleBatch
-from planner.torchrec.plans import Home, to_torchrec
+from planner.torchrec.plans import TableLocation, to_torchrec
 from planner.torchrec.topology import (
     current_topology,
     resolve_profile,
@@ -52,7 +52,7 @@ class Solution:
 
     workload: Workload
     topology: Topology
-    homes: Mapping[str, Home]
+    locations: Mapping[str, TableLocation]
     plan: ShardingPlan
     step_time: Seconds
     """Predicted."""
@@ -164,7 +164,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             raise TorchRecError(str(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
         made = to_torchrec(
             plan,
-            model.homes,
+            model.locations,
             compute_device=self._topology.compute_device,
             constraints=self._constraints,
         )
@@ -179,7 +179,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         return Solution(
             workload=workload,
             topology=topology,
-            homes=model.homes,
+            locations=model.locations,
             plan=plan,
             step_time=attempt.step_time,
             sharder=attempt.sharder,

@@ -40,7 +40,7 @@ _PASSED_ON = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class TableLocation:
     """Where in a model a table lives."""
 
     module: str
@@ -51,7 +51,7 @@ class Home:
 
 def to_torchrec(
     plan: ShardingPlan,
-    homes: Mapping[str, Home],
+    locations: Mapping[str, TableLocation],
     *,
     compute_device: str = "cuda",
     constraints: Mapping[str, Any] | None = None,
@@ -62,7 +62,7 @@ def to_torchrec(
     ----------
     plan
         A valid plan.
-    homes
+    locations
         Where each of its tables lives.
     compute_device
         ``cuda`` or ``cpu``: part of every shard's placement.
@@ -73,17 +73,20 @@ def to_torchrec(
     """
     modules: dict[str, EmbeddingModuleShardingPlan] = {}
     for sharding in plan.tables:
-        home = homes[sharding.table]
-        module = modules.setdefault(home.module, EmbeddingModuleShardingPlan())
-        constraint = (constraints or {}).get(home.table)
-        module[home.table] = _to_parameter(
+        location = locations[sharding.table]
+        module = modules.setdefault(location.module, EmbeddingModuleShardingPlan())
+        constraint = (constraints or {}).get(location.table)
+        module[location.table] = _to_parameter(
             sharding, compute_device, plan.local_world_size, constraint
         )
     return TorchRecPlan(plan=modules)
 
 
 def from_torchrec(
-    plan: TorchRecPlan, homes: Mapping[str, Home], workload: Workload, topology: Topology
+    plan: TorchRecPlan,
+    locations: Mapping[str, TableLocation],
+    workload: Workload,
+    topology: Topology,
 ) -> ShardingPlan:
     """Return a TorchRec plan in our terms, tables in the workload's order.
 
@@ -91,7 +94,7 @@ def from_torchrec(
     ----------
     plan
         Of TorchRec.
-    homes
+    locations
         Where each of the workload's tables lives.
     workload, topology
         What is planned, and over what; TorchRec's plan knows neither a replicated table's size
@@ -105,7 +108,7 @@ def from_torchrec(
     """
     return ShardingPlan(
         tables=tuple(
-            _from_parameter(_parameter(plan, homes[table.name]), table, topology)
+            _from_parameter(_parameter(plan, locations[table.name]), table, topology)
             for table in workload.tables
         ),
         world_size=topology.world_size,
@@ -149,13 +152,13 @@ def _cache_params(sharding: TableSharding, constraint: object) -> CacheParams | 
     return params
 
 
-def _parameter(plan: TorchRecPlan, home: Home) -> ParameterSharding:
-    module = plan.plan.get(home.module)
-    if module is None or home.table not in module:
+def _parameter(plan: TorchRecPlan, location: TableLocation) -> ParameterSharding:
+    module = plan.plan.get(location.module)
+    if module is None or location.table not in module:
         raise PlanMismatchError(
-            f"the TorchRec plan has no table `{home.table}` in module `{home.module}`"
+            f"the TorchRec plan has no table `{location.table}` in module `{location.module}`"
         )
-    return module[home.table]
+    return module[location.table]
 
 
 def _from_parameter(

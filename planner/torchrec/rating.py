@@ -91,7 +91,10 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
             pipeline=self._pipeline,
             optimizer=model.optimizer,
         )
-        names = {f"{home.module}.{home.table}": name for name, home in model.homes.items()}
+        names = {
+            f"{location.module}.{location.table}": name
+            for name, location in model.locations.items()
+        }
         objective = Objective(workload, self._topology)
         return names, _Rater(topology=self._topology, objective=objective)
 

@@ -34,7 +34,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Pooling
 from costmodel.memory.rank_memory import check_memory, infeasible
-from planner.torchrec.plans import Home, from_torchrec
+from planner.torchrec.plans import TableLocation, from_torchrec
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import (
     Budget,
@@ -146,7 +146,7 @@ def _first_that_fits(problem: ShardingProblem, counter: _Counter) -> ShardingPla
 
 def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> ShardingPlan:
     topology = problem.topology
-    module, homes = _module(problem)
+    module, locations = _module(problem)
     proposers = (
         GridSearchProposer(),
         GreedyProposer(),
@@ -164,7 +164,7 @@ def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> Shard
         ),
         batch_size=problem.workload.local_batch_size,
         constraints={
-            homes[table.name].table: _constraints(problem, table)
+            locations[table.name].table: _constraints(problem, table)
             for table in problem.workload.tables
         },
         proposer=[_Budgeted(each, counter) for each in proposers],
@@ -174,7 +174,7 @@ def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> Shard
         debug=False,
     )
     made = planner.plan(module, [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()])
-    return _with_fixed_tables(problem, from_torchrec(made, homes, problem.workload, topology))
+    return _with_fixed_tables(problem, from_torchrec(made, locations, problem.workload, topology))
 
 
 def _with_fixed_tables(problem: ShardingProblem, plan: ShardingPlan) -> ShardingPlan:
@@ -201,13 +201,15 @@ def _as_wanted(
     return make_sharding(table, problem.topology, nearest)
 
 
-def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, Home]]:
+def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLocation]]:
     """Return the workload's tables as collections on the meta device, and where each one is."""
     groups: dict[str, list[EmbeddingBagConfig | EmbeddingConfig]] = {}
-    homes = {}
+    locations = {}
     for index, table in enumerate(problem.workload.tables):
         group = _group(table)
-        homes[table.name] = Home(module=group, table=f"t{index}")  # names may have dots in them
+        locations[table.name] = TableLocation(
+            module=group, table=f"t{index}"
+        )  # names may have dots in them
         kind = EmbeddingConfig if table.pooling is Pooling.NONE else EmbeddingBagConfig
         config = kind(
             name=f"t{index}",
@@ -221,7 +223,7 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, Home]]:
     for parameter in module.parameters():
         # where TorchRec's storage estimator looks for the optimizer
         vars(parameter)["_optimizer_classes"] = [_OPTIMIZERS[problem.workload.optimizer]]
-    return module, homes
+    return module, locations
 
 
 def _group(table: EmbeddingTable) -> str:

@@ -19,7 +19,7 @@ from torchrec.types import DataType as TorchRecType
 
 from costmodel.domain.dense_layers import bottom_width, interaction_width, num_sparse_features
 from costmodel.domain.workload import EmbeddingTable, Interaction, Optimizer, Pooling, Workload
-from planner.torchrec.plans import Home
+from planner.torchrec.plans import TableLocation
 
 LEARNING_RATE = 1e-3
 """Both optimizers have it. Nobody looks at the loss; weights must not grow, nor vanish."""
@@ -61,7 +61,7 @@ def build_model(workload: Workload) -> DLRMTrain:
     return DLRMTrain(_around(bags, workload))
 
 
-def table_homes(model: nn.Module, workload: Workload) -> dict[str, Home]:
+def table_locations(model: nn.Module, workload: Workload) -> dict[str, TableLocation]:
     """Return where in the model the workload's tables live, for plans to be turned into TorchRec's.
 
     Tables are numbered there: a workload's names may have dots in them.
@@ -70,7 +70,7 @@ def table_homes(model: nn.Module, workload: Workload) -> dict[str, Home]:
         name for name, each in model.named_modules() if isinstance(each, EmbeddingBagCollection)
     )
     return {
-        table.name: Home(module=path, table=f"t{index}")
+        table.name: TableLocation(module=path, table=f"t{index}")
         for index, table in enumerate(workload.tables)
     }
 

@@ -22,7 +22,7 @@ from torchrec.optim.keyed import KeyedOptimizerWrapper
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DataType, Pipeline, Workload
 from planner.torchrec.plans import to_torchrec
-from planner.validation.trained_model import build_model, dense_optimizer, table_homes
+from planner.validation.trained_model import build_model, dense_optimizer, table_locations
 
 _HALF = {DataType.FP16: torch.float16, DataType.BF16: torch.bfloat16}
 
@@ -55,7 +55,9 @@ class Trainer:
     ) -> None:
         model = build_model(workload)
         sharder = AnySharder()
-        torchrec_plan = to_torchrec(plan, table_homes(model, workload), compute_device=device.type)
+        torchrec_plan = to_torchrec(
+            plan, table_locations(model, workload), compute_device=device.type
+        )
         self.device = device
         parallel = DistributedModelParallel(
             model,

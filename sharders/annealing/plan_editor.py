@@ -91,17 +91,17 @@ class PlanEditor:
         return bool(fits)
 
     def times(self, moves: Sequence[Move]) -> tuple[Array, Array]:
-        """Return step time and guide of the plan after each of some moves, one at a time.
+        """Return step time and penalised time of the plan after each of some moves, one at a time.
 
         Infinite where the plan then does not fit in memory.
         """
-        seconds, guides = np.zeros(len(moves)), np.zeros(len(moves))
+        seconds, penalised_times = np.zeros(len(moves)), np.zeros(len(moves))
         for number, move in enumerate(moves):
             made, search = self._made(move), self._engine.search
             self._engine.try_move(made)
-            seconds[number], guides[number] = search.seconds, search.guide
+            seconds[number], penalised_times[number] = search.seconds, search.penalised_time
             search.undo(made)
-        return seconds, guides
+        return seconds, penalised_times
 
     def apply(self, move: Move) -> bool:
         """Make a move in the current plan, if it fits in memory; return whether it does."""

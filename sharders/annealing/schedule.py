@@ -1,4 +1,4 @@
-"""Bursts of annealing from several plans: the field is halved, the rest cool longer.
+"""Runs of annealing from several plans: the field is halved, the rest cool longer.
 
 First every plan is balanced: its options stay, and only places change. Programs and greedies that
 choose options for all tables at once balance ranks by one number each, and lose 3 to 15% of the
@@ -58,19 +58,19 @@ def anneal(
     usable = set(map(id, offered(problem, [plan for _, plan in known])))
     starts = [(time, engine.choices_of(plan)) for time, plan in known if id(plan) in usable]
     starts = sorted([*starts, *tuned], key=_time)
-    bursts = Bursts(engine, budget, rng, evaluated, params)
-    balanced = bursts.balanced([
+    runs = AnnealingRuns(engine, budget, rng, evaluated, params)
+    balanced = runs.balanced([
         each for time, each in starts if time <= params.max_behind * starts[0][0]
     ])
     different = _different(engine.search.tables, balanced, params)
-    bursts.run(different)
-    ours = [(bursts.best[0], engine.plan_of(bursts.best[1]))] if starts else []
+    runs.run(different)
+    ours = [(runs.best[0], engine.plan_of(runs.best[1]))] if starts else []
     best = min([*known, *ours], key=_time)
     result = SearchResult(
         plan=best[1],
         step_time=problem.objective.step_time(best[1]),
-        status=SearchStatus.LIMIT if bursts.spent() else SearchStatus.CONVERGED,
-        evaluated=bursts.evaluated,
+        status=SearchStatus.LIMIT if runs.spent() else SearchStatus.CONVERGED,
+        evaluated=runs.evaluated,
     )
     return result, map(engine.plan_of, different)
 
@@ -79,7 +79,7 @@ def _time(found: tuple[Seconds, object]) -> Seconds:
     return found[0]
 
 
-class Bursts:
+class AnnealingRuns:
     """Anneals from one plan after another, and keeps the best plan of all."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Bursts:
         """Return what other places make of some plans, best first; those there is time for."""
         length = self.params.balancing_moves * len(self.problem.workload.tables)
         found = [
-            self._burst(plan, length, placing=True)
+            self._run(plan, length, placing=True)
             for number, plan in enumerate(plans)
             if number == 0 or not self.spent()
         ]
@@ -111,7 +111,7 @@ class Bursts:
 
         Runs of one setting end some tenths of a percent apart, in one of many like valleys.
         """
-        length, quiet = self.params.first_burst * len(self.problem.workload.tables), 0
+        length, quiet = self.params.first_run * len(self.problem.workload.tables), 0
         while starts and not self.spent() and quiet < self.params.max_quiet_rounds:
             before = self.best[0]
             self._halve(starts, length)
@@ -126,7 +126,7 @@ class Bursts:
             before, left = self.best[0], self._affordable()
             if gains and left < self.params.growth * length:
                 field, length = field[:1], max(1, int(left))
-            found = self._bursts(field, length)
+            found = self._runs(field, length)
             several = len(found) > 1
             field = [plan for _, plan in found[: max(1, len(found) // 2)]]
             gains = self.best[0] < before * (1 - self.params.min_gain)
@@ -136,14 +136,14 @@ class Bursts:
         """Return whether the budget is."""
         return self.budget.spent(self.evaluated)
 
-    def _bursts(self, field: Sequence[Choices], length: int) -> list[Found]:
-        """Return the best plan of a burst from each plan there is time for, best first."""
+    def _runs(self, field: Sequence[Choices], length: int) -> list[Found]:
+        """Return the best plan of a run from each plan there is time for, best first."""
         found: list[Found] = []
         for plan in field:
             done = len(found) * length
             fair = self.params.field_share * (done + self._affordable())
             if not self.spent() and (not found or done + length <= fair):
-                found.append(self._burst(plan, length))
+                found.append(self._run(plan, length))
         return sorted(found, key=_time)
 
     def _affordable(self) -> float:
@@ -155,8 +155,8 @@ class Bursts:
         left = self.budget.time_left()
         return min(most, left / self.seconds_per_move if self.seconds_per_move > 0 else inf)
 
-    def _burst(self, plan: Choices, length: int, *, placing: bool = False) -> Found:
-        """Return the best plan of one burst, and its step time; it cools in the time there is."""
+    def _run(self, plan: Choices, length: int, *, placing: bool = False) -> Found:
+        """Return the best plan of one run, and its step time; it cools in the time there is."""
         engine, drawn, decided = self.engine, 0, 0
         heat = 0.0 if placing else self._heat(min(length, self._affordable()))
         hot = max(self.params.cold, heat)
@@ -165,14 +165,14 @@ class Bursts:
             count = self.budget.left(self.evaluated, min(self._at_once(), length - drawn))
             schedule = hot, self.params.cold, float(max(1, min(length, drawn + self._affordable())))
             begin = self.budget.time_left()
-            standing = engine.anneal(count, schedule, self.rng, placing=placing)
+            run = engine.anneal(count, schedule, self.rng, placing=placing)
             if begin < inf:
                 self.seconds_per_move = (begin - self.budget.time_left()) / count
-            self.evaluated += standing.decided - decided
-            drawn, decided = standing.moves, standing.decided
-            if standing.best_time < min(best, self.best[0]) * (1 - IMPROVED):
-                self.budget.report(Progress(evaluated=self.evaluated, best=standing.best_time))
-            best = standing.best_time
+            self.evaluated += run.decided - decided
+            drawn, decided = run.moves, run.decided
+            if run.best_time < min(best, self.best[0]) * (1 - IMPROVED):
+                self.budget.report(Progress(evaluated=self.evaluated, best=run.best_time))
+            best = run.best_time
         found = best, engine.best_since()
         if best < self.best[0] * (1 - IMPROVED):
             self.best = found
@@ -188,7 +188,7 @@ class Bursts:
         return max(1, min(self.params.moves_at_once, soon))
 
     def _heat(self, moves: float) -> float:
-        """Return the temperature at which a burst begins, as a share of the step time."""
+        """Return the temperature at which a run begins, as a share of the step time."""
         num_tables = len(self.problem.workload.tables)
         return (
             self.params.hottest / num_tables * min(1.0, sqrt(moves / num_tables / self.params.warm))

@@ -210,10 +210,10 @@ class IlpModel:
         import pulp
 
         local = self.problem.topology.local_world_size
-        homes = [self._binary(program, "home", t, o, node) for node in self._nodes]
-        program += pulp.lpSum(homes) == y
+        places = [self._binary(program, "home", t, o, node) for node in self._nodes]
+        program += pulp.lpSum(places) == y
         for rank in range(self.problem.topology.world_size):
-            program += self._variables["a", t, o, rank] <= homes[rank // local]
+            program += self._variables["a", t, o, rank] <= places[rank // local]
 
     def _add_ranks(self, program: "pulp.LpProblem", makespan: "pulp.LpVariable") -> None:
         import pulp

@@ -107,8 +107,8 @@ class _NeighbourhoodSearch:
 
     def _kept(self, move: Move) -> bool:
         """Make a move if the plan is better for it; return whether it was."""
-        times, guides = self.state.times([{}, move])
-        if guides[1] >= guides[0] * (1 - 1e-6):
+        times, penalised_times = self.state.times([{}, move])
+        if penalised_times[1] >= penalised_times[0] * (1 - 1e-6):
             return False
         self.state.apply(move)
         best = min(float(times[0]), float(times[1]))
@@ -133,7 +133,7 @@ class _NeighbourhoodSearch:
     def _is_on(self, choice: PlacedOption, ranks: Sequence[int]) -> bool:
         local = self.problem.topology.local_world_size
         if choice.option.sharding_type.within_node:
-            return any(rank // local == home // local for rank in ranks for home in choice.ranks)
+            return any(rank // local == other // local for rank in ranks for other in choice.ranks)
         return any(rank in choice.ranks for rank in ranks)
 
     def _limits(self) -> Limits:

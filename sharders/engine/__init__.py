@@ -2,5 +2,6 @@
 
 ``search_engine`` is its face. The modules that have a ``.pxd`` file beside them are compiled when
 the package is built: ``tables`` (options as arrays), ``loads`` and ``state`` (the plan under
-search), ``moves`` and ``eject`` (what is tried), ``burst`` (the loop), ``fill`` (the greedy).
+search), ``moves`` and ``eject`` (what is tried), ``annealing_run`` (the loop), ``fill`` (the
+greedy).
 """

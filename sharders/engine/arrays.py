@@ -56,7 +56,7 @@ class ProblemArrays:
             own = self.options[begins[index] : begins[index + 1]]
             chosen[index] = begins[index] + own.index(option)
             blocks = option.num_ranks
-            ranks[index, :blocks] = sharding.homes[:blocks]
+            ranks[index, :blocks] = sharding.block_ranks[:blocks]
         return Choices(chosen, ranks)
 
     def plan(self, choices: Choices) -> ShardingPlan:

@@ -1,7 +1,7 @@
 """The loads of a plan under search: what every rank looks up, sends and holds.
 
 They lie in the arrays of ``costmodel.engine.state.PlanState``, with rows of the numbers beyond the
-durations' (``GuideRows``). What changes some notes what they were, so that a move can be undone.
+durations' (``SearchRows``). What changes some notes what they were, so that a move can be undone.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from costmodel.engine.state import PlanState
 from costmodel.kernels import times
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
-from sharders.engine.guide import BALANCE_ROOTS
+from sharders.engine.imbalance_penalty import BALANCE_ROOTS
 from sharders.engine.tables import EVERYWHERE, FIXED, ON_RANKS, Choices, Tables
 
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ CANCELLED: float = 1e-4
 numbers have 16 digits."""
 
 
-class GuideRows(NamedTuple):
+class SearchRows(NamedTuple):
     """Rows of the numbers besides the durations."""
 
     load: int
@@ -59,7 +59,7 @@ class RankLoads:
         plan: PlanState,
         tables: Tables,
         choices: Choices,
-        rows: GuideRows,
+        rows: SearchRows,
         exchange_rates: Floats,
         room: tuple[float, float],
     ) -> None:

@@ -87,7 +87,7 @@ class TuningParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnealingParams:
-    """Bursts of annealing: from which plans, how long, and how hot."""
+    """Runs of annealing: from which plans, how long, and how hot."""
 
     moves: MoveParams = field(default_factory=MoveParams)
     tuning: TuningParams = field(default_factory=TuningParams)
@@ -105,20 +105,20 @@ class AnnealingParams:
     max_of_few_types: int = 5
     """And so many plans of so few sharding types: annealing finds where another type helps, but not
     that a type which many tables have is not worth its collectives."""
-    first_burst: int = 50
-    """Moves of the first bursts, for each table; the ones after them are longer by ``growth``."""
+    first_run: int = 50
+    """Moves of the first runs, for each table; the ones after them are longer by ``growth``."""
     growth: float = 8.0
-    """One burst of all the time there is ends lower than several that take it together (with 2,000
+    """One run of all the time there is ends lower than several that take it together (with 2,000
     moves a table, 0.7% at 856 tables on 64 GPUs), so the last one takes it."""
     field_share: float = 0.25
-    """Share of the time left that the first bursts may take: where they would take longer, there
+    """Share of the time left that the first runs may take: where they would take longer, there
     are fewer of them."""
     hottest: float = 0.1
-    """Temperature at the begin of a burst, as a share of the mean table's part of the step. A third
+    """Temperature at the begin of a run, as a share of the mean table's part of the step. A third
     of it loses 1% at 100 tables on 8 GPUs, twice as much 0.3 to 0.5% at 400 on 16 and 788 on 128
     (10 CPU seconds, two to four seeds; plans of one setting differ by 0.3%)."""
     warm: int = 600
-    """Moves for each table below which bursts begin cooler, by the square root: in less time than
+    """Moves for each table below which runs begin cooler, by the square root: in less time than
     it takes to find back, heat only undoes what was balanced before."""
     cold: float = 1e-5
     """Temperature at the end, as a share of the step time."""
@@ -127,8 +127,8 @@ class AnnealingParams:
     look_every: Seconds = 0.05
     """Seconds between two looks at the budget, about, once the time of a move is known."""
     min_gain: float = 1e-3
-    """Share of the step time that a burst must gain if a longer one is to follow: less than the
+    """Share of the step time that a run must gain if a longer one is to follow: less than the
     model can tell apart is not worth seconds of search."""
     max_quiet_rounds: int = 2
-    """Rounds of bursts from all plans that gain less, one after the other, until the search ends:
+    """Rounds of runs from all plans that gain less, one after the other, until the search ends:
     after one, three of 13 seeds end in a valley 9% higher on the MLPerf DCNv2 on 8 GPUs."""

@@ -15,11 +15,11 @@ from costmodel.engine.step import StepClock
 from costmodel.engine.timer import NOWHERE, duration_rows, touched_operations
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, WorkKind
+from sharders.engine.annealing_run import AnnealingRun
 from sharders.engine.arrays import ProblemArrays, problem_arrays
-from sharders.engine.burst import Burst
 from sharders.engine.fill import Greedy, Rule
-from sharders.engine.guide import exchange_rates
-from sharders.engine.loads import GuideRows, RankLoads
+from sharders.engine.imbalance_penalty import exchange_rates
+from sharders.engine.loads import RankLoads, SearchRows
 from sharders.engine.params import MoveParams
 from sharders.engine.state import SearchState
 from sharders.engine.tables import UNKNOWN, Choices, Move
@@ -40,7 +40,7 @@ known of all ranks' features, whether there is the group, and its count."""
 
 
 class Engine:
-    """One search on one problem; every burst starts from one of some plans, or one found since."""
+    """One search on one problem; every run starts from one of some plans, or one found since."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Engine:
         self.groups_of = [(1 << len(self.arrays.columns.groups)) - 1]
         """The bits of the groups that plans of every program have."""
         self.search = self._state(params)
-        self.burst = Burst(self.search, params)
+        self.run = AnnealingRun(self.search, params)
         self._greedy = Greedy(self.search)
 
     def choices_of(self, plan: ShardingPlan) -> Choices:
@@ -72,13 +72,13 @@ class Engine:
         return self.arrays.plan(choices)
 
     def start(self, choices: Choices) -> Seconds:
-        """Make a plan the present one, and the burst's best; return its step time."""
+        """Make a plan the present one, and the run's best; return its step time."""
         present = self.search.choices
         np.copyto(np.asarray(present.option), np.asarray(choices.option))
         np.copyto(np.asarray(present.ranks), np.asarray(choices.ranks))
         self._rebuild()
         seconds = self.present_time()
-        self.burst.begin(seconds)
+        self.run.begin(seconds)
         return seconds
 
     def anneal(
@@ -88,8 +88,8 @@ class Engine:
         rng: Random,
         *,
         placing: bool = False,
-    ) -> Burst:
-        """Draw so many moves, and return where the burst stands.
+    ) -> AnnealingRun:
+        """Draw so many moves, and return where the run stands.
 
         Parameters
         ----------
@@ -104,12 +104,12 @@ class Engine:
 
         """
         self._rebuild()  # sums of many changes are rounded
-        until = self.burst.moves + count
-        while self.burst.moves < until:
-            self.burst.anneal(until - self.burst.moves, *schedule, placing, rng.getrandbits(31))
-            if self.burst.moves < until:
+        until = self.run.moves + count
+        while self.run.moves < until:
+            self.run.anneal(until - self.run.moves, *schedule, placing, rng.getrandbits(31))
+            if self.run.moves < until:
                 self._make_program(self.search.wanted)
-        return self.burst
+        return self.run
 
     def fill(self, rule: Rule) -> Seconds | None:
         """Make a rule's plan the present one; return its step time, None if there is no room."""
@@ -166,7 +166,7 @@ class Engine:
 
     def best_since(self) -> Choices:
         """Return the best plan since the start."""
-        return self.burst.best.copy()
+        return self.run.best.copy()
 
     def _rebuild(self, groups: int = ALL) -> None:
         """Bring loads up to date; durations, too, of these groups and those that the plan has."""
@@ -198,12 +198,12 @@ class Engine:
         ranks, tables = problem.topology.world_size, len(problem.workload.tables)
         features = groups * len(RANK_FEATURES)
         first, counts = rows.end, rows.end + 4 + features
-        guide = GuideRows(
+        search_rows = SearchRows(
             load=first, power=first + 1, exchanged=first + 2, free=first + 2 + features,
             host_free=first + 3 + features, counts=counts, end=counts + groups,
         )  # fmt: skip
         every = lower(self.everything, arrays.columns, self._duration_rows)
-        numbers = np.zeros((guide.end, ranks))
+        numbers = np.zeros((search_rows.end, ranks))
         shards = int(np.diff(arrays.tables.first).max())
         moved = 2 * params.max_together * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
         exchanges = rows.num_durations * ranks * problem.topology.local_world_size
@@ -228,7 +228,7 @@ class Engine:
                 plan=plan,
                 tables=arrays.tables,
                 choices=choices,
-                rows=guide,
+                rows=search_rows,
                 exchange_rates=exchange_rates(self.everything, arrays.columns.groups).reshape(-1),
                 room=(float(problem.capacity), float(problem.host_capacity)),
             ),

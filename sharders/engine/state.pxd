@@ -25,7 +25,7 @@ cdef class SearchState:
     cdef readonly Py_ssize_t which, wanted, program
     cdef readonly int64_t outcome
     cdef public double margin
-    cdef readonly double seconds, guide
+    cdef readonly double seconds, penalised_time
 
     cpdef double present_time(self) noexcept
     @cython.locals(bits=int64_t, number=Py_ssize_t)
@@ -36,7 +36,7 @@ cdef class SearchState:
         Py_ssize_t first,
     ) noexcept
     @cython.locals(spread=double, feature=Py_ssize_t)
-    cpdef double guide_of(self, double seconds) noexcept
+    cpdef double penalised(self, double seconds) noexcept
     @cython.locals(total=double, mean=double)
     cdef double _power_mean(self, Py_ssize_t row) noexcept
     @cython.locals(step=Step, cycle=Cycle)

@@ -7,19 +7,20 @@ from numpy.typing import NDArray
 
 from costmodel.engine.cycles import Cycle
 from costmodel.engine.step import Step, StepClock
-from sharders.engine.guide import BALANCE_ROOTS, BALANCE_WEIGHT
+from sharders.engine.imbalance_penalty import BALANCE_ROOTS, BALANCE_WEIGHT
 from sharders.engine.loads import RankLoads
 from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Choices, Move
 
 MARGIN = 1e-9
-"""Share of the guide: sums along a cycle and along steps are rounded differently."""
+"""Share of the penalised time: sums along a cycle and along steps are rounded differently."""
 NOT_MADE = -1
 
 
 class SearchState:
     """Everything a search changes or reads.
 
-    What it minimises is the *guide*: the step time, and a little of how unevenly ranks are loaded.
+    What it minimises is the *penalised time*: the step time, and a little of how unevenly ranks are
+    loaded.
     Most moves away from the rank that the others wait for leave the step as it is, as another rank
     is as slow, and would look useless. So power means over the ranks are added: of their lookup
     times, and of the times that each rank's own bytes would take in every collective, as all ranks
@@ -62,11 +63,11 @@ class SearchState:
         self.wanted = 0
         """Bits of the groups whose program was missing."""
         self.margin = MARGIN
-        """Share of a guide that a bound is trusted to; 1: not at all."""
+        """Share of a penalised time that a bound is trusted to; 1: not at all."""
         self.outcome, self.program = UNKNOWN, NOT_MADE
         """How the last move went, and of which program the plan then is."""
-        self.seconds = self.guide = math.inf
-        """Its step time and guide, where it was timed."""
+        self.seconds = self.penalised_time = math.inf
+        """Its step time and penalised time, where it was timed."""
 
     def add_program(self, groups: int, step: Step) -> None:
         """Add the program of plans that have groups with these bits."""
@@ -117,7 +118,7 @@ class SearchState:
             times[number] = self.present_time() if self.loads.fits() else math.inf
         return times.shape[0]
 
-    def guide_of(self, seconds: float) -> float:
+    def penalised(self, seconds: float) -> float:
         """Return what the search minimises, for a step time of the present plan."""
         spread = self._power_mean(self.loads.power_row)
         for feature in range(self.loads.exchange_rates.shape[0]):
@@ -144,10 +145,10 @@ class SearchState:
     def try_move(self, move: Move, limit: float) -> int:
         """Make a move and time the plan; ``undo`` or ``keep`` it, whatever the outcome.
 
-        Return how it went. Afterwards the move holds the choices from before. Where the guide is
-        certain to exceed the limit, the plan is not timed.
+        Return how it went. Afterwards the move holds the choices from before. Where the
+        penalised time is certain to exceed the limit, the plan is not timed.
         """
-        self.seconds = self.guide = math.inf
+        self.seconds = self.penalised_time = math.inf
         self.program = NOT_MADE
         self.outcome = self._timed(move, limit) if self.finds_room(move) else FULL
         return self.outcome
@@ -178,13 +179,13 @@ class SearchState:
         self.plan.refresh(self.every, groups, sums, cycle.is_on, 1)
         if kept and cycle.is_known():
             least = cycle.bound(self.plan)
-            if self.guide_of(least) * (1 - self.margin) > limit:
+            if self.penalised(least) * (1 - self.margin) > limit:
                 return SLOW
         self.plan.refresh(self.every, groups, sums, cycle.is_on, 0)
         step = self.steps[number]
         self.seconds = self.clock.step_time(step)
-        self.guide, self.program = self.guide_of(self.seconds), number
-        if self.guide > limit and kept and number != self.which:
+        self.penalised_time, self.program = self.penalised(self.seconds), number
+        if self.penalised_time > limit and kept and number != self.which:
             cycle.trace(self.plan, step, self.clock)
         return FITS
 

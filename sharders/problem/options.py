@@ -16,7 +16,7 @@ from costmodel.domain.plan import (
     column_counts,
     make_shards,
 )
-from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_homes
+from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_block_ranks
 from costmodel.domain.workload import EmbeddingTable, Workload
 from sharders.problem.cache_shares import cache_shares
 
@@ -226,14 +226,16 @@ def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) 
 
 def option_of(sharding: TableSharding, table: EmbeddingTable) -> TableOption:
     """Return the option that a table's sharding is one of."""
-    homes = sharding.homes if sharding.sharding_type.splits_columns or table.ranks else ()
+    block_ranks = (
+        sharding.block_ranks if sharding.sharding_type.splits_columns or table.ranks else ()
+    )
     fixed = table.ranks and not sharding.sharding_type.everywhere
     return TableOption(
         sharding_type=sharding.sharding_type,
         compute_kernel=sharding.compute_kernel,
-        num_column_shards=max(1, len(homes)),
+        num_column_shards=max(1, len(block_ranks)),
         cache_load_factor=sharding.cache_load_factor,
-        ranks=homes if fixed else (),
+        ranks=block_ranks if fixed else (),
     )
 
 
@@ -254,10 +256,10 @@ def _options_of_type(
     counts = _offered_counts(topology, table, sharding_type)
     ranks: tuple[int, ...] = ()
     if table.ranks:
-        homes = fixed_homes(workload, topology, table, sharding_type)
-        if homes is None:
+        block_ranks = fixed_block_ranks(workload, topology, table, sharding_type)
+        if block_ranks is None:
             return
-        counts, ranks = (len(homes) or 1,), homes
+        counts, ranks = (len(block_ranks) or 1,), block_ranks
     for kernel in _offered_kernels(table, sharding_type):
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
         for share in cache_shares(workload, topology, table) if caching else (None,):

@@ -186,10 +186,10 @@ class _Packing:
         table = self.problem.workload.tables[index]
         if candidate.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
             first = int(np.argmax(nodes)) * local
-            homes = sorted(range(first, first + local), key=lambda r: -self.free[r])[:count]
+            places = sorted(range(first, first + local), key=lambda r: -self.free[r])[:count]
         else:
-            homes = [int(node) * local for node in np.argsort(-nodes, kind="stable")[:count]]
-        self.fixed[index] = make_sharding(table, self.topology, candidate.option, homes)
+            places = [int(node) * local for node in np.argsort(-nodes, kind="stable")[:count]]
+        self.fixed[index] = make_sharding(table, self.topology, candidate.option, places)
         sizes = [float(size.total) for size in candidate.sizes]
         np.subtract.at(self.free, list(self.fixed[index].ranks), sizes)
 

@@ -213,12 +213,12 @@ def _rank_sets(
     local = problem.topology.local_world_size
     if kind.within_node:
         nodes = list(dict.fromkeys(rank // local for rank in order))
-        homes = [
+        places = [
             node * local
             for node in nodes
             if occupancy.fits(range(node * local, (node + 1) * local), sizes[:local])
         ]
-        yield from (tuple(homes[i : i + count]) for i in range(len(homes) - count + 1))
+        yield from (tuple(places[i : i + count]) for i in range(len(places) - count + 1))
         return
     size = float(sizes[0].total)
     roomy = [rank for rank in order if occupancy.free[rank] >= size]

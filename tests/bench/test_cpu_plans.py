@@ -35,8 +35,8 @@ def test_plans_are_of_all_kinds(name: str) -> None:
 
 def test_balanced_ranks_differ_by_less_than_the_heaviest_table() -> None:
     tables = workload("embedding").tables
-    homes = balanced(tables)
-    busy = [sum(work(t) for t in tables if homes[t.name] == rank) for rank in (0, 1)]
+    rank_of = balanced(tables)
+    busy = [sum(work(t) for t in tables if rank_of[t.name] == rank) for rank in (0, 1)]
     assert abs(busy[0] - busy[1]) <= max(map(work, tables))
 
 

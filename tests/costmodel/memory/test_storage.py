@@ -31,9 +31,9 @@ def shards(
     option = TableOption(
         sharding_type=kind, compute_kernel=kernel, num_column_shards=max(1, len(ranks))
     )
-    homes = ranks or (0,) * option.num_ranks
+    places = ranks or (0,) * option.num_ranks
     return table_shard_bytes(
-        workload, TOPOLOGY, make_sharding(workload.tables[0], TOPOLOGY, option, homes)
+        workload, TOPOLOGY, make_sharding(workload.tables[0], TOPOLOGY, option, places)
     )
 
 

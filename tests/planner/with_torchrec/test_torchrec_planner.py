@@ -201,9 +201,9 @@ def test_conversion_loses_nothing_in_either_direction(local_world_size: int) -> 
         plan = planner.plan(embedding_bags(), [AnySharder()])
         found = solved(planner)
         check_plan(found.workload, found.topology, found.plan)
-        back = from_torchrec(plan, found.homes, found.workload, found.topology)
+        back = from_torchrec(plan, found.locations, found.workload, found.topology)
         assert back == found.plan
-        again = to_torchrec(back, found.homes, compute_device="cpu", constraints=constraints)
+        again = to_torchrec(back, found.locations, compute_device="cpu", constraints=constraints)
         assert {p: dict(m) for p, m in again.plan.items()} == {
             p: dict(m) for p, m in plan.plan.items()
         }
@@ -227,8 +227,8 @@ def test_torchrecs_own_plan_comes_back_as_it_was() -> None:
         storage_reservation=FixedPercentageStorageReservation(0.1),
         debug=False,
     ).plan(module, SHARDERS)
-    plan = from_torchrec(theirs, found.homes, found.workload, found.topology)
-    back = to_torchrec(plan, found.homes)
+    plan = from_torchrec(theirs, found.locations, found.workload, found.topology)
+    back = to_torchrec(plan, found.locations)
     for name, sharding in theirs.plan[""].items():
         assert back.plan[""][name].sharding_type == sharding.sharding_type
         assert back.plan[""][name].compute_kernel == sharding.compute_kernel
@@ -252,7 +252,7 @@ def test_torchrecs_proposers_can_use_our_objective() -> None:
         ours = IterationTimePlanner(topology, 512, timeout_seconds=0.1)
         ours.plan(module, SHARDERS)
         found = solved(ours)
-        plan = from_torchrec(made, found.homes, found.workload, found.topology)
+        plan = from_torchrec(made, found.locations, found.workload, found.topology)
         return Objective(found.workload, found.topology).step_time(plan)
 
     assert step_time(performance_model=IterationTimePerfModel(topology)) <= step_time()

@@ -23,7 +23,7 @@ from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.memory.rank_memory import check_memory
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
-from sharders.annealing.schedule import Bursts
+from sharders.annealing.schedule import AnnealingRuns
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
@@ -57,7 +57,7 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
     rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
     choices, times = [], []
     for _ in range(3):
-        standing = engine.anneal(20, anywhere, rng)
+        run = engine.anneal(20, anywhere, rng)
         present = engine.present()
         choices.append((np.array(present.option), np.array(present.ranks)))
         now = engine.plan_of(engine.present())
@@ -66,7 +66,7 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
         times.append(float(engine.present_time()))
         assert times[-1] == pytest.approx(objective.step_time(now), rel=1e-9)
         best = engine.plan_of(engine.best_since())
-        assert standing.best_time == pytest.approx(objective.step_time(best), rel=1e-9)
+        assert run.best_time == pytest.approx(objective.step_time(best), rel=1e-9)
     options, ranks = (np.array(numbers) for numbers in zip(*choices, strict=True))
     assert engine.step_times(options, ranks) == pytest.approx(times, rel=1e-9)
 
@@ -102,14 +102,14 @@ def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
 ) -> None:
     engine, rng = engine_for(case), Random(seed)
     engine.start(engine.choices_of(case[2]))
-    standing = engine.anneal(20, (1e3, 1e3, 1.0), rng)
+    run = engine.anneal(20, (1e3, 1e3, 1.0), rng)
     loads, plan = engine.search.loads, engine.search.plan
     features = np.asarray(plan.loads)[:, : plan.num_rank_features]
     exchanged = (features * np.asarray(loads.exchange_rates)).T
     lookups = np.asarray(plan.numbers)[loads.load_row : loads.load_row + 1]
     spread = power_means(lookups) + power_means(exchanged)
     expected = engine.present_time() + 0.05 * spread
-    assert standing.guide == pytest.approx(expected, rel=1e-9)
+    assert run.penalised_time == pytest.approx(expected, rel=1e-9)
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
@@ -142,7 +142,14 @@ def test_bounds_change_no_decision(world_size: int) -> None:
         engine.start(engine.choices_of(plan))
         standings.append(engine.anneal(3000, (1e-3, 1e-4, 3000.0), Random(1)))
     first, second = standings
-    for name in ("moves", "decided", "guide", "best_time", "best_guide", "last_gain"):
+    for name in (
+        "moves",
+        "decided",
+        "penalised_time",
+        "best_time",
+        "best_penalised_time",
+        "last_gain",
+    ):
         assert getattr(first, name) == getattr(second, name)
     assert first.timed < second.timed
     assert bounded.plan_of(bounded.present()) == timed.plan_of(timed.present())
@@ -166,11 +173,11 @@ def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> Non
     problem = example_problem(example_workload(40, seed=2), world_size=8)
     plan = SizeGreedy().shard(problem, Budget(), Random(0)).plan
     engine = Engine(problem, [plan])
-    bursts = Bursts(engine, Budget(), Random(0), 0, AnnealingParams())
-    (balanced,) = bursts.balanced([engine.choices_of(plan)])
+    runs = AnnealingRuns(engine, Budget(), Random(0), 0, AnnealingParams())
+    (balanced,) = runs.balanced([engine.choices_of(plan)])
     assert list(balanced.option) == list(engine.choices_of(plan).option)
-    assert engine.start(balanced) == bursts.best[0]
-    assert bursts.best[0] < 0.99 * problem.objective.step_time(plan)
+    assert engine.start(balanced) == runs.best[0]
+    assert runs.best[0] < 0.99 * problem.objective.step_time(plan)
 
 
 def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
@@ -215,7 +222,7 @@ def test_where_a_rank_is_full_another_table_leaves_it() -> None:
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
     engine = Engine(problem, [plan])
     engine.start(engine.choices_of(plan))
-    search, ejector = engine.search, engine.burst.ejector
+    search, ejector = engine.search, engine.run.ejector
     option, ranks = np.asarray(search.choices.option), np.asarray(search.choices.ranks)
     blocks = np.asarray(search.tables.blocks)
     made = 0

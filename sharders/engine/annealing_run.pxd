@@ -11,7 +11,7 @@ cdef int64_t FITS, FULL, SLOW, UNKNOWN
 cdef double IMPROVED
 
 @cython.final
-cdef class Burst:
+cdef class AnnealingRun:
     cdef readonly SearchState search
     cdef readonly Py_ssize_t refresh_every, num_changed, moves, decided, timed, last_gain
     cdef readonly RandomNumbers rng
@@ -20,7 +20,7 @@ cdef class Burst:
     cdef readonly Move move
     cdef readonly int64_t[::1] is_changed, changed
     cdef readonly Choices best
-    cdef readonly double best_time, guide, best_guide
+    cdef readonly double best_time, penalised_time, best_penalised_time
 
     @cython.locals(
         search=SearchState, move=Move, again=bint, before=Py_ssize_t, number=Py_ssize_t,

@@ -1,7 +1,7 @@
 """What a search minimises: the step time, and a little of how unevenly ranks are loaded.
 
 Most moves away from the rank that the others wait for leave the step as it is, as another rank is
-as slow, and would look useless. So a search is guided by the step time plus a share of power means
+as slow, and would look useless. So a search minimises the step time plus a share of power means
 over the ranks: of their lookup times, and of the times that each rank's own bytes would take in
 every collective, as all ranks wait for the one that sends most.
 """

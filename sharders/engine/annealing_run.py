@@ -1,4 +1,4 @@
-"""A burst of annealing: some thousands of moves a call, and the best plan among those they made."""
+"""A run of annealing: some thousands of moves a call, and the best plan among those they made."""
 
 import math
 
@@ -12,8 +12,8 @@ from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Move
 from sharders.problem.sharding_problem import IMPROVED
 
 
-class Burst:
-    """Where a burst stands: how many moves were drawn, and the best plan so far."""
+class AnnealingRun:
+    """Where a run stands: how many moves were drawn, and the best plan so far."""
 
     def __init__(self, search: SearchState, params: MoveParams) -> None:
         self.search, self.refresh_every = search, params.refresh_every
@@ -33,8 +33,8 @@ class Burst:
         """Begin anew at the present plan, whose step time that is; loads are up to date."""
         self.moves = self.decided = self.timed = self.last_gain = 0
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
-        self.best_time, self.guide = seconds, self.search.guide_of(seconds)
-        self.best_guide = self.guide
+        self.best_time, self.penalised_time = seconds, self.search.penalised(seconds)
+        self.best_penalised_time = self.penalised_time
         self.best = self.search.choices.copy()
         for index in range(self.num_changed):
             self.is_changed[self.changed[index]] = 0
@@ -69,13 +69,13 @@ class Burst:
                 if move.length == 0:
                     continue
             progress = min(1.0, self.moves / length)
-            temperature = hot * (cold / hot) ** progress * self.guide
-            # Metropolis, for the guide
-            limit = self.guide - temperature * math.log(self.rng.uniform())
+            temperature = hot * (cold / hot) ** progress * self.penalised_time
+            # Metropolis, for the penalised time
+            limit = self.penalised_time - temperature * math.log(self.rng.uniform())
             outcome = search.try_move(move, limit)
             self.decided += outcome == FITS or outcome == SLOW
             self.timed += outcome == FITS
-            if outcome == FITS and search.guide <= limit:
+            if outcome == FITS and search.penalised_time <= limit:
                 again = False
                 self._take()
             else:
@@ -97,9 +97,9 @@ class Burst:
                 self.changed[self.num_changed] = table
                 self.num_changed += 1
         self.search.keep()
-        self.guide = self.search.guide
+        self.penalised_time = self.search.penalised_time
         if self.search.seconds < self.best_time * (1 - IMPROVED):
-            self.best_time, self.best_guide = self.search.seconds, self.guide
+            self.best_time, self.best_penalised_time = self.search.seconds, self.penalised_time
             self.last_gain = self.moves
             self._remember()
 
