@@ -28,7 +28,7 @@ from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 from planner.planning import search as searching
 from planner.planning.plugins import AUTO
-from sharders.annealing.schedule import Bursts
+from sharders.annealing.schedule import AnnealingRuns
 from sharders.greedy.tuning import Tuning
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
@@ -39,8 +39,8 @@ WORKLOAD, GPUS, HARDWARE = "open_856.yaml", 64, "h100-sxm"
 SECONDS: Seconds = 10.0
 PARTS: Mapping[str, tuple[type, str]] = {
     "... tune a greedy": (Tuning, "run"),
-    "... balance": (Bursts, "balanced"),
-    "... anneal": (Bursts, "run"),
+    "... balance": (AnnealingRuns, "balanced"),
+    "... anneal": (AnnealingRuns, "run"),
 }
 """What the parts of annealing are called, and the methods that do them."""
 COLORS = ("#bbbbbb", "#4477aa", "#ccbb44", "#228833", "#66ccee", "#aa3377", "#555555")
