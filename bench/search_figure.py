@@ -42,7 +42,7 @@ PARTS: Mapping[str, tuple[type, str]] = {
     "... balance": (AnnealingRuns, "balanced"),
     "... anneal": (AnnealingRuns, "run"),
 }
-"""What the parts of annealing are called, and the methods that do them."""
+"""Parts of annealing: what each is called, and the method that does it."""
 COLORS = ("#bbbbbb", "#4477aa", "#ccbb44", "#228833", "#66ccee", "#aa3377", "#555555")
 X_TICKS, Y_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10), (1, 2, 3, 5, 10, 20, 50, 100, 200)
 STYLE = {"svg.hashsalt": "bench.search_figure", "font.size": 8.0, "svg.fonttype": "none"}
