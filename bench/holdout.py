@@ -72,15 +72,16 @@ def gemm() -> Iterator[Errors]:
 
 def lookups() -> Iterator[Errors]:
     """Yield errors of lookups whose shapes nothing was fitted to (``bench.lookup_fit``)."""
-    for phase in (FORWARD, BACKWARD):
-        errors = [
-            row[phase]["left_out"]
-            for row in fitted()["launches"]
-            if phase in row and row[phase]["in_fit"]
-        ]
-        yield Errors(
-            family="embedding", platform="public launches", part=phase, values=-np.log1p(errors)
-        )
+    rows = fitted()["launches"]
+    for gpu in sorted({row["gpu"] for row in rows}):
+        for phase in (FORWARD, BACKWARD):
+            errors = [
+                row[phase]["left_out"]
+                for row in rows
+                if row["gpu"] == gpu and phase in row and row[phase]["in_fit"]
+            ]
+            if errors:
+                yield Errors(family="embedding", platform=gpu, part=phase, values=-np.log1p(errors))
 
 
 def carried_products() -> Iterator[Errors]:

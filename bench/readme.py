@@ -44,25 +44,24 @@ def result(name: str) -> Any:  # noqa: ANN401 -- JSON
     return json.loads((ROOT / f"bench/results/{name}.json").read_text(encoding="utf-8"))
 
 
-def origin(name: str) -> str:
-    """Return the line that says when, where and of which code results are."""
+def facts(name: str, key: str) -> list[str]:
+    """Return what results say of themselves, as a whole or part by part."""
     found = result(name)
     parts = [found, *found.values()] if isinstance(found, dict) else []
-    places = [part for part in parts if isinstance(part, dict)]
+    values = (part.get(key) for part in parts if isinstance(part, dict))
+    return list(dict.fromkeys(value for value in values if isinstance(value, str)))
 
-    def all_of(key: str) -> list[str]:
-        values = (place.get(key) for place in places)
-        return list(dict.fromkeys(value for value in values if isinstance(value, str)))
 
-    commits = all_of("commit")
+def origin(name: str) -> str:
+    """Return the line that says when, where and of which code results are."""
+    commits = facts(name, "commit")
     code = f"code of commit {', '.join(commits)}"
     if not commits:
         code = f"kept in commit {result(COMMITS)[name]}"
-    machines = "; ".join(all_of("machine"))
-    days = (date.partition("T")[0] for date in all_of("date"))
-    facts = "; ".join([*(day for day in dict.fromkeys(days) if day not in machines),
-                       *([machines] if machines else []), code])  # fmt: skip
-    return f"`bench/results/{name}.json`: {facts}."
+    machines = "; ".join(facts(name, "machine"))
+    days = (date.partition("T")[0] for date in facts(name, "date"))
+    told = [*(day for day in dict.fromkeys(days) if day not in machines), machines, code]
+    return f"`bench/results/{name}.json`: {'; '.join(filter(None, told))}."
 
 
 def block(name: str) -> str:
@@ -74,6 +73,8 @@ def note_commits() -> None:
     """Note which commit has the results that do not say what code they are of."""
     noted = {}
     for name in sorted({RESULTS_OF.get(name, name) for name in TABLES}):
+        if facts(name, "commit"):
+            continue
         path = f"bench/results/{name}.json"
         log = subprocess.run(  # noqa: S603 -- our own file's name
             ["git", "log", "-1", "--format=%h", "--", path],  # noqa: S607 - the developer's git

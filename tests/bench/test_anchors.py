@@ -79,3 +79,13 @@ def test_profiles_have_the_constants_that_were_fitted(name: str) -> None:
 def test_lookups_of_shapes_left_out_are_predicted(phase: str, most: float) -> None:
     assert fitted()["left_out"][phase]["mape"] < most
     assert fitted()["left_out"][phase]["worst"] < 0.4
+
+
+def test_predicted_memory_is_between_allocated_and_reserved_with_little_more() -> None:
+    of = {
+        what: [anchor.error for anchor in committed() if anchor.family == f"memory {what}"]
+        for what in ("allocated", "reserved", "used")
+    }
+    assert len(of["allocated"]) == len(of["reserved"]) == 5
+    assert min(of["allocated"]) > 0
+    assert max(of["reserved"] + of["used"]) < 0.15
