@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.domain.families import kernel_families
 from planner.calibration.machine import busy_cores
-from planner.calibration.points import Family, family_of
+from planner.calibration.points import Family
 from planner.calibration.profile import Calibrated
 from planner.calibration.records import Record
 from planner.calibration.session import Calibration
@@ -54,6 +54,9 @@ def remarks(result: Calibrated, outcome: Calibration) -> Iterator[str]:
         )
     if outcome.num_skipped:
         yield f"warning: {outcome.num_skipped} points did not fit in memory and were left out"
+    failures = outcome.measured.failures
+    if failures:
+        yield f"warning: {len(failures)} points failed and were left out ({failures[0].reason})"
     if not result.profile.curves:
         yield (
             "note: one process measures no collectives; run under torchrun, or give a profile "
@@ -81,6 +84,7 @@ def summary_data(result: Calibrated, outcome: Calibration) -> dict[str, Any]:
         "points": len(outcome.measured.records),
         "measured_now": outcome.num_new,
         "skipped": outcome.num_skipped,
+        "failed": len(outcome.measured.failures),
         "foreign_share": outcome.foreign_share,
         "families": {
             name: {"points": family.num_points, "error": family.error, "p90": family.error_p90}
@@ -127,7 +131,7 @@ def _unstable(records: tuple[Record, ...]) -> Iterator[tuple[str, int, int]]:
         spreads = [
             median(record.spread.values())
             for record in records
-            if family_of(record.point) is family and record.spread
+            if record.point.family == family and record.spread
         ]
         if spreads:
             yield family.value, sum(spread > UNSTABLE for spread in spreads), len(spreads)

@@ -7,7 +7,7 @@ import numpy as np
 
 from costmodel.base.units import Bytes
 from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import DataType, Optimizer
+from costmodel.domain.workload import DataType, Optimizer, Pooling
 from planner.calibration.points import EmbeddingPoint, TableSet
 
 _SEED = 0
@@ -36,6 +36,15 @@ class EmbeddingLimits:
     most_zipf: float = 1.2
     data_types: tuple[DataType, ...]
     optimizers: tuple[Optimizer, ...]
+    table_counts: tuple[int, ...] = _TABLE_COUNTS
+    weighted_share: float = 0.0
+    """Share of the fused sets whose ids carry weights."""
+    unpooled_share: float = 0.0
+    """Share of the fused sets with a row per id; FBGEMM wants their tables of one width."""
+    uvm_share: float = 0.0
+    """Share of all sets that are in host memory, half of them behind a cache in HBM."""
+    uvm_bytes: Bytes = 0.0
+    """Weights and state of such a set."""
 
 
 def embedding_grid(
@@ -49,13 +58,16 @@ def embedding_grid(
     same points.
     """
     sets = _evenly(7, num_sets, _SEED)
+    variants = _evenly(3, num_sets, _SEED + 2)
     batches = _evenly(3, num_sets * batches_per_set, _SEED + 1)
     rng = np.random.default_rng(_SEED)
     points: list[EmbeddingPoint] = []
     for number, place in enumerate(sets):
-        tables = _table_set(place, limits, rng)
+        tables = _varied(_table_set(place, limits, rng), variants[number], limits)
+        weighted = _is_weighted(tables, variants[number], limits)
         part = slice(number * batches_per_set, (number + 1) * batches_per_set)
-        points += _points(tables, batches[part], limits, rng)
+        made = _points(tables, batches[part], limits, rng)
+        points += [replace(point, weighted=weighted) for point in made]
     return tuple(dict.fromkeys(points))
 
 
@@ -75,7 +87,7 @@ def _table_set(
     rng: np.random.Generator,
 ) -> TableSet:
     """Return the tables at a place of the design."""
-    count = _TABLE_COUNTS[int(place[0] * len(_TABLE_COUNTS))]
+    count = limits.table_counts[int(place[0] * len(limits.table_counts))]
     dense = place[5] < _DENSE_SHARE
     rows = _between(place[1], limits.rows) * 10.0 ** (float(count > 1) * rng.uniform(-1, 1, count))
     dims = np.full(count, _dim(place[2], limits))
@@ -93,6 +105,45 @@ def _table_set(
         compute_kernel=ComputeKernel.DENSE if dense else ComputeKernel.FUSED,
     )
     return _fitting(tables, limits.table_bytes / (50.0 if dense else 1.0))
+
+
+def _varied(
+    tables: TableSet,
+    place: np.ndarray[tuple[int], np.dtype[np.float64]],
+    limits: EmbeddingLimits,
+) -> TableSet:
+    """Return a fused set as it is, without pooling, or in host memory."""
+    if tables.compute_kernel is ComputeKernel.DENSE:
+        return tables
+    if place[0] < limits.uvm_share:
+        cached = place[0] < limits.uvm_share / 2
+        in_host_memory = replace(
+            tables,
+            compute_kernel=ComputeKernel.FUSED_UVM_CACHING if cached else ComputeKernel.FUSED_UVM,
+            cache_load_factor=_cache_share(place[1]) if cached else 0.0,
+        )
+        return _fitting(in_host_memory, limits.uvm_bytes)
+    if 0 < place[1] < limits.unpooled_share:
+        widths = (tables.embedding_dims[0],) * len(tables.embedding_dims)
+        return _fitting(
+            replace(tables, pooling=Pooling.NONE, embedding_dims=widths), limits.table_bytes
+        )
+    return tables
+
+
+def _is_weighted(
+    tables: TableSet,
+    place: np.ndarray[tuple[int], np.dtype[np.float64]],
+    limits: EmbeddingLimits,
+) -> bool:
+    """Tell whether ids carry weights, which only sums of rows have."""
+    fused = tables.compute_kernel is ComputeKernel.FUSED and tables.pooling is Pooling.SUM
+    return fused and bool(place[2] < limits.weighted_share)
+
+
+def _cache_share(share: float) -> float:
+    """Return the share of rows to cache: 2% to 50%."""
+    return float(f"{_between(share, (0.02, 0.5)):.2g}")
 
 
 def _fitting(tables: TableSet, most: Bytes) -> TableSet:

@@ -1,12 +1,16 @@
 """Curves of collectives, fitted to measured sizes and times."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Source
+import numpy as np
+
+from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
+from costmodel.kernels.collectives import RankGroup, collective_time
 from planner.calibration.curves import (
     FORMS,
     Accuracy,
+    Array,
     Forms,
     Samples,
     accuracy,
@@ -14,6 +18,8 @@ from planner.calibration.curves import (
     holdout_errors,
     knots_beyond,
 )
+from planner.calibration.points import CollectivePoint
+from planner.calibration.records import Record
 
 NONE: Forms = {}
 
@@ -75,3 +81,17 @@ def fit_samples(
         last_measured=inside[-1][0],
     )
     return Fit(curve=curve, form=winner, errors=errors)
+
+
+def uneven_errors(records: Sequence[Record], profile: HardwareProfile) -> Array:
+    """Return errors of the rule that an uneven message counts as its largest rank's."""
+    errors = []
+    for record in records:
+        point = record.point
+        if isinstance(point, CollectivePoint) and point.focus:
+            group = RankGroup(
+                num_ranks=point.num_ranks, ranks_per_node=point.num_ranks // point.num_nodes
+            )
+            predicted = float(collective_time(point.op, point.num_bytes, group, profile))
+            errors.append(predicted / record.seconds["collective"] - 1)
+    return np.array(errors)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from costmodel.base.units import Bytes, Seconds
+from costmodel.base.units import Bytes, BytesPerSecond, Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable
 from costmodel.inputs.distribution import Zipf
@@ -20,7 +20,9 @@ from planner.calibration.enough import check_enough
 from planner.calibration.points import EmbeddingPoint, Family, TableSet
 from planner.calibration.records import Record
 
+Folds: TypeAlias = np.ndarray[tuple[int], np.dtype[np.intp]]
 NUM_FOLDS = 5
+_IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _FEWEST_SETS = 2
 """Sets of tables: one is held out, one is fitted to."""
 _OUTLIER = 0.15
@@ -41,13 +43,13 @@ class Constants(NamedTuple):
     row_read_time: Seconds
     row_update_time: Seconds
 
-    def rates(self, latency: Seconds) -> LookupRates:
-        """Return the rates of a device whose kernels take so long at the least; none use PCIe."""
+    def rates(self, latency: Seconds, uvm_bandwidth: float) -> LookupRates:
+        """Return the rates of a device whose kernels take so long at the least."""
         return LookupRates(
             latency=latency,
             backward_latency=BACKWARD_KERNELS * latency,
             gradient_time=0.0,
-            uvm_bandwidth=1.0,
+            uvm_bandwidth=uvm_bandwidth,
             **self._asdict(),
         )
 
@@ -105,6 +107,16 @@ class EmbeddingFit:
     embedding_dim: tuple[float, float]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UvmFit:
+    """Bandwidth of rows that come from host memory, and what it misses."""
+
+    bandwidth: BytesPerSecond
+    num_points: int
+    errors: Accuracy
+    """Forward and backward, each predicted from the other folds' bandwidth."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Data:
     """Measured points as arrays."""
@@ -112,7 +124,7 @@ class _Data:
     traffic: Array
     forward: Array
     backward: Array
-    fold: np.ndarray[tuple[int], np.dtype[np.intp]]
+    fold: Folds
 
     def part(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> "_Data":
         return _Data(
@@ -140,7 +152,7 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
         for start in (_START, _GPU_START)
         for share in _CACHED_SHARES
     ]
-    judged = [_held_out(fused, start, l2, setting) for start, l2 in rivals]
+    judged = [_held_out(_data(fused, l2), start, setting) for start, l2 in rivals]
     best = min(range(len(rivals)), key=lambda i: float(np.mean(np.abs(np.concatenate(judged[i])))))
     start, l2_bytes = rivals[best]
     constants = _fitted(_data(fused, l2_bytes), start, setting)
@@ -165,6 +177,46 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
     )
 
 
+def fit_uvm(
+    records: Sequence[Record], lookups: EmbeddingFit, setting: LookupSetting
+) -> UvmFit | None:
+    """Fit the bandwidth of host memory to lookups there, beside the constants of ``lookups``.
+
+    A lookup's bandwidth is its bytes from host memory over the time that the other constants do
+    not explain; the median counts. None where no lookup has such bytes and such time.
+    """
+    some = [r for r in records if _tables(r).compute_kernel in _IN_HOST_MEMORY]
+    if not some:
+        return None
+    data = _data(some, lookups.l2_bytes)
+    rates = _implied_bandwidths(lookups.constants, data, setting)
+    known = np.isfinite(rates)
+    if not known.any():
+        return None
+    errors: list[Array] = []
+    for fold in np.unique(data.fold):
+        out = data.fold == fold
+        taught = rates[~out & known] if (~out & known).any() else rates[known]
+        bandwidth = float(np.median(taught))
+        errors += _errors(lookups.constants, data.part(out), setting, bandwidth)
+    return UvmFit(
+        bandwidth=float(np.median(rates[known])),
+        num_points=len(some),
+        errors=accuracy(np.concatenate(errors)),
+    )
+
+
+def predicted_lookups(
+    points: Sequence[EmbeddingPoint],
+    fit: EmbeddingFit,
+    setting: LookupSetting,
+    uvm_bandwidth: BytesPerSecond = 1.0,
+) -> tuple[Array, Array]:
+    """Return seconds of forward and backward of lookups, host's part included."""
+    traffic = np.array([point_traffic(point, fit.l2_bytes) for point in points])
+    return _times(fit.constants, traffic, setting, uvm_bandwidth)
+
+
 def point_traffic(point: EmbeddingPoint, l2_bytes: Bytes) -> Array:
     """Return the traffic of a point's kernel."""
     tables = point.tables
@@ -176,6 +228,8 @@ def point_traffic(point: EmbeddingPoint, l2_bytes: Bytes) -> Array:
             embedding_dim=tables.embedding_dims[i],
             pooling_factor=point.pooling_factors[i],
             data_type=tables.data_type,
+            pooling=tables.pooling,
+            weighted=point.weighted,
             inputs=Zipf(exponent=point.zipf[i]),
         )
         shard = LookupShard(
@@ -185,7 +239,7 @@ def point_traffic(point: EmbeddingPoint, l2_bytes: Bytes) -> Array:
             num_columns=table.embedding_dim,
             num_samples=float(point.num_samples),
             compute_kernel=tables.compute_kernel,
-            cache_load_factor=table.cache_load_factor,
+            cache_load_factor=tables.cache_load_factor or table.cache_load_factor,
         )
         rows.append(
             shard_traffic(
@@ -199,12 +253,9 @@ def point_traffic(point: EmbeddingPoint, l2_bytes: Bytes) -> Array:
     return total
 
 
-def _held_out(
-    records: Sequence[Record], start: Constants, l2_bytes: Bytes, setting: LookupSetting
-) -> tuple[Array, Array]:
+def _held_out(data: _Data, start: Constants, setting: LookupSetting) -> tuple[Array, Array]:
     """Return relative errors of forward and backward, each point predicted without its fold."""
-    data = _data(records, l2_bytes)
-    forward, backward = np.zeros(len(records)), np.zeros(len(records))
+    forward, backward = np.zeros(len(data.forward)), np.zeros(len(data.forward))
     for fold in np.unique(data.fold):
         out = data.fold == fold
         constants = _fitted(data.part(~out), start, setting)
@@ -233,12 +284,32 @@ def _fitted(data: _Data, start: Constants, setting: LookupSetting) -> Constants:
     return constants(found.x)
 
 
-def _errors(constants: Constants, data: _Data, setting: LookupSetting) -> tuple[Array, Array]:
+def _errors(
+    constants: Constants, data: _Data, setting: LookupSetting, uvm_bandwidth: float = 1.0
+) -> tuple[Array, Array]:
     """Return signed relative errors of forward and backward."""
-    rates = constants.rates(setting.latency)
-    forward = setting.forward_host + kernel_times(data.traffic, rates, backward=False)
-    backward = setting.backward_host + kernel_times(data.traffic, rates, backward=True)
+    forward, backward = _times(constants, data.traffic, setting, uvm_bandwidth)
     return forward / data.forward - 1, backward / data.backward - 1
+
+
+def _times(
+    constants: Constants, traffic: Array, setting: LookupSetting, uvm_bandwidth: float
+) -> tuple[Array, Array]:
+    rates = constants.rates(setting.latency, uvm_bandwidth)
+    forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
+    backward = setting.backward_host + kernel_times(traffic, rates, backward=True)
+    return forward, backward
+
+
+def _implied_bandwidths(constants: Constants, data: _Data, setting: LookupSetting) -> Array:
+    """Return the bandwidth that makes each lookup take its time, forward and backward together.
+
+    NaN where nothing comes from host memory, or the rest explains all of the time.
+    """
+    rest = sum(_times(constants, data.traffic, setting, np.inf))
+    left = data.forward + data.backward - rest
+    moved = data.traffic[:, [Traffic.FORWARD_UVM, Traffic.BACKWARD_UVM]].sum(axis=1)
+    return np.where((left > 0) & (moved > 0), moved / np.where(left > 0, left, 1.0), np.nan)
 
 
 def _data(records: Sequence[Record], l2_bytes: Bytes) -> _Data:

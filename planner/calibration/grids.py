@@ -26,6 +26,11 @@ _SEED = 0
 _UPLOAD_BYTES = 64 * 2**20
 _FOCUS = (0.25, 0.5, 1.0)
 _BATCHES_PER_SET = 4
+_CPU_SETS, _GPU_SETS = 500, 600
+"""Sets of tables of the full grid. On a GPU a sixth of them is not in HBM."""
+_GPU_TABLE_COUNTS = (1, 1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256)
+_FP8_MULTIPLE = 16
+"""Divides every size of an FP8 product (cuBLAS)."""
 
 
 class Grid(StrEnum):
@@ -34,7 +39,7 @@ class Grid(StrEnum):
     QUICK = "quick"
     """120 embedding points, 150 products: four to six minutes on CPU cores."""
     FULL = "full"
-    """2,000 embedding points, 400 products per type."""
+    """2,000 embedding points in HBM, 400 products per type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +54,14 @@ class Target:
     optimizers: tuple[Optimizer, ...]
     data_types: tuple[DataType, ...]
     """Types of embedding weights."""
+    has_fp8: bool = False
+    """Whether it multiplies FP8."""
 
 
 def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
     """Return all points by family, the same for the same grid and machine."""
     full = grid is Grid.FULL
-    sets = 500 if full else 30
+    sets = (_CPU_SETS if target.on_cpu else _GPU_SETS) if full else 30
     return {
         Family.STREAM: tuple(_streams(target, full=full)),
         Family.GEMM: _products(target, 400 if full else 150),
@@ -86,6 +93,11 @@ def embedding_limits(target: Target) -> EmbeddingLimits:
         samples=(512, 65536),
         data_types=target.data_types,
         optimizers=target.optimizers,
+        table_counts=_GPU_TABLE_COUNTS,
+        weighted_share=0.15,
+        unpooled_share=0.1,
+        uvm_share=1 / 6,
+        uvm_bytes=8 * GB,
     )
 
 
@@ -101,6 +113,7 @@ def _products(target: Target, count: int) -> tuple[Point, ...]:
     types = [DataType.FP32]
     if not target.on_cpu:
         types += [DataType.TF32, DataType.FP16, DataType.BF16]
+    types += [DataType.FP8] if target.has_fp8 else []
     largest_product = 4e9 if target.on_cpu else 4e12
     points: list[Point] = []
     for data_type in types:
@@ -112,6 +125,8 @@ def _products(target: Target, count: int) -> tuple[Point, ...]:
                 n, k = (-(-size // 8) * 8 for size in (n, k))
             if rng.random() < 1 / 3:  # the gradient of the weights: the batch is summed over
                 m, n, k = n, k, m
+            if data_type is DataType.FP8:
+                m, n, k = (-(-size // _FP8_MULTIPLE) * _FP8_MULTIPLE for size in (m, n, k))
             if 2.0 * m * n * k <= largest_product:
                 points.append(GemmPoint(m=m, n=n, k=k, data_type=data_type))
     return tuple(dict.fromkeys(points))

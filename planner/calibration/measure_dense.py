@@ -30,21 +30,45 @@ _TYPES = {
 
 def measure_product(point: GemmPoint, device: DeviceUnderTest) -> Record:
     """Time C = A B with the operands where the last product left them."""
-    kind = {"dtype": _TYPES[point.data_type], "device": device.name}
-    left = torch.rand(point.m, point.k, **kind)
-    right = torch.rand(point.k, point.n, **kind)
+    prepared = _fp8_product if point.data_type is DataType.FP8 else _product
+    product = prepared(point, device)
     torch.backends.cuda.matmul.allow_tf32 = point.data_type is DataType.TF32
 
     def once() -> dict[str, Stopwatch]:
         device.flush()
-        torch.mm(left, right)
+        product()
         with device.stopwatch() as watch:
             for _ in range(_PRODUCTS):
-                torch.mm(left, right)
+                product()
         return {"product": watch}
 
     timings = repeated(once, device, budget=_BUDGET)
     return record_of(point, timings, each=_PRODUCTS)
+
+
+def has_fp8() -> bool:
+    """Return whether the current GPU multiplies FP8: Ada and Hopper are the first that do."""
+    return bool(torch.cuda.get_device_capability() >= (8, 9))
+
+
+def _product(point: GemmPoint, device: DeviceUnderTest) -> Callable[[], object]:
+    kind = {"dtype": _TYPES[point.data_type], "device": device.name}
+    left = torch.rand(point.m, point.k, **kind)
+    right = torch.rand(point.k, point.n, **kind)
+    return lambda: torch.mm(left, right)
+
+
+def _fp8_product(point: GemmPoint, device: DeviceUnderTest) -> Callable[[], object]:
+    """Return a product of e4m3 numbers, one scale for each operand, into BF16.
+
+    cuBLAS wants A by rows, B by columns, and sizes that 16 divides (``torch._scaled_mm``).
+    """
+    left = torch.rand(point.m, point.k, device=device.name).to(torch.float8_e4m3fn)
+    right = torch.rand(point.n, point.k, device=device.name).to(torch.float8_e4m3fn).t()
+    one = torch.ones((), device=device.name)
+    return lambda: torch._scaled_mm(  # noqa: SLF001 - torch has no other name for it
+        left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16
+    )
 
 
 def measure_stream(

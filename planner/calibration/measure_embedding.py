@@ -7,7 +7,7 @@ memory is all the same page), and ids change from repeat to repeat.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import cycle, pairwise
+from itertools import count, cycle, islice, pairwise
 from typing import Any
 
 import torch
@@ -24,9 +24,22 @@ from planner.calibration.timing import Timing
 _BUDGET: Seconds = 0.25
 _NUM_BATCHES = 3
 """Different batches that repeats take turns with."""
+_FILLING_BATCHES = 10
+"""Batches that fill a cache before anything is timed."""
 _LEARNING_RATE = 1e-6
 """Small: values must not grow, nor sink to denormal numbers, whose arithmetic is slow."""
 _WEIGHT = 0.01
+_LOCATIONS = {
+    ComputeKernel.FUSED: "DEVICE",
+    ComputeKernel.FUSED_UVM: "MANAGED",
+    ComputeKernel.FUSED_UVM_CACHING: "MANAGED_CACHING",
+}
+"""FBGEMM's places of weights, by TorchRec's kernels."""
+_NO_CACHE = 0.2
+"""FBGEMM's default, which only cached tables look at."""
+_CALLS = 0
+_CACHE_COUNTS = {"unique_ids": 2, "unique_misses": 3}
+"""Places in ``uvm_cache_stats`` (``UVMCacheStatsIndex``)."""
 CPU_OPTIMIZERS = (Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAGRAD)
 """What FBGEMM has CPU kernels for."""
 
@@ -35,15 +48,21 @@ CPU_OPTIMIZERS = (Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAGRAD)
 class _Batch:
     ids: Any
     offsets: Any
+    weights: Any = None
+    """One number for each id; None: ids are not weighted."""
 
 
 class TableKernel:
-    """The tables of a set in memory, ready to be looked up."""
+    """The tables of a set in memory, ready to be looked up.
+
+    Tables of ``fused_uvm`` and ``fused_uvm_caching`` need a GPU; FBGEMM counts misses of the cache.
+    """
 
     def __init__(self, tables: TableSet, device: DeviceUnderTest) -> None:
         self._tables = tables
         self._device = device
         self._dense = tables.compute_kernel is ComputeKernel.DENSE
+        self._caches = tables.compute_kernel is ComputeKernel.FUSED_UVM_CACHING
         self._module = (_dense_module if self._dense else _fused_module)(tables, device)
 
     def measure(self, point: EmbeddingPoint) -> Record:
@@ -54,19 +73,41 @@ class TableKernel:
             "num_lookups": [lookups for lookups, _, _ in counts],
             "unique_rows": [unique for _, unique, _ in counts],
             "reuse_histograms": [shares for _, _, shares in counts],
+            **self._cache_counts(),
         }
         return replace(record_of(point, timings), facts=facts)
 
+    def _cache_counts(self) -> dict[str, float]:
+        """Return what one batch found in the cache, on average over all that were timed."""
+        if not self._caches:
+            return {}
+        counts = self._module.get_uvm_cache_stats().tolist()
+        calls = max(1, counts[_CALLS])
+        return {name: counts[place] / calls for name, place in _CACHE_COUNTS.items()}
+
     def timings(self, point: EmbeddingPoint, *, budget: Seconds) -> dict[str, Timing]:
         """Time forward and backward of a point's batches, one after another."""
-        turns = cycle([_batch(point, self._device, seed) for seed in range(_NUM_BATCHES)])
+        turns = self._batches(point)
         return repeated(lambda: self._once(next(turns)), self._device, budget=budget)
+
+    def _batches(self, point: EmbeddingPoint) -> Iterator[_Batch]:
+        """Yield batches without end: a few in turns, but never one again where rows are cached.
+
+        A cache is filled first, as far as `_FILLING_BATCHES` fill it.
+        """
+        drawn = (_batch(point, self._device, seed) for seed in count())
+        if not self._caches:
+            return cycle(islice(drawn, _NUM_BATCHES))
+        for batch in islice(drawn, _FILLING_BATCHES):
+            self._module(batch.ids, batch.offsets, batch.weights)
+        self._module.reset_uvm_cache_stats()
+        return drawn
 
     def _once(self, batch: _Batch) -> dict[str, Stopwatch]:
         device = self._device
         device.flush()
         with device.stopwatch() as forward:
-            output = self._module(batch.ids, batch.offsets)
+            output = self._module(batch.ids, batch.offsets, batch.weights)
         gradient = torch.full_like(output, 1e-3)
         if self._dense:
             self._module.weights.grad = None
@@ -78,14 +119,16 @@ class TableKernel:
 
 def _fused_module(tables: TableSet, device: DeviceUnderTest) -> Any:  # noqa: ANN401 - fbgemm is untyped
     from fbgemm_gpu.split_embedding_configs import SparseType
-    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
         ComputeDevice,
         SplitTableBatchedEmbeddingBagsCodegen,
     )
 
     on_cpu = device.synchronous
-    place = EmbeddingLocation.HOST if on_cpu else EmbeddingLocation.DEVICE
+    place = (
+        EmbeddingLocation.HOST if on_cpu else EmbeddingLocation[_LOCATIONS[tables.compute_kernel]]
+    )
     compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
     sizes = zip(tables.num_embeddings, tables.embedding_dims, strict=True)
     module = SplitTableBatchedEmbeddingBagsCodegen(
@@ -95,6 +138,9 @@ def _fused_module(tables: TableSet, device: DeviceUnderTest) -> Any:  # noqa: AN
         output_dtype=SparseType.FP32,
         learning_rate=_LEARNING_RATE,
         device=None if on_cpu else torch.device(device.name),
+        pooling_mode=PoolingMode[tables.pooling.name],
+        cache_load_factor=tables.cache_load_factor or _NO_CACHE,
+        gather_uvm_cache_stats=tables.compute_kernel is ComputeKernel.FUSED_UVM_CACHING,
     )
     with torch.no_grad():
         for weights in module.split_embedding_weights():
@@ -162,7 +208,9 @@ def _batch(point: EmbeddingPoint, device: DeviceUnderTest, seed: int) -> _Batch:
     every = torch.cat(lengths)
     offsets = torch.zeros(len(every) + 1, dtype=torch.int64, device=every.device)
     torch.cumsum(every, 0, out=offsets[1:])
-    return _Batch(ids=torch.cat(ids), offsets=offsets)
+    every_id = torch.cat(ids)
+    weights = torch.full(every_id.shape, 0.5, device=every.device) if point.weighted else None
+    return _Batch(ids=every_id, offsets=offsets, weights=weights)
 
 
 def _counted(point: EmbeddingPoint, batch: _Batch) -> Iterator[tuple[int, int, list[float]]]:

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import Field, asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import DataType, Optimizer
+from costmodel.domain.workload import DataType, Optimizer, Pooling
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -23,6 +23,14 @@ class Family(StrEnum):
     HOST = "host"
     COLLECTIVE = "collective"
     EMBEDDING = "embedding"
+
+
+class Point(Protocol):
+    """Something that can be measured: a frozen dataclass of numbers, names and tuples of them."""
+
+    family: ClassVar[str]
+    """The family it belongs to: which model is fitted to it."""
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 class StreamOp(StrEnum):
@@ -68,6 +76,9 @@ class TableSet:
     data_type: DataType
     optimizer: Optimizer
     compute_kernel: ComputeKernel
+    pooling: Pooling = Pooling.SUM
+    cache_load_factor: float = 0.0
+    """Share of the rows cached in HBM: of ``fused_uvm_caching`` only."""
 
     @property
     def num_bytes(self) -> int:
@@ -89,6 +100,9 @@ class EmbeddingPoint:
     pooling_factors: tuple[float, ...]
     zipf: tuple[float, ...]
     """Exponent of every table's ids; 0 is uniform."""
+    weighted: bool = False
+    """Whether each id carries a per-sample weight."""
+    family: ClassVar[str] = Family.EMBEDDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,7 @@ class GemmPoint:
     n: int
     k: int
     data_type: DataType
+    family: ClassVar[str] = Family.GEMM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +123,7 @@ class StreamPoint:
     op: StreamOp
     num_bytes: int
     """Read plus written."""
+    family: ClassVar[str] = Family.STREAM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +133,7 @@ class HostPoint:
     part: HostPart
     size: int = 0
     """Bytes, where the time depends on them."""
+    family: ClassVar[str] = Family.HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,22 +148,15 @@ class CollectivePoint:
     focus: float = 0.0
     """Share of an all_to_all's largest buffer that all ranks send to rank 0 alone beyond an
     even split; 0 is even, 1 sends everything to rank 0."""
+    family: ClassVar[str] = Family.COLLECTIVE
 
 
-Point: TypeAlias = EmbeddingPoint | GemmPoint | StreamPoint | HostPoint | CollectivePoint
-
-KINDS: Mapping[Family, type[Point]] = {
-    Family.STREAM: StreamPoint,
-    Family.GEMM: GemmPoint,
-    Family.HOST: HostPoint,
-    Family.COLLECTIVE: CollectivePoint,
-    Family.EMBEDDING: EmbeddingPoint,
+Kinds = Mapping[str, type[Point]]
+"""Families of points, and the dataclass of each."""
+KINDS: Kinds = {
+    kind.family: kind
+    for kind in (StreamPoint, GemmPoint, HostPoint, CollectivePoint, EmbeddingPoint)
 }
-
-
-def family_of(point: Point) -> Family:
-    """Return the family a point belongs to."""
-    return next(family for family, kind in KINDS.items() if type(point) is kind)
 
 
 def point_data(point: Point) -> dict[str, Any]:
@@ -157,17 +167,17 @@ def point_data(point: Point) -> dict[str, Any]:
 
 def point_key(point: Point) -> str:
     """Return what tells a point from all others, the same in every run."""
-    return f"{family_of(point)} {json.dumps(point_data(point), sort_keys=True)}"
+    return f"{point.family} {json.dumps(point_data(point), sort_keys=True)}"
 
 
-def read_point(family: Family, data: object) -> Point:
-    """Return the point that `point_data` wrote; ValueError if it is none."""
-    point: Point = _adapter(family).validate_python(data)
+def read_point(family: str, data: object, kinds: Kinds = KINDS) -> Point:
+    """Return the point that `point_data` wrote; KeyError or ValueError if it is none."""
+    point: Point = _adapter(kinds[family]).validate_python(data)
     return point
 
 
-@lru_cache(maxsize=len(KINDS))
-def _adapter(family: Family) -> "TypeAdapter[Any]":
+@lru_cache(maxsize=64)
+def _adapter(kind: type[Point]) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(KINDS[family])
+    return TypeAdapter(kind)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,18 @@ from costmodel.domain.hardware import (
     Link,
     Source,
 )
-from costmodel.kernels.collectives import RankGroup, bus_factor, collective_time
+from costmodel.kernels.collectives import bus_factor
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough
-from planner.calibration.fit_collectives import fit_samples
-from planner.calibration.fit_embedding import EmbeddingFit, LookupSetting, fit_lookups
+from planner.calibration.fit_collectives import fit_samples, uneven_errors
+from planner.calibration.fit_embedding import (
+    EmbeddingFit,
+    LookupSetting,
+    UvmFit,
+    fit_lookups,
+    fit_uvm,
+)
 from planner.calibration.fit_gemm import Products, fit_products
 from planner.calibration.fit_host import HostFit, StreamFit, fit_host, fit_stream
 from planner.calibration.points import (
@@ -37,7 +42,7 @@ from planner.calibration.points import (
     StreamOp,
     StreamPoint,
 )
-from planner.calibration.records import Measured, Record
+from planner.calibration.records import Measured, Record, origin_text
 
 _ASSUMED_LINK = Link(latency=10 * US, bandwidth=10 * GB)
 """Between ranks of a node where collectives were not measured and no profile was given."""
@@ -79,14 +84,18 @@ class Calibrated:
 
     profile: HardwareProfile
     errors: Mapping[str, Accuracy]
-    """By optimizer, of replicated tables, and of uneven messages."""
+    """By optimizer, of replicated tables, in host memory, and of uneven messages."""
+    setting: LookupSetting
+    """What was known before lookups were fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fits:
     stream: StreamFit
     host: HostFit
+    setting: LookupSetting
     lookups: EmbeddingFit
+    uvm: UvmFit | None
     synchronous: bool
     origin: str
 
@@ -107,7 +116,8 @@ def fit_profile(
     host = fit_host(_of(records, HostPoint), synchronous=synchronous)
     setting = _setting(machine, stream, host, synchronous=synchronous)
     lookups = fit_lookups(_of(records, EmbeddingPoint), setting)
-    fits = _Fits(stream, host, lookups, synchronous, origin_text(facts))
+    uvm = fit_uvm(_of(records, EmbeddingPoint), lookups, setting)
+    fits = _Fits(stream, host, setting, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
     gemm, gemm_sources = _gemm(_of(records, GemmPoint), gpu, fits)
     curves = _curves(_of(records, CollectivePoint), fits.origin)
@@ -128,23 +138,13 @@ def fit_profile(
             "gpus_per_node": "ranks per node of the calibration",
             **sources, **gemm_sources, **host_sources, **link_sources,
         },
-        kinds=link_kinds if synchronous else {**link_kinds, "host.uvm_bandwidth": Source.ASSUMED},
+        kinds={**link_kinds, **_uvm_kind(fits)},
         errors={},
         device=Device.CPU if synchronous else Device.CUDA,
         families=_families(fits),
     )  # fmt: skip
-    uneven = _uneven(_of(records, CollectivePoint), profile)
+    uneven = uneven_errors(_of(records, CollectivePoint), profile)
     return _calibrated(profile, fits, uneven)
-
-
-def origin_text(facts: Mapping[str, Any]) -> str:
-    """Return machine, ranks, date and versions in one line."""
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    ranks = facts["num_ranks"]
-    return (
-        f"{facts['name']}, {ranks} {'rank' if ranks == 1 else 'ranks'} on "
-        f"{facts['num_nodes']} x {facts['cores']} cores, {facts['date']}, {versions}"
-    )
 
 
 def _of(records: Sequence[Record], kind: type) -> list[Record]:
@@ -209,6 +209,11 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
     }
 
 
+def _uvm_kind(fits: _Fits) -> dict[str, Source]:
+    measured = fits.synchronous or fits.uvm
+    return {} if measured else {"host.uvm_bandwidth": Source.ASSUMED}
+
+
 def _shares(fits: _Fits) -> dict[str, float]:
     """Return a core's shares of the bandwidth, by field; a GPU's kernels have constants."""
     known = fits.stream.shares
@@ -269,20 +274,6 @@ def _curves(records: Sequence[Record], origin: str) -> tuple[CollectiveCurve, ..
     return tuple(curves)
 
 
-def _uneven(records: Sequence[Record], profile: HardwareProfile) -> Array:
-    """Return errors of the rule that an uneven message counts as its largest rank's."""
-    errors = []
-    for record in records:
-        point = record.point
-        if isinstance(point, CollectivePoint) and point.focus:
-            group = RankGroup(
-                num_ranks=point.num_ranks, ranks_per_node=point.num_ranks // point.num_nodes
-            )
-            predicted = float(collective_time(point.op, point.num_bytes, group, profile))
-            errors.append(predicted / record.seconds["collective"] - 1)
-    return np.array(errors)
-
-
 def _host(
     records: Sequence[Record], machine: MachineFacts, gpu: Gpu, fits: _Fits
 ) -> tuple[Host, dict[str, str]]:
@@ -304,9 +295,17 @@ def _host(
         ]
         check_enough(Family.HOST, len(rates), 1, "uploads")
         rate = rates[0]
-        copies = {"pcie_bandwidth": rounded(rate), "uvm_bandwidth": rounded(_UVM_SHARE * rate)}
+        uvm = fits.uvm
+        copies = {
+            "pcie_bandwidth": rounded(rate),
+            "uvm_bandwidth": rounded(uvm.bandwidth if uvm else _UVM_SHARE * rate),
+        }
         sources["pcie_bandwidth"] = f"measured, pinned memory: {fits.origin}"
-        sources["uvm_bandwidth"] = "assumed 0.8 of pcie_bandwidth: gathers do not fill packets"
+        sources["uvm_bandwidth"] = (
+            f"fitted to {uvm.num_points} lookups in host memory: {fits.origin}"
+            if uvm
+            else "assumed 0.8 of pcie_bandwidth: gathers do not fill packets"
+        )
     host = Host(memory_bytes=machine.host_memory_bytes, **times, **copies)
     sources["memory_bytes"] = "reported by the system"
     return host, {f"host.{name}": text for name, text in sources.items()}
@@ -380,9 +379,11 @@ def _family(
 def _calibrated(profile: HardwareProfile, fits: _Fits, uneven: Array) -> Calibrated:
     """Collect what the profile's families do not say."""
     errors = {f"embedding_{kind}": each for kind, each in fits.lookups.by_kind.items()}
+    if fits.uvm:
+        errors["embedding in host memory"] = fits.uvm.errors
     if len(uneven):
         errors["uneven all_to_all"] = accuracy(uneven)
-    return Calibrated(profile=profile, errors=errors)
+    return Calibrated(profile=profile, errors=errors, setting=fits.setting)
 
 
 def _product(record: Record) -> GemmPoint:

@@ -5,6 +5,7 @@ The first line says what was measured on; every other line is one point::
     {"machine": {...}}
     {"family": "gemm", "point": {...}, "seconds": {"product": 1.2e-3}, "wall": {...},
      "spread": {...}, "repeats": 9, "facts": {}}
+    {"family": "gemm", "point": {...}, "failure": "RuntimeError: no such kernel"}
 
 ``seconds`` is the median by phase of the device's own clock (CUDA events; processor time on CPU),
 ``wall`` that of the wall clock, ``spread`` the interquartile range over the median. A line that was
@@ -22,7 +23,15 @@ from typing import Any
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
-from planner.calibration.points import Family, Point, family_of, point_data, point_key, read_point
+from planner.calibration.points import (
+    KINDS,
+    Family,
+    Kinds,
+    Point,
+    point_data,
+    point_key,
+    read_point,
+)
 from planner.calibration.timing import Timing
 from planner.files.disk import file_error, os_reason, read_bytes, write_bytes
 from planner.files.json_text import load_json
@@ -50,7 +59,21 @@ class Record:
         """Return the record as one line of JSON."""
         data = asdict(self)
         data["point"] = point_data(self.point)
-        return json.dumps({"family": family_of(self.point), **data})
+        return json.dumps({"family": self.point.family, **data})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A point that could not be measured here; it is not tried again."""
+
+    point: Point
+    reason: str
+    """The error and what it said, in one line."""
+
+    def line(self) -> str:
+        """Return the failure as one line of JSON."""
+        data = {"point": point_data(self.point), "failure": self.reason}
+        return json.dumps({"family": self.point.family, **data})
 
 
 def record_of(point: Point, timings: Mapping[str, Timing], *, each: int = 1) -> Record:
@@ -95,10 +118,13 @@ class Measured:
     records: tuple[Record, ...]
     num_spoilt: int = 0
     """Lines that could not be read, such as one that a kill cut off."""
+    failures: tuple[Failure, ...] = ()
 
 
-def read_measurements(path: Path) -> Measured | None:
+def read_measurements(path: Path, kinds: Kinds = KINDS) -> Measured | None:
     """Read a measurements file; None if there is none or it is empty.
+
+    ``kinds`` are the families it may have; lines of others count as spoilt.
 
     Raises
     ------
@@ -114,9 +140,13 @@ def read_measurements(path: Path) -> Measured | None:
     machine = (_parsed(lines[0]) or {}).get("machine")
     if not isinstance(machine, dict):
         raise InputError(str(path), [Problem(message="this is not a measurements file", line=1)])
-    records = tuple(_record(_parsed(line)) for line in lines[1:])
-    kept = tuple(record for record in records if record is not None)
-    return Measured(machine=machine, records=kept, num_spoilt=len(records) - len(kept))
+    found = [_entry(_parsed(line), kinds) for line in lines[1:]]
+    return Measured(
+        machine=machine,
+        records=tuple(each for each in found if isinstance(each, Record)),
+        num_spoilt=found.count(None),
+        failures=tuple(each for each in found if isinstance(each, Failure)),
+    )
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -135,8 +165,8 @@ class MeasurementJournal:
             first = json.dumps({"machine": dict(machine)}) + "\n"
             write_bytes(path, whole or first.encode())
 
-    def append(self, record: Record) -> None:
-        """Write one record, whole, and to the disk: it took long to measure.
+    def append(self, record: Record | Failure) -> None:
+        """Write one record, or failure, whole, and to the disk: it took long to measure.
 
         Raises
         ------
@@ -154,8 +184,18 @@ class MeasurementJournal:
             raise file_error(self._path, message, "what was measured before is kept") from None
 
 
-def keys(records: Iterable[Record]) -> set[str]:
-    """Return the keys of the points that have been measured."""
+def origin_text(facts: Mapping[str, Any]) -> str:
+    """Return machine, ranks, date and versions in one line."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    ranks = facts["num_ranks"]
+    return (
+        f"{facts['name']}, {ranks} {'rank' if ranks == 1 else 'ranks'} on "
+        f"{facts['num_nodes']} x {facts['cores']} cores, {facts['date']}, {versions}"
+    )
+
+
+def keys(records: Iterable[Record | Failure]) -> set[str]:
+    """Return the keys of the points that have been measured, or tried."""
     return {point_key(record.point) for record in records}
 
 
@@ -168,18 +208,20 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _record(data: dict[str, Any] | None) -> Record | None:
-    """Return a measurement; None for what is none, which costs that one, and is measured anew."""
+def _entry(data: dict[str, Any] | None, kinds: Kinds) -> Record | Failure | None:
+    """Return a measurement, or a failure; None for what is neither, which is measured anew."""
     if data is None:
         return None
     try:
-        point = read_point(Family(data.pop("family")), data.pop("point"))
+        point = read_point(data.pop("family"), data.pop("point"), kinds)
+        if "failure" in data:
+            return Failure(point=point, reason=str(data["failure"]))
         return _checked(Record(point=point, **data))
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None
 
 
-_PHASES = {
+_PHASES: Mapping[str, tuple[str, ...]] = {
     Family.EMBEDDING: ("forward", "backward"),
     Family.GEMM: ("product",),
     Family.COLLECTIVE: ("collective",),
@@ -201,9 +243,7 @@ def _checked(record: Record) -> Record:
     for number in _numbers(point_data(record.point)):
         if not 0 <= number <= _LARGEST:
             raise ValueError(f"{number} is no size")
-    if not record.seconds or not set(_PHASES.get(family_of(record.point), ())) <= set(
-        record.seconds
-    ):
+    if not record.seconds or not set(_PHASES.get(record.point.family, ())) <= set(record.seconds):
         raise ValueError("a time is missing")
     for times in (record.seconds, record.wall):
         for phase, time in times.items():

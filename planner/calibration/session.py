@@ -7,7 +7,7 @@ turns, and kept when the turns are done. Every rank appends to a file of its own
 everything is in the first rank's.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -27,24 +27,14 @@ from planner.calibration.machine import (
     memory_bytes,
     other_facts,
 )
-from planner.calibration.measure_collectives import measure_collective
-from planner.calibration.measure_dense import measure_product, measure_stream
-from planner.calibration.measure_embedding import TableKernel, data_types, optimizers
-from planner.calibration.measure_host import measure_host
-from planner.calibration.points import (
-    CollectivePoint,
-    EmbeddingPoint,
-    Family,
-    GemmPoint,
-    HostPoint,
-    Point,
-    StreamPoint,
-    TableSet,
-    point_key,
-)
+from planner.calibration.measure_dense import has_fp8
+from planner.calibration.measure_embedding import data_types, optimizers
+from planner.calibration.measuring import NO_MEMORY, DeviceLostError, Measurer, attempted, reason_of
+from planner.calibration.points import EmbeddingPoint, Family, Point, TableSet, point_key
 from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks
 from planner.calibration.records import (
+    Failure,
     Measured,
     MeasurementJournal,
     Record,
@@ -92,7 +82,7 @@ class Calibration:
     num_new: int
     """Points that were measured now."""
     num_skipped: int
-    """Points, or whole sets of tables, that did not fit in memory."""
+    """Points that did not fit in memory; they are tried again by the next run."""
     foreign_share: float
     """Share of the ranks' cores that other processes had meanwhile; 0 where that is unknown."""
 
@@ -128,14 +118,16 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Calibration |
         known = _union(ranks.gathered(earlier))
         new, skipped = session.measure(known)
         shares, skips = ranks.gathered(watch.foreign_share()), ranks.gathered(skipped)
-        records = _union(ranks.gathered([*earlier, *new]))
+        found = _union(ranks.gathered([*earlier, *new]))
+        records = [each for each in found if isinstance(each, Record)]
         if ranks.rank > 0:
             return None
-        _keep_together(request.measurements, facts, records)
+        _keep_together(request.measurements, facts, found)
+        failures = tuple(each for each in found if isinstance(each, Failure))
         return Calibration(
-            measured=Measured(machine=facts, records=tuple(records)),
-            machine=_machine(request.kind, ranks, cache),
-            num_new=len(records) - len(known),
+            measured=Measured(machine=facts, records=tuple(records), failures=failures),
+            machine=described(request.kind, ranks, cache),
+            num_new=len(found) - len(known),
             num_skipped=sum(skips),
             foreign_share=max(shares),
         )
@@ -157,11 +149,12 @@ class _Session:
         self._request, self._ranks, self._device = request, ranks, device
         self._watcher = watcher
         self._journal = MeasurementJournal(part_path(request.measurements, ranks.rank), facts)
-        self._new: list[Record] = []
+        self._new: list[Record | Failure] = []
         self._skipped = 0
+        self._measurer = Measurer(device, meet=ranks.meet if device.synchronous else None)
 
-    def measure(self, earlier: Sequence[Record]) -> tuple[list[Record], int]:
-        """Measure every family; returns new records, and how many points found no memory."""
+    def measure(self, earlier: Sequence[Record | Failure]) -> tuple[list[Record | Failure], int]:
+        """Measure every family; returns what is new, and how many points found no memory."""
         target = self._target()
         known = keys(earlier)
         grid = grid_points(self._request.grid, target)
@@ -175,8 +168,7 @@ class _Session:
             todo = _share(todo, self._ranks)
             self._begin(family, len(todo), done)
             for record in self._records(todo):
-                self._new.append(record)
-                self._journal.append(record)
+                self._keep(record)
                 self._watcher.advance()
         return self._new, self._skipped
 
@@ -189,18 +181,27 @@ class _Session:
         fast they reach each other, and that changes over minutes. A step has the mean of it.
         """
         taken: dict[str, list[Record]] = {}
+        failed: dict[str, Failure] = {}
         for _ in range(_TURNS if self._device.synchronous else 1):
             for family, points in grid.items():
                 todo = [point for point in points if point_key(point) not in known]
                 self._begin(family, len(todo), len(points) - len(todo))
                 for record in self._records(todo):
-                    taken.setdefault(point_key(record.point), []).append(record)
+                    key = point_key(record.point)
+                    if isinstance(record, Failure):
+                        failed[key] = record
+                    else:
+                        taken.setdefault(key, []).append(record)
                     self._watcher.advance()
-        for some in taken.values():
-            record = mean_record(some)
-            self._new.append(record)
-            if self._ranks.rank == 0:
-                self._journal.append(record)
+        found: list[Record | Failure] = [*failed.values()]
+        found += [mean_record(some) for key, some in taken.items() if key not in failed]
+        for each in found:
+            self._keep(each, journal=self._ranks.rank == 0)
+
+    def _keep(self, found: Record | Failure, *, journal: bool = True) -> None:
+        self._new.append(found)
+        if journal:
+            self._journal.append(found)
 
     def _begin(self, family: Family, total: int, done: int) -> None:
         self._watcher.begin(family.value, total, done)
@@ -215,54 +216,34 @@ class _Session:
         return shared or family is Family.COLLECTIVE
 
     def _target(self) -> Target:
-        kind, ranks = self._request.kind, self._ranks
-        return Target(
-            on_cpu=self._device.synchronous,
-            memory_bytes=memory_bytes(kind, ranks.local_world_size),
-            num_ranks=ranks.world_size,
-            num_nodes=ranks.num_nodes,
-            optimizers=self._request.optimizers or optimizers(self._device),
-            data_types=data_types(self._device),
-        )
+        return target_of(self._request, self._ranks, self._device)
 
-    def _records(self, points: Sequence[Point]) -> Iterator[Record]:
-        for tables, some in groupby(points, key=_tables):
-            if tables is None:
-                yield from self._fitting(self._measure_one, some)
-                continue
-            kernel = self._within_memory(TableKernel, tables, self._device)
-            if kernel is not None:
-                yield from self._fitting(kernel.measure, some)
-            del kernel  # before the next tables come
-
-    def _fitting(
-        self, measure: Callable[[Any], Record], points: Iterable[Point]
-    ) -> Iterator[Record]:
+    def _records(self, points: Sequence[Point]) -> Iterator[Record | Failure]:
+        """Yield what was measured, or failed; points that find no memory are only counted."""
         for point in points:
-            record = self._within_memory(measure, point)
-            if record is not None:
-                yield record
+            try:
+                found = attempted(self._measurer, point, self._device)
+            except DeviceLostError as lost:
+                self._keep(Failure(point=point, reason=reason_of(lost.__cause__ or lost)))
+                raise
+            if isinstance(found, Failure) and found.reason == NO_MEMORY:
+                self._skipped += 1
+            else:
+                yield found
 
-    def _within_memory(self, work: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as what it runs
-        try:
-            return work(*arguments)
-        except torch.OutOfMemoryError:
-            self._skipped += 1
-            return None
 
-    def _measure_one(self, point: Point) -> Record:
-        device = self._device
-        if isinstance(point, StreamPoint):
-            return measure_stream(
-                point, device, meet=self._ranks.meet if device.synchronous else None
-            )
-        if isinstance(point, GemmPoint):
-            return measure_product(point, device)
-        if isinstance(point, CollectivePoint):
-            return measure_collective(point, device)
-        if isinstance(point, HostPoint):
-            return measure_host(point, device)
-        raise TypeError(f"nothing measures {point}")
+def target_of(request: Request, ranks: Ranks, device: DeviceUnderTest) -> Target:
+    """Return what the points of a grid depend on."""
+    on_cpu = device.synchronous
+    return Target(
+        on_cpu=on_cpu,
+        memory_bytes=memory_bytes(request.kind, ranks.local_world_size),
+        num_ranks=ranks.world_size,
+        num_nodes=ranks.num_nodes,
+        optimizers=request.optimizers or optimizers(device),
+        data_types=data_types(device),
+        has_fp8=not on_cpu and has_fp8(),
+    )
 
 
 def _tables(point: Point) -> TableSet | None:
@@ -280,9 +261,9 @@ def _parts(measurements: Path) -> list[Path]:
     return [measurements, *sorted(measurements.parent.glob(pattern))]
 
 
-def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record]:
-    """Return what earlier runs measured here, on whichever rank."""
-    found: list[Record] = []
+def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record | Failure]:
+    """Return what earlier runs measured here, or tried, on whichever rank."""
+    found: list[Record | Failure] = []
     for path in _parts(measurements):
         part = read_measurements(path)
         if part is None:
@@ -294,20 +275,22 @@ def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record]:
                 hint="--remeasure forgets them; another -o keeps them",
             )
             raise InputError(str(path), [problem])
-        found += part.records
+        found += [*part.records, *part.failures]
     return found
 
 
-def _union(parts: Sequence[Sequence[Record]]) -> list[Record]:
+def _union(parts: Sequence[Sequence[Record | Failure]]) -> list[Record | Failure]:
     """Return every point once."""
     records = {point_key(record.point): record for part in parts for record in part}
     return list(records.values())
 
 
-def _keep_together(measurements: Path, facts: dict[str, Any], records: Sequence[Record]) -> None:
+def _keep_together(
+    measurements: Path, facts: dict[str, Any], records: Sequence[Record | Failure]
+) -> None:
     """Bring everything into the first rank's file."""
     own = read_measurements(measurements)
-    known = keys(own.records) if own else set()
+    known = keys([*own.records, *own.failures]) if own else set()
     journal = MeasurementJournal(measurements, facts)
     for record in records:
         if point_key(record.point) not in known:
@@ -316,7 +299,8 @@ def _keep_together(measurements: Path, facts: dict[str, Any], records: Sequence[
         path.unlink(missing_ok=True)
 
 
-def _machine(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
+def described(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
+    """Return what measuring does not tell of a rank's device, ``cache`` bytes of it cache."""
     sms = 1
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())

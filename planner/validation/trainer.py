@@ -70,10 +70,15 @@ class Trainer:
         self._batches: Iterator[Batch] = cycle(batches)
         self._precision = _precision(workload, device)
 
-    def step(self) -> float:
-        """Train one batch to the end on this rank; return the loss."""
+    def advance(self) -> Any:  # noqa: ANN401 - a tensor
+        """Issue one batch; return the loss, which a GPU may still have to work out."""
         with self._precision:
             loss, _, _ = self._pipeline.progress(self._batches)
+        return loss
+
+    def step(self) -> float:
+        """Train one batch to the end on this rank; return the loss."""
+        loss = self.advance()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return float(loss)

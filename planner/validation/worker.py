@@ -31,7 +31,7 @@ def main() -> None:
         torch.set_num_threads(1)
     device = _device(job)
     dist.init_process_group(
-        backend="gloo" if job.device == "cpu" else "nccl",
+        backend=_backend(job),
         init_method=f"file://{folder}/rendezvous",
         rank=rank,
         world_size=job.world_size,
@@ -41,10 +41,16 @@ def main() -> None:
     dist.destroy_process_group()
 
 
+def _backend(job: Job) -> str:
+    """Return what ranks talk through: NCCL takes no two ranks on one GPU, gloo does."""
+    shared = job.device == "cuda" and torch.cuda.device_count() < job.local_world_size
+    return "gloo" if shared or job.device == "cpu" else "nccl"
+
+
 def _device(job: Job) -> torch.device:
     if job.device == "cpu":
         return torch.device("cpu")
-    device = torch.device("cuda", int(environ["LOCAL_RANK"]))
+    device = torch.device("cuda", int(environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
 

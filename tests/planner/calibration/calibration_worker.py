@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from planner.calibration import session
+from planner.calibration import measuring, session
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.points import CollectivePoint, EmbeddingPoint, Family, Point, StreamPoint
 from planner.cli import main
@@ -45,5 +45,5 @@ if __name__ == "__main__":
     session.grid_points = few_points
     if SLOW in sys.argv:
         sys.argv.remove(SLOW)
-        session.TableKernel = stop_before_lookups  # type: ignore[misc, assignment]
+        measuring.TableKernel = stop_before_lookups  # type: ignore[misc, assignment]
     main()

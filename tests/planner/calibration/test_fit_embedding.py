@@ -1,7 +1,18 @@
+from dataclasses import replace
+
 import pytest
 from calibration_cases import CALL, CORE, L2_BYTES, lookups
 
-from planner.calibration.fit_embedding import Constants, LookupSetting, fit_lookups
+from costmodel.domain.plan import ComputeKernel
+from planner.calibration.fit_embedding import (
+    Constants,
+    LookupSetting,
+    fit_lookups,
+    fit_uvm,
+    predicted_lookups,
+)
+from planner.calibration.points import EmbeddingPoint, Point
+from planner.calibration.records import Record
 
 SETTING = LookupSetting(l2_bytes=L2_BYTES, latency=CALL)
 GPU = Constants(
@@ -41,3 +52,26 @@ def test_a_gpus_profile_keeps_the_form_of_gpus() -> None:
 def test_errors_are_said_by_optimizer_and_for_replicated_tables() -> None:
     fit = fit_lookups(lookups(120), SETTING)
     assert {"backward rowwise_adagrad", "forward dense", "backward dense"} == fit.by_kind.keys()
+
+
+@pytest.mark.slow
+def test_lookups_in_host_memory_give_its_bandwidth() -> None:
+    known = lookups(40, GPU)
+    fit = fit_lookups(known, SETTING)
+    points = [_in_host_memory(record.point) for record in known]
+    forward, backward = predicted_lookups(points, fit, SETTING, uvm_bandwidth=25e9)
+    records = [
+        Record(point=point, seconds={"forward": one, "backward": other})
+        for point, one, other in zip(points, forward.tolist(), backward.tolist(), strict=True)
+    ]
+    found = fit_uvm(records, fit, SETTING)
+    assert found is not None
+    assert found.bandwidth == pytest.approx(25e9, rel=1e-3)
+    assert found.errors.median < 1e-3
+    assert fit_uvm(known, fit, SETTING) is None
+
+
+def _in_host_memory(point: Point) -> EmbeddingPoint:
+    assert isinstance(point, EmbeddingPoint)
+    tables = replace(point.tables, compute_kernel=ComputeKernel.FUSED_UVM)
+    return replace(point, tables=tables)

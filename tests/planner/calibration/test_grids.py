@@ -2,10 +2,10 @@ from dataclasses import replace
 
 from calibration_cases import TARGET
 
-from costmodel.base.units import GIB
+from costmodel.base.units import GB, GIB
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import DataType, Optimizer
+from costmodel.domain.workload import DataType, Optimizer, Pooling
 from planner.calibration.grids import Grid, embedding_limits, grid_points
 from planner.calibration.points import CollectivePoint, EmbeddingPoint, Family, GemmPoint
 
@@ -26,7 +26,9 @@ def _lookups(target: object, grid: Grid) -> list[EmbeddingPoint]:
 
 def test_the_full_grid_of_a_gpu_covers_what_is_asked_for() -> None:
     points = _lookups(GPU, Grid.FULL)
-    assert len(points) >= 2000
+    in_hbm = [p for p in points if p.tables.compute_kernel is ComputeKernel.FUSED]
+    assert len(in_hbm) + _num(points, ComputeKernel.DENSE) >= 2000
+    assert min(_num(points, kernel) for kernel in ComputeKernel) >= 100
     rows = [rows for point in points for rows in point.tables.num_embeddings]
     dims = [dim for point in points for dim in point.tables.embedding_dims]
     assert min(rows) <= 2e3
@@ -38,6 +40,27 @@ def test_the_full_grid_of_a_gpu_covers_what_is_asked_for() -> None:
     assert any(len(point.zipf) >= 8 for point in points)
     assert min(point.num_samples for point in points) <= 600
     assert max(point.num_samples for point in points) >= 60000
+
+
+def _num(points: list[EmbeddingPoint], kernel: ComputeKernel) -> int:
+    return sum(point.tables.compute_kernel is kernel for point in points)
+
+
+def test_a_gpu_measures_weighted_unpooled_and_cached_lookups_and_hundreds_of_tables() -> None:
+    points = _lookups(GPU, Grid.FULL)
+    fused = [p for p in points if p.tables.compute_kernel is ComputeKernel.FUSED]
+    assert 0.1 < sum(p.weighted for p in fused) / len(fused) < 0.2
+    unpooled = [p for p in fused if p.tables.pooling is Pooling.NONE]
+    assert 0.05 < len(unpooled) / len(fused) < 0.15
+    assert all(len(set(p.tables.embedding_dims)) == 1 for p in unpooled)
+    assert max(len(p.zipf) for p in points) == 256
+    cached = [p for p in points if p.tables.compute_kernel is ComputeKernel.FUSED_UVM_CACHING]
+    assert {0.0} != {p.tables.cache_load_factor for p in cached}
+    assert all(0.02 <= p.tables.cache_load_factor <= 0.5 for p in cached)
+    assert all(p.tables.num_bytes <= 8.1 * GB for p in cached)
+    assert not any(
+        p.weighted or p.tables.pooling is Pooling.NONE for p in _lookups(TARGET, Grid.FULL)
+    )
 
 
 def test_points_stay_within_what_the_device_can_hold_and_do() -> None:
@@ -84,3 +107,10 @@ def test_products_are_measured_in_every_type_of_a_gpu() -> None:
     types = [point.data_type for point in points if isinstance(point, GemmPoint)]
     assert {types.count(each) for each in set(types)} == {150}
     assert set(types) == {DataType.FP32, DataType.TF32, DataType.FP16, DataType.BF16}
+
+
+def test_fp8_products_have_sizes_that_sixteen_divides() -> None:
+    points = grid_points(Grid.QUICK, replace(GPU, has_fp8=True))[Family.GEMM]
+    small = [p for p in points if isinstance(p, GemmPoint) and p.data_type is DataType.FP8]
+    assert len(small) == 150
+    assert all(size % 16 == 0 for p in small for size in (p.m, p.n, p.k))

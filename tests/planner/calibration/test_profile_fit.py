@@ -24,7 +24,6 @@ from planner.calibration.points import (
     HostPoint,
     StreamOp,
     StreamPoint,
-    family_of,
 )
 from planner.calibration.profile import Calibrated, fit_profile
 from planner.calibration.records import Measured, Record
@@ -190,8 +189,8 @@ def test_too_few_points_are_an_error_that_names_the_family(
     family: Family, message: str, kept: int
 ) -> None:
     records = measured().records
-    few = [record for record in records if family_of(record.point) is family][:kept]
-    others = [record for record in records if family_of(record.point) is not family]
+    few = [record for record in records if record.point.family == family][:kept]
+    others = [record for record in records if record.point.family != family]
     with pytest.raises(TooFewPointsError, match=message) as error:
         fit_profile(Measured(machine=FACTS, records=(*few, *others)), MACHINE)
     assert f"`{family}`" in str(error.value)

@@ -1,0 +1,187 @@
+"""What the study needs of a device beside timing: streams, graphs, copies, memory, traces.
+
+Everything that only CUDA has is here, behind one interface; on a CPU the same calls do what they
+can: streams are one after the other, a captured piece of work is the work itself. So a run on a
+CPU walks all code but the few lines of ``CudaAccelerator``.
+"""
+
+import resource
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from costmodel.base.units import KIB, Bytes
+from planner.calibration.device import (
+    CpuDevice,
+    CudaDevice,
+    DeviceUnderTest,
+    Stopwatch,
+    open_device,
+)
+
+_WARM_UPS = 3
+"""Runs on a side stream before work is captured (PyTorch's notes on CUDA graphs)."""
+
+
+class Accelerator(Protocol):
+    """A device, and how its streams and graphs are used."""
+
+    device: DeviceUnderTest
+
+    @property
+    def kind(self) -> str:
+        """``cuda`` or ``cpu``: also torch's name of it, without a number."""
+        ...
+
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
+        """Start all works at once, each on a stream of its own; returns a stopwatch for each."""
+        ...
+
+    def captured(self, work: Callable[[], object]) -> Callable[[], object]:
+        """Return what does the work again by one launch."""
+        ...
+
+    def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
+        """Return bytes in host memory, from which copies need not wait if it is pinned."""
+        ...
+
+    def reset_memory(self) -> None:
+        """Give back what nobody uses, and begin to watch the highest use."""
+        ...
+
+    def peak_memory(self) -> tuple[Bytes, Bytes]:
+        """Return the most that tensors had, and that torch had asked for, since then."""
+        ...
+
+    def activities(self) -> list[ProfilerActivity]:
+        """Return what the profiler is to watch."""
+        ...
+
+
+class CpuAccelerator:
+    """A core that does everything itself, one piece after the other."""
+
+    kind = "cpu"
+
+    def __init__(self, device: CpuDevice) -> None:
+        self.device: DeviceUnderTest = device
+        self._begin = 0.0
+
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
+        """Do one after the other."""
+        watches: list[Stopwatch] = []
+        for work in works:
+            with self.device.stopwatch() as watch:
+                work()
+            watches.append(watch)
+        return watches
+
+    def captured(self, work: Callable[[], object]) -> Callable[[], object]:
+        """Return the work."""
+        return work
+
+    def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
+        """Return bytes; there is nothing to pin them for."""
+        del pinned
+        return torch.ones(num_bytes, dtype=torch.uint8)
+
+    def reset_memory(self) -> None:
+        """Remember how much the process has had so far."""
+        self._begin = _most_resident()
+
+    def peak_memory(self) -> tuple[Bytes, Bytes]:
+        """Return by how much the process has grown: the system tells no more."""
+        grown = _most_resident() - self._begin
+        return grown, grown
+
+    def activities(self) -> list[ProfilerActivity]:
+        """Return the host alone."""
+        return [ProfilerActivity.CPU]
+
+
+class CudaAccelerator:
+    """One GPU."""
+
+    kind = "cuda"
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device: DeviceUnderTest = device
+
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
+        """Start each when all before on the current stream is done; end when all are."""
+        current = torch.cuda.current_stream()
+        streams = [torch.cuda.Stream() for _ in works]
+        for stream in streams:
+            stream.wait_stream(current)
+        watches: list[Stopwatch] = []
+        for stream, work in zip(streams, works, strict=True):
+            with torch.cuda.stream(stream), self.device.stopwatch() as watch:
+                work()
+            watches.append(watch)
+        for stream in streams:
+            current.wait_stream(stream)
+        return watches
+
+    def captured(self, work: Callable[[], object]) -> Callable[[], object]:
+        """Capture the work as a graph, after it has run on a side stream."""
+        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UPS):
+                work()
+        current.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        replay: Callable[[], object] = graph.replay
+        return replay
+
+    def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
+        """Return bytes, in page-locked memory if they are to be pinned."""
+        return torch.ones(num_bytes, dtype=torch.uint8, pin_memory=pinned)
+
+    def reset_memory(self) -> None:
+        """Return unused blocks to the driver, and begin to watch the highest use."""
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+    def peak_memory(self) -> tuple[Bytes, Bytes]:
+        """Return the allocator's figures."""
+        allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+        return float(allocated), float(reserved)
+
+    def activities(self) -> list[ProfilerActivity]:
+        """Return host and device."""
+        return [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+
+
+def open_accelerator(kind: str, local_rank: int, cache_bytes: Bytes) -> Accelerator:
+    """Return the device of a rank with its streams and graphs."""
+    device = open_device(kind, local_rank, cache_bytes)
+    if isinstance(device, CudaDevice):
+        return CudaAccelerator(device)
+    if isinstance(device, CpuDevice):
+        return CpuAccelerator(device)
+    raise TypeError(f"no streams are known of {device}")
+
+
+def write_trace(
+    accelerator: Accelerator, once: Callable[[], object], num_steps: int, path: Path
+) -> Path:
+    """Profile some steps, after one that is not kept, and write their trace; returns its path."""
+    plan = schedule(wait=0, warmup=1, active=num_steps, repeat=1)
+    with profile(activities=accelerator.activities(), schedule=plan) as profiler:
+        for _ in range(1 + num_steps):
+            once()
+            accelerator.device.synchronize()
+            profiler.step()
+    profiler.export_chrome_trace(str(path))
+    return path
+
+
+def _most_resident() -> Bytes:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB

@@ -1,0 +1,133 @@
+"""The study's records family by family: what model each has, and what is held out together."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.gpu_study.points import (
+    AttentionPoint,
+    InteractionPoint,
+    PointwisePoint,
+    ReductionPoint,
+    StudyFamily,
+    TransferPoint,
+)
+from bench.gpu_study.rooflines import (
+    InteractionAmount,
+    KnownLookups,
+    Line,
+    LookupRoofline,
+    ProductRoofline,
+    Roofline,
+    UvmRoofline,
+    attention_flop,
+    pointwise_bytes,
+    reduction_bytes,
+    stream_bytes,
+    transfer_bytes,
+)
+from costmodel.domain.hardware import Gpu
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType
+from planner.calibration.fit_embedding import LookupSetting, fit_lookups
+from planner.calibration.points import EmbeddingPoint, Family, GemmPoint, StreamPoint
+from planner.calibration.records import Record
+
+_IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyTask:
+    """Records of one family, the model that is fitted to them, and how they are held out."""
+
+    name: str
+    roofline: Roofline
+    records: Sequence[Record]
+    group: Callable[[Any], Hashable]
+    """Returns what of a point is on the same side of every split."""
+
+    @property
+    def groups(self) -> list[Hashable]:
+        """The group of every record."""
+        return [self.group(record.point) for record in self.records]
+
+
+def tasks(records: Sequence[Record], gpu: Gpu, setting: LookupSetting) -> Iterator[FamilyTask]:
+    """Yield every family that was measured; ``gpu`` and ``setting`` are those of the profile."""
+    yield from _lookups(records, setting)
+    yield from _products(records, gpu)
+    for name, kind, roofline, group in _lines(gpu):
+        some = [record for record in records if isinstance(record.point, kind)]
+        if some:
+            yield FamilyTask(name=name, roofline=roofline, records=some, group=group)
+
+
+def _lookups(records: Sequence[Record], setting: LookupSetting) -> Iterator[FamilyTask]:
+    fused = _of_kernels(records, (ComputeKernel.FUSED,))
+    if not fused:
+        return
+    known = fit_lookups(fused, setting)
+    rooflines: tuple[tuple[str, tuple[ComputeKernel, ...], Roofline], ...] = (
+        ("embedding", (ComputeKernel.FUSED,), LookupRoofline(setting)),
+        ("embedding, replicated", (ComputeKernel.DENSE,), KnownLookups(known, setting)),
+        ("embedding, host memory", _IN_HOST_MEMORY, UvmRoofline(known, setting)),
+    )
+    for name, kernels, roofline in rooflines:
+        some = _of_kernels(records, kernels)
+        if some:
+            yield FamilyTask(name=name, roofline=roofline, records=some, group=_tables)
+
+
+def _products(records: Sequence[Record], gpu: Gpu) -> Iterator[FamilyTask]:
+    for data_type in DataType:
+        some = [
+            record
+            for record in records
+            if isinstance(record.point, GemmPoint) and record.point.data_type is data_type
+        ]
+        if some:
+            yield FamilyTask(
+                name=f"{Family.GEMM.value} {data_type.value}",
+                roofline=ProductRoofline(gpu, data_type),
+                records=some,
+                group=lambda point: (point.m, point.n, point.k),
+            )
+
+
+def _lines(gpu: Gpu) -> Iterator[tuple[str, type, Roofline, Callable[[Any], Hashable]]]:
+    yield Family.STREAM, StreamPoint, Line(stream_bytes, lambda p: p.op), lambda p: p.num_bytes
+    yield (
+        StudyFamily.POINTWISE, PointwisePoint,
+        Line(pointwise_bytes, lambda p: (p.op, p.data_type)), lambda p: p.num_elements,
+    )  # fmt: skip
+    yield (
+        StudyFamily.REDUCTION, ReductionPoint,
+        Line(reduction_bytes, lambda p: (p.op, p.data_type)), lambda p: (p.rows, p.columns),
+    )  # fmt: skip
+    yield (
+        StudyFamily.INTERACTION, InteractionPoint,
+        Line(InteractionAmount(gpu), lambda _: None), lambda p: (p.num_features, p.embedding_dim),
+    )  # fmt: skip
+    yield (
+        StudyFamily.ATTENTION, AttentionPoint,
+        Line(attention_flop, lambda p: p.data_type),
+        lambda p: (p.num_sequences, p.length, p.head_dim),
+    )  # fmt: skip
+    yield (
+        StudyFamily.TRANSFER, TransferPoint,
+        Line(transfer_bytes, lambda p: (p.direction, p.pinned)), lambda p: p.num_bytes,
+    )  # fmt: skip
+
+
+def _of_kernels(records: Sequence[Record], kernels: tuple[ComputeKernel, ...]) -> list[Record]:
+    return [
+        record
+        for record in records
+        if isinstance(record.point, EmbeddingPoint)
+        and record.point.tables.compute_kernel in kernels
+    ]
+
+
+def _tables(point: Any) -> Hashable:  # noqa: ANN401 - an EmbeddingPoint
+    tables: Hashable = point.tables
+    return tables

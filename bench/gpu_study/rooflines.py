@@ -1,0 +1,246 @@
+"""Models with few constants, family by family: fitted to some records, they predict others."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from bench.gpu_study.points import (
+    AttentionPoint,
+    InteractionPoint,
+    PointwiseOp,
+    PointwisePoint,
+    ReductionOp,
+    ReductionPoint,
+    TransferPoint,
+)
+from costmodel.domain.hardware import Gpu
+from costmodel.domain.workload import DataType
+from costmodel.kernels.gemm import gemm_time
+from costmodel.kernels.pointwise import (
+    batched_product_time,
+    concat_time,
+    index_backward_time,
+    index_time,
+    pointwise_time,
+    view_concat_time,
+)
+from planner.calibration.curves import Array, Form, alpha_beta
+from planner.calibration.fit_embedding import (
+    EmbeddingFit,
+    LookupSetting,
+    fit_lookups,
+    fit_uvm,
+    predicted_lookups,
+)
+from planner.calibration.fit_gemm import Products, fit_products
+from planner.calibration.points import EmbeddingPoint, GemmPoint, StreamPoint
+from planner.calibration.records import Record
+
+PhaseSeconds: TypeAlias = Mapping[str, Array]
+"""Predicted seconds by phase, a number for every record."""
+Predict: TypeAlias = Callable[[Sequence[Record]], PhaseSeconds]
+Records: TypeAlias = Sequence[Record]
+
+
+class Roofline(Protocol):
+    """A model whose constants have a meaning."""
+
+    def fit(self, records: Records) -> Predict:
+        """Fit the constants; return what predicts the same phases of other records."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRoofline:
+    """Lookups in HBM: `planner calibrate`'s own fit."""
+
+    setting: LookupSetting
+
+    def fit(self, records: Records) -> Predict:
+        """Fit the constants of the embedding roofline."""
+        fit = fit_lookups(records, self.setting)
+        return lambda asked: _lookup_seconds(asked, fit, self.setting, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLookups:
+    """Replicated tables: by the constants of fused lookups; nothing is fitted to them."""
+
+    constants: EmbeddingFit
+    setting: LookupSetting
+
+    def fit(self, records: Records) -> Predict:
+        """Return the constants' prediction."""
+        del records
+        return lambda asked: _lookup_seconds(asked, self.constants, self.setting, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class UvmRoofline:
+    """Tables in host memory: one bandwidth beside the constants of lookups in HBM."""
+
+    constants: EmbeddingFit
+    setting: LookupSetting
+
+    def fit(self, records: Records) -> Predict:
+        """Fit the bandwidth; endless where none can be told."""
+        found = fit_uvm(records, self.constants, self.setting)
+        bandwidth = found.bandwidth if found else np.inf
+        return lambda asked: _lookup_seconds(asked, self.constants, self.setting, bandwidth)
+
+
+def _lookup_seconds(
+    asked: Records, fit: EmbeddingFit, setting: LookupSetting, bandwidth: float
+) -> PhaseSeconds:
+    points = [record.point for record in asked if isinstance(record.point, EmbeddingPoint)]
+    forward, backward = predicted_lookups(points, fit, setting, bandwidth)
+    return {"forward": forward, "backward": backward}
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRoofline:
+    """Matrix products of one type: `planner calibrate`'s own fit."""
+
+    gpu: Gpu
+    data_type: DataType
+
+    def fit(self, records: Records) -> Predict:
+        """Fit the constants of the tiling model; the peak is the best rate among the records."""
+        shapes, times = _shapes(records), np.array([r.seconds["product"] for r in records])
+        peak = float(np.max(2 * shapes.prod(axis=1) / times))
+        products = Products(shapes=shapes, times=times, origin="")
+        constants = fit_products(products, self.data_type, self.gpu, peak, None).constants
+        gpu = replace(self.gpu, gemm={self.data_type.value: constants})
+
+        def predict(asked: Records) -> PhaseSeconds:
+            m, n, k = _shapes(asked).T
+            return {"product": gemm_time(m, n, k, self.data_type, gpu)}
+
+        return predict
+
+
+def _shapes(records: Records) -> Array:
+    points = [record.point for record in records if isinstance(record.point, GemmPoint)]
+    return np.array([[point.m, point.n, point.k] for point in points], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Latency and rate for every kind of operator, by how much each has to do."""
+
+    amount: Callable[[Any, str], float]
+    """Returns how much a point has to do in a phase: bytes, or seconds by the product's model."""
+    kind: Callable[[Any], Hashable]
+
+    def fit(self, records: Records) -> Predict:
+        """Fit a line for every kind and phase; kinds that were not seen have one of all."""
+        groups: dict[Hashable, list[Record]] = defaultdict(list)
+        for record in records:
+            groups[self.kind(record.point)].append(record)
+            groups[_EVERY].append(record)
+        phases = tuple(records[0].seconds)
+        lines = {
+            (kind, phase): self._line(some, phase)
+            for kind, some in groups.items()
+            for phase in phases
+        }
+
+        def predict(asked: Records) -> PhaseSeconds:
+            return {
+                phase: np.array([
+                    float(self._of(lines, record, phase)(self._amounts([record], phase))[0])
+                    for record in asked
+                ])
+                for phase in phases
+            }
+
+        return predict
+
+    def _of(self, lines: Mapping[tuple[Hashable, str], Form], record: Record, phase: str) -> Form:
+        own = lines.get((self.kind(record.point), phase))
+        return own or lines[_EVERY, phase]
+
+    def _amounts(self, records: Records, phase: str) -> Array:
+        return np.array([self.amount(record.point, phase) for record in records])
+
+    def _line(self, records: Records, phase: str) -> Form:
+        amounts = self._amounts(records, phase)
+        times = np.array([record.seconds[phase] for record in records])
+        if len(np.unique(amounts)) == 1:
+            rate = float(np.median(times / amounts))
+            return lambda asked: rate * asked
+        order = np.argsort(amounts)
+        return alpha_beta(amounts[order], times[order], np.ones(len(times)))
+
+
+_EVERY = "every kind"
+_PASSES = {PointwiseOp.MULTIPLY: 3, ReductionOp.SOFTMAX: 2, ReductionOp.LAYER_NORM: 2}
+"""Times an operator reads or writes the size of its input: 2 of operators that write as much as
+they read, 1 of sums, unless said here."""
+
+
+def stream_bytes(point: StreamPoint, phase: str) -> float:
+    """Return the bytes read and written."""
+    del phase
+    return float(point.num_bytes)
+
+
+def pointwise_bytes(point: PointwisePoint, phase: str) -> float:
+    """Return the bytes read and written."""
+    del phase
+    return float(_PASSES.get(point.op, 2) * point.num_elements * point.data_type.num_bytes)
+
+
+def reduction_bytes(point: ReductionPoint, phase: str) -> float:
+    """Return the bytes read and written."""
+    del phase
+    size = point.rows * point.columns * point.data_type.num_bytes
+    return float(_PASSES.get(point.op, 1) * size)
+
+
+def transfer_bytes(point: TransferPoint, phase: str) -> float:
+    """Return the bytes copied."""
+    del phase
+    return float(point.num_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class InteractionAmount:
+    """PhaseSeconds of the dot interaction's kernels by the product's models."""
+
+    gpu: Gpu
+
+    def __call__(self, point: InteractionPoint, phase: str) -> float:
+        """Add up the kernels that ``costmodel.step.dense`` has for them."""
+        gpu, batch = self.gpu, point.num_samples
+        vectors, dim = point.num_features + 1, point.embedding_dim
+        pairs, columns = vectors * (vectors - 1) // 2, vectors * dim
+        inputs, fp32 = dim + pairs, DataType.FP32
+
+        def product(m: int, n: int, k: int) -> float:
+            return batched_product_time(batch, m, n, k, fp32, gpu)
+
+        if phase == "forward":
+            copies = concat_time(8.0 * batch * columns, gpu) + concat_time(
+                8.0 * batch * inputs, gpu
+            )
+            return copies + product(vectors, vectors, dim) + index_time(batch * pairs, 4.0, gpu)
+        return (
+            concat_time(8.0 * batch * inputs, gpu)
+            + pointwise_time(4.0 * batch * vectors**2, gpu)
+            + index_backward_time(batch * pairs, gpu)
+            + product(vectors, dim, vectors)
+            + product(dim, vectors, vectors)
+            + pointwise_time(12.0 * batch * columns, gpu)
+            + view_concat_time(8.0 * batch * columns, gpu)
+        )
+
+
+def attention_flop(point: AttentionPoint, phase: str) -> float:
+    """Return the operations of causal attention: two products forward, five backward, of half."""
+    products = 2.0 if phase == "forward" else 5.0
+    heads = point.num_sequences * point.num_heads
+    return products * heads * point.length**2 * point.head_dim

@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import pytest
+from study_records import CPU, FAMILIES, GPU, first_points, records
+
+from bench.gpu_study.grid import (
+    FEWEST_COLLECTIVES,
+    StepTarget,
+    collective_points,
+    in_turn,
+    ordered_units,
+    spread,
+    step_points,
+)
+from bench.gpu_study.points import STUDY_KINDS
+from costmodel.base.units import GIB, MIB
+from costmodel.domain.hardware import CollectiveOp, Device
+from costmodel.domain.plan import ComputeKernel
+from planner.calibration.grids import Target
+from planner.calibration.points import (
+    CollectivePoint,
+    EmbeddingPoint,
+    point_data,
+    point_key,
+    read_point,
+)
+from planner.calibration.profile import MachineFacts, fit_profile
+from planner.calibration.records import Measured
+
+MACHINE = MachineFacts(
+    name="simple", memory_bytes=80 * GIB, host_memory_bytes=200 * GIB, l2_bytes=40 * MIB,
+    num_sms=100, ranks_per_node=1,
+)  # fmt: skip
+FACTS = {
+    "name": "simple", "num_ranks": 1, "num_nodes": 1, "cores": 8, "date": "2026-01-02",
+    "versions": {"torch": "2.11.0"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_every_point_is_there_once_and_reads_back(target: Target) -> None:
+    first, others = ordered_units(target)
+    points = [point for unit in (*first, *others) for point in unit]
+    assert len({point_key(point) for point in points}) == len(points)
+    assert all(read_point(p.family, point_data(p), STUDY_KINDS) == p for p in points[::17])
+    lookups = [point for point in points if isinstance(point, EmbeddingPoint)]
+    kept = [p for p in lookups if p.tables.compute_kernel not in _IN_HOST_MEMORY]
+    assert len(kept) >= (1900 if target.on_cpu else 2000)
+
+
+_IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_the_first_round_has_every_family_and_makes_a_profile(target: Target) -> None:
+    points = first_points(target)
+    assert {point.family for point in points} == set(FAMILIES)
+    facts = {**FACTS, "device": "cpu" if target.on_cpu else "cuda"}
+    measured = Measured(machine=facts, records=tuple(records(points)))
+    profile = fit_profile(measured, replace(MACHINE, num_sms=1 if target.on_cpu else 100)).profile
+    assert profile.device is (Device.CPU if target.on_cpu else Device.CUDA)
+    assert profile.gpu.memory_bandwidth == pytest.approx(2e12, rel=0.05)
+
+
+def test_later_rounds_have_every_family_until_it_is_used_up() -> None:
+    _, others = ordered_units(GPU)
+    families = [unit[0].family for unit in others]
+    assert set(families[:80]) >= {"embedding", "gemm", "pointwise", "reduction", "stream"}
+
+
+def test_the_first_few_of_a_spread_are_spread() -> None:
+    assert list(spread(range(8)))[:4] == [0, 4, 2, 6]
+    assert sorted(spread(range(11))) == list(range(11))
+    assert list(in_turn([[1, 2, 3], [10]])) == [1, 10, 2, 3]
+
+
+def test_the_first_collectives_are_one_of_every_kind() -> None:
+    points = collective_points(replace(CPU, num_ranks=2))[:FEWEST_COLLECTIVES]
+    collectives = [point for point in points if isinstance(point, CollectivePoint)]
+    assert {point.op for point in collectives} == set(CollectiveOp)
+    assert sum(point.focus > 0 for point in collectives) == 1
+    assert len(points) - len(collectives) == 1
+    assert collective_points(CPU) == ()
+
+
+def test_steps_are_five_models_four_batches_and_two_ranks() -> None:
+    points = step_points(StepTarget(on_cpu=False, memory_bytes=80 * GIB))
+    assert len({point.model for point in points}) == 5
+    one_rank = [p for p in points if p.model == "dlrm" and p.world_size == 1]
+    assert len({point.local_batch_size for point in one_rank}) == 4
+    assert [point.world_size for point in points].count(2) == 1

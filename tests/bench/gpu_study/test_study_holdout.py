@@ -1,0 +1,158 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from study_records import CPU, GPU, first_points, records
+
+pytest.importorskip("sklearn")
+
+from bench.gpu_study.correction import features, inputs, taught
+from bench.gpu_study.grid import ordered_units
+from bench.gpu_study.holdout import CORRECTED, ROOFLINE, _folds, half_width, judged
+from bench.gpu_study.points import PointwiseOp, PointwisePoint
+from bench.gpu_study.rooflines import Line, pointwise_bytes
+from costmodel.domain.workload import DataType
+from planner.calibration.points import EmbeddingPoint, Point
+from planner.calibration.records import Record
+
+LINE = Line(pointwise_bytes, lambda point: point.op)
+POINTS = [
+    PointwisePoint(op=op, num_elements=2**power, data_type=DataType.FP32)
+    for power in range(10, 30)
+    for op in PointwiseOp
+]
+
+
+def bent(some: Sequence[Record]) -> list[Record]:
+    """Records that no line has: 1.5 times the time from one size on, 0.8 from another."""
+    return [
+        Record(point=r.point, seconds={"forward": r.seconds["forward"] * _factor(_size(r))})
+        for r in some
+    ]
+
+
+def _factor(size: int) -> float:
+    return 1.0 if size < 2**18 else 1.5 if size < 2**25 else 0.8
+
+
+def _size(record: Record) -> int:
+    assert isinstance(record.point, PointwisePoint)
+    return record.point.num_elements
+
+
+def groups(some: Sequence[Record]) -> list[int]:
+    return [_size(record) for record in some]
+
+
+def test_a_group_is_whole_in_one_fold() -> None:
+    numbers = np.repeat(np.arange(17), 3)
+    fold = _folds(numbers)
+    assert len(set(fold)) == 5
+    assert all(len(set(fold[numbers == number])) == 1 for number in range(17))
+
+
+def test_the_right_model_misses_nothing_on_groups_held_out() -> None:
+    some = records(POINTS)
+    found = judged(LINE, some, groups(some))
+    assert found is not None
+    assert found.num_groups == 20
+    assert found.models[ROOFLINE].errors.mape < 0.01
+    assert found.models[ROOFLINE].width < 1.02
+
+
+def test_a_correction_learns_what_the_roofline_lacks_and_wins() -> None:
+    some = bent(records(POINTS))
+    found = judged(LINE, some, groups(some))
+    assert found is not None
+    plain, learned = found.models[ROOFLINE].errors, found.models[CORRECTED].errors
+    assert learned.mape < 0.8 * plain.mape
+    assert found.better == CORRECTED
+
+
+def test_intervals_cover_nine_of_ten_of_noisy_measurements() -> None:
+    some = records(POINTS, noise=0.1)
+    found = judged(LINE, some, groups(some))
+    assert found is not None
+    assert 0.82 <= found.models[ROOFLINE].coverage <= 0.97
+    assert found.models[ROOFLINE].width == pytest.approx(np.exp(1.64 * 0.1), rel=0.1)
+
+
+def test_two_groups_are_too_few() -> None:
+    some = records(POINTS[:4])
+    assert judged(LINE, some, [0, 0, 1, 1]) is None
+
+
+def test_the_quantile_leaves_room_for_one_more() -> None:
+    assert half_width(np.arange(1.0, 11.0)) == 10.0  # ceil(11 x 0.9) = 10 of 10
+    assert half_width(np.arange(1.0, 20.0)) == 18.0  # ceil(20 x 0.9) = 18 of 19
+
+
+def test_a_corrected_time_never_falls_with_size() -> None:
+    predict = LINE.fit(bent(records(POINTS, noise=0.2)))
+    corrected = taught(predict, bent(records(POINTS, noise=0.2)))
+    assert corrected.corrections
+    for op in PointwiseOp:
+        row = [p for p in POINTS if p.op is op]
+        finer = [
+            PointwisePoint(op=op, num_elements=p.num_elements + more, data_type=p.data_type)
+            for p in row
+            for more in range(0, p.num_elements, max(1, p.num_elements // 7))
+        ]
+        times = corrected(records(finer))["forward"]
+        assert (np.diff(times) >= -1e-12).all()
+
+
+def test_beyond_what_was_taught_the_correction_stays_what_it_was() -> None:
+    corrected = taught(LINE.fit(records(POINTS)), bent(records(POINTS)))
+    last = [PointwisePoint(op=PointwiseOp.RELU, num_elements=2**p, data_type=DataType.FP32)
+            for p in (31, 34, 40)]  # fmt: skip
+    factors = corrected(records(last))["forward"] / corrected.roofline(records(last))["forward"]
+    assert factors == pytest.approx(factors[0], rel=1e-3)
+
+
+def test_few_records_teach_nothing() -> None:
+    some = records(POINTS[:10])
+    assert taught(LINE.fit(some), some).corrections == {}
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_every_family_that_is_corrected_has_features_of_one_length(target: object) -> None:
+    lengths: dict[str, set[int]] = {}
+    for point in first_points(target):  # type: ignore[arg-type]
+        if point.family in {"host", "issue", "overlap"}:
+            with pytest.raises(TypeError):
+                features(point)
+            continue
+        row = features(point)
+        lengths.setdefault(point.family, set()).add(len((*row.sizes, *row.kinds)))
+        assert np.isfinite((*row.sizes, *row.kinds)).all()
+    assert all(len(each) == 1 for each in lengths.values())
+
+
+def test_more_samples_and_ids_of_the_same_tables_only_raise_sizes() -> None:
+    lookups = [p for unit in ordered_units(GPU)[0] for p in unit if isinstance(p, EmbeddingPoint)]
+    for point in lookups:
+        for larger in _larger(point):
+            before, after = features(point), features(larger)
+            assert all(a <= b + 1e-12 for a, b in zip(before.sizes, after.sizes, strict=True))
+            assert before.kinds == pytest.approx(after.kinds)
+
+
+def _larger(point: EmbeddingPoint) -> list[Point]:
+    from dataclasses import replace
+
+    tables = point.tables
+    rows = tuple(2 * each for each in tables.num_embeddings)
+    dims = tuple(2 * each for each in tables.embedding_dims)
+    return [
+        replace(point, num_samples=2 * point.num_samples),
+        replace(point, pooling_factors=tuple(2 * each for each in point.pooling_factors)),
+        replace(point, tables=replace(tables, num_embeddings=rows)),
+        replace(point, tables=replace(tables, embedding_dims=dims)),
+    ]
+
+
+def test_trees_see_the_rooflines_time_first() -> None:
+    some = records(POINTS[:3])
+    rough = np.array([1.0, 2.0, 4.0])
+    assert inputs(some, rough)[:, 0] == pytest.approx(np.log(rough))
