@@ -35,8 +35,8 @@ TUTORIAL = PAGES[-1]
 SCREEN = ("plan", "bench/workloads/dlrm_dcnv2.yaml", "--gpus", "8")
 AS_INSTALLED = {"PLANNER_BASELINE": "torchrec_greedy"}
 """Settings of what is shown: without TorchRec, as the first command of the README installs."""
-MEASURED_BEFORE = {"plan_quality": "30d5733"}
-"""Results that do not say which code was measured, and the commit that has them."""
+COMMITS = "commits"
+"""The file that says which commit has those results that do not say what code they are of."""
 
 
 def result(name: str) -> Any:  # noqa: ANN401 -- JSON
@@ -44,19 +44,45 @@ def result(name: str) -> Any:  # noqa: ANN401 -- JSON
     return json.loads((ROOT / f"bench/results/{name}.json").read_text(encoding="utf-8"))
 
 
-def measured(name: str) -> str:
-    """Return the line that says where, when and of which code results are."""
+def facts(name: str, key: str) -> list[str]:
+    """Return what results say of themselves, as a whole or part by part."""
     found = result(name)
-    places = [each for each in (found, *found.values()) if isinstance(each, dict)]
+    parts = [found, *found.values()] if isinstance(found, dict) else []
+    values = (part.get(key) for part in parts if isinstance(part, dict))
+    return list(dict.fromkeys(value for value in values if isinstance(value, str)))
 
-    def all_of(key: str) -> str:
-        return ", ".join(dict.fromkeys(str(each[key]) for each in places if each.get(key)))
 
-    commits = all_of("commit")
-    code = f"the code of commit {commits}"
+def origin(name: str) -> str:
+    """Return the line that says when, where and of which code results are."""
+    commits = facts(name, "commit")
+    code = f"code of commit {', '.join(commits)}"
     if not commits:
-        code = f"code no younger than commit {MEASURED_BEFORE[name]}"
-    return f"\n\nMeasured {all_of('date')} ({all_of('machine')}) with {code}."
+        code = f"kept in commit {result(COMMITS)[name]}"
+    machines = "; ".join(facts(name, "machine"))
+    days = (date.partition("T")[0] for date in facts(name, "date"))
+    told = [*(day for day in dict.fromkeys(days) if day not in machines), machines, code]
+    return f"`bench/results/{name}.json`: {'; '.join(filter(None, told))}."
+
+
+def block(name: str) -> str:
+    """Return a table, and what it is of."""
+    return f"{TABLES[name]()}\n\n{origin(RESULTS_OF.get(name, name))}"
+
+
+def note_commits() -> None:
+    """Note which commit has the results that do not say what code they are of."""
+    noted = {}
+    for name in sorted({RESULTS_OF.get(name, name) for name in TABLES}):
+        if facts(name, "commit"):
+            continue
+        path = f"bench/results/{name}.json"
+        log = subprocess.run(  # noqa: S603 -- our own file's name
+            ["git", "log", "-1", "--format=%h", "--", path],  # noqa: S607 - the developer's git
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        noted[name] = log.stdout.strip()
+    text = json.dumps(noted, indent=1) + "\n"
+    (ROOT / f"bench/results/{COMMITS}.json").write_text(text, encoding="utf-8")
 
 
 def published_steps() -> str:
@@ -114,7 +140,7 @@ def plan_quality() -> str:
         cells = [instance["bound_s"], *(steps.get(each) for each in columns), classic]
         shown = ("none" if cell is None else f"{cell / MS:.2f}" for cell in cells)
         lines.append(f"| {name} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + measured("plan_quality")
+    return "\n".join(lines)
 
 
 def accuracy_collectives() -> str:
@@ -148,7 +174,7 @@ def torchrec_speed() -> str:
             *(f"{ours[budget]['step_s'] / MS:.2f} ms" for budget in (1, 10)),
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + measured("torchrec_speed")
+    return "\n".join(lines)
 
 
 def search() -> str:
@@ -159,7 +185,7 @@ def search() -> str:
         f"`planner plan bench/workloads/{found['workload']} --gpus {found['gpus']}`, seed "
         f"{found['seed']}: {found['plans']:,} plans in {found['cpu_s']:.0f} CPU seconds, "
         f"{found['step_s'] / MS:.1f} ms, {ahead:.1%} over the bound "
-        f"(`python -m bench.search_figure`).{measured('search')}"
+        "(`python -m bench.search_figure`)."
     )
 
 
@@ -198,6 +224,14 @@ TABLES: Mapping[str, Callable[[], str]] = {
 }
 
 
+RESULTS_OF = {
+    "accuracy_collectives": "accuracy",
+    "accuracy_table_i": "accuracy",
+    "accuracy_steps": "accuracy",
+}
+"""Results that tables of other names are of."""
+
+
 def filled(text: str, blocks: Mapping[str, str]) -> str:
     """Return a text with the named blocks replaced."""
     for name, content in blocks.items():
@@ -225,7 +259,8 @@ def fill(blocks: Mapping[str, str]) -> None:
 
 def main() -> None:
     """Rewrite the pages."""
-    blocks = {name: table() for name, table in TABLES.items()}
+    note_commits()
+    blocks = {name: block(name) for name in TABLES}
     if "--screen" in sys.argv:
         blocks["screen"] = screen()
         text = TUTORIAL.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from typing import Any
 from bench.accuracy import anchors, curves, figures, kernels, learned, scaling, steps
 from bench.accuracy.report import report
 from bench.fitting.sources import DATA
-from bench.readme import TABLES, fill
+from bench.readme import block, fill
 
 RESULTS = Path(__file__).parents[1] / "results"
 PARTS: Mapping[str, Callable[[], dict[str, Any]]] = {
@@ -50,7 +50,7 @@ def main() -> None:
     (RESULTS / "accuracy.md").write_text(text, encoding="utf-8")
     print(text)
     figures.write_all(results)
-    fill({name: TABLES[name]() for name in QUOTED})
+    fill({name: block(name) for name in QUOTED})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from planner.planning.report_text import STAGE_NAMES
 
 PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))
 READ = (Path("README.md"), Path("CONTRIBUTING.md"), *PAGES)
+PACKAGES = [Path(name, "README.md") for name in ("costmodel", "planner", "sharders")]
 QUICK = {
     "PLANNER_TIME_LIMIT": "0.5s",
     "PLANNER_BASELINE": "torchrec_greedy",
@@ -59,6 +60,32 @@ def test_files_that_pages_link_to_exist() -> None:
                 found = (ROOT / page).parent / target
                 missing += [] if found.exists() else [f"{page}: {target}"]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PACKAGES, ids=str)
+def test_sources_that_a_package_page_names_exist(page: Path) -> None:
+    named = set(re.findall(r"`([\w./-]+\.(?:py|pxd)|[\w.-]+(?:/[\w.-]+)*/)`", text(page)))
+    folder = ROOT / page.parent
+
+    def exists(name: str) -> bool:
+        below = (path for path in folder.rglob(Path(name).name) if str(path).endswith(name))
+        return (folder / name).exists() or (ROOT / name).exists() or any(below)
+
+    assert len(named) > 3
+    assert {name for name in named if not exists(name)} == set()
+
+
+def test_the_map_has_every_folder() -> None:
+    packages = (path.parent for path in (ROOT / "planner").rglob("__init__.py"))
+    folders = {f"{path.relative_to(ROOT / 'planner')}/" for path in packages} - {"./"}
+    assert folders <= set(re.findall(r"\| `([\w/]+/)` \|", text(Path("planner/README.md"))))
+
+
+def test_the_page_of_the_search_has_every_folder() -> None:
+    packages = (path.parent.name for path in (ROOT / "sharders").glob("*/__init__.py"))
+    assert set(packages) == set(
+        re.findall(r"^\| `(\w+)` \|", text(Path("sharders/README.md")), re.MULTILINE)
+    )
 
 
 def test_the_reference_has_every_public_name() -> None:
