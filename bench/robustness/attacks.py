@@ -37,7 +37,7 @@ class Attack:
     """A hostile input."""
 
     point: str
-    """Of the threat model: code, bounds, limits, parsers."""
+    """What the threat model names: code, bounds, limits, parsers."""
     make: Callable[[Path], Words]
     """Writes its files into a folder, and returns the command that meets them there."""
     hidden: str | None = None

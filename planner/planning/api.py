@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_HARDWARE = "h100-sxm"
 REPORT_SHARE = 0.2
-"""Of the time limit: how long after it the odds and the bound of a report may be worked on."""
+"""Share of the time limit that the odds and the bound of a report may be worked on after it."""
 REPORT_TIME: Seconds = 0.2
 """And this long in any case: one round of the bound at 3 tables and 64 GPUs takes 0.1 s."""
 
