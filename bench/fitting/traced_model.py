@@ -58,22 +58,22 @@ def topology() -> Topology:
 
 def sharding_plan() -> ShardingPlan:
     """Return the plan that was traced."""
-    home = {table: rank for rank, tables in enumerate(_PLACEMENT) for table in tables}
+    rank_of = {table: rank for rank, tables in enumerate(_PLACEMENT) for table in tables}
     return ShardingPlan(
-        tables=tuple(_sharding(i, home) for i in range(len(_ROWS))),
+        tables=tuple(_sharding(i, rank_of) for i in range(len(_ROWS))),
         world_size=WORLD_SIZE,
         local_world_size=WORLD_SIZE,
     )
 
 
-def _sharding(index: int, home: dict[int, int]) -> TableSharding:
-    kind = ShardingType.TABLE_WISE if index in home else ShardingType.DATA_PARALLEL
+def _sharding(index: int, rank_of: dict[int, int]) -> TableSharding:
+    kind = ShardingType.TABLE_WISE if index in rank_of else ShardingType.DATA_PARALLEL
     return TableSharding(
         table=str(index),
         sharding_type=kind,
-        compute_kernel=ComputeKernel.FUSED if index in home else ComputeKernel.DENSE,
+        compute_kernel=ComputeKernel.FUSED if index in rank_of else ComputeKernel.DENSE,
         shards=make_shards(
-            kind, _ROWS[index], _DIM, ranks=(home.get(index, 0),), world_size=WORLD_SIZE,
+            kind, _ROWS[index], _DIM, ranks=(rank_of.get(index, 0),), world_size=WORLD_SIZE,
             local_world_size=WORLD_SIZE,
         ),
     )  # fmt: skip
