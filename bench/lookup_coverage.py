@@ -62,7 +62,7 @@ def _held(known: Sequence[MeasuredRow], asked: Sequence[MeasuredRow]) -> NDArray
 
 def _predicted(fit: EmbeddingFit, setting: LookupSetting, rows: Sequence[MeasuredRow]) -> Array:
     """Return seconds, shape (kernels, 2)."""
-    rates = fit.constants.rates(setting.latency, 1.0)
+    rates = fit.constants.rates(setting.latency)
     traffic = np.array([point_traffic(row.point, fit.l2_bytes) for row in rows])
     forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
     backward = setting.backward_host + kernel_times(traffic, rates, backward=True)

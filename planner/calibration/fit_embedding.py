@@ -43,8 +43,11 @@ class Constants(NamedTuple):
     row_read_time: Seconds
     row_update_time: Seconds
 
-    def rates(self, latency: Seconds, uvm_bandwidth: float) -> LookupRates:
-        """Return the rates of a device whose kernels take so long at the least."""
+    def rates(self, latency: Seconds, uvm_bandwidth: BytesPerSecond = 1.0) -> LookupRates:
+        """Return the rates of a device whose kernels take so long at the least.
+
+        ``uvm_bandwidth`` counts only for lookups in host memory.
+        """
         return LookupRates(
             latency=latency,
             backward_latency=BACKWARD_KERNELS * latency,
