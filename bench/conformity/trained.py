@@ -1,0 +1,207 @@
+"""Facts of a real step: the operators that torch's profiler saw on the training thread."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+from bench.conformity.facts import Fact
+
+Event: TypeAlias = Mapping[str, Any]
+_TYPE_BYTES = {
+    "float": 4, "int": 4, "long int": 8, "double": 8, "c10::Half": 2, "c10::BFloat16": 2,
+    "unsigned char": 1, "signed char": 1, "bool": 1,
+}  # fmt: skip
+_PARTS = (
+    ("## optimizer", "optimizer"),
+    ("reducer::mul_out", "reduce"),
+    ("CollectionAwaitable", "output"),
+    ("[output_dist", "output"),
+    ("[lookup]", "lookup"),
+    ("SplitLookupFunction", "update"),
+    ("IndexSelectBackward", "gradient"),
+    ("_WaitBackward", "gradient"),
+    ("_ReqBackward", "gradient"),
+    ("PermutePooledEmbs", "gradient"),
+    ("start_sparse_data_dist", "input"),
+    ("wait_sparse_data_dist", "input"),
+    ("assemble_KJT", "input"),
+    ("KJT", "input"),
+    ("sparse_data_dist", "input"),
+)
+"""The innermost range that matches says in which part of the step an operator is."""
+_DENSE = "dense"
+_LEAST = 16
+"""Elements of a tensor worth a fact: smaller ones are counters and factors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator call: sizes and types of its tensors, and the ranges around it."""
+
+    name: str
+    dims: Sequence[Any]
+    types: Sequence[str]
+    concrete: Sequence[str]
+    """Values of its other arguments."""
+    path: tuple[str, ...]
+    world_size: int
+
+    def elements(self, index: int) -> int:
+        """Return the number of elements of an argument."""
+        return prod(self.dims[index]) if index < len(self.dims) and self.dims[index] else 0
+
+    def size(self, index: int) -> int:
+        """Return the bytes of an argument."""
+        return self.elements(index) * _TYPE_BYTES.get(self.types[index], 0)
+
+    def listed(self) -> int:
+        """Return the elements of a list of tensors."""
+        return sum(prod(dims) for dims in self.dims[0])
+
+    @property
+    def part(self) -> str:
+        """The part of the step it belongs to."""
+        if self.name == "c10d::allreduce_":
+            return "reduce"
+        for name in reversed(self.path):
+            for text, part in _PARTS:
+                if text in name:
+                    return part
+        return _DENSE
+
+    def inside(self, *names: str) -> bool:
+        """Tell whether one of the ranges around it has such a name."""
+        return any(name in f"{each} [" for each in self.path for name in names)
+
+
+def _copied(call: Call) -> tuple[str, int] | None:
+    if call.elements(0) < _LEAST or call.inside("c10d::"):
+        return None
+    kind = "copy" if call.types[0] == call.types[1] else "cast"
+    if kind == "cast" and {call.types[0], call.types[1]} <= {"int", "long int", "double", "float"}:
+        return None
+    return kind, call.size(0) + call.size(1)
+
+
+def _permuted(call: Call) -> tuple[str, int]:
+    share = call.elements(0) / call.dims[1][0]
+    weights = call.size(3) if len(call.types) > 3 and call.types[3] == "float" else 0
+    return "permute ids", round(2 * share * (call.size(1) + call.size(2) + weights))
+
+
+def _joined(call: Call) -> tuple[str, int] | None:
+    if call.inside("aten::stack") or call.listed() < _LEAST:
+        return None
+    return "cat", 2 * call.listed() * 4
+
+
+def _twice(kind: str) -> Callable[[Call], tuple[str, int] | None]:
+    def moved(call: Call) -> tuple[str, int] | None:
+        return (kind, 2 * call.size(0)) if call.elements(0) >= _LEAST else None
+
+    return moved
+
+
+def _sent(kind: str, argument: int) -> Callable[[Call], tuple[str, int]]:
+    return lambda call: (kind, call.size(argument))
+
+
+def _exchanged(call: Call) -> tuple[str, int]:
+    """Count an uneven exchange as ``StepBuilder.all_to_all_size`` does on a CPU.
+
+    Between nodes, with fewer ranks: what there is to send.
+    """
+    received, sent = call.size(0), call.size(1)
+    own, other = (sent, received) if call.part == "output" else (received, sent)
+    ranks = call.world_size
+    splits = call.concrete[3].count(",") + 1 if call.concrete[3] != "[]" else ranks
+    if splits < ranks:
+        return "all_to_all", own
+    return "all_to_all", round(((ranks - 2) * own + ranks * other) / (2 * (ranks - 1)))
+
+
+def _reduced(call: Call) -> tuple[str, int]:
+    return "all_reduce", 4 * call.listed()
+
+
+def _plain(kind: str) -> Callable[[Call], tuple[str, int]]:
+    return lambda _: (kind, 0)
+
+
+_WITHIN = ("fbgemm::", "c10d::", "SplitLookupFunction", "ReduceScatterBase_Wait [")
+"""Ranges whose inner operators are not facts: a lookup's own, and how gloo reduces and scatters (a
+copy before, and one after; NCCL makes none)."""
+_KERNELS = ("fbgemm::permute_pooled_embs_split",)
+"""But for these: facts wherever they are."""
+_DENSE_BACKWARD = "torch::autograd::CppNode<(anonymous namespace)::SplitLookupFunction_De"
+_HANDLERS: Mapping[str, Callable[[Call], tuple[str, int] | None]] = {
+    "aten::copy_": _copied,
+    "aten::cat": _joined,
+    "aten::clamp": _twice("clamp"),
+    "aten::div_": _twice("scale"),
+    "aten::div": _twice("scale"),
+    "aten::mul": _twice("scale"),
+    "aten::index_select": _twice("select"),
+    "aten::index_add_": _twice("add rows"),
+    "aten::zero_": _twice("fill"),
+    "aten::stack": lambda call: ("stack splits", 2 * 8 * call.listed()),
+    "c10d::alltoall_base_": _exchanged,
+    "c10d::_reduce_scatter_base_": _sent("reduce_scatter", 1),
+    "c10d::_allgather_base_": _sent("all_gather", 0),
+    "c10d::allreduce_": _reduced,
+    "fbgemm::permute_2D_sparse_data": _permuted,
+    "fbgemm::permute_1D_sparse_data": _permuted,
+    "fbgemm::block_bucketize_sparse_features": _plain("bucketize ids"),
+    "fbgemm::permute_pooled_embs_split": _twice("permute columns"),
+    "aten::addmm": _plain("product"),
+    "aten::mm": _plain("product"),
+    "aten::addcmul_": _plain("addcmul"),
+    "aten::addcdiv_": _plain("addcdiv"),
+    "aten::sqrt": _plain("sqrt"),
+}
+
+
+def _handled(call: Call) -> tuple[str, int] | None:
+    if call.name in _HANDLERS:
+        inner = call.inside(*_WITHIN) and call.name not in _KERNELS
+        return None if inner else _HANDLERS[call.name](call)
+    if call.name.startswith(_DENSE_BACKWARD):
+        return "lookup backward", 0
+    if call.name.startswith("fbgemm::"):
+        if "backward" in call.name and call.name.endswith("_cpu"):
+            return "lookup backward", 0
+        if call.name.endswith("_cpu") or "dense_embedding" in call.name:
+            return "lookup", 0
+    return None
+
+
+def facts(events: Iterable[Event], world_size: int) -> tuple[Fact, ...]:
+    """Return the facts of a Chrome trace of one step, in the order in which operators began."""
+    found = []
+    for call in _calls(events, world_size):
+        handled = _handled(call)
+        if handled is not None and call.part != _DENSE:
+            found.append(Fact(call.part, *handled))
+    return tuple(found)
+
+
+def _calls(events: Iterable[Event], world_size: int) -> Iterable[Call]:
+    timed = [e for e in events if e.get("ph") == "X" and e.get("cat") in {"cpu_op", "user_annotation"}]
+    (main,) = {e["tid"] for e in timed if e["name"].startswith("## zero_grad")}
+    stack: list[tuple[float, str]] = []
+    for event in sorted(
+        (e for e in timed if e["tid"] == main), key=lambda e: (e["ts"], -e["dur"])
+    ):
+        while stack and event["ts"] >= stack[-1][0]:
+            stack.pop()
+        args = event.get("args", {})
+        yield Call(
+            name=event["name"],
+            dims=args.get("Input Dims", ()),
+            types=args.get("Input type", ()),
+            concrete=args.get("Concrete Inputs", ()),
+            path=tuple(name for _, name in stack),
+            world_size=world_size,
+        )
+        stack.append((event["ts"] + event["dur"], event["name"]))
