@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from bench.plan_quality import INSTANCES, provenance
-from costmodel.units import MS
+from costmodel.base.units import MS
 
 RESULTS = Path(__file__).parent / "results" / "against.json"
 HERE = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ Every interval is made without the measurements it is tested on:
 * *other labs*: the same GPU in another lab. Own spread of the profile, shared spread from the
   other GPU (products) or the other operations (collectives).
 * *whole steps*: published steps, predicted as ``bench.published_steps`` does, nothing fitted. What
-  steps are off by beyond their kernels (``costmodel.error_model.STRUCTURE``) is estimated from the
+  steps are off by beyond their kernels (``error_model.STRUCTURE``) is estimated from the
   other rows: all others, or only those of other frameworks, or of other GPUs.
 * *winner's curse*: ``bench.winners_curse``, made-up plans.
 * *CPU runs*: the same for ``bench/results/cpu_study.json``, where it is: the structure of a
@@ -35,7 +35,9 @@ from bench import cpu_coverage, holdout, lookup_coverage, winners_curse
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.published_steps import PRECISION, program_of, published_rows
-from costmodel.error_model import (
+from costmodel.base.units import MS
+from costmodel.domain.workload import DataType
+from costmodel.uncertainty.error_model import (
     NORMAL_90,
     NOT_MEASURED,
     Cause,
@@ -43,9 +45,7 @@ from costmodel.error_model import (
     error_model,
     log_sigma,
 )
-from costmodel.uncertainty import sample_program
-from costmodel.units import MS
-from costmodel.workload import DataType
+from costmodel.uncertainty.step_samples import sample_program
 from planner.io.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]

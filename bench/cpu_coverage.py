@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.error_model import (
+from costmodel.domain.hardware import Topology
+from costmodel.uncertainty.error_model import (
     NORMAL_90,
     STRUCTURE,
     STRUCTURE_ON_CORES,
@@ -22,8 +23,7 @@ from costmodel.error_model import (
     ErrorModel,
     error_model,
 )
-from costmodel.hardware import Topology
-from costmodel.uncertainty import sample_steps
+from costmodel.uncertainty.step_samples import sample_steps
 from planner.io.plans import plan_from_tables
 from planner.io.profiles import load_profile
 

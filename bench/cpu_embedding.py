@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from costmodel.units import US
+from costmodel.base.units import US
 from planner.calibration.points import EmbeddingPoint
 from planner.calibration.records import Record, read_measurements
 

@@ -3,9 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
-from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.domain.workload import EmbeddingTable, Workload
 
 SMALL = 3e6
 """Bytes of weights up to which a table is replicated in plans that replicate small ones."""

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.cpu_plans import study_plans
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingPlan
-from costmodel.units import MS, Seconds
-from costmodel.workload import Workload
+from costmodel.base.units import MS, Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
 from planner.io.plans import PlanFile, plan_from_tables, table_data
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload

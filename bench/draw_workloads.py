@@ -28,9 +28,8 @@ from pathlib import Path
 from random import Random
 from statistics import NormalDist
 
-from costmodel.distribution import ReuseHistogram, Zipf
-from costmodel.units import GIB
-from costmodel.workload import (
+from costmodel.base.units import GIB
+from costmodel.domain.workload import (
     DataType,
     DenseModel,
     EmbeddingTable,
@@ -39,6 +38,7 @@ from costmodel.workload import (
     Pipeline,
     Workload,
 )
+from costmodel.inputs.distribution import ReuseHistogram, Zipf
 from planner.io.files import write_text
 from planner.io.workload_text import dump_workload
 

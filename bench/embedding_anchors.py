@@ -24,8 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.distribution import Zipf, unique_curve
-from costmodel.hardware import HardwareProfile
+from costmodel.base.units import KIB, US
+from costmodel.domain.hardware import HardwareProfile
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
+from costmodel.inputs.distribution import Zipf, unique_curve
 from costmodel.kernels.embedding import (
     KEY_BYTES,
     Caches,
@@ -35,9 +38,6 @@ from costmodel.kernels.embedding import (
     shard_traffic,
 )
 from costmodel.kernels.traffic import Traffic
-from costmodel.plan import ComputeKernel
-from costmodel.units import KIB, US
-from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from planner.io.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from bench.accuracy.paper import TABLE_I
 from bench.embedding_sums import SUMS
+from costmodel.base.units import MB, US
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.learned_embedding import DIRECTIONS, KINDS, REUSE, SIZES, table_features
-from costmodel.plan import ComputeKernel
-from costmodel.units import MB, US
-from costmodel.workload import DataType, Optimizer
 from planner.calibration.fit_embedding import LookupSetting, fit_lookups
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record

@@ -9,9 +9,9 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from costmodel.plan import ComputeKernel
-from costmodel.units import MB, US
-from costmodel.workload import DataType, Optimizer
+from costmodel.base.units import MB, US
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.points import EmbeddingPoint, TableSet
 
 RESULTS = Path(__file__).parent / "results"

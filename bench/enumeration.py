@@ -17,19 +17,19 @@ from random import Random
 from typing import Any
 
 from bench.plan_quality import filled, provenance
-from costmodel.bounds import step_time_bound
-from costmodel.distribution import Zipf
-from costmodel.errors import InfeasibleError
-from costmodel.hardware import Topology
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
-from costmodel.units import Seconds
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.bounds.lower_bound import step_time_bound
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf
+from costmodel.memory.rank_memory import check_memory
 from planner.io.profiles import load_profile
 from planner.search import Search, run_sharders, sharders_for
-from sharders.options import TableOption, make_plan, make_sharding
-from sharders.problem import ShardingProblem
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import ShardingProblem
 
 CHUNK = 500
 """Plans timed together."""

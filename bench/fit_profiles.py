@@ -23,9 +23,9 @@ from bench.fitting.gemm import (
     products,
 )
 from bench.fitting.sources import DATA, REPOSITORY
-from costmodel.hardware import Family, GemmEfficiency, Gpu
-from costmodel.units import TFLOP
-from costmodel.workload import DataType
+from costmodel.base.units import TFLOP
+from costmodel.domain.hardware import Family, GemmEfficiency, Gpu
+from costmodel.domain.workload import DataType
 from planner.calibration.curves import FORMS
 from planner.calibration.fit_collectives import Fit
 from planner.calibration.fit_gemm import GemmFit, error_on, errors_on, fit_products

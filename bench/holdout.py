@@ -14,12 +14,12 @@ from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.collectives import Measurements
 from bench.fitting.gemm import MEASURED, PEAKS, TF32_MEASURED, products
 from bench.fitting.sources import rows
-from costmodel.hardware import CollectiveOp, Gpu
+from costmodel.base.units import TFLOP, US
+from costmodel.domain.hardware import CollectiveOp, Gpu
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import curve_time
 from costmodel.kernels.gemm import gemm_time
-from costmodel.plan import ComputeKernel
-from costmodel.units import TFLOP, US
-from costmodel.workload import DataType
 from planner.calibration.curves import Array, Samples, accuracy, holdout_errors
 from planner.calibration.fit_collectives import chosen, fit_samples
 from planner.calibration.fit_gemm import Products, held_out_shapes

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.embedding_model import CACHE_BYTES, MeasuredRow, measured_rows
-from costmodel.error_model import NORMAL_90, log_sigma
+from costmodel.domain.plan import ComputeKernel
 from costmodel.kernels.embedding import kernel_times
 from costmodel.kernels.times import LookupRates
-from costmodel.plan import ComputeKernel
-from costmodel.sampling import Array
+from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
+from costmodel.uncertainty.sampling import Array
 from planner.calibration.fit_embedding import (
     EmbeddingFit,
     LookupSetting,

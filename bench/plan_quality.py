@@ -37,21 +37,21 @@ from statistics import median_high
 from typing import Any, TypeVar
 
 from bench.draw_workloads import DATA, PAPER_DENSE, open_tables, read_aggregates
-from costmodel.bounds import step_time_bound
-from costmodel.errors import PlannerError
-from costmodel.hardware import Topology
-from costmodel.memory import usable_bytes, whole_table_bytes
-from costmodel.objective import Objective
-from costmodel.storage import RESERVE_SHARE
-from costmodel.units import MS, Seconds
-from costmodel.workload import Workload
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import MS, Seconds
+from costmodel.bounds.lower_bound import step_time_bound
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
+from costmodel.memory.storage import RESERVE_SHARE
 from planner.integrations.presence import torchrec_installed
 from planner.io.files import write_text
 from planner.io.profiles import load_profile
 from planner.plugins import AUTO, TORCHREC
 from planner.search import Search, run_sharders, sharders_for
 from sharders import SHARDERS
-from sharders.problem import Progress, ShardingProblem
+from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 RESULTS = Path(__file__).parent / "results" / "plan_quality.json"
 HARDWARE = "h100-sxm"

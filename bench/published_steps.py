@@ -29,23 +29,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.distribution import Zipf
-from costmodel.execution.builder import Mark, StepBuilder
-from costmodel.execution.dense import DenseCosts, DensePart, GradientBuckets
-from costmodel.execution.evaluation import evaluated
-from costmodel.execution.expansion import expand
-from costmodel.execution.graph import Resource, Stage
-from costmodel.execution.loads import GroupLoad, group_loads
-from costmodel.execution.program import Program
-from costmodel.execution.simulator import simulate
-from costmodel.execution.sparse import SparsePart
-from costmodel.execution.synthesis import NUM_STEPS, program
-from costmodel.execution.template import Event, GroupFormulas, Work, WorkKind
-from costmodel.hardware import Topology
-from costmodel.kernels.traffic import Traffic
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.units import MS
-from costmodel.workload import (
+from costmodel.base.units import MS
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
+from costmodel.domain.workload import (
     DataType,
     DenseModel,
     EmbeddingTable,
@@ -55,6 +42,19 @@ from costmodel.workload import (
     Pooling,
     Workload,
 )
+from costmodel.inputs.distribution import Zipf
+from costmodel.kernels.traffic import Traffic
+from costmodel.step.builder import Mark, StepBuilder
+from costmodel.step.dense import DenseCosts, DensePart, GradientBuckets
+from costmodel.step.evaluation import evaluated
+from costmodel.step.expansion import expand
+from costmodel.step.graph import Resource, Stage
+from costmodel.step.loads import GroupLoad, group_loads
+from costmodel.step.program import Program
+from costmodel.step.simulator import simulate
+from costmodel.step.sparse import SparsePart
+from costmodel.step.synthesis import NUM_STEPS, program
+from costmodel.step.template import Event, GroupFormulas, Work, WorkKind
 from planner.io.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from bench import cpu_study
 from bench.accuracy import tables
 from bench.plan_quality import medians
 from bench.table_iii import TABLE_III
-from costmodel.units import MS
+from costmodel.base.units import MS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

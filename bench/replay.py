@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.traced_dlrm import Pair, side_by_side, synthesized
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Role, Stage
-from costmodel.units import GIB, MS
+from costmodel.base.units import GIB, MS
+from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
 from planner.io.execution_traces import execution_traces
 from planner.io.kineto import rank_traces
 from planner.io.trace_files import read_documents

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from bench.plan_quality import INSTANCES, provenance
-from costmodel.objective import Objective
-from sharders.annealing.engine import Engine
-from sharders.annealing.params import AnnealingParams
-from sharders.cost_greedy import CostGreedy
-from sharders.plan_editor import PlanEditor
-from sharders.problem import Budget
+from costmodel.engine.objective import Objective
+from sharders.annealing.plan_editor import PlanEditor
+from sharders.engine.params import AnnealingParams
+from sharders.engine.search_engine import Engine
+from sharders.greedy.cost_greedy import CostGreedy
+from sharders.problem.sharding_problem import Budget
 
 RESULTS = Path(__file__).parent / "results" / "search_speed.json"
 MOVES = 20_000

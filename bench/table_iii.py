@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.objective import Objective
-from costmodel.units import MS
+from costmodel.base.units import MS
+from costmodel.engine.objective import Objective
 from planner.api import make_topology
 from planner.io.profiles import load_profile
 from planner.io.workload import load_workload
 from planner.search import Search, run_sharders
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT.parent / "shared/data/step_times.csv"

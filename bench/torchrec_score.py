@@ -10,9 +10,9 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.integrations.torchrec_plans import from_torchrec
 from planner.validation.model import build_model, table_homes
 from planner.validation.trainer import AnySharder

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.plan_quality import Instance, attempt, bound, isolated, provenance
-from costmodel.units import MS, Seconds
+from costmodel.base.units import MS, Seconds
 from planner.plugins import AUTO, TORCHREC, load_sharder
 from planner.search import sharders_for
 

@@ -11,19 +11,25 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean
 
-from costmodel.execution.builder import StepBuilder
-from costmodel.execution.evaluation import evaluated
-from costmodel.execution.expansion import expand
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
-from costmodel.execution.loads import group_loads
-from costmodel.execution.program import Program
-from costmodel.execution.sparse import SparsePart
-from costmodel.execution.synthesis import write_step
-from costmodel.execution.template import GroupFormulas, Template
-from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.units import Bytes
-from costmodel.workload import DenseModel, EmbeddingTable, Interaction, Optimizer, Workload
+from costmodel.base.units import Bytes
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Optimizer, Workload
+from costmodel.step.builder import StepBuilder
+from costmodel.step.evaluation import evaluated
+from costmodel.step.expansion import expand
+from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.step.loads import group_loads
+from costmodel.step.program import Program
+from costmodel.step.sparse import SparsePart
+from costmodel.step.synthesis import write_step
+from costmodel.step.template import GroupFormulas, Template
 from planner.io.profiles import load_profile
 
 WORLD_SIZE = 8

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from costmodel.hardware import CollectiveOp
-from costmodel.units import MIB
+from costmodel.base.units import MIB
+from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.device import CpuDevice
 from planner.calibration.measure_collectives import measure_collective, splits
 from planner.calibration.points import CollectivePoint

@@ -2,15 +2,15 @@
 
 True log times are given, predictions are off by independent normal errors, and the plan with the
 fastest prediction is picked, again and again. The correction sees predictions and errors' spread
-only (``costmodel.uncertainty.StepSamples.optimism``).
+only (``costmodel.uncertainty.step_samples.StepSamples.optimism``).
 """
 
 from typing import Any
 
 import numpy as np
 
-from costmodel.sampling import Array, Draws
-from costmodel.uncertainty import StepSamples
+from costmodel.uncertainty.sampling import Array, Draws
+from costmodel.uncertainty.step_samples import StepSamples
 
 SPREAD = 0.1
 """Of the errors; log time."""

@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from costmodel.distribution import ReuseHistogram, UniqueFraction, Zipf
-    from costmodel.errors import (
+    from costmodel.base.errors import (
         InfeasibleError,
         InputError,
         MissingDependencyError,
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
         Problem,
         UnknownNameError,
     )
-    from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
-    from costmodel.execution.timeline import Timeline
-    from costmodel.hardware import (
+    from costmodel.domain.hardware import (
         CollectiveCurve,
         CollectiveOp,
         Estimate,
@@ -35,11 +32,14 @@ if TYPE_CHECKING:
         Link,
         Topology,
     )
-    from costmodel.memory import RankMemory
-    from costmodel.objective import Objective
-    from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
-    from costmodel.uncertainty import StepSamples, sample_steps
-    from costmodel.workload import (
+    from costmodel.domain.plan import (
+        ComputeKernel,
+        Shard,
+        ShardingPlan,
+        ShardingType,
+        TableSharding,
+    )
+    from costmodel.domain.workload import (
         DataType,
         DenseModel,
         EmbeddingTable,
@@ -49,6 +49,12 @@ if TYPE_CHECKING:
         Pooling,
         Workload,
     )
+    from costmodel.engine.objective import Objective
+    from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
+    from costmodel.memory.rank_memory import RankMemory
+    from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
+    from costmodel.step.timeline import Timeline
+    from costmodel.uncertainty.step_samples import StepSamples, sample_steps
     from planner.api import Planned, compare, load_plan, plan, simulate
     from planner.diff import compare_plans
     from planner.explanation import Explanation, explain
@@ -56,7 +62,7 @@ if TYPE_CHECKING:
     from planner.io.workload import load_workload
     from planner.plugins import sharder_names
     from planner.report.model import Confidence, RankReport, Report
-    from sharders.problem import (
+    from sharders.problem.sharding_problem import (
         Budget,
         Progress,
         SearchResult,
@@ -66,8 +72,8 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "costmodel.distribution": ("ReuseHistogram", "UniqueFraction", "Zipf"),
-    "costmodel.errors": (
+    "costmodel.inputs.distribution": ("ReuseHistogram", "UniqueFraction", "Zipf"),
+    "costmodel.base.errors": (
         "InfeasibleError",
         "InputError",
         "MissingDependencyError",
@@ -77,9 +83,9 @@ _MODULES = {
         "Problem",
         "UnknownNameError",
     ),
-    "costmodel.execution.graph": ("ExecutionGraph", "Node", "NodeKind", "Stage"),
-    "costmodel.execution.timeline": ("Timeline",),
-    "costmodel.hardware": (
+    "costmodel.step.graph": ("ExecutionGraph", "Node", "NodeKind", "Stage"),
+    "costmodel.step.timeline": ("Timeline",),
+    "costmodel.domain.hardware": (
         "CollectiveCurve",
         "CollectiveOp",
         "Estimate",
@@ -89,11 +95,17 @@ _MODULES = {
         "Link",
         "Topology",
     ),
-    "costmodel.memory": ("RankMemory",),
-    "costmodel.objective": ("Objective",),
-    "costmodel.plan": ("ComputeKernel", "Shard", "ShardingPlan", "ShardingType", "TableSharding"),
-    "costmodel.uncertainty": ("StepSamples", "sample_steps"),
-    "costmodel.workload": (
+    "costmodel.memory.rank_memory": ("RankMemory",),
+    "costmodel.engine.objective": ("Objective",),
+    "costmodel.domain.plan": (
+        "ComputeKernel",
+        "Shard",
+        "ShardingPlan",
+        "ShardingType",
+        "TableSharding",
+    ),
+    "costmodel.uncertainty.step_samples": ("StepSamples", "sample_steps"),
+    "costmodel.domain.workload": (
         "DataType",
         "DenseModel",
         "EmbeddingTable",
@@ -116,7 +128,7 @@ _MODULES = {
     "planner.io.workload": ("load_workload",),
     "planner.plugins": ("sharder_names",),
     "planner.report.model": ("Confidence", "RankReport", "Report"),
-    "sharders.problem": (
+    "sharders.problem.sharding_problem": (
         "Budget",
         "Progress",
         "SearchResult",

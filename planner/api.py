@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from costmodel.errors import InputError, PlannerError, Problem
-from costmodel.hardware import HardwareProfile, Topology
-from costmodel.limits import MOST_RANKS
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
-from costmodel.workload import Workload
+from costmodel.base.errors import InputError, PlannerError, Problem
+from costmodel.base.limits import MOST_RANKS
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
 from planner.baseline import STAND_IN, baseline_beside
 from planner.compiled import interpreted_modules
 from planner.confidence import confidences, picked_confidence, probability_faster
@@ -21,7 +21,7 @@ from planner.report.model import Baseline, Confidence, Report, SearchReport, mak
 from planner.search import Attempt, Search, run_apart, run_sharders, sharders_for
 
 if TYPE_CHECKING:
-    from costmodel.execution.timeline import Timeline
+    from costmodel.step.timeline import Timeline
     from planner.io.plans import PlanFile
 
 DEFAULT_HARDWARE = "h100-sxm"
@@ -208,8 +208,8 @@ def load_plan(path: str | Path) -> Planned:
 
 def judge(file: "PlanFile") -> Planned:
     """Check a plan that comes from elsewhere, and predict its step."""
-    from costmodel.memory import check_memory
-    from costmodel.validity import check_plan
+    from costmodel.domain.validity import check_plan
+    from costmodel.memory.rank_memory import check_memory
 
     profile = load_profile(file.hardware)
     topology = Topology(
@@ -294,7 +294,7 @@ class _Task:
 
     def bounded(self, report: Report, search: Search, deadline: Seconds) -> Report:
         """Add what no plan undercuts to the report of a search, as far as time allows."""
-        from costmodel.bounds import step_time_bound
+        from costmodel.bounds.lower_bound import step_time_bound
 
         if report.search is None:
             return report
@@ -319,9 +319,9 @@ class _Task:
 
 
 def _task(workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None) -> _Task:
-    from costmodel.objective import Objective
-    from sharders.options import refusals
-    from sharders.problem import ShardingProblem
+    from costmodel.engine.objective import Objective
+    from sharders.problem.options import refusals
+    from sharders.problem.sharding_problem import ShardingProblem
 
     profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
     loaded, document = (
@@ -345,7 +345,7 @@ def _found(attempt: Attempt) -> ShardingPlan:
 
 
 def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":
-    from costmodel.execution.simulator import simulate
-    from costmodel.execution.synthesis import synthesize
+    from costmodel.step.simulator import simulate
+    from costmodel.step.synthesis import synthesize
 
     return simulate(synthesize(workload, topology, plan))

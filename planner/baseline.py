@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
 from typing import IO, TypeAlias
 
-from costmodel.errors import PlannerError
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 from planner.children import python_command
 from planner.integrations.presence import require_torchrec, torchrec_installed
 from planner.plugins import TORCHREC, load_sharder
 from planner.report.model import Baseline
 from planner.search import Attempt, Search, run_sharder
-from sharders.problem import Progress, ShardingProblem
+from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 STAND_IN = "torchrec_greedy"
 """Our re-implementation of TorchRec's planner: what is compared with where the real one is not."""
@@ -179,7 +179,7 @@ def _plan_or_reason(
 
 def main() -> None:
     """Let TorchRec plan what standard input has, at a lower priority than the search."""
-    from costmodel.objective import Objective
+    from costmodel.engine.objective import Objective
 
     start = time.monotonic()
     if hasattr(os, "nice"):

@@ -7,13 +7,13 @@ MODULES = (
     "costmodel.engine.step",
     "costmodel.engine.state",
     "costmodel.engine.cycles",
-    "sharders.annealing.tables",
-    "sharders.annealing.loads",
-    "sharders.annealing.state",
-    "sharders.annealing.moves",
-    "sharders.annealing.eject",
-    "sharders.annealing.burst",
-    "sharders.annealing.fill",
+    "sharders.engine.tables",
+    "sharders.engine.loads",
+    "sharders.engine.state",
+    "sharders.engine.moves",
+    "sharders.engine.eject",
+    "sharders.engine.burst",
+    "sharders.engine.fill",
 )
 """Those that have a ``.pxd`` file beside them."""
 INTERPRETED = "the search runs interpreted, some hundred times as slowly"

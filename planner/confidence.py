@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingPlan
-from costmodel.workload import Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
 from planner.report.model import Confidence
 
 if TYPE_CHECKING:
-    from costmodel.uncertainty import StepSamples
+    from costmodel.uncertainty.step_samples import StepSamples
 
 MOST_CANDIDATES = 8
 """Plans that a picked one is weighed against: the fastest; slower ones are hardly ever picked."""
@@ -20,7 +20,7 @@ def confidences(
     workload: Workload, topology: Topology, plans: Sequence[ShardingPlan]
 ) -> tuple[Confidence, ...]:
     """Return how sure each plan's step time is, and its odds against the others."""
-    from costmodel.uncertainty import sample_steps
+    from costmodel.uncertainty.step_samples import sample_steps
 
     samples = sample_steps(workload, topology, plans)
     return tuple(_confidence(samples, index) for index in range(len(plans)))
@@ -33,7 +33,7 @@ def picked_confidence(
 
     Being picked is taken into account: ``StepSamples.optimism``.
     """
-    from costmodel.uncertainty import sample_steps
+    from costmodel.uncertainty.step_samples import sample_steps
 
     candidates = tuple(dict.fromkeys((picked, *others)))[:MOST_CANDIDATES]
     samples = sample_steps(workload, topology, candidates)
@@ -47,8 +47,8 @@ def probability_faster(
 
     What both have in common is off by the same factors in both.
     """
-    from costmodel.sampling import Draws
-    from costmodel.uncertainty import sample_steps
+    from costmodel.uncertainty.sampling import Draws
+    from costmodel.uncertainty.step_samples import sample_steps
 
     draws = Draws()
     (workload, topology, plan), (other_workload, other_topology, other) = first, second
@@ -58,7 +58,7 @@ def probability_faster(
 
 
 def _confidence(samples: "StepSamples", plan: int, optimism: float = 0.0) -> Confidence:
-    from costmodel.uncertainty import LEVEL
+    from costmodel.uncertainty.step_samples import LEVEL
 
     low, high = samples.interval(plan)
     return Confidence(

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from costmodel.objective import Objective
-from costmodel.plan import TableSharding
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import TableSharding
+from costmodel.engine.objective import Objective
 from planner.api import Planned, load_plan
 from planner.confidence import probability_faster
 from planner.report.model import Report

@@ -6,14 +6,14 @@ Nothing but the product's own dependencies is needed here; ``planner.testing`` a
 from dataclasses import dataclass
 from random import Random
 
-from costmodel.distribution import Zipf
-from costmodel.hardware import GemmEfficiency, Gpu, HardwareProfile, Host, Link, Topology
-from costmodel.memory import usable_bytes, whole_table_bytes
-from costmodel.objective import Objective
-from costmodel.plan import ShardingPlan, ShardingType
-from costmodel.units import GB, GIB, MIB, TFLOP, US, Bytes, Seconds
-from costmodel.workload import EmbeddingTable, Pipeline, Pooling, Workload
-from sharders.problem import ShardingProblem
+from costmodel.base.units import GB, GIB, MIB, TFLOP, US, Bytes, Seconds
+from costmodel.domain.hardware import GemmEfficiency, Gpu, HardwareProfile, Host, Link, Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf
+from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
+from sharders.problem.sharding_problem import ShardingProblem
 
 _RESERVE = 0.1
 """Share of a GPU's memory that the default settings keep free."""

@@ -8,18 +8,24 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from costmodel.errors import InfeasibleError, InputError, PlanMismatchError
-from costmodel.execution.graph import Node, NodeKind, Stage
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import synthesize
-from costmodel.execution.timeline import PathSegment, Timeline
-from costmodel.hardware import Topology
+from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.domain.workload import DataType, EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.units import Seconds
-from costmodel.workload import DataType, EmbeddingTable, Workload
+from costmodel.memory.rank_memory import check_memory
+from costmodel.step.graph import Node, NodeKind, Stage
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import synthesize
+from costmodel.step.timeline import PathSegment, Timeline
 from planner.api import Planned, load_plan, make_topology, plan
 from planner.report.model import Report
 

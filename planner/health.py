@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
-from costmodel.errors import PlannerError
+from costmodel.base.errors import PlannerError
 
 _NEEDED = ("numpy", "click", "rich", "PyYAML", "pydantic", "scipy")
 _OPTIONAL = {

@@ -18,14 +18,14 @@ from multiprocessing.synchronize import Event
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
-from costmodel.errors import PlannerError
-from costmodel.hardware import Topology
-from costmodel.objective import Objective
-from costmodel.units import Seconds
-from costmodel.workload import Workload
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
 from planner.children import end_with, safe_path
 from planner.search import Attempt, Search, run_sharders
-from sharders.problem import Progress, ShardingProblem
+from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

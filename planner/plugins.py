@@ -10,10 +10,10 @@ A package offers a sharder with, in its ``pyproject.toml``::
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from costmodel.errors import PluginError, UnknownNameError
+from costmodel.base.errors import PluginError, UnknownNameError
 from planner.integrations.presence import require_torchrec, torchrec_installed
 from sharders import SHARDERS
-from sharders.problem import Sharder
+from sharders.problem.sharding_problem import Sharder
 
 GROUP = "planner.sharders"
 TORCHREC = "torchrec"

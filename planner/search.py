@@ -8,18 +8,18 @@ from math import inf
 from random import Random
 from typing import Any
 
-from costmodel.errors import InfeasibleError, MissingDependencyError, PlannerError, PluginError
-from costmodel.memory import check_memory
-from costmodel.objective import Objective
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
-from costmodel.validity import check_plan
+from costmodel.base.errors import InfeasibleError, MissingDependencyError, PlannerError, PluginError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.validity import check_plan
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory
 from planner.interrupts import interruptible
 from planner.plugins import AUTO, load_sharder
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember
-from sharders.option_costs import OptionCosts
-from sharders.packing import check_room
-from sharders.problem import (
+from sharders.problem.option_costs import OptionCosts
+from sharders.problem.packing import check_room
+from sharders.problem.sharding_problem import (
     Budget,
     Paced,
     Progress,

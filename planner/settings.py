@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import InputError, Problem, suggestion
+from costmodel.base.errors import InputError, Problem, suggestion
 
 if TYPE_CHECKING:
-    from costmodel.units import Seconds
+    from costmodel.base.units import Seconds
 
 PROJECT_FILE = Path("planner.toml")
 USER_FILE = Path("planner", "config.toml")
@@ -134,7 +134,7 @@ def _read(path: Path) -> Mapping[str, str]:
 
 
 def _text(value: object) -> str:
-    from costmodel.limits import shown
+    from costmodel.base.limits import shown
 
     return shown(value) if isinstance(value, int) and abs(value) >= 10**20 else str(value)
 

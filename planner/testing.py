@@ -18,15 +18,15 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import InfeasibleError
-from costmodel.memory import check_memory
-from costmodel.plan import ShardingType
-from costmodel.units import Seconds
-from costmodel.validity import check_plan
-from costmodel.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.options import TableOption, make_plan, make_sharding
-from sharders.problem import (
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import (
     Budget,
     Progress,
     SearchResult,

@@ -4,26 +4,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHARDERS = {
-    "naive": "sharders.table_iii:Naive",
-    "random": "sharders.table_iii:Random",
-    "size_greedy": "sharders.table_iii:SizeGreedy",
-    "lookup_greedy": "sharders.table_iii:LookupGreedy",
-    "norm_lookup_greedy": "sharders.table_iii:NormLookupGreedy",
-    "size_lookup_greedy": "sharders.table_iii:SizeLookupGreedy",
-    "uniform": "sharders.uniform:Uniform",
-    "cost_greedy": "sharders.cost_greedy:CostGreedy",
+    "naive": "sharders.greedy.one_pass:Naive",
+    "random": "sharders.greedy.one_pass:Random",
+    "size_greedy": "sharders.greedy.one_pass:SizeGreedy",
+    "lookup_greedy": "sharders.greedy.one_pass:LookupGreedy",
+    "norm_lookup_greedy": "sharders.greedy.one_pass:NormLookupGreedy",
+    "size_lookup_greedy": "sharders.greedy.one_pass:SizeLookupGreedy",
+    "uniform": "sharders.greedy.uniform:Uniform",
+    "cost_greedy": "sharders.greedy.cost_greedy:CostGreedy",
     "annealing": "sharders.annealing.sharder:Annealing",
-    "ilp": "sharders.ilp:Ilp",
-    "lp": "sharders.lp:Lp",
-    "tuned_greedy": "sharders.cost_greedy:TunedGreedy",
-    "lns": "sharders.lns:LargeNeighbourhood",
-    "dreamshard": "sharders.dreamshard:DreamShardLike",
-    "beam": "sharders.beam:Beam",
-    "optuna": "sharders.optuna_search:OptunaSearch",
-    "torchrec_greedy": "sharders.torchrec_greedy:TorchRecGreedy",
+    "ilp": "sharders.baselines.ilp:Ilp",
+    "lp": "sharders.lp.sharder:Lp",
+    "tuned_greedy": "sharders.greedy.cost_greedy:TunedGreedy",
+    "lns": "sharders.baselines.lns:LargeNeighbourhood",
+    "dreamshard": "sharders.baselines.dreamshard:DreamShardLike",
+    "beam": "sharders.baselines.beam:Beam",
+    "optuna": "sharders.baselines.optuna_search:OptunaSearch",
+    "torchrec_greedy": "sharders.baselines.torchrec_greedy:TorchRecGreedy",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
-arguments and is a ``sharders.problem.Sharder``."""
+arguments and is a ``sharders.problem.sharding_problem.Sharder``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.execution.builder import StepBuilder
-from costmodel.execution.evaluation import evaluated
-from costmodel.execution.groups import GroupKey
-from costmodel.execution.loads import GroupLoad
-from costmodel.execution.program import Program
-from costmodel.execution.template import Feature, Linear
-from costmodel.plan import ShardingType
+from costmodel.domain.plan import ShardingType
+from costmodel.step.builder import StepBuilder
+from costmodel.step.evaluation import evaluated
+from costmodel.step.groups import GroupKey
+from costmodel.step.loads import GroupLoad
+from costmodel.step.program import Program
+from costmodel.step.template import Feature, Linear
 
 _KEY = GroupKey(pooled=True, weighted=False, sharding_type=ShardingType.TABLE_WISE)
 IDS, FEATURES = (Linear({Feature(_KEY, name): 1.0}) for name in ("ids", "features"))

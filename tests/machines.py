@@ -1,6 +1,7 @@
 """Machines made up for tests: round numbers, so that expected times can be worked by hand."""
 
-from costmodel.hardware import (
+from costmodel.base.units import GB, GIB, TFLOP, US
+from costmodel.domain.hardware import (
     CollectiveCurve,
     CollectiveOp,
     Device,
@@ -12,7 +13,6 @@ from costmodel.hardware import (
     Source,
     Topology,
 )
-from costmodel.units import GB, GIB, TFLOP, US
 
 PLAIN_GEMM = GemmEfficiency(
     peak=10 * TFLOP,

@@ -2,13 +2,19 @@
 
 from collections.abc import Mapping
 
-from costmodel.distribution import Zipf
-from costmodel.execution.graph import NodeKind
-from costmodel.execution.program import Op, Program
-from costmodel.execution.synthesis import program
-from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.workload import DenseModel, EmbeddingTable, Interaction, Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Workload
+from costmodel.inputs.distribution import Zipf
+from costmodel.step.graph import NodeKind
+from costmodel.step.program import Op, Program
+from costmodel.step.synthesis import program
 
 UNIFORM = Zipf(exponent=0.0)
 BATCH = 256

@@ -5,10 +5,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from machines import machine
 
-from costmodel.distribution import Zipf
-from costmodel.hardware import Device, Topology
-from costmodel.plan import ShardingPlan
-from costmodel.workload import (
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import (
     DataType,
     DenseModel,
     EmbeddingTable,
@@ -18,7 +17,8 @@ from costmodel.workload import (
     Pooling,
     Workload,
 )
-from sharders.options import make_plan, make_sharding, table_options
+from costmodel.inputs.distribution import Zipf
+from sharders.problem.options import make_plan, make_sharding, table_options
 
 
 @st.composite

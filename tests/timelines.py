@@ -1,9 +1,9 @@
 """A small timeline made by hand: two ranks, one step of 1 ms."""
 
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Stage
-from costmodel.execution.timeline import Timeline
-from costmodel.hardware import Basis, Bound, Source
-from costmodel.units import MS, US
+from costmodel.base.units import MS, US
+from costmodel.domain.hardware import Basis, Bound, Source
+from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.step.timeline import Timeline
 
 
 def two_ranks() -> Timeline:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bench.fitting.sources import rows
-from costmodel.hardware import CollectiveOp
-from costmodel.units import MIB, US
+from costmodel.base.units import MIB, US
+from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.curves import (
     FORMS,
     Accuracy,

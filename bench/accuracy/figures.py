@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bench.accuracy.curves import samples_by_curve
-from costmodel.hardware import CollectiveOp
-from costmodel.units import MS, US
+from costmodel.base.units import MS, US
+from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.curves import fitted_form
 from planner.report.text import STAGE_NAMES
 

@@ -9,8 +9,8 @@ import numpy as np
 from bench.embedding_anchors import compute_kernel, measured_rows, predict
 from bench.fitting.dense_kernels import by_kind, held_out_errors, kernel_rows
 from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, products
-from costmodel.plan import ComputeKernel
-from costmodel.workload import DataType
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType
 from planner.calibration.curves import Array, accuracy
 from planner.calibration.fit_gemm import Products, errors_on, held_out_shapes
 from planner.io.profiles import load_profile

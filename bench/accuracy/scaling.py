@@ -12,9 +12,9 @@ import numpy as np
 from bench.accuracy.curves import samples_by_curve
 from bench.fitting.checks import across_nodes
 from bench.fitting.sources import DATA
-from costmodel.execution.graph import Node, Stage
-from costmodel.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
+from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_time, curve_time
+from costmodel.step.graph import Node, Stage
 from planner.calibration.curves import Array, Samples, accuracy, fitted_form, knots_beyond
 from planner.io.profiles import load_profile
 from planner.replay.importing import load_run

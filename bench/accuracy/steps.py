@@ -11,13 +11,13 @@ import numpy as np
 
 from bench.published_steps import predict, program_of, published_rows
 from bench.published_steps import results as published
-from costmodel.execution.expansion import expand
-from costmodel.execution.graph import Stage
-from costmodel.execution.program import Program
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import NUM_STEPS
-from costmodel.hardware import Topology
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.step.expansion import expand
+from costmodel.step.graph import Stage
+from costmodel.step.program import Program
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import NUM_STEPS
 from planner.io.profiles import load_profile
 
 RESULTS = Path(__file__).parents[1] / "results"

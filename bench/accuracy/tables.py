@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.accuracy import paper
 from bench.cpu_coverage import OTHER_WORKLOADS
-from costmodel.units import MS, US
+from costmodel.base.units import MS, US
 
 PAPER = (
     "The paper's Table I (GMAE, as a public summary of it quotes them) is of its own machines, "

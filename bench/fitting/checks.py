@@ -7,9 +7,9 @@ import numpy as np
 
 from bench.fitting.collectives import Measurements
 from bench.fitting.sources import rows
-from costmodel.hardware import CollectiveOp, HardwareProfile
+from costmodel.base.units import US
+from costmodel.domain.hardware import CollectiveOp, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_time
-from costmodel.units import US
 from planner.calibration.curves import Array, rounded
 
 ACROSS_RANKS = {

@@ -6,9 +6,9 @@ import numpy as np
 
 from bench.fitting.sigmoid import SigmoidCurve, sigmoid_time
 from bench.fitting.sources import author_parameters, rows
-from costmodel.hardware import CollectiveCurve, CollectiveOp, Source
+from costmodel.base.units import GB, US
+from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Source
 from costmodel.kernels.collectives import curve_time
-from costmodel.units import GB, US
 from planner.calibration.curves import (
     Array,
     Form,

@@ -15,8 +15,9 @@ from statistics import median
 import numpy as np
 
 from bench.fitting.sources import DATA
-from costmodel.execution.dense import OPTIMIZER_PASSES
-from costmodel.hardware import Gpu
+from costmodel.base.units import US, Seconds
+from costmodel.domain.hardware import Gpu
+from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.pointwise import (
     batched_product_time,
     concat_time,
@@ -24,8 +25,7 @@ from costmodel.kernels.pointwise import (
     index_time,
     pointwise_time,
 )
-from costmodel.units import US, Seconds
-from costmodel.workload import DataType, Optimizer
+from costmodel.step.dense import OPTIMIZER_PASSES
 from planner.calibration.curves import Array
 
 BATCH = 2048

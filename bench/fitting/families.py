@@ -9,8 +9,8 @@ from bench.embedding_anchors import PROFILES as ANCHORED
 from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.checks import node_errors
 from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
-from costmodel.hardware import Family, HardwareProfile, Source
-from costmodel.plan import ComputeKernel
+from costmodel.domain.hardware import Family, HardwareProfile, Source
+from costmodel.domain.plan import ComputeKernel
 from planner.calibration.curves import Array, accuracy
 
 PHASES = {"embedding_forward": "forward", "embedding_backward": "backward"}

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from bench.fitting.sources import rows
-from costmodel.hardware import GemmEfficiency, Source
-from costmodel.units import TFLOP, US
-from costmodel.workload import DataType
+from costmodel.base.units import TFLOP, US
+from costmodel.domain.hardware import GemmEfficiency, Source
+from costmodel.domain.workload import DataType
 from planner.calibration.curves import Array, accuracy, rounded
 from planner.calibration.fit_gemm import Products
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from costmodel.hardware import CollectiveOp
+from costmodel.base.units import GB, BytesPerSecond, Seconds
+from costmodel.domain.hardware import CollectiveOp
 from costmodel.kernels.collectives import bus_factor
-from costmodel.units import GB, BytesPerSecond, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

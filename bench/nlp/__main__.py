@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from costmodel.units import MS
+from costmodel.base.units import MS
 from planner.io.trace_files import Document, read_documents
 from planner.predict.cpu_graph import CORE
 from planner.predict.prediction import Prediction, predict_documents

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from costmodel.execution.simulator import simulate
+from costmodel.step.simulator import simulate
 from planner.predict.calls import Family
 from planner.predict.cpu_graph import CORE, cpu_machine
 from planner.predict.cpu_model import (

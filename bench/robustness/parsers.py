@@ -11,7 +11,7 @@ from random import Random
 from types import FrameType
 
 from bench.robustness.mutations import NASTY, mutated
-from costmodel.errors import PlannerError
+from costmodel.base.errors import PlannerError
 
 CORPUS = Path(__file__).parents[2] / "tests" / "fuzz" / "corpus"
 HANGS = 20.0

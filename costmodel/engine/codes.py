@@ -1,7 +1,7 @@
 """Numbers that stand for kinds of work and process groups in flat arrays."""
 
-from costmodel.execution.program import ProcessGroup
-from costmodel.execution.template import WorkKind
+from costmodel.step.program import ProcessGroup
+from costmodel.step.template import WorkKind
 
 CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN = range(7)
 """Kinds of work."""

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from costmodel.execution.program import ProcessGroup
-from costmodel.execution.template import (
+from costmodel.base.units import Seconds
+from costmodel.step.program import ProcessGroup
+from costmodel.step.template import (
     Event,
     Issued,
     Template,
@@ -19,7 +20,6 @@ from costmodel.execution.template import (
     Work,
     WorkKind,
 )
-from costmodel.units import Seconds
 
 
 class End(NamedTuple):

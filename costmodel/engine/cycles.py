@@ -14,7 +14,7 @@ import numpy as np
 from costmodel.engine.codes import CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE, WORLD
 from costmodel.engine.state import PlanState
 from costmodel.engine.step import Step, StepClock
-from costmodel.execution.synthesis import NUM_STEPS
+from costmodel.step.synthesis import NUM_STEPS
 
 COMPARED: int = 64
 """Ranks besides its own that a cycle is tried on, those that a move changed last (where it puts

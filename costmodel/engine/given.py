@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.domain.hardware import Topology
 from costmodel.engine.lowering import Columns, lower
 from costmodel.engine.step import Step, StepClock
-from costmodel.execution.program import Op, Program
-from costmodel.execution.template import Template, TemplateOp, Work, WorkKind
-from costmodel.hardware import Topology
+from costmodel.step.program import Op, Program
+from costmodel.step.template import Template, TemplateOp, Work, WorkKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.domain.hardware import Topology
 from costmodel.engine.codes import (
     ACROSS,
     EXCHANGE,
@@ -26,12 +27,11 @@ from costmodel.engine.codes import (
 from costmodel.engine.contraction import Kept, contract
 from costmodel.engine.state import Machine
 from costmodel.engine.step import Step
-from costmodel.execution.groups import GroupKey, KernelKey
-from costmodel.execution.program import ProcessGroup
-from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Feature, Template, WorkKind
-from costmodel.hardware import Topology
 from costmodel.kernels.collectives import CollectiveForm
 from costmodel.kernels.embedding import lookup_rates
+from costmodel.step.groups import GroupKey, KernelKey
+from costmodel.step.program import ProcessGroup
+from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, Feature, Template, WorkKind
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.engine.codes import ALONE, CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE, WORLD
-from costmodel.execution.synthesis import NUM_STEPS
+from costmodel.step.synthesis import NUM_STEPS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -6,15 +6,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.units import Seconds
 from costmodel.engine.codes import EXCHANGE, ISSUE, STREAM
 from costmodel.engine.lowering import Columns, lower, machine
 from costmodel.engine.state import Journal, PlanState, Rows
 from costmodel.engine.step import Step, StepClock
-from costmodel.execution.groups import GroupKey, KernelKey
-from costmodel.execution.loads import GroupLoad
-from costmodel.execution.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
 from costmodel.kernels.traffic import NUM_TRAFFIC
-from costmodel.units import Seconds
+from costmodel.step.groups import GroupKey, KernelKey
+from costmodel.step.loads import GroupLoad
+from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
 
 Signature: TypeAlias = tuple[tuple[GroupKey, tuple[KernelKey, ...]], ...]
 """Sharding groups and their lookup kernels, sorted."""

@@ -12,7 +12,8 @@ from math import log2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from costmodel.hardware import (
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import (
     Bound,
     CollectiveCurve,
     CollectiveOp,
@@ -22,7 +23,6 @@ from costmodel.hardware import (
     Source,
 )
 from costmodel.kernels import times
-from costmodel.units import Bytes, Seconds
 
 _FLOOR_MARGIN = 1.5
 """Up to this multiple of a curve's floor, ``collective_estimate`` names latency as the bound."""

@@ -31,15 +31,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.distribution import UniqueCurve, lookup_share, unique_curve
-from costmodel.families import is_lookup_covered
-from costmodel.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.families import is_lookup_covered
+from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
+from costmodel.inputs.distribution import UniqueCurve, lookup_share, unique_curve
 from costmodel.kernels import times
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, Traffic
-from costmodel.plan import ComputeKernel
-from costmodel.units import Bytes, Seconds
-from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
 
 SECTOR_BYTES = 32
 """Smallest unit DRAM and L2 move (NVIDIA, CUDA C++ best practices: 32-byte sectors)."""

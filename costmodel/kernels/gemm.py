@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from costmodel.hardware import Bound, Estimate, GemmEfficiency, Gpu, Source
-from costmodel.workload import DataType
+from costmodel.domain.hardware import Bound, Estimate, GemmEfficiency, Gpu, Source
+from costmodel.domain.workload import DataType
 
 _Shape: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 

@@ -24,10 +24,10 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import Optimizer
+from costmodel.inputs.reuse import NUM_BINS, reuse_rows
 from costmodel.kernels.embedding import LookupShard
-from costmodel.plan import ComputeKernel
-from costmodel.reuse import NUM_BINS, reuse_rows
-from costmodel.workload import Optimizer
 
 Array = NDArray[np.float64]
 

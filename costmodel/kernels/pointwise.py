@@ -2,10 +2,10 @@
 
 from math import ceil
 
-from costmodel.hardware import Gpu, HardwareProfile
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import Gpu, HardwareProfile
+from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import batched_gemm_time, gemm_constants
-from costmodel.units import Bytes, Seconds
-from costmodel.workload import DataType
 
 CONCAT_EFFICIENCY = 0.76
 """Share of the memory bandwidth that ``cat`` reaches: 57 MB in 91 us on a V100

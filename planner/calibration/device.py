@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from costmodel.units import MIB, Bytes, Seconds
+from costmodel.base.units import MIB, Bytes, Seconds
 from planner.calibration.timing import Timing, summary
 
 _AHEAD: Seconds = 2e-3

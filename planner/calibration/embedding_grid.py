@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.plan import ComputeKernel
-from costmodel.units import Bytes
-from costmodel.workload import DataType, Optimizer
+from costmodel.base.units import Bytes
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.points import EmbeddingPoint, TableSet
 
 _SEED = 0

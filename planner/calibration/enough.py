@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from costmodel.errors import PlannerError
+from costmodel.base.errors import PlannerError
 from planner.calibration.points import Family
 
 

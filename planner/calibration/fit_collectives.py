@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costmodel.hardware import CollectiveCurve, CollectiveOp, Source
+from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Source
 from planner.calibration.curves import (
     Accuracy,
     Samples,

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from costmodel.distribution import Zipf
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, EmbeddingTable
+from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import Caches, LookupShard, combine, kernel_times, shard_traffic
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import Traffic
-from costmodel.plan import ComputeKernel
-from costmodel.units import Bytes, Seconds
-from costmodel.workload import DataType, EmbeddingTable
 from planner.calibration.curves import Accuracy, Array, accuracy
 from planner.calibration.enough import check_enough
 from planner.calibration.points import EmbeddingPoint, Family, TableSet

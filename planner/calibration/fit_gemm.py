@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from scipy.optimize import minimize
 
-from costmodel.hardware import GemmEfficiency, Gpu
+from costmodel.base.units import US
+from costmodel.domain.hardware import GemmEfficiency, Gpu
+from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_time
-from costmodel.units import US
-from costmodel.workload import DataType
 from planner.calibration.curves import Accuracy, Array, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.points import Family

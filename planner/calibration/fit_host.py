@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.execution.issue import LOOKUP, LOOKUP_BACKWARD, Issue
-from costmodel.units import MIB, US, Bytes, BytesPerSecond, Seconds
+from costmodel.base.units import MIB, US, Bytes, BytesPerSecond, Seconds
+from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD, Issue
 from planner.calibration.curves import Accuracy, Array, accuracy, alpha_beta, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.points import Family, HostPart, HostPoint, StreamOp, StreamPoint
@@ -17,7 +17,7 @@ from planner.calibration.records import Record
 LAYERS = 4
 """Linear layers, each with an activation, that one piece of host work has."""
 LAYERS_FORWARD = Issue(2.0 * LAYERS, 2.0 * LAYERS)
-"""Product and activation: what ``costmodel.execution.dense`` issues for a layer."""
+"""Product and activation: what ``costmodel.step.dense`` issues for a layer."""
 LAYERS_BACKWARD = Issue(4.0 * LAYERS, 4.0 * LAYERS)
 """Activation, two products, sum of the bias."""
 FRESH_BYTES: Bytes = 32 * MIB
@@ -54,7 +54,7 @@ class StreamFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFit:
-    """Host times, by field of ``costmodel.hardware.Host``, and how the pieces disagree."""
+    """Host times, by field of ``costmodel.domain.hardware.Host``, and how the pieces disagree."""
 
     times: Mapping[str, Seconds]
     origins: Mapping[str, str]

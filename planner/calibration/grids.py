@@ -7,9 +7,9 @@ from itertools import product
 
 import numpy as np
 
-from costmodel.hardware import CollectiveOp
-from costmodel.units import GB, GIB, KIB, MIB, Bytes
-from costmodel.workload import DataType, Optimizer
+from costmodel.base.units import GB, GIB, KIB, MIB, Bytes
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.embedding_grid import EmbeddingLimits, embedding_grid
 from planner.calibration.points import (
     CollectivePoint,

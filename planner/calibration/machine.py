@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from costmodel.units import MIB, Bytes
+from costmodel.base.units import MIB, Bytes
 
 _PACKAGES = ("torch", "fbgemm-gpu", "fbgemm-gpu-cpu", "torchrec", "shardwise")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from costmodel.hardware import CollectiveOp
-from costmodel.units import MIB, Seconds
+from costmodel.base.units import MIB, Seconds
+from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.device import Device
 from planner.calibration.points import CollectivePoint
 from planner.calibration.records import Record, record_of

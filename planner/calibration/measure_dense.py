@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from costmodel.units import Seconds
-from costmodel.workload import DataType
+from costmodel.base.units import Seconds
+from costmodel.domain.workload import DataType
 from planner.calibration.device import Device, Stopwatch, repeated
 from planner.calibration.points import GemmPoint, StreamOp, StreamPoint
 from planner.calibration.records import Record, record_of

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from costmodel.plan import ComputeKernel
-from costmodel.units import Seconds
-from costmodel.workload import DataType, Optimizer
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.device import Device, Stopwatch, repeated
 from planner.calibration.ids import draw_ids, draw_lengths, reuse_histogram
 from planner.calibration.points import EmbeddingPoint, TableSet

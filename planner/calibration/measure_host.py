@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from costmodel.plan import ComputeKernel
-from costmodel.units import Seconds
-from costmodel.workload import DataType, Optimizer
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.device import Device, Stopwatch, repeated
 from planner.calibration.fit_host import LAYERS
 from planner.calibration.measure_embedding import TableKernel

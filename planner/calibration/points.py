@@ -7,9 +7,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from costmodel.hardware import CollectiveOp
-from costmodel.plan import ComputeKernel
-from costmodel.workload import DataType, Optimizer
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.execution.issue import LOOKUP, LOOKUP_BACKWARD
-from costmodel.hardware import (
+from costmodel.base.units import GB, US, Bytes, Seconds
+from costmodel.domain.hardware import (
     CollectiveCurve,
     CollectiveOp,
     Device,
@@ -18,9 +18,9 @@ from costmodel.hardware import (
     Link,
     Source,
 )
-from costmodel.hardware import Family as KernelFamily
+from costmodel.domain.hardware import Family as KernelFamily
 from costmodel.kernels.collectives import RankGroup, bus_factor, collective_time
-from costmodel.units import GB, US, Bytes, Seconds
+from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.fit_collectives import fit_samples

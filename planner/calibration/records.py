@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from costmodel.errors import InputError, Problem
-from costmodel.units import Seconds
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
 from planner.calibration.points import Family, Point, family_of, point_data, point_key, read_point
 from planner.calibration.timing import Timing
 from planner.io.files import file_error, os_reason, read_bytes, write_bytes

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from costmodel.families import kernel_families
+from costmodel.domain.families import kernel_families
 from planner.calibration.machine import busy_cores
 from planner.calibration.points import Family, family_of
 from planner.calibration.profile import Calibrated

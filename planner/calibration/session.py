@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import torch
 
-from costmodel.errors import InputError, Problem
-from costmodel.workload import Optimizer
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.workload import Optimizer
 from planner.calibration.device import Device, open_device
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.machine import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 
 UNSTABLE = 0.2
 """Spread of repeats from which on a measurement is called unstable: twice what the model families

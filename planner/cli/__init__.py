@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from costmodel.errors import PlannerError
+from costmodel.base.errors import PlannerError
 from planner.interrupts import interrupted_code, raising
 
 USAGE, BAD_INPUT = 2, 3

@@ -14,7 +14,7 @@ from planner.cli.output import Output
 from planner.interrupts import interrupted_code
 
 if TYPE_CHECKING:
-    from costmodel.hardware import HardwareProfile
+    from costmodel.domain.hardware import HardwareProfile
     from planner.calibration.session import Outcome, Request
 
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
@@ -104,7 +104,7 @@ def command(  # noqa: PLR0913 - an argument per option
 
 
 def _check_file(path: str, hint: str, *, force: bool) -> None:
-    from costmodel.errors import InputError, Problem
+    from costmodel.base.errors import InputError, Problem
     from planner.io.files import check_writable
 
     check_writable(path)
@@ -117,7 +117,7 @@ def _check(path: str, *, force: bool) -> None:
     """Raise what would stop the run, before anything is measured."""
     from importlib.util import find_spec
 
-    from costmodel.errors import MissingDependencyError
+    from costmodel.base.errors import MissingDependencyError
 
     hint = "--force overwrites it from what was measured; --remeasure, too, measures it all"
     _check_file(path, hint, force=force)
@@ -131,8 +131,8 @@ def _request(
 ) -> "Request":
     import torch
 
-    from costmodel.errors import InputError, Problem
-    from costmodel.workload import Optimizer
+    from costmodel.base.errors import InputError, Problem
+    from costmodel.domain.workload import Optimizer
     from planner.calibration.grids import Grid
     from planner.calibration.measure_embedding import CPU_OPTIMIZERS
     from planner.calibration.session import Request

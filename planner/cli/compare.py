@@ -17,7 +17,7 @@ from planner.cli.output import Output, ProgressLine
 from planner.interrupts import interruptible
 
 if TYPE_CHECKING:
-    from costmodel.errors import PlannerError
+    from costmodel.base.errors import PlannerError
     from planner.diff import PlanDiff
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costmodel.limits import MOST_TABLES
+from costmodel.base.limits import MOST_TABLES
 from planner.cli.options import (
     COUNT,
     SIZE,
@@ -17,7 +17,7 @@ from planner.cli.options import (
 from planner.cli.output import Output
 
 if TYPE_CHECKING:
-    from costmodel.hardware import Estimate, HardwareProfile
+    from costmodel.domain.hardware import Estimate, HardwareProfile
 
 _COLLECTIVES = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather")
 _DTYPES = click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "int8"])
@@ -45,7 +45,7 @@ def _collective(name: str) -> click.Command:
     def collective(
         *, num_bytes: float, gpus: int, nodes: int | None, hardware: str | None, output: Output
     ) -> None:
-        from costmodel.hardware import CollectiveOp
+        from costmodel.domain.hardware import CollectiveOp
         from costmodel.kernels.collectives import RankGroup, collective_estimate
         from planner.api import node_count
 
@@ -75,8 +75,8 @@ for _name in _COLLECTIVES:
 @output_options
 def gemm(*, m: int, n: int, k: int, dtype: str, hardware: str | None, output: Output) -> None:
     """Time one matrix product, (m, k) times (k, n)."""
+    from costmodel.domain.workload import DataType
     from costmodel.kernels.gemm import gemm_estimate
-    from costmodel.workload import DataType
 
     profile = _profile(hardware)
     if dtype not in profile.gpu.gemm:
@@ -100,8 +100,8 @@ def gemm(*, m: int, n: int, k: int, dtype: str, hardware: str | None, output: Ou
 @output_options
 def embedding(*, hardware: str | None, output: Output, **asked: Any) -> None:  # noqa: ANN401
     """Time one table-batched lookup, and its backward with the optimizer."""
+    from costmodel.domain.workload import Optimizer
     from costmodel.kernels.embedding import embedding_estimate
-    from costmodel.workload import Optimizer
 
     profile = _profile(hardware)
     tables = _checked(lambda: _tables(**asked))
@@ -129,8 +129,8 @@ def embedding(*, hardware: str | None, output: Output, **asked: Any) -> None:  #
 
 
 def _tables(**asked: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the command's options
-    from costmodel.distribution import Zipf
-    from costmodel.workload import DataType, EmbeddingTable
+    from costmodel.domain.workload import DataType, EmbeddingTable
+    from costmodel.inputs.distribution import Zipf
 
     return tuple(
         EmbeddingTable(

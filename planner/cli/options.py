@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from costmodel.limits import MOST_RANKS, MOST_ROWS, MOST_SAMPLES
-from costmodel.units import GB, GIB, KB, KIB, MB, MIB
+from costmodel.base.limits import MOST_RANKS, MOST_ROWS, MOST_SAMPLES
+from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB
 from planner.cli.output import Output
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from sharders.problem import Progress
+    from sharders.problem.sharding_problem import Progress
 
 WIDEST = 100
 """Columns of a report, however wide the terminal."""

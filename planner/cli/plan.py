@@ -19,7 +19,7 @@ from planner.interrupts import interruptible
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from costmodel.workload import Workload
+    from costmodel.domain.workload import Workload
     from planner.api import Planned
 
 DEFAULT_FILE = "plan.json"

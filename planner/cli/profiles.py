@@ -8,7 +8,7 @@ from planner.cli.options import output_options
 from planner.cli.output import Output
 
 if TYPE_CHECKING:
-    from costmodel.hardware import HardwareProfile
+    from costmodel.domain.hardware import HardwareProfile
 
 _HEADING = (
     "Kernel families: where they come from, and how far off they were where nothing was fitted"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from costmodel.execution.timeline import Timeline
+    from costmodel.step.timeline import Timeline
     from planner.api import Planned
 
 

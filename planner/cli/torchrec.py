@@ -16,8 +16,8 @@ from planner.cli.options import (
 from planner.cli.output import Output
 
 if TYPE_CHECKING:
-    from costmodel.hardware import Topology
-    from costmodel.workload import Workload
+    from costmodel.domain.hardware import Topology
+    from costmodel.domain.workload import Workload
 
 STREAM = "-"
 

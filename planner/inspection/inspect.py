@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costmodel.distribution import InputDistribution
-from costmodel.errors import InputError, Problem
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.inputs.distribution import InputDistribution
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import FeatureSample, Samples
 from planner.inspection.statistics import TableObservation, observe

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.errors import InputError, MissingDependencyError, Problem
+from costmodel.base.errors import InputError, MissingDependencyError, Problem
 from planner.inspection.samples import (
     FeatureSample,
     Samples,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.distribution import (
+from costmodel.inputs.distribution import (
     ReuseHistogram,
     UniqueFraction,
     Zipf,
@@ -14,7 +14,7 @@ from costmodel.distribution import (
     mean_hits_of,
     unique_curve,
 )
-from costmodel.reuse import NUM_BINS, ZipfFit, fitted_zipf
+from costmodel.inputs.reuse import NUM_BINS, ZipfFit, fitted_zipf
 from planner.inspection.samples import FeatureSample
 
 NUM_HOT_ROWS = 5

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from costmodel.errors import MissingDependencyError
+from costmodel.base.errors import MissingDependencyError
 
 _NEEDED = ("torch", "fbgemm_gpu", "torchrec")
 

@@ -22,10 +22,10 @@ from torchrec.distributed.types import (
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from torchrec.types import DataType
 
-from costmodel.errors import PlanMismatchError
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingPlan
-from costmodel.workload import Workload
+from costmodel.base.errors import PlanMismatchError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
 from planner.integrations.torchrec_plans import Home, from_torchrec, to_torchrec
 from planner.io.files import write_bytes
 

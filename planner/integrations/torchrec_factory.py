@@ -13,8 +13,8 @@ from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.sharding_plan import get_default_sharders
 
-from costmodel.errors import InputError, Problem
-from costmodel.workload import Workload
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.workload import Workload
 from planner.integrations.torchrec_exchange import DEVICE, placed
 from planner.integrations.torchrec_model import ModelReading, read_model
 

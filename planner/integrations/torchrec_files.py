@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
-from costmodel.errors import PlanMismatchError
-from costmodel.hardware import Topology
-from costmodel.plan import TableSharding
-from costmodel.validity import allowed_kernels
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.base.errors import PlanMismatchError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import TableSharding
+from costmodel.domain.validity import allowed_kernels
+from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.integrations.torchrec_exchange import (
     DEVICE,
     make_torchrec_plan,

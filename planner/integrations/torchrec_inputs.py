@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from costmodel.distribution import ReuseHistogram, histogram_of
+from costmodel.inputs.distribution import ReuseHistogram, histogram_of
 
 SampleBatch: TypeAlias = Any
 """A ``KeyedJaggedTensor``, or an object that has one as ``sparse_features`` (TorchRec's batch)."""

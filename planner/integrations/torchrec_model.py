@@ -11,8 +11,8 @@ from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Pooling
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Pooling
 from planner.integrations.torchrec_inputs import SampleBatch, observe
 from planner.integrations.torchrec_plans import Home
 

@@ -20,13 +20,13 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from torchrec.distributed.types import ShardingPlanner
 
-from costmodel.errors import InfeasibleError, PlannerError
-from costmodel.hardware import HardwareProfile, Topology
-from costmodel.memory import host_bytes_usable
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, ShardingPlan
-from costmodel.units import GIB, MS, Seconds
-from costmodel.workload import DenseModel, Pipeline, Workload
+from costmodel.base.errors import InfeasibleError, PlannerError
+from costmodel.base.units import GIB, MS, Seconds
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan
+from costmodel.domain.workload import DenseModel, Pipeline, Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import host_bytes_usable
 from planner.integrations.torchrec_collective import Question, plan_together
 from planner.integrations.torchrec_inputs import SampleBatch
 from planner.integrations.torchrec_model import ModelReading, ModelTables, read_model
@@ -40,7 +40,7 @@ from planner.integrations.torchrec_topology import (
 )
 from planner.plugins import AUTO
 from planner.search import Attempt, Search, run_sharders, sharders_for
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 _LOGGER = logging.getLogger(__name__)
 _IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)

@@ -17,9 +17,9 @@ from torchrec.distributed.types import (
 )
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
-from costmodel.errors import PlanMismatchError
-from costmodel.hardware import Topology
-from costmodel.plan import (
+from costmodel.base.errors import PlanMismatchError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
     ComputeKernel,
     Shard,
     ShardingPlan,
@@ -27,7 +27,7 @@ from costmodel.plan import (
     TableSharding,
     make_shards,
 )
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import EmbeddingTable, Workload
 
 _PASSED_ON = (
     "enforce_hbm",

@@ -7,11 +7,11 @@ from pathlib import Path
 from torchrec.distributed.planner.types import ParameterConstraints, PerfModel, ShardingOption
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 
-from costmodel.hardware import HardwareProfile, Topology
-from costmodel.objective import Objective
-from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
-from costmodel.units import MS
-from costmodel.workload import DenseModel, Pipeline, Workload
+from costmodel.base.units import MS
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import DenseModel, Pipeline, Workload
+from costmodel.engine.objective import Objective
 from planner.integrations.torchrec_inputs import SampleBatch
 from planner.integrations.torchrec_model import ModelReading, read_options
 from planner.integrations.torchrec_topology import resolve_profile, to_topology

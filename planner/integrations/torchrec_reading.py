@@ -23,7 +23,7 @@ from torchrec.distributed.types import (
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from torchrec.types import DataType
 
-from costmodel.errors import InputError, Problem
+from costmodel.base.errors import InputError, Problem
 from planner.inspection.torch_files import read_pickle
 from planner.io.archives import open_archive
 from planner.io.files import read_bytes, source_name

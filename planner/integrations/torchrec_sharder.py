@@ -30,13 +30,19 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.types import DataType as TorchRecType
 
-from costmodel.errors import InfeasibleError
-from costmodel.memory import check_memory, infeasible
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding
-from costmodel.workload import EmbeddingTable, Optimizer, Pooling
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Pooling
+from costmodel.memory.rank_memory import check_memory, infeasible
 from planner.integrations.torchrec_plans import Home, from_torchrec
-from sharders.options import TableOption, make_plan, make_sharding
-from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
 
 MEMORY_SHARES = (1.0, 0.9, 0.75, 1.15, 1.4)
 """How much of the memory TorchRec is told of, tried in this order: it counts a shard's bytes in

@@ -10,10 +10,10 @@ from torchrec.distributed.comm import get_local_size
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.utils import get_device_type
 
-from costmodel.hardware import HardwareProfile, Topology
-from costmodel.storage import RESERVE_SHARE, fixed_bytes
-from costmodel.units import Bytes
-from costmodel.workload import Workload
+from costmodel.base.units import Bytes
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.workload import Workload
+from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.io.profiles import load_profile
 
 DEFAULT_HARDWARE = "h100-sxm"
@@ -94,7 +94,7 @@ def with_usable(topology: Topology, workload: Workload, usable: Bytes) -> Topolo
     """Return the topology with so much memory that this much is left for tables.
 
     A storage reservation has already taken dense model, inputs and a margin off; our models would
-    do so again (``costmodel.memory.usable_bytes``, of which this is the inverse).
+    do so again (``costmodel.memory.rank_memory.usable_bytes``, of which this is the inverse).
     """
     capacity = (usable + sum(fixed_bytes(workload))) / (1 - RESERVE_SHARE)
     hardware = topology.hardware

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.units import Bytes
+from costmodel.base.units import Bytes
 from planner.io.trace_files import Document, last_number
 
 _COMMUNICATION = "record_param_comms"

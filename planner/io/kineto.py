@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from costmodel.errors import InputError, Problem
-from costmodel.units import Seconds
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
 from planner.io.kineto_events import (
     CALLS,
     DEVICE,

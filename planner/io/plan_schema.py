@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from costmodel.limits import LONGEST_NAME, MOST_COLUMNS, MOST_RANKS, MOST_ROWS
-from costmodel.plan import ComputeKernel, ShardingType
+from costmodel.base.limits import LONGEST_NAME, MOST_COLUMNS, MOST_RANKS, MOST_ROWS
+from costmodel.domain.plan import ComputeKernel, ShardingType
 
 Rows = Annotated[int, Field(ge=0, le=MOST_ROWS)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]

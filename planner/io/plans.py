@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costmodel.errors import InputError, PlanMismatchError, Problem
-from costmodel.hardware import Topology
-from costmodel.plan import Shard, ShardingPlan, TableSharding
-from costmodel.units import Seconds
-from costmodel.workload import Workload
+from costmodel.base.errors import InputError, PlanMismatchError, Problem
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import Shard, ShardingPlan, TableSharding
+from costmodel.domain.workload import Workload
 from planner.io.files import read_text, source_name
 from planner.io.source import Document, parse_json
 from planner.io.validation import Validator, in_order

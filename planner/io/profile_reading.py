@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import InputError
-from costmodel.hardware import (
+from costmodel.base.errors import InputError
+from costmodel.base.units import US
+from costmodel.domain.hardware import (
     CollectiveCurve,
     Device,
     Family,
@@ -15,8 +16,7 @@ from costmodel.hardware import (
     Host,
     Link,
 )
-from costmodel.traced import KernelTime, OperatorOverheads, TracedTimes
-from costmodel.units import US
+from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
 from planner.io.profile_text import OVERHEADS
 from planner.io.source import Document
 from planner.io.validation import Validator, in_order

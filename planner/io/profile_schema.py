@@ -14,8 +14,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from costmodel.hardware import CollectiveOp, Device, Source
-from costmodel.workload import DataType
+from costmodel.domain.hardware import CollectiveOp, Device, Source
+from costmodel.domain.workload import DataType
 from planner.io.profile_units import FLOP_RATE, NUMBER, RATE, SIZE, TIME, parse_quantity
 from planner.io.validation import OWN_MESSAGE
 

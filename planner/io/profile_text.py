@@ -5,7 +5,8 @@ from dataclasses import fields
 from json import dumps
 from textwrap import fill
 
-from costmodel.hardware import (
+from costmodel.base.units import US
+from costmodel.domain.hardware import (
     CollectiveCurve,
     Device,
     Family,
@@ -14,8 +15,7 @@ from costmodel.hardware import (
     HardwareProfile,
     Source,
 )
-from costmodel.traced import TracedTimes
-from costmodel.units import US
+from costmodel.domain.traced import TracedTimes
 from planner.io.profile_units import quantity_text
 
 EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from costmodel.units import GB, GIB, KB, KIB, MB, MIB, MS, TFLOP, US
+from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB, MS, TFLOP, US
 
 SIZE = {
     "B": 1.0,

@@ -10,8 +10,8 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from costmodel.errors import UnknownNameError
-from costmodel.hardware import HardwareProfile
+from costmodel.base.errors import UnknownNameError
+from costmodel.domain.hardware import HardwareProfile
 from planner.io.files import read_text
 from planner.io.profile_reading import profile_from_document
 from planner.io.profile_text import profile_text

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from costmodel.errors import InputError, Problem
-from costmodel.limits import shown
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.limits import shown
 from planner.io.json_text import MOST_DIGITS, load_json
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from costmodel.execution.graph import HOST_THREADS, Node, NodeKind, Resource
-from costmodel.execution.timeline import Timeline
-from costmodel.units import US, Seconds
+from costmodel.base.units import US, Seconds
+from costmodel.step.graph import HOST_THREADS, Node, NodeKind, Resource
+from costmodel.step.timeline import Timeline
 from planner.io.files import write_text
 
 Event: TypeAlias = dict[str, Any]

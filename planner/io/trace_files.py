@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from costmodel.errors import InputError, Problem
+from costmodel.base.errors import InputError, Problem
 from planner.io.archives import DamagedError, check_left, expansion_bound, gunzipped
 from planner.io.files import file_error, os_reason
 from planner.io.json_text import load_json

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from costmodel.execution.timeline import Timeline
+from costmodel.step.timeline import Timeline
 from planner.io.files import check_writable, file_error, os_reason, write_text
 from planner.io.trace import Event, StepSpan, trace_events, write_trace
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from costmodel.errors import Problem, suggestion
-from costmodel.limits import shown
+from costmodel.base.errors import Problem, suggestion
+from costmodel.base.limits import shown
 from planner.io.source import MOST_PROBLEMS, Document, KeyPath
 
 if TYPE_CHECKING:

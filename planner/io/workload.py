@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from costmodel.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
-from costmodel.errors import InputError
-from costmodel.limits import MOST_TABLES, shown
-from costmodel.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.base.errors import InputError
+from costmodel.base.limits import MOST_TABLES, shown
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from planner.io.files import read_text, source_name
 from planner.io.source import Document, KeyPath, parse_yaml
 from planner.io.validation import Validator, in_order
 
 if TYPE_CHECKING:
     from planner.io import workload_schema as schema
-    from sharders.options import Refusal
+    from sharders.problem.options import Refusal
 
 Part = TypeVar("Part", EmbeddingTable, DenseModel, Workload)
 

@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from costmodel.distribution import Zipf
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.workload import (
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import (
     DataType,
     DenseModel,
     EmbeddingTable,
@@ -21,6 +20,7 @@ from costmodel.workload import (
     Pooling,
     Workload,
 )
+from costmodel.inputs.distribution import Zipf
 
 
 def _defaults(domain_class: type) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from costmodel.distribution import InputDistribution, UniqueFraction, Zipf
-from costmodel.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.inputs.distribution import InputDistribution, UniqueFraction, Zipf
 
 _ALWAYS = ("num_dense_features", "bottom_mlp", "interaction", "top_mlp", "precision", "optimizer")
 """Fields of the dense model that are written even when they are the defaults."""

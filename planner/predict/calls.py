@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
-from costmodel.units import Bytes
+from costmodel.base.units import Bytes
 from planner.predict.layout import num_runs
 from planner.predict.trace import TraceOp
 

@@ -10,9 +10,9 @@ of the step, as long as no core waits: the work is the same.
 
 from collections.abc import Sequence
 
-from costmodel.execution.graph import Node, NodeKind, Stage
-from costmodel.hardware import Basis, Bound, CollectiveOp, Source
-from costmodel.units import US, Bytes, Seconds
+from costmodel.base.units import US, Bytes, Seconds
+from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
+from costmodel.step.graph import Node, NodeKind, Stage
 from planner.predict.cpu_model import CpuHost, CpuModel, CpuProfile
 from planner.predict.steps import Item, Machine, Nodes, Timed, Timer
 from planner.predict.walk import HostCounts, Work, WorkKind

@@ -10,8 +10,8 @@ from math import exp, log
 
 import numpy as np
 
-from costmodel.hardware import Bound, Estimate, Source
-from costmodel.units import Bytes, Seconds
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import Bound, Estimate, Source
 from planner.predict.calls import Family, KernelCall
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from costmodel.errors import InputError, Problem
-from costmodel.units import US
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import US
 from planner.io.files import read_text
 from planner.io.source import Document, KeyPath, parse_yaml
 from planner.predict.cpu_model import (

@@ -11,10 +11,10 @@ Profiles of a CPU (``device: cpu``) have kernels run by the thread that calls th
 
 from collections.abc import Sequence
 
-from costmodel.execution.graph import Node, NodeKind, Stage
-from costmodel.hardware import Basis, Device, HardwareProfile, Source
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Basis, Device, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate
-from costmodel.units import Seconds
+from costmodel.step.graph import Node, NodeKind, Stage
 from planner.predict.models import GpuModel
 from planner.predict.steps import Item, Machine, Nodes, Timed, Timer
 from planner.predict.walk import HostCounts, Work, WorkKind

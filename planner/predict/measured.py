@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 from planner.io.kineto_events import EventReader, Scope
 from planner.io.trace_files import Document, last_number
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from costmodel.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
+from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
-from costmodel.units import Seconds
-from costmodel.workload import DataType
 from planner.predict.calls import Family, KernelCall
 
 LARGE_PRODUCT = 128

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from costmodel.errors import InputError, Problem
-from costmodel.execution.graph import Stage
-from costmodel.execution.simulator import simulate
-from costmodel.execution.timeline import Timeline
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
 from costmodel.kernels.collectives import RankGroup
-from costmodel.units import Seconds
+from costmodel.step.graph import Stage
+from costmodel.step.simulator import simulate
+from costmodel.step.timeline import Timeline
 from planner.io.profiles import load_profile
 from planner.io.trace_files import Document, read_documents
 from planner.predict.cpu_graph import cpu_machine

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from costmodel.errors import InputError, Problem
-from costmodel.execution.graph import ExecutionGraph, Node
-from costmodel.hardware import Bound, Estimate, Source
-from costmodel.units import BytesPerSecond, Seconds
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import BytesPerSecond, Seconds
+from costmodel.domain.hardware import Bound, Estimate, Source
+from costmodel.step.graph import ExecutionGraph, Node
 from planner.predict.calls import KernelCall
 from planner.predict.models import KernelModel
 from planner.predict.trace import OperatorTrace

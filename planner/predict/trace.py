@@ -15,8 +15,8 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-from costmodel.errors import InputError, Problem
-from costmodel.units import Bytes
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Bytes
 from planner.io.trace_files import Document, last_number
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from costmodel.execution.graph import Stage
-from costmodel.hardware import CollectiveOp
-from costmodel.units import Bytes
+from costmodel.base.units import Bytes
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.step.graph import Stage
 from planner.predict.calls import (
     Family,
     KernelCall,

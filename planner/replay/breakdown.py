@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
-from costmodel.execution.graph import NodeKind, Stage
-from costmodel.execution.timeline import DEVICE_KINDS, PathSegment, Timeline
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.timeline import DEVICE_KINDS, PathSegment, Timeline
 from planner.replay.classify import Category, category
 
 CATEGORIES: Sequence[Category] = tuple(each for each in Category if each is not Category.HOST)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from costmodel.execution.graph import NodeKind, Stage
+from costmodel.step.graph import NodeKind, Stage
 from planner.io.kineto import RankTrace
 from planner.io.kineto_events import Activity, is_collective
 from planner.replay.matching import collective_stage

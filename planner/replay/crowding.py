@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from costmodel.units import US, Seconds
+from costmodel.base.units import US, Seconds
 from planner.io.kineto import RankTrace
 from planner.io.kineto_events import Activity, is_collective
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from costmodel.execution.graph import ExecutionGraph, NodeKind
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.step.graph import ExecutionGraph, NodeKind
 from planner.io.execution_traces import execution_traces
 from planner.io.kineto import RankTrace, rank_traces
 from planner.io.trace_files import read_documents

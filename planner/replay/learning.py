@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, quantiles
 
-from costmodel.execution.algorithm1 import Operator
-from costmodel.execution.graph import NodeKind
-from costmodel.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
-from costmodel.traced import KernelTime, OperatorOverheads, TracedTimes
-from costmodel.units import US, Bytes, Seconds
+from costmodel.base.units import US, Bytes, Seconds
+from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
+from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
+from costmodel.step.algorithm1 import Operator
+from costmodel.step.graph import NodeKind
 from planner.replay.importing import ImportedRun
 
 _BACKWARD = "autograd::engine::evaluate_function"
@@ -45,7 +45,7 @@ class Learned:
     kernels: Sequence[KernelTime]
     collectives: Sequence[CollectivePoint]
     host: Mapping[str, Seconds]
-    """By field of ``costmodel.hardware.Host``."""
+    """By field of ``costmodel.domain.hardware.Host``."""
 
 
 def learn(run: ImportedRun, source: str) -> Learned:

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from costmodel.units import Bytes
+from costmodel.base.units import Bytes
 from planner.io.execution_traces import Communication, ExecutionTrace
 from planner.io.kineto import RankTrace
 from planner.io.kineto_events import Activity, Call, Scope, is_collective

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.errors import InputError, Problem
-from costmodel.execution.graph import Stage
-from costmodel.units import MS, Seconds
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import MS, Seconds
+from costmodel.step.graph import Stage
 from planner.io.kineto import RankTrace
 from planner.io.kineto_events import Activity, is_collective
 

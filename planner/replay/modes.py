@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from costmodel.execution.algorithm1 import algorithm1
-from costmodel.execution.graph import ExecutionGraph
-from costmodel.execution.simulator import simulate
-from costmodel.execution.timeline import DEVICE_KINDS, Timeline
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.step.algorithm1 import algorithm1
+from costmodel.step.graph import ExecutionGraph
+from costmodel.step.simulator import simulate
+from costmodel.step.timeline import DEVICE_KINDS, Timeline
 from planner.io.trace import StepSpan
 from planner.replay.importing import ImportedRun
 

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.execution.algorithm1 import Launch, Operator, Stream
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.step.algorithm1 import Launch, Operator, Stream
 from planner.io.kineto import RankTrace
 from planner.io.kineto_events import Call, Scope, is_collective, starts_collective
 from planner.replay.matching import Key, Member

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from costmodel.execution.graph import Node, NodeKind, Role, Stage
-from costmodel.hardware import Basis, Source
-from costmodel.units import US, Seconds
+from costmodel.base.units import US, Seconds
+from costmodel.domain.hardware import Basis, Source
+from costmodel.step.graph import Node, NodeKind, Role, Stage
 from planner.io.kineto import RankTrace
 from planner.io.kineto_events import (
     Activity,

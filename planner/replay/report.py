@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from costmodel.errors import InputError, Problem
+from costmodel.base.errors import InputError, Problem
 from planner.replay.breakdown import Breakdown, breakdown
 from planner.replay.importing import ImportedRun, load_run
 from planner.replay.modes import Mode, Replay, replay, replay_graph

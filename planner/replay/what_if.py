@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from costmodel.errors import InputError, Problem, UnknownNameError
-from costmodel.execution.changes import balanced, scaled, with_collectives
-from costmodel.execution.graph import ExecutionGraph, Node, NodeKind, Role, Stage
-from costmodel.hardware import CollectiveOp
-from costmodel.units import Bytes, Seconds
+from costmodel.base.errors import InputError, Problem, UnknownNameError
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.step.changes import balanced, scaled, with_collectives
+from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
 from planner.replay.classify import Category, category
 from planner.replay.importing import ImportedRun
 

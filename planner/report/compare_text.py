@@ -5,7 +5,7 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.plan import TableSharding
+from costmodel.domain.plan import TableSharding
 from planner.diff import PlanDiff, TableChange
 from planner.report.confidence_text import odds, span
 from planner.report.format import (

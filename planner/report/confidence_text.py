@@ -5,8 +5,8 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.error_model import Cause
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.uncertainty.error_model import Cause
 from planner.report.format import duration, durations, percent
 from planner.report.model import Confidence, Report
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from costmodel.memory import RankMemory
+from costmodel.memory.rank_memory import RankMemory
 from planner.io.plans import table_data
 from planner.report.extrapolation import Extrapolation
 from planner.report.model import Confidence, RankReport, Report, SearchReport
-from sharders.problem import Proof
+from sharders.problem.sharding_problem import Proof
 
 SCHEMA_VERSION = 1
 """Raised when a reader of today could misread tomorrow's output."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from unicodedata import east_asian_width
 
-from costmodel.errors import (
+from costmodel.base.errors import (
     InfeasibleError,
     InputError,
     MissingDependencyError,

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costmodel.execution.graph import Stage
-from costmodel.execution.timeline import DEVICE_KINDS, Timeline
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.step.graph import Stage
+from costmodel.step.timeline import DEVICE_KINDS, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

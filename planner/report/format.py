@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from costmodel.units import GB, GIB, KIB, MIB, MS, US, Bytes, BytesPerSecond, Seconds
+from costmodel.base.units import GB, GIB, KIB, MIB, MS, US, Bytes, BytesPerSecond, Seconds
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 """Block characters: a bar may end in any eighth of a column."""

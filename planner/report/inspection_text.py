@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from costmodel.reuse import NUM_BINS
+from costmodel.inputs.reuse import NUM_BINS
 from planner.inspection.inspect import Inspection
 from planner.inspection.statistics import SKEW_RANKS, TableObservation
 from planner.report.format import count, percent, printable, significant

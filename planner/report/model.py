@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.execution.graph import Resource, Stage
-from costmodel.execution.timeline import Timeline
-from costmodel.hardware import Topology
-from costmodel.memory import RankMemory, memory_per_rank, usable_bytes
-from costmodel.plan import ShardingPlan, TableSharding
-from costmodel.units import Bytes, Seconds
-from costmodel.workload import Workload
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, TableSharding
+from costmodel.domain.workload import Workload
+from costmodel.memory.rank_memory import RankMemory, memory_per_rank, usable_bytes
+from costmodel.step.graph import Resource, Stage
+from costmodel.step.timeline import Timeline
 from planner.report.extrapolation import Extrapolation, extrapolations
-from sharders.problem import Proof
+from sharders.problem.sharding_problem import Proof
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, Stage.ALL_REDUCE)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.text import Text
 
-from costmodel.families import kernel_families
-from costmodel.hardware import Family, HardwareProfile
+from costmodel.domain.families import kernel_families
+from costmodel.domain.hardware import Family, HardwareProfile
 from planner.report.format import bandwidth, memory, percent, rate
 from planner.report.layout import Column, table
 from planner.report.text import percent_fine

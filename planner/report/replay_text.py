@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from costmodel.units import MS, US, Seconds
+from costmodel.base.units import MS, US, Seconds
 from planner.replay.breakdown import CATEGORIES, Breakdown, StreamUse, bound
 from planner.replay.classify import Category
 from planner.replay.modes import Replay, StepTime

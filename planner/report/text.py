@@ -5,8 +5,8 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.execution.graph import Stage
-from costmodel.plan import ComputeKernel, ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.step.graph import Stage
 from planner.report.confidence_text import expected_text, odds, span
 from planner.report.extrapolation import Extrapolation, critical_share
 from planner.report.format import (

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from costmodel.execution.graph import NodeKind, Resource, Stage
-from costmodel.execution.timeline import Timeline
+from costmodel.step.graph import NodeKind, Resource, Stage
+from costmodel.step.timeline import Timeline
 from planner.report.extrapolation import critical_share, extrapolations
 from planner.report.format import duration, percent
 from planner.report.layout import flow

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 from planner.report.format import change, count, duration, durations, percent
 from planner.report.layout import Column, flow, table
 from planner.validation.judge import MOST_FOREIGN, Outcome, Verdict

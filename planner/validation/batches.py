@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torchrec.datasets.utils import Batch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from costmodel.distribution import ReuseHistogram, Zipf, resolved
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.inputs.distribution import ReuseHistogram, Zipf, resolved
 from planner.validation.model import feature_names
 
 Ids = NDArray[np.int64]

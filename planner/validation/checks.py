@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from costmodel.errors import InfeasibleError, InputError, PlanMismatchError, Problem
-from costmodel.hardware import Device, Topology
-from costmodel.memory import memory_per_rank
-from costmodel.units import GIB, KIB, Bytes
-from costmodel.validity import check_plan
-from costmodel.workload import DataType, Pipeline, Pooling, Workload
+from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError, Problem
+from costmodel.base.units import GIB, KIB, Bytes
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
+from costmodel.memory.rank_memory import memory_per_rank
 from planner.io.plans import PlanFile
 
 RANK_BYTES: Bytes = 0.75 * GIB

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 
 _STAT = Path("/proc/stat")
 _BUSY = (0, 1, 2, 7)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 
 JOB_FILE = "job.json"
 NUM_BATCHES = 3

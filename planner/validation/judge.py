@@ -8,7 +8,7 @@ from statistics import fmean, median, stdev
 
 import numpy as np
 
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
 from planner.validation.job import RankResult
 from planner.validation.phases import Prediction
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from costmodel.errors import PlannerError
+from costmodel.base.errors import PlannerError
 from planner.children import python_command
 from planner.io.plans import PlanFile, dump_plan_file, plan_text
 from planner.validation.job import Job, RankResult, read_results

@@ -17,8 +17,8 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.types import DataType as TorchRecType
 
-from costmodel.dense import bottom_width, interaction_width, num_sparse_features
-from costmodel.workload import EmbeddingTable, Interaction, Optimizer, Pooling, Workload
+from costmodel.domain.dense_layers import bottom_width, interaction_width, num_sparse_features
+from costmodel.domain.workload import EmbeddingTable, Interaction, Optimizer, Pooling, Workload
 from planner.integrations.torchrec_plans import Home
 
 LEARNING_RATE = 1e-3

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from costmodel.execution.graph import HOST_THREADS, Node, NodeKind, Resource, Role, Stage
-from costmodel.execution.timeline import Timeline
-from costmodel.units import Seconds
+from costmodel.base.units import Seconds
+from costmodel.step.graph import HOST_THREADS, Node, NodeKind, Resource, Role, Stage
+from costmodel.step.timeline import Timeline
 
 
 class Phase(StrEnum):

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-from costmodel.units import US, Seconds
+from costmodel.base.units import US, Seconds
 from planner.validation.phases import Phase
 
 _RULES = (

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import synthesize
-from costmodel.hardware import Device, HardwareProfile, Topology
+from costmodel.domain.hardware import Device, HardwareProfile, Topology
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import synthesize
 from planner.integrations.presence import require_torchrec
 from planner.io.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload

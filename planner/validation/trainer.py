@@ -19,8 +19,8 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.types import ShardingEnv
 from torchrec.optim.keyed import KeyedOptimizerWrapper
 
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.workload import DataType, Pipeline, Workload
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import DataType, Pipeline, Workload
 from planner.integrations.torchrec_plans import to_torchrec
 from planner.validation.model import build_model, dense_optimizer, table_homes
 

@@ -12,15 +12,22 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.plan import ShardingPlan
-from costmodel.units import Seconds
-from sharders.annealing.arrays import offered
-from sharders.annealing.engine import Engine
-from sharders.annealing.params import AnnealingParams
-from sharders.annealing.tables import Choices, Tables
-from sharders.annealing.tuning import Tuning
-from sharders.problem import IMPROVED, Budget, Progress, SearchResult, SearchStatus, ShardingProblem
-from sharders.starts import starting_plans
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from sharders.annealing.starts import starting_plans
+from sharders.engine.arrays import offered
+from sharders.engine.params import AnnealingParams
+from sharders.engine.search_engine import Engine
+from sharders.engine.tables import Choices, Tables
+from sharders.greedy.tuning import Tuning
+from sharders.problem.sharding_problem import (
+    IMPROVED,
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
 
 MOVES_PER_PLAN = 1.25
 """Moves drawn for every plan looked at, about: some lead nowhere, or find no room."""

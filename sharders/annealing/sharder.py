@@ -5,12 +5,18 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from random import Random
 
-from costmodel.plan import ShardingPlan
-from sharders.annealing.params import AnnealingParams
+from costmodel.domain.plan import ShardingPlan
+from sharders.annealing.polish import Polisher
 from sharders.annealing.schedule import anneal
-from sharders.few_types import is_small, plans_of_few_types
-from sharders.polish import Polisher
-from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from sharders.engine.params import AnnealingParams
+from sharders.greedy.few_types import is_small, plans_of_few_types
+from sharders.problem.sharding_problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
 
 STARTUP = 1.0
 """What it takes to write a problem as arrays besides the costs of all options, as a share of

@@ -13,8 +13,8 @@ from bench.fitting.dense_kernels import MODELS, by_kind, held_out_errors, kernel
 from bench.fitting.sources import DATA
 from bench.published_steps import program_of, published_rows
 from bench.readme import TABLES
-from costmodel.execution.graph import Stage
-from costmodel.hardware import CollectiveOp
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.step.graph import Stage
 from planner.calibration.curves import Accuracy
 from planner.io.profiles import load_profile
 

@@ -24,9 +24,9 @@ from bench.cpu_study import workload
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.winners_curse import bias, truths
-from costmodel.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE, STRUCTURE_ON_CORES
-from costmodel.hardware import Topology
-from costmodel.objective import Objective
+from costmodel.domain.hardware import Topology
+from costmodel.engine.objective import Objective
+from costmodel.uncertainty.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE, STRUCTURE_ON_CORES
 from planner.io.plans import table_data
 from planner.io.profiles import load_profile
 

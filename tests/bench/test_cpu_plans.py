@@ -5,9 +5,9 @@ from machines import machine, topology
 
 from bench.cpu_plans import balanced, study_plans, work
 from bench.cpu_study import WORKLOADS, workload
-from costmodel.hardware import Device
-from costmodel.plan import ShardingType
-from costmodel.validity import check_plan
+from costmodel.domain.hardware import Device
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.validity import check_plan
 
 TWO_CORES = topology(2, hardware=machine(device=Device.CPU))
 

@@ -10,7 +10,7 @@ from bench.draw_workloads import (
     report,
     workload_files,
 )
-from costmodel.units import GIB
+from costmodel.base.units import GIB
 from planner.io.workload import load_workload
 
 HEAVY = [f"heavy_{number:02}" for number in range(NUM_HEAVY_TASKS)]

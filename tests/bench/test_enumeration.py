@@ -4,11 +4,11 @@ from random import Random
 import pytest
 
 from bench.enumeration import FAMILIES, FOUND, every_plan, optimum
-from costmodel.bounds import step_time_bound
-from costmodel.objective import Objective
+from costmodel.bounds.lower_bound import step_time_bound
+from costmodel.engine.objective import Objective
 from planner.search import Search, run_sharders, sharders_for
-from sharders.ilp import Ilp
-from sharders.problem import Budget, ShardingProblem
+from sharders.baselines.ilp import Ilp
+from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 CASES = (("open", 2), ("tight", 0), ("wide", 3), ("tiers", 3), ("limits", 4))
 """Families and seeds with 400 to 3,000 plans."""

@@ -5,8 +5,8 @@ import pytest
 
 from bench.fitting.gemm import carried_over, products
 from bench.fitting.sources import DATA
-from costmodel.hardware import GemmEfficiency
-from costmodel.units import TFLOP
+from costmodel.base.units import TFLOP
+from costmodel.domain.hardware import GemmEfficiency
 from planner.calibration.curves import (
     FORMS,
     Samples,

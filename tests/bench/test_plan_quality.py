@@ -16,7 +16,7 @@ from bench.plan_quality import (
     read,
     updated,
 )
-from costmodel.memory import usable_bytes, whole_table_bytes
+from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
 

@@ -9,8 +9,8 @@ import pytest
 
 from bench.replay import ABLATIONS, SETS, TRACES, load
 from bench.traced_dlrm import side_by_side, synthesized
-from costmodel.execution.graph import NodeKind
-from costmodel.execution.simulator import simulate
+from costmodel.step.graph import NodeKind
+from costmodel.step.simulator import simulate
 
 RESULTS = Path(__file__).parents[2] / "bench/results/replay.json"
 

@@ -1,8 +1,8 @@
 import pytest
 
 from bench.fitting.sigmoid import SigmoidCurve, sigmoid_time
-from costmodel.hardware import CollectiveOp
-from costmodel.units import GB, KIB, MIB, US
+from costmodel.base.units import GB, KIB, MIB, US
+from costmodel.domain.hardware import CollectiveOp
 
 AUTHORS = SigmoidCurve(
     op=CollectiveOp.ALL_TO_ALL,

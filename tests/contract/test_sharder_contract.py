@@ -4,7 +4,7 @@ import pytest
 
 from planner.testing import SharderContract
 from sharders import SHARDERS
-from sharders.problem import Sharder
+from sharders.problem.sharding_problem import Sharder
 
 QUICK = {"naive", "random", "size_greedy", "uniform"}
 """Sharders that take about a second each."""

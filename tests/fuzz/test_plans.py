@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import planner
-from costmodel.errors import PlannerError
-from costmodel.limits import MOST_COLUMNS, MOST_IDS, MOST_ROWS
-from costmodel.memory import check_memory
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.validity import check_plan
-from costmodel.workload import DataType, DenseModel, EmbeddingTable, Pooling, Workload
+from costmodel.base.errors import PlannerError
+from costmodel.base.limits import MOST_COLUMNS, MOST_IDS, MOST_ROWS
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Pooling, Workload
+from costmodel.memory.rank_memory import check_memory
 
 
 def seldom(often: st.SearchStrategy, other: st.SearchStrategy) -> st.SearchStrategy:

@@ -1,9 +1,9 @@
 import pytest
 from machines import topology
 
-from costmodel.objective import Objective
-from costmodel.workload import DenseModel, EmbeddingTable, Workload
-from sharders.problem import ShardingProblem
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
+from sharders.problem.sharding_problem import ShardingProblem
 
 
 @pytest.fixture

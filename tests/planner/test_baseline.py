@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.errors import MissingDependencyError, UnknownNameError
+from costmodel.base.errors import MissingDependencyError, UnknownNameError
 from planner import baseline
 from planner.baseline import NONE, STAND_IN, baseline_beside, default_baseline
 from planner.integrations import presence
 from planner.plugins import TORCHREC
 from planner.report.model import Baseline
 from planner.search import Attempt, Search, run_sharders
-from sharders.problem import ShardingProblem
+from sharders.problem.sharding_problem import ShardingProblem
 
 needs_torchrec = pytest.mark.skipif(
     find_spec("torchrec") is None, reason="torchrec is not installed"

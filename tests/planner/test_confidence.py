@@ -5,7 +5,7 @@ from machines import topology
 from plans import plan, table, workload
 
 import planner
-from costmodel.plan import ShardingType
+from costmodel.domain.plan import ShardingType
 from planner.confidence import confidences, picked_confidence, probability_faster
 
 WORK, RANKS = workload(table("a"), table("b")), topology(2)

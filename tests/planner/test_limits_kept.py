@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 import planner
-from costmodel.bounds import step_time_bound
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingType
+from costmodel.base.errors import InfeasibleError
+from costmodel.bounds.lower_bound import step_time_bound
+from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
 
 

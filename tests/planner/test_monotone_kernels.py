@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.distribution import Zipf
-from costmodel.hardware import CollectiveOp, HardwareProfile
+from costmodel.domain.hardware import CollectiveOp, HardwareProfile
+from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer
+from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.kernels.gemm import gemm_time
@@ -18,7 +19,6 @@ from costmodel.kernels.pointwise import (
     index_time,
     pointwise_time,
 )
-from costmodel.workload import DataType, EmbeddingTable, Optimizer
 from planner.io.profiles import load_profile, profile_names
 
 SLACK = 1 + 1e-9

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.errors import InfeasibleError
+from costmodel.base.errors import InfeasibleError
 from planner.examples import example_problem, example_workload
 from planner.search import Search, run_sharders, with_storage
-from sharders.optuna_search import OptunaSearch
-from sharders.problem import Progress, ShardingProblem
-from sharders.table_iii import Naive
+from sharders.baselines.optuna_search import OptunaSearch
+from sharders.greedy.one_pass import Naive
+from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 
 @pytest.mark.slow

@@ -3,12 +3,12 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import PluginError, UnknownNameError
+from costmodel.base.errors import PluginError, UnknownNameError
 from planner import plugins
 from planner.plugins import load_sharder, sharder_names
 from planner.search import Search, run_sharders
 from sharders import SHARDERS
-from sharders.problem import Budget, ShardingProblem
+from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 
 class WithoutShard:
@@ -42,7 +42,7 @@ def test_an_unknown_sharder_gets_a_suggestion() -> None:
 
 
 def test_plugins_are_listed_after_the_built_in_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, "sharders.table_iii:Naive")
+    offer(monkeypatch, "sharders.greedy.one_pass:Naive")
     monkeypatch.setattr("planner.plugins.torchrec_installed", lambda: False)
     assert sharder_names() == (*SHARDERS, "mine")
     assert callable(load_sharder("mine").shard)
@@ -52,7 +52,7 @@ def test_plugins_are_listed_after_the_built_in_ones(monkeypatch: pytest.MonkeyPa
     ("value", "reason"),
     [
         ("nowhere_at_all:Mine", "ModuleNotFoundError"),
-        ("sharders.table_iii:Mine", "AttributeError"),
+        ("sharders.greedy.one_pass:Mine", "AttributeError"),
         (f"{__name__}:WithoutShard", "has no method `shard`"),
     ],
 )

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from costmodel.errors import InfeasibleError, MissingDependencyError
+from costmodel.base.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
 from planner.search import Attempt, Search, run_apart, run_sharder, run_sharders, sharders_for
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember
-from sharders.problem import Budget, Progress, SearchResult, ShardingProblem
-from sharders.table_iii import Naive
+from sharders.greedy.one_pass import Naive
+from sharders.problem.sharding_problem import Budget, Progress, SearchResult, ShardingProblem
 
 
 def test_auto_stands_for_the_portfolio() -> None:

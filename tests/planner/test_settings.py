@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.settings import parse_time, resolve
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from planner.plugins import load_sharder, sharder_names
 from planner.testing import SharderContract
-from sharders.problem import Sharder
+from sharders.problem.sharding_problem import Sharder
 
 SOURCE = Path(__file__).parents[1] / "third_party"
 TABLES = """

@@ -5,13 +5,13 @@ from random import Random
 import pytest
 
 from planner.examples import example_problem, example_workload
-from sharders.ilp import Ilp
-from sharders.ilp_solvers import Limits
-from sharders.lns import LargeNeighbourhood
-from sharders.lp import Lp
-from sharders.polish import TOGETHER, Polisher
-from sharders.problem import Budget, SearchStatus, ShardingProblem
-from sharders.table_iii import LookupGreedy
+from sharders.annealing.polish import TOGETHER, Polisher
+from sharders.baselines.ilp import Ilp
+from sharders.baselines.lns import LargeNeighbourhood
+from sharders.greedy.one_pass import LookupGreedy
+from sharders.lp.sharder import Lp
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
+from sharders.problem.solvers import Limits
 
 LOOKS = 3
 
@@ -55,7 +55,7 @@ def test_programs_for_the_integer_search_are_told_how_long_they_may_take(
         given.append(limits)
         return None, False
 
-    monkeypatch.setattr("sharders.relaxation.solve", noted)
+    monkeypatch.setattr("sharders.baselines.ilp_relaxation.solve", noted)
     problem = large()
     Ilp().solve(problem, Budget(time_left=lambda: 5.0), problem.known[0])
     assert [limits.time is not None and limits.time < 5.0 for limits in given] == [True]

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from strategies import cases
 
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
 from costmodel.engine.given import GivenStep
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import program, synthesize
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingPlan
-from costmodel.workload import Workload
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import program, synthesize
 
 Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=40, deadline=None)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.hardware import (
+from costmodel.base.units import GB, KIB, MB, MIB, US
+from costmodel.domain.hardware import (
     CollectiveCurve,
     CollectiveOp,
     GemmEfficiency,
@@ -23,7 +24,6 @@ from costmodel.kernels.collectives import (
     curve_time,
     link_time,
 )
-from costmodel.units import GB, KIB, MB, MIB, US
 
 A2A, AR = CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_REDUCE
 RS, AG = CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_GATHER

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 
-from costmodel.distribution import Zipf
-from costmodel.hardware import HardwareProfile, Source
+from costmodel.base.units import GB, US
+from costmodel.domain.hardware import HardwareProfile, Source
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
+from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import (
     BACKWARD_KERNELS,
     NUM_TRAFFIC,
@@ -29,9 +32,6 @@ from costmodel.kernels.embedding import (
     forward_time,
     shard_traffic,
 )
-from costmodel.plan import ComputeKernel
-from costmodel.units import GB, US
-from costmodel.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from planner.io.profiles import load_profile
 
 ONE_ROW = EmbeddingTable(

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.hardware import GemmEfficiency, Gpu
+from costmodel.base.units import US
+from costmodel.domain.hardware import GemmEfficiency, Gpu
+from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import (
     BATCHED_DEPTH,
     batched_gemm_time,
@@ -13,8 +15,6 @@ from costmodel.kernels.gemm import (
     gemm_estimate,
     gemm_time,
 )
-from costmodel.units import US
-from costmodel.workload import DataType
 
 BF16 = GemmEfficiency(
     peak=100e12,

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from costmodel.distribution import Zipf
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import EmbeddingTable, Optimizer
+from costmodel.inputs.distribution import Zipf
+from costmodel.inputs.reuse import NUM_BINS, reuse_rows
 from costmodel.kernels.embedding import LookupShard
 from costmodel.kernels.learned_embedding import (
     FEATURES,
@@ -18,9 +21,6 @@ from costmodel.kernels.learned_embedding import (
     shard_features,
     table_features,
 )
-from costmodel.plan import ComputeKernel
-from costmodel.reuse import NUM_BINS, reuse_rows
-from costmodel.workload import EmbeddingTable, Optimizer
 
 
 def layer(inputs: int, outputs: int, seed: int) -> Layer:

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import gpu, machine
 
+from costmodel.base.units import GB, MB, US
+from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import batched_gemm_time
 from costmodel.kernels.pointwise import (
     CONCAT_EFFICIENCY,
@@ -16,8 +18,6 @@ from costmodel.kernels.pointwise import (
     pointwise_time,
     view_concat_time,
 )
-from costmodel.units import GB, MB, US
-from costmodel.workload import DataType
 
 GPU = gpu()
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from costmodel.execution.issue import LOOKUP, LOOKUP_BACKWARD
-from costmodel.hardware import CollectiveOp
+from costmodel.base.units import GB, GIB, MIB, US
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.embedding import kernel_times
 from costmodel.kernels.times import LookupRates
-from costmodel.units import GB, GIB, MIB, US
-from costmodel.workload import DataType, Optimizer
+from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.fit_embedding import Constants, point_traffic
 from planner.calibration.fit_host import LAYERS_BACKWARD, LAYERS_FORWARD
 from planner.calibration.grids import Grid, Target, grid_points

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.hardware import Device
+from costmodel.domain.hardware import Device
 from planner.calibration.records import read_measurements
 from planner.io.profiles import load_profile
 

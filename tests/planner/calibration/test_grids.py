@@ -2,10 +2,10 @@ from dataclasses import replace
 
 from calibration_cases import TARGET
 
-from costmodel.hardware import CollectiveOp
-from costmodel.plan import ComputeKernel
-from costmodel.units import GIB
-from costmodel.workload import DataType, Optimizer
+from costmodel.base.units import GIB
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.grids import Grid, embedding_limits, grid_points
 from planner.calibration.points import CollectivePoint, EmbeddingPoint, Family, GemmPoint
 

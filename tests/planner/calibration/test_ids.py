@@ -1,6 +1,6 @@
 import pytest
 
-from costmodel.distribution import Zipf, unique_curve
+from costmodel.inputs.distribution import Zipf, unique_curve
 
 torch = pytest.importorskip("torch")
 ids = pytest.importorskip("planner.calibration.ids")

@@ -10,12 +10,12 @@ from calibration_cases import (
     record,
 )
 
-from costmodel.hardware import CollectiveOp, Device
+from costmodel.base.units import GB, MIB, US
+from costmodel.domain.hardware import CollectiveOp, Device
+from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import pointwise_time
-from costmodel.units import GB, MIB, US
-from costmodel.workload import DataType
 from planner.calibration.enough import TooFewPointsError
 from planner.calibration.fit_host import fit_host, fit_stream
 from planner.calibration.points import (

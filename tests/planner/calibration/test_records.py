@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from calibration_cases import FACTS, lookups
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.calibration.points import StreamOp, StreamPoint
 from planner.calibration.records import Journal, Record, keys, mean_record, read_measurements
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.distribution import ReuseHistogram, Zipf
+from costmodel.inputs.distribution import ReuseHistogram, Zipf
 from planner.io.source import parse_yaml
 from planner.io.workload import load_workload
 

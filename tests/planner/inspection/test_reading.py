@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.errors import InputError, MissingDependencyError
+from costmodel.base.errors import InputError, MissingDependencyError
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import Samples
 

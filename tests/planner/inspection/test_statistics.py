@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from costmodel.distribution import UniqueFraction, Zipf, lookup_share, unique_curve
+from costmodel.inputs.distribution import UniqueFraction, Zipf, lookup_share, unique_curve
 from planner.inspection.samples import FeatureSample, from_lengths
 from planner.inspection.statistics import observe
 

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from costmodel.errors import MissingDependencyError
+from costmodel.base.errors import MissingDependencyError
 from planner.integrations import presence
 from planner.integrations import torchrec as integration
 from planner.plugins import TORCHREC, load_sharder, sharder_names

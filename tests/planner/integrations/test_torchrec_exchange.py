@@ -15,10 +15,10 @@ from strategies import cases
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, KeyValueParams
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
-from costmodel.errors import PlanMismatchError
-from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
-from costmodel.workload import Workload
+from costmodel.base.errors import PlanMismatchError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import Workload
 from planner.integrations.torchrec import export_plan, import_plan
 from planner.integrations.torchrec_exchange import (
     make_torchrec_plan,
@@ -119,8 +119,8 @@ def test_a_torchrec_plan_comes_back_from_us_as_it_was(data: st.DataObject, case:
 def case() -> Case:
     from machines import topology
 
-    from costmodel.workload import DenseModel, EmbeddingTable
-    from sharders.options import make_plan, make_sharding, table_options
+    from costmodel.domain.workload import DenseModel, EmbeddingTable
+    from sharders.problem.options import make_plan, make_sharding, table_options
 
     dense = DenseModel(bottom_mlp=(8,), top_mlp=(1,))
     tables = tuple(

@@ -8,7 +8,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec_cases import Model, cases, embedding_bags, on_ranks
 
 import planner
-from costmodel.errors import PlanMismatchError
+from costmodel.base.errors import PlanMismatchError
 from planner.integrations.torchrec import IterationTimePlanner, load_torchrec_plan, save_plan
 
 SHARDERS = [EmbeddingBagCollectionSharder()]

@@ -31,11 +31,11 @@ from torchrec_cases import (
     table,
 )
 
-from costmodel.distribution import ReuseHistogram
-from costmodel.objective import Objective
-from costmodel.plan import ShardingType
-from costmodel.validity import check_plan
-from costmodel.workload import DataType, Optimizer, Pooling
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import DataType, Optimizer, Pooling
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import ReuseHistogram
 from planner.integrations.torchrec import (
     IterationTimePerfModel,
     IterationTimePlanner,

@@ -27,7 +27,7 @@ from torchrec.distributed.types import (
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from torchrec.types import DataType
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.integrations.torchrec_reading import read_torchrec_file
 
 

@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
-from costmodel.plan import ShardingType
+from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
 from planner.integrations.torchrec_sharder import TorchRecPlanner
 from planner.plugins import TORCHREC, load_sharder, sharder_names
 from planner.search import Search, run_sharders
 from planner.testing import SharderContract
-from sharders.problem import Budget, Sharder, ShardingProblem
+from sharders.problem.sharding_problem import Budget, Sharder, ShardingProblem
 
 
 @pytest.mark.slow

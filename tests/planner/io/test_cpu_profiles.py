@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.errors import InputError
-from costmodel.hardware import Device
+from costmodel.base.errors import InputError
+from costmodel.domain.hardware import Device
 from planner.io.profiles import dump_profile, load_profile, parse_profile, profile_names
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.io import files
 from planner.io.files import check_writable, read_bytes, read_text, write_text
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kineto_traces import COLLECTIVES, TraceMaker, two_ranks, write_folder, write_json
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.io.kineto import read_kineto
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import plans, topologies, workloads
 
-from costmodel.errors import InputError, PlanMismatchError
-from costmodel.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
-from costmodel.workload import EmbeddingTable, Workload
+from costmodel.base.errors import InputError, PlanMismatchError
+from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.io.plans import (
     PlanFile,
     dump_plan_file,

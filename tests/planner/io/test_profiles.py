@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from costmodel.errors import InputError, UnknownNameError
-from costmodel.hardware import CollectiveOp, HardwareProfile, Source
+from costmodel.base.errors import InputError, UnknownNameError
+from costmodel.base.units import GB, GIB, MIB, US
+from costmodel.domain.hardware import CollectiveOp, HardwareProfile, Source
+from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
 from costmodel.kernels.gemm import gemm_time
-from costmodel.units import GB, GIB, MIB, US
-from costmodel.workload import DataType
 from planner.io.profile_units import SIZE, parse_quantity, quantity_text, units_of
 from planner.io.profiles import dump_profile, load_profile, parse_profile, profile_names
 

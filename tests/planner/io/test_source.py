@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.io.source import MAX_DEPTH, parse_json, parse_yaml
 from planner.io.workload import parse_workload
 from planner.report.errors import render_error

@@ -8,12 +8,12 @@ from perfetto import perfetto
 from plans import plan, table, workload
 from timelines import two_ranks
 
-from costmodel.errors import InputError
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import synthesize
-from costmodel.execution.timeline import Timeline
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingType
+from costmodel.base.errors import InputError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingType
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import synthesize
+from costmodel.step.timeline import Timeline
 from planner.io.trace import trace_events, trace_text, write_trace
 from planner.io.trace_folder import write_traces
 

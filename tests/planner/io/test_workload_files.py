@@ -11,14 +11,14 @@ from jsonschema import Draft202012Validator
 from machines import machine
 from pydantic import BaseModel
 
-from costmodel.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
-from costmodel.errors import InputError, Problem
-from costmodel.hardware import Topology
-from costmodel.workload import (
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import (
     DenseModel,
     EmbeddingTable,
     Workload,
 )
+from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from planner.io import workload_schema as schema
 from planner.io.workload import (
     load_workload,
@@ -28,7 +28,7 @@ from planner.io.workload import (
     workload_schema,
 )
 from planner.report.errors import render_error
-from sharders.options import refusals
+from sharders.problem.options import refusals
 
 SHIPPED = sorted((Path(__file__).parents[3] / "bench" / "workloads").glob("*.yaml"))
 TABLE = "{name: a, num_embeddings: 100, embedding_dim: 16}"

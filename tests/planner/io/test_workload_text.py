@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.distribution import ReuseHistogram, UniqueFraction, Zipf
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.workload import (
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import (
     DataType,
     DenseModel,
     EmbeddingTable,
@@ -14,6 +13,7 @@ from costmodel.workload import (
     Pooling,
     Workload,
 )
+from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
 from planner.io.workload import parse_workload
 from planner.io.workload_text import dump_workload
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.hardware import Source
+from costmodel.domain.hardware import Source
 from planner.predict.calls import Family, KernelCall, Product
 from planner.predict.cpu_model import (
     CpuCollective,

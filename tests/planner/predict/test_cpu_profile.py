@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from execution_trace_files import PROFILE
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.predict.cpu_model import InStep
 from planner.predict.cpu_profile import dump_cpu_profile, is_cpu_profile, read_cpu_profile
 

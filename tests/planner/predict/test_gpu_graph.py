@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 from machines import machine
 
-from costmodel.execution.graph import Stage
-from costmodel.traced import OperatorOverheads, TracedTimes
-from costmodel.units import US
+from costmodel.base.units import US
+from costmodel.domain.traced import OperatorOverheads, TracedTimes
+from costmodel.step.graph import Stage
 from planner.predict.gpu_graph import HostOperators
 from planner.predict.walk import HostCounts, Work, WorkKind
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from execution_trace_files import EtMaker, rank, tensor
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.predict.trace import operator_traces, runs_on_cpu
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from execution_trace_files import EtMaker, rank, tensor, write_job
 
-from costmodel.errors import InputError
+from costmodel.base.errors import InputError
 from planner.predict.prediction import Prediction, predict
 
 

@@ -1,6 +1,6 @@
 from execution_trace_files import FUNCTION, EtMaker, rank, tensor
 
-from costmodel.hardware import CollectiveOp
+from costmodel.domain.hardware import CollectiveOp
 from planner.predict.calls import Family
 from planner.predict.trace import operator_traces
 from planner.predict.walk import RankWork, WorkKind, rank_work

@@ -1,6 +1,6 @@
 import pytest
 
-from costmodel.execution.graph import NodeKind, Stage
+from costmodel.step.graph import NodeKind, Stage
 from planner.io.kineto_events import Activity
 from planner.replay.classify import category, stage
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from kineto_traces import AUTOGRAD, COMPUTE, TraceMaker, two_ranks, write_folder, write_json
 
-from costmodel.execution.graph import Node, NodeKind, Stage
-from costmodel.execution.simulator import simulate
+from costmodel.step.graph import Node, NodeKind, Stage
+from costmodel.step.simulator import simulate
 from planner.replay.importing import ImportedRun, load_run
 
 

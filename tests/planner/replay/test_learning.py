@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from kineto_traces import TraceMaker, two_ranks, write_folder
 
-from costmodel.errors import InputError
-from costmodel.hardware import CollectiveOp, Source
+from costmodel.base.errors import InputError
+from costmodel.domain.hardware import CollectiveOp, Source
 from planner.io.profiles import dump_profile, load_profile, parse_profile
 from planner.replay.importing import load_run
 from planner.replay.learning import CollectivePoint, Learned, learn, learned_profile

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from kineto_traces import COLLECTIVES, two_ranks, write_folder
 
-from costmodel.errors import InputError
-from costmodel.execution.graph import Stage
+from costmodel.base.errors import InputError
+from costmodel.step.graph import Stage
 from planner.io.kineto import read_kineto
 from planner.replay.matching import collective_stage, match_collectives
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from kineto_traces import two_ranks, write_folder
 
-from costmodel.errors import InputError, UnknownNameError
+from costmodel.base.errors import InputError, UnknownNameError
 from planner.replay.breakdown import breakdown
 from planner.replay.importing import ImportedRun, load_run
 from planner.replay.modes import Mode, replay, replay_graph

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from test_report_text import CONFIDENCE, made, written
 
-from costmodel.error_model import Cause
-from costmodel.units import MS, US
+from costmodel.base.units import MS, US
+from costmodel.uncertainty.error_model import Cause
 from planner.report.compare_text import sharders_text
 from planner.report.confidence_text import (
     CAUSE_NAMES,

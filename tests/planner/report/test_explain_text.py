@@ -1,8 +1,8 @@
 from test_report_text import made, sharding, written
 from timelines import two_ranks
 
-from costmodel.plan import ShardingType
-from costmodel.units import MS
+from costmodel.base.units import MS
+from costmodel.domain.plan import ShardingType
 from planner.explanation import Choice, Explanation, Remedy, path_rows
 from planner.report.explain_text import explanation_text
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 from timelines import two_ranks
 
-from costmodel.execution.graph import ExecutionGraph, Stage
-from costmodel.execution.timeline import Timeline
-from costmodel.units import MS, US
+from costmodel.base.units import MS, US
+from costmodel.step.graph import ExecutionGraph, Stage
+from costmodel.step.timeline import Timeline
 from planner.report.extrapolation import critical_share, extrapolations
 from planner.report.text import beyond_text
 from planner.report.timeline_text import timeline_text

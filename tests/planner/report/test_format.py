@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.units import GIB, MIB
+from costmodel.base.units import GIB, MIB
 from planner.report.format import (
     bandwidth,
     bar,

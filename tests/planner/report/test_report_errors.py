@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from costmodel.errors import (
+from costmodel.base.errors import (
     InfeasibleError,
     InputError,
     MissingDependencyError,

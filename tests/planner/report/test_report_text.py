@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.text import Text
 from timelines import two_ranks
 
-from costmodel.execution.graph import Stage
-from costmodel.memory import RankMemory
-from costmodel.plan import ComputeKernel, Shard, ShardingType, TableSharding
-from costmodel.units import GIB, MS
+from costmodel.base.units import GIB, MS
+from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
+from costmodel.memory.rank_memory import RankMemory
+from costmodel.step.graph import Stage
 from planner.report.data import report_data
 from planner.report.model import (
     Baseline,

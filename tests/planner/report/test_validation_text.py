@@ -1,5 +1,5 @@
-from costmodel.hardware import Device
-from costmodel.units import MS
+from costmodel.base.units import MS
+from costmodel.domain.hardware import Device
 from planner.report.validation_data import validation_data
 from planner.report.validation_text import validation_text
 from planner.validation.job import Job

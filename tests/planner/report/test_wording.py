@@ -5,14 +5,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from strategies import cases
 
-from costmodel.error_model import cause_of
-from costmodel.execution.expansion import expand
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import NUM_STEPS, program
-from costmodel.execution.timeline import Timeline
-from costmodel.hardware import Topology
-from costmodel.plan import ShardingPlan
-from costmodel.workload import Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.step.expansion import expand
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import NUM_STEPS, program
+from costmodel.step.timeline import Timeline
+from costmodel.uncertainty.error_model import cause_of
 from planner.explanation import path_rows
 from planner.report.extrapolation import extrapolations
 from planner.validation.phases import predicted_phases

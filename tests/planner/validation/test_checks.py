@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 from machines import machine
 
-from costmodel.errors import InfeasibleError, InputError, PlanMismatchError
-from costmodel.hardware import Device, Topology
-from costmodel.plan import ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from planner.io.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload
 

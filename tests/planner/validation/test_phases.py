@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 from machines import machine
 from strategies import plans, workloads
 
-from costmodel.execution.simulator import simulate
-from costmodel.execution.synthesis import synthesize
-from costmodel.execution.timeline import Timeline
-from costmodel.hardware import Device, Topology
-from costmodel.workload import Pipeline
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.workload import Pipeline
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import synthesize
+from costmodel.step.timeline import Timeline
 from planner.validation.phases import Phase, predicted_phases
 
 TWO_CORES = Topology(hardware=machine(device=Device.CPU), world_size=2, local_world_size=2)

@@ -13,16 +13,16 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 from machines import machine
 
-from costmodel.distribution import ReuseHistogram, UniqueFraction, Zipf
-from costmodel.hardware import Device
-from costmodel.plan import (
+from costmodel.domain.hardware import Device
+from costmodel.domain.plan import (
     ComputeKernel,
     ShardingPlan,
     ShardingType,
     TableSharding,
     make_shards,
 )
-from costmodel.workload import DenseModel, EmbeddingTable, Interaction, Pipeline, Workload
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pipeline, Workload
+from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
 from planner.cli import main
 from planner.io.plans import PlanFile, dump_plan_file, plan_text
 from planner.io.profiles import dump_profile
@@ -191,7 +191,7 @@ def test_lengths_have_the_pooling_factor_as_their_mean() -> None:
 def test_drawn_ids_hit_as_many_distinct_rows_as_the_law_says(
     inputs: Zipf | ReuseHistogram | UniqueFraction,
 ) -> None:
-    from costmodel.distribution import unique_curve
+    from costmodel.inputs.distribution import unique_curve
 
     table = EmbeddingTable(name="t", num_embeddings=30_011, embedding_dim=4, inputs=inputs)
     ids = draw_ids(table, 20_000, np.random.default_rng(1))

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from costmodel.hardware import Topology
-from costmodel.objective import Objective
-from costmodel.plan import ShardingType
-from costmodel.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.engine.objective import Objective
 from planner.examples import example_hardware, example_problem, example_workload
 from sharders.annealing.sharder import Annealing
-from sharders.cost_greedy import CostGreedy
-from sharders.options import TableOption, make_plan, make_sharding
-from sharders.problem import Budget, SearchStatus, ShardingProblem
+from sharders.greedy.cost_greedy import CostGreedy
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 
 def table_wise_problem(num_tables: int, world_size: int, seed: int) -> ShardingProblem:

@@ -3,10 +3,16 @@
 from dataclasses import dataclass
 from random import Random
 
-from costmodel.errors import InfeasibleError
-from costmodel.plan import ShardingPlan
-from sharders.placement import place_tables
-from sharders.problem import Budget, Progress, SearchResult, SearchStatus, ShardingProblem
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.plan import ShardingPlan
+from sharders.problem.placement import place_tables
+from sharders.problem.sharding_problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
 
 VARIATIONS = 8
 

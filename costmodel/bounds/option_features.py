@@ -1,0 +1,302 @@
+"""What every way of sharding one table puts into a step's formulas, as a mean over ranks.
+
+The features are those of ``step.template``: what the durations of a step are formulas of.
+They are exact but for two things that only lower them: a UVM cache has every row for its speed,
+and none for its size.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Bytes
+from costmodel.domain.blocks import like_row_blocks, num_row_blocks
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
+from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_homes
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.timer import Signature
+from costmodel.kernels.embedding import LookupShard, gpu_caches, shard_traffic
+from costmodel.kernels.traffic import Traffic
+from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
+from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
+
+
+class Part(IntEnum):
+    """A lookup kernel's time in seconds, by what bounds it."""
+
+    FORWARD_HBM = 0
+    FORWARD_L2 = 1
+    FORWARD_OTHER = 2
+    """Beside the longer one of the two above."""
+    BACKWARD_HBM = 3
+    BACKWARD_L2 = 4
+    BACKWARD_OTHER = 5
+    HERE = 6
+    """Not a time: 1 where the kernel has work on a rank that holds a shard of the first table, for
+    that table."""
+
+
+Floats: TypeAlias = NDArray[np.float64]
+GroupKernel: TypeAlias = tuple[GroupKey, KernelKey]
+Way: TypeAlias = tuple[ShardingType, ComputeKernel, int]
+"""How a table is sharded: type, kernel, column blocks."""
+GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
+"""As in templates, but for ``present``: the share of a module's tables that are in the group, which
+is at most whether the group is there."""
+WIDTH = len(GROUP_FEATURES) + len(Part)
+"""Numbers that describe an option."""
+_NO_CACHE = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BoundOptions:
+    """Ways of sharding tables, table by table; arrays have a row for every one of them."""
+
+    table: NDArray[np.intp]
+    """Its table's number."""
+    kernels: tuple[GroupKernel, ...]
+    """Groups and kernels that any of them has."""
+    kernel: NDArray[np.intp]
+    """Its group and kernel, by their place there."""
+    values: Floats
+    """``GROUP_FEATURES``, then ``Part``: means over ranks where they have a value on each."""
+    memory: Floats
+    """HBM over all ranks."""
+    alone: Floats
+    """Forward and backward of the largest shard on the rank that has it, were it alone."""
+
+    def signature(self, some: NDArray[np.intp] | None = None) -> Signature:
+        """Return every sharding group of some of them (all) and its lookup kernels, in order."""
+        used = np.unique(self.kernel if some is None else self.kernel[some])
+        kernels: dict[GroupKey, set[KernelKey]] = {}
+        for group, kernel in (self.kernels[place] for place in used):
+            kernels.setdefault(group, set()).add(kernel)
+        return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
+
+
+@dataclass(frozen=True)
+class OptionFeatures:
+    """Describes ways of sharding a workload's tables."""
+
+    workload: Workload
+    topology: Topology
+
+    def all(self) -> BoundOptions:
+        """Describe every valid way, offered by sharders or not, but for hopeless ones."""
+        return self.some([list(self._ways(table)) for table in self.workload.tables])
+
+    def some(self, ways: Sequence[Sequence[Way]]) -> BoundOptions:
+        """Describe some ways of every table."""
+        cuts = _Cuts(self.workload, self.topology)
+        kernels: dict[GroupKernel, int] = {}
+        cut, kernel = [], []
+        for table, own in zip(self.workload.tables, ways, strict=True):
+            cuts.begin(table)
+            for kind, compute_kernel, count in own:
+                pair = group_key(table, kind), KernelKey(compute_kernel, table.data_type)
+                kernel.append(kernels.setdefault(pair, len(kernels)))
+                cut.append(cuts.number(kind, compute_kernel, count))
+        described, which = cuts.described(), np.array(cut)
+        return BoundOptions(
+            table=np.repeat(np.arange(len(ways)), [len(own) for own in ways]),
+            kernels=tuple(kernels),
+            kernel=np.array(kernel),
+            values=described.values[which],
+            memory=described.memory[which],
+            alone=described.alone[which],
+        )
+
+    def _ways(self, table: EmbeddingTable) -> Iterator[Way]:
+        """Yield types, kernels and splits that are valid, but for hopeless ones."""
+        for kind in allowed_types(self.workload, table):
+            counts = self._column_counts(table, kind)
+            for kernel, count in product(allowed_kernels(table, kind), counts):
+                if not self._is_hopeless(table, kind, kernel, table.embedding_dim // count):
+                    yield kind, kernel, count
+
+    def _column_counts(self, table: EmbeddingTable, kind: ShardingType) -> tuple[int, ...]:
+        """Return numbers of column blocks; where the ranks are given, the one number they leave."""
+        if table.ranks:
+            homes = fixed_homes(self.workload, self.topology, table, kind)
+            return () if homes is None else (len(homes) or 1,)
+        if kind.splits_columns:
+            return column_counts(table.embedding_dim, table.min_shard_dim)
+        return (1,)
+
+    def _is_hopeless(
+        self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
+    ) -> bool:
+        """Return whether ``fused`` is allowed, too, and ``dense`` moves and keeps more than it.
+
+        ``dense`` writes a gradient of the whole shard, at least 4 bytes for each element hit, where
+        ``fused`` reads and writes rows and their state (``embedding.shard_traffic``).
+        """
+        fused = ComputeKernel.FUSED in allowed_kernels(table, kind)
+        if kernel is not ComputeKernel.DENSE or not fused:
+            return False
+        state = self.workload.optimizer.state_bytes_per_row(width)
+        whole = 32.0 * (-(-width * table.data_type.num_bytes // 32) + -(-state // 32))
+        if 2.0 * whole > 12.0 * width:
+            return False
+        one, other = (
+            self._memory(table, kind, each, width) for each in (ComputeKernel.FUSED, kernel)
+        )
+        return one <= other
+
+    def _memory(
+        self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
+    ) -> Bytes:
+        """Return the HBM of one column block."""
+        factors = shard_factors(self.workload, self.topology, table, kind, kernel, _NO_CACHE)
+        _, lengths, repeats = np.array(
+            like_row_blocks(self.topology, table, kind), dtype=np.float64
+        ).T
+        sizes = shard_bytes(factors, lengths, float(width), lengths / table.num_embeddings)
+        return float(repeats @ sizes.total)
+
+
+class _Described(NamedTuple):
+    values: Floats
+    memory: Floats
+    alone: Floats
+
+
+class _Cuts:
+    """Ways of cutting tables: types that cut alike differ by their groups only."""
+
+    def __init__(self, workload: Workload, topology: Topology) -> None:
+        self.workload, self.topology = workload, topology
+        self.caches = gpu_caches(topology.hardware.gpu)
+        self.modules = Counter(_module(table) for table in workload.tables)
+        self.known: dict[object, int] = {}
+        self.of_table: dict[object, int] = {}
+        self.cuts: list[tuple[float, ...]] = []
+        """Of every cut, what is the same for all its shards."""
+        self.firsts: list[int] = []
+        """And its first shard."""
+        self.shards: list[tuple[float, ...]] = []
+        """Of every different shard, how many there are of it, its rows, columns, ids and bags."""
+        self.traffic: list[tuple[float, ...]] = []
+        self.factors: list[ShardFactors] = []
+        self.factor: list[int] = []
+        """Of every shard, its place in them."""
+
+    def begin(self, table: EmbeddingTable) -> None:
+        """Cut this table next."""
+        self.table = table
+        self.known, self.of_table = {}, {}
+
+    def number(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> int:
+        """Return the number of a cut of the present table."""
+        replicated = kind is ShardingType.DATA_PARALLEL
+        key = (replicated, kind.splits_rows, num_row_blocks(self.topology, kind), kernel, count)
+        if key not in self.known:
+            self.known[key] = len(self.firsts)
+            self._add(kind, kernel, count)
+        return self.known[key]
+
+    def _add(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> None:
+        table, replicated = self.table, kind is ShardingType.DATA_PARALLEL
+        samples = self.workload.local_batch_size * (1 if replicated else self.topology.world_size)
+        width = table.embedding_dim // count
+        factor = self._factor(kind, kernel)
+        self.cuts.append((
+            1.0 / self.modules[_module(table)],
+            table.num_features,
+            table.embedding_dim * table.output_rows_per_sample,
+            replicated * 4.0 * table.num_embeddings * table.embedding_dim,
+            float(table is self.workload.tables[0]),
+        ))
+        self.firsts.append(len(self.shards))
+        caching = kernel is ComputeKernel.FUSED_UVM_CACHING
+        for first, length, repeats in like_row_blocks(self.topology, table, kind):
+            shard = LookupShard(
+                table=table, first_row=first, num_rows=length, num_columns=width,
+                num_samples=samples, compute_kernel=kernel,
+                cache_load_factor=1.0 if caching else table.cache_load_factor,
+            )  # fmt: skip
+            self.traffic.append(
+                shard_traffic(
+                    shard,
+                    optimizer=self.workload.optimizer,
+                    output_type=self.workload.output_type,
+                    caches=self.caches,
+                )
+            )
+            share = length / table.num_embeddings
+            bags = shard.num_bags / samples
+            self.shards.append((count * repeats, length, width, share, shard.num_lookups, bags))
+            self.factor.append(factor)
+
+    def _factor(self, kind: ShardingType, kernel: ComputeKernel) -> int:
+        key = kind is ShardingType.DATA_PARALLEL, kernel
+        if key not in self.of_table:
+            self.of_table[key] = len(self.factors)
+            self.factors.append(
+                shard_factors(self.workload, self.topology, self.table, kind, kernel, _NO_CACHE)
+            )
+        return self.of_table[key]
+
+    def described(self) -> _Described:
+        """Return all cuts as arrays."""
+        world = self.topology.world_size
+        copies, rows, width, share, ids, bags = np.array(self.shards).T
+        present, per_shard, table_columns, parameters, here = np.array(self.cuts).T
+
+        def total(of_shards: Floats) -> Floats:
+            sums: Floats = np.add.reduceat((of_shards.T * copies).T, self.firsts)
+            return sums
+
+        features = total(np.ones(len(copies))) * per_shard
+        ids = total(ids) / world
+        values = {
+            "present": present,
+            "features": features / world,
+            "ids": ids,
+            "columns": total(width * bags) / world,
+            "table_columns": table_columns,
+            "sent_ids": ids,
+            "sent_features": features,
+            "parameter_bytes": parameters,
+        }
+        parts, alone = self._lookups()
+        factors = stacked_factors(self.factors, [1] * len(self.factors))
+        sizes = shard_bytes(factors.taken(np.array(self.factor)), rows, width, share)
+        return _Described(
+            values=np.column_stack((
+                *(values[name] for name in GROUP_FEATURES),
+                total(parts) / world,
+                here,
+            )),
+            memory=total(np.asarray(sizes.total)),
+            alone=np.maximum.reduceat(alone, self.firsts),
+        )
+
+    def _lookups(self) -> tuple[Floats, Floats]:
+        """Return the parts of every shard's lookup, and what it takes alone."""
+        gpu, host = self.topology.hardware.gpu, self.topology.hardware.host
+        traffic = np.array(self.traffic).T
+        sort = traffic[Traffic.LOOKUPS] / gpu.sort_rate
+        parts = (
+            traffic[Traffic.FORWARD_HBM] / (gpu.memory_bandwidth * gpu.lookup_efficiency),
+            traffic[Traffic.FORWARD_L2] / gpu.l2_bandwidth,
+            traffic[Traffic.FORWARD_UVM] / host.uvm_bandwidth,
+            traffic[Traffic.BACKWARD_HBM] / (gpu.memory_bandwidth * gpu.update_efficiency),
+            traffic[Traffic.BACKWARD_L2] / gpu.l2_bandwidth,
+            sort + traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
+        )
+        forward = np.maximum.reduce([parts[0], parts[1], traffic[Traffic.CHAIN]]) + parts[2]
+        return np.column_stack(parts), forward + np.maximum(parts[3], parts[4]) + parts[5]
+
+
+def _module(table: EmbeddingTable) -> tuple[bool, bool]:
+    """Return what decides which tables can be in one group."""
+    return group_key(table, ShardingType.TABLE_WISE)[:2]

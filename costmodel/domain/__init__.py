@@ -1,0 +1,1 @@
+"""What is planned: the model, the machine, and the sharding plan."""

@@ -1,0 +1,159 @@
+"""The dense part of a DLRM as a list of layers: what it multiplies, what it stores."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.base.units import Bytes
+from costmodel.domain.workload import DataType, Interaction, Pipeline, Workload
+
+_HALF = (DataType.FP16, DataType.BF16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseLayer:
+    """A fully connected layer."""
+
+    name: str
+    num_inputs: int
+    num_outputs: int
+    bias: bool = True
+    activated: bool = True
+    """Whether a ReLU follows."""
+    ends_cross: bool = False
+    """Whether it is the second product of a cross layer, to which the layer's input is added."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights and biases."""
+        return self.num_inputs * self.num_outputs + (self.num_outputs if self.bias else 0)
+
+
+def num_sparse_features(workload: Workload) -> int:
+    """Return the number of features of all tables."""
+    return sum(table.num_features for table in workload.tables)
+
+
+def sparse_width(workload: Workload) -> int:
+    """Return the columns of all features' embeddings side by side."""
+    return sum(table.num_features * table.embedding_dim for table in workload.tables)
+
+
+def bottom_width(workload: Workload) -> int:
+    """Return the width of the bottom MLP's output."""
+    dense = workload.dense
+    return dense.bottom_mlp[-1] if dense.bottom_mlp else dense.num_dense_features
+
+
+def interaction_width(workload: Workload) -> int:
+    """Return the width of the top MLP's input.
+
+    Dot: the bottom output beside the F (F + 1) / 2 products of F + 1 vectors. Concatenation and
+    DCNv2: the bottom output beside all embeddings.
+
+    References
+    ----------
+    Naumov et al., DLRM, arXiv 1906.00091, section 2.1; Wang et al., DCN V2, arXiv 2008.13535.
+
+    """
+    if workload.dense.interaction is Interaction.DOT:
+        features = num_sparse_features(workload)
+        return bottom_width(workload) + features * (features + 1) // 2
+    return bottom_width(workload) + sparse_width(workload)
+
+
+def dense_layers(workload: Workload) -> tuple[DenseLayer, ...]:
+    """Return every layer in forward order: bottom MLP, cross network, top MLP."""
+    return (*bottom_layers(workload), *cross_layers(workload), *top_layers(workload))
+
+
+def bottom_layers(workload: Workload) -> tuple[DenseLayer, ...]:
+    """Return the layers of the bottom MLP, each with a ReLU."""
+    dense = workload.dense
+    return tuple(_mlp("bottom", dense.num_dense_features, dense.bottom_mlp))
+
+
+def top_layers(workload: Workload) -> tuple[DenseLayer, ...]:
+    """Return the layers of the top MLP; the last one gives the logit, without a ReLU."""
+    layers = tuple(_mlp("top", interaction_width(workload), workload.dense.top_mlp))
+    return (*layers[:-1], replace(layers[-1], activated=False))
+
+
+def cross_layers(workload: Workload) -> tuple[DenseLayer, ...]:
+    """Return the two products of every low-rank cross layer of DCNv2: X -> rank -> X."""
+    dense = workload.dense
+    if dense.interaction is not Interaction.DCN_V2:
+        return ()
+    width, rank = interaction_width(workload), dense.cross_rank
+    pairs = (
+        (
+            DenseLayer(
+                name=f"cross.{index}.v",
+                num_inputs=width,
+                num_outputs=rank,
+                bias=False,
+                activated=False,
+            ),
+            DenseLayer(
+                name=f"cross.{index}.w",
+                num_inputs=rank,
+                num_outputs=width,
+                activated=False,
+                ends_cross=True,
+            ),
+        )
+        for index in range(dense.cross_layers)
+    )
+    return tuple(layer for pair in pairs for layer in pair)
+
+
+def _mlp(name: str, num_inputs: int, widths: Sequence[int]) -> Iterator[DenseLayer]:
+    for index, width in enumerate(widths):
+        yield DenseLayer(name=f"{name}.{index}", num_inputs=num_inputs, num_outputs=width)
+        num_inputs = width
+
+
+def dense_model_bytes(workload: Workload) -> Bytes:
+    """Bytes of parameters, gradients, DDP buckets and optimizer state on every rank.
+
+    FP32 parameters and gradients, 4 P each; automatic mixed precision adds a half-precision copy
+    of the weights, 2 P. DDP's buckets are a second copy of the gradients in plain DLRM; TorchRec
+    wraps with ``gradient_as_bucket_view``, where they are the gradients.
+
+    References
+    ----------
+    torchrec, distributed/model_parallel.py, ``DefaultDataParallelWrapper``, and embeddingbag.py.
+
+    """
+    parameters = sum(layer.num_parameters for layer in dense_layers(workload))
+    copies = 3 if workload.pipeline is Pipeline.DLRM else 2
+    half = 2 if workload.dense.precision in _HALF else 0
+    state = workload.dense.optimizer.state_bytes_per_row(parameters)
+    return (4.0 * copies + half) * parameters + state
+
+
+def activation_bytes(workload: Workload) -> Bytes:
+    """Bytes that a local batch holds at the peak, between forward and backward, on every rank.
+
+    Per sample, saved for the backward: the dense input, the looked-up embeddings, their
+    concatenation, every layer's output, the interaction's output. On top of that the gradients
+    of the largest of these, twice (a layer's input and output gradient).
+
+    Notes
+    -----
+    A linear layer's output before its activation is not counted: autograd keeps the input of
+    each layer, and that is the output of the activation.
+
+    """
+    dense = workload.dense
+    element = 2 if dense.precision in _HALF else 4
+    widths = [
+        dense.num_dense_features,
+        sparse_width(workload) + bottom_width(workload),
+        interaction_width(workload),
+        *(layer.num_outputs for layer in dense_layers(workload)),
+    ]
+    embeddings = workload.output_type.num_bytes * sum(
+        table.output_rows_per_sample * table.embedding_dim for table in workload.tables
+    )
+    saved = element * (sum(widths) + 2 * max(widths)) + embeddings
+    return workload.local_batch_size * saved

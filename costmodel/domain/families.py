@@ -1,0 +1,101 @@
+"""What every kernel family of a machine rests on: points, hold-out errors, measured ranges."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from costmodel.domain.hardware import (
+    CollectiveCurve,
+    CollectiveOp,
+    Family,
+    GemmEfficiency,
+    HardwareProfile,
+    Source,
+)
+
+NOT_MEASURED = Family(source=Source.ROOFLINE, origin="not measured")
+SINGLE_NUMBERS: Mapping[str, str] = {
+    "embedding_forward": "gpu.lookup_efficiency",
+    "embedding_backward": "gpu.update_efficiency",
+    "memory_bound": "gpu.memory_bandwidth",
+    "memory_copy": "host.pcie_bandwidth",
+    "host": "host.op_time",
+    "inter_node": "inter_node.bandwidth",
+}
+"""What a family rests on where a profile says no more of it."""
+
+
+def kernel_families(hardware: HardwareProfile) -> Mapping[str, Family]:
+    """Return all families by name: collectives, matrix products by type, and the rest.
+
+    A collective's errors are the medians over its curves that were measured, each on one number
+    of ranks. What a profile has only one number for (``SINGLE_NUMBERS``) is there with its source,
+    and without an error.
+    """
+    families = {}
+    for op in CollectiveOp:
+        curves = [curve for curve in hardware.curves if curve.op is op]
+        link = _single(hardware, "intra_node.bandwidth")
+        families[op.value] = _collective(curves) if curves else link
+    for data_type, constants in hardware.gpu.gemm.items():
+        origin = hardware.sources.get(f"gpu.gemm.{data_type}", "")
+        families[f"gemm.{data_type}"] = _gemm(constants, origin)
+    single = {name: _single(hardware, number) for name, number in SINGLE_NUMBERS.items()}
+    streamed = replace(single["memory_bound"], source=Source.ROOFLINE, num_points=0)
+    return {**families, **single, "memory_bound": streamed, **hardware.families}
+
+
+def is_lookup_covered(
+    hardware: HardwareProfile, *, backward: bool, lookups: float, columns: Sequence[int] = ()
+) -> bool:
+    """Tell whether a lookup is like those that were measured.
+
+    ``lookups`` are all ids of the kernel; ``columns`` those of its tables, where they are known.
+    """
+    name = "embedding_backward" if backward else "embedding_forward"
+    family = hardware.families.get(name, NOT_MEASURED)
+    dims = all(family.covers(embedding_dim=float(each)) for each in columns)
+    return dims and family.covers(lookups=lookups)
+
+
+def _collective(curves: Sequence[CollectiveCurve]) -> Family:
+    measured = [curve for curve in curves if curve.num_points] or curves
+    last = [curve.last_measured or curve.knots[-1][0] for curve in measured]
+    ranks = [float(curve.num_ranks) for curve in measured]
+    return Family(
+        source=measured[0].source,
+        origin=measured[0].origin,
+        num_points=sum(curve.num_points for curve in measured),
+        error=_median([curve.error for curve in measured]),
+        error_p90=_median([curve.error_p90 for curve in measured]),
+        ranges={
+            "num_ranks": (min(ranks), max(ranks)),
+            "num_bytes": (min(curve.knots[0][0] for curve in measured), max(last)),
+        },
+    )
+
+
+def _single(hardware: HardwareProfile, number: str) -> Family:
+    """Return a family that rests on one number of a profile."""
+    kind = hardware.kind(number)
+    return Family(
+        source=kind,
+        origin=hardware.sources.get(number, "not said"),
+        num_points=int(kind is Source.MEASURED),
+    )
+
+
+def _gemm(constants: GemmEfficiency, origin: str) -> Family:
+    return Family(
+        source=constants.kind if constants.num_points else Source.DATASHEET,
+        origin=origin,
+        num_points=constants.num_points,
+        error=constants.error,
+        error_p90=constants.error_p90,
+        ranges=dict(zip("mnk", constants.shapes, strict=False)),
+    )
+
+
+def _median(errors: Sequence[float | None]) -> float | None:
+    known = [error for error in errors if error is not None]
+    return median(known) if known else None

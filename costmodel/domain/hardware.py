@@ -1,0 +1,340 @@
+"""The machine: GPU, host, links, and the collective curves measured on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.limits import MOST_RANKS, check_at_most
+from costmodel.base.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
+from costmodel.domain.traced import TracedTimes
+
+
+class Source(StrEnum):
+    """Where a number comes from, best first."""
+
+    MEASURED = "measured"
+    FITTED = "fitted"
+    ROOFLINE = "roofline"
+    DATASHEET = "datasheet"
+    ASSUMED = "assumed"
+
+
+class Bound(StrEnum):
+    """What decides how long an operation takes; the values are words for the screen."""
+
+    HBM_BANDWIDTH = "HBM bandwidth"
+    L2_BANDWIDTH = "L2 bandwidth"
+    MEMORY_BANDWIDTH = "memory bandwidth"
+    HOST_MEMORY = "host memory"
+    PCIE_BANDWIDTH = "PCIe bandwidth"
+    KERNEL_LATENCY = "kernel latency"
+    LONGEST_BAG = "longest bag"
+    IDS = "ids"
+    ROW_LATENCY = "row latency"
+    KEY_SORT = "key sort"
+    ARITHMETIC = "arithmetic"
+    BATCHED_PRODUCT = "batched product"
+    SCATTER_RATE = "scatter rate"
+    NOTHING_TO_SEND = "nothing to send"
+    LINK_LATENCY = "link latency"
+    LINK_BANDWIDTH = "link bandwidth"
+    INTRA_NODE_BANDWIDTH = "intra-node bandwidth"
+    INTER_NODE_BANDWIDTH = "inter-node bandwidth"
+    LINK = "link"
+    """Of a CPU's cores: latency or bandwidth."""
+    MEASURED_CURVE = "measured curve"
+    """Whatever bounded the measurements that are interpolated."""
+    BYTES_OF_TENSORS = "bytes of its tensors"
+    """Assumed of an operator that no model knows."""
+
+
+class Basis(NamedTuple):
+    """What a duration rests on."""
+
+    bound_by: Bound | None = None
+    source: Source | None = None
+    extrapolated: bool = False
+    """Whether it was asked for beyond the range that was measured."""
+
+    @property
+    def origin(self) -> str:
+        """The source in words, for the screen."""
+        text = "" if self.source is None else self.source.value
+        return f"{text}, extrapolated" if self.extrapolated else text
+
+
+NO_BASIS = Basis()
+"""Of what nothing is known, or nothing needs to be: host time has no bound."""
+
+
+class Device(StrEnum):
+    """What runs the kernels, by TorchRec's ``compute_device``."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+    """One core per rank: kernels run on the thread that calls them, collectives beside it."""
+
+
+class CollectiveOp(StrEnum):
+    """The collectives a training step uses."""
+
+    ALL_TO_ALL = "all_to_all"
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A predicted duration, what bounds it, and where the prediction comes from."""
+
+    seconds: Seconds
+    bound_by: Bound
+    source: Source
+    extrapolated: bool = False
+    """Whether the question lies outside the range that was measured."""
+
+    @property
+    def basis(self) -> Basis:
+        """What the duration rests on."""
+        return Basis(self.bound_by, self.source, self.extrapolated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the model of one family of kernels rests on, and how far off it has been."""
+
+    source: Source
+    origin: str
+    """Repository, machine, how the error was taken."""
+    num_points: int = 0
+    """Measurements it was fitted to or checked on; 0 where nothing of the kind was measured."""
+    error: float | None = None
+    """Median absolute relative error on held-out measurements; None where there are none."""
+    error_p90: float | None = None
+    """90th percentile of the same."""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Lowest and highest value measured, by quantity, such as ``num_bytes`` or ``lookups``."""
+
+    def covers(self, **quantities: float) -> bool:
+        """Tell whether all of these lie within what was measured; never where nothing was."""
+        if not self.num_points:
+            return False
+        known = ((self.ranges[name], value) for name, value in quantities.items())
+        return all(low <= value <= high for (low, high), value in known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A path between GPUs, by latency and bandwidth."""
+
+    latency: Seconds
+    bandwidth: BytesPerSecond
+    """One direction, per GPU."""
+
+    def __post_init__(self) -> None:
+        if not (self.latency >= 0 and self.bandwidth > 0):
+            raise ValueError(f"a link needs latency >= 0 and bandwidth > 0, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmEfficiency:
+    """Fitted constants of the matrix-product model (``costmodel.kernels.gemm``), per data type."""
+
+    peak: FlopPerSecond
+    """The datasheet's dense rate."""
+    max_efficiency: float
+    """Share of the peak that a deep product of the largest tiles reaches."""
+    tile_efficiency: tuple[float, float, float, float]
+    """What tiles of 128 x 256, 128 x 128, 64 x 64 and 16 x 64 reach of that."""
+    prologue_depth: float
+    """Steps of k that a tile's start and end cost: short inner loops do not amortise them."""
+    split_time: Seconds
+    """Cost of adding up the slices of a split k, per doubling of their number."""
+    l2_efficiency: float
+    """Share of ``Gpu.l2_bandwidth`` that a product bound by it reaches."""
+    memory_efficiency: float
+    """Share of ``Gpu.memory_bandwidth`` that a product bound by it reaches."""
+    latency: Seconds
+    """Time of a product too small to matter."""
+    error: float | None = None
+    """Median absolute relative error on held-out shapes; None where the constants are those of
+    the nearest GPU or type that was measured."""
+    error_p90: float | None = None
+    """90th percentile of the same."""
+    num_points: int = 0
+    """Products measured."""
+    shapes: tuple[tuple[float, float], ...] = ()
+    """Lowest and highest m, n and k measured; empty where nothing was."""
+    kind: Source = Source.FITTED
+    """``DATASHEET``: the peak is, and the rest was carried over from another GPU or type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU: capacities and achievable rates."""
+
+    name: str
+    memory_bytes: Bytes
+    memory_bandwidth: BytesPerSecond
+    """Achievable by a streaming kernel, bytes read plus bytes written."""
+    l2_bytes: Bytes
+    l2_bandwidth: BytesPerSecond
+    num_sms: int
+    kernel_latency: Seconds
+    """Duration of a kernel that does nothing."""
+    lookup_efficiency: float
+    """Share of ``memory_bandwidth`` that gathers of whole embedding rows reach."""
+    update_efficiency: float
+    """Share of ``memory_bandwidth`` that the fused backward's read-modify-write reaches."""
+    sort_rate: float
+    """Keys per second that the fused backward's radix sort and its run-length passes handle."""
+    gemm: Mapping[str, GemmEfficiency]
+    """By ``DataType`` value."""
+    overlap: float = 1.0
+    """Share of a lookup's shorter memory time, L2 or beyond, that is hidden behind the longer."""
+    lookup_time: Seconds = 0.0
+    """Time of an id in a forward lookup beyond its bytes; 0 where threads hide it."""
+    row_read_time: Seconds = 0.0
+    """Time of a distinct row in a forward lookup beyond its bytes: latency that is not hidden."""
+    row_update_time: Seconds = 0.0
+    """As ``row_read_time``, in the fused backward."""
+    l1_bytes: Bytes = 0.0
+    """L1 cache of one SM; 0: lookups reuse no rows there."""
+    concat_efficiency: float = 1.0
+    """Share of ``memory_bandwidth`` that a core reaches where it puts whole tensors side by side;
+    this and the next two are a core's only, and 1 on a GPU."""
+    view_efficiency: float = 1.0
+    """The same of columns of one tensor put in another order: strided copies of short rows."""
+    in_place_efficiency: float = 1.0
+    """The same of a tensor changed in place: above 1, as nothing is fetched to be overwritten."""
+
+    @property
+    def is_core(self) -> bool:
+        """Whether it is a CPU's core: the only one of its kind."""
+        return self.num_sms == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The CPU side of one rank."""
+
+    memory_bytes: Bytes
+    """Host memory per node."""
+    pcie_bandwidth: BytesPerSecond
+    """Host to device copies, per GPU."""
+    uvm_bandwidth: BytesPerSecond
+    """Gathers of rows from host memory by a kernel, per GPU."""
+    launch_time: Seconds
+    """CPU time of one kernel launch (the paper's T4)."""
+    launch_latency: Seconds
+    """From the end of the launch call to the kernel's start on an idle stream."""
+    op_time: Seconds
+    """CPU time of one forward operator besides its launches (T1 + T2 + T3)."""
+    backward_op_time: Seconds
+    """As ``op_time``, in the autograd thread."""
+    sync_time: Seconds
+    """CPU time to return from a device synchronization."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveCurve:
+    """Time of one collective against message size, on a fixed number of ranks.
+
+    ``knots`` are (message bytes, seconds), increasing in both. Between them the time is
+    interpolated in log-log space; below it is the first knot's, above it grows in proportion
+    to the bytes, at the last knot's bandwidth.
+    """
+
+    op: CollectiveOp
+    num_ranks: int
+    num_nodes: int = 1
+    knots: tuple[tuple[Bytes, Seconds], ...]
+    source: Source
+    origin: str
+    """Repository, machine, number of points."""
+    error: float | None = None
+    """Median absolute relative error on held-out points."""
+    error_p90: float | None = None
+    """90th percentile of the same."""
+    num_points: int = 0
+    """Measurements it was fitted to; 0 where it was derived from other curves."""
+    last_measured: Bytes | None = None
+    """Largest size measured, where knots beyond it continue the curve; None: the last knot's."""
+    log_bytes: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    """Natural logarithms of the knots, computed once: search asks millions of times."""
+    log_seconds: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.knots:
+            raise ValueError(f"the {self.op} curve of {self.num_ranks} ranks has no knots")
+        size, time = np.array(self.knots, dtype=np.float64).T
+        if min(size[0], time[0]) <= 0 or (np.diff(size) <= 0).any() or (np.diff(time) < 0).any():
+            raise ValueError(f"knots of the {self.op} curve of {self.num_ranks} ranks must grow")
+        object.__setattr__(self, "log_bytes", np.log(size))
+        object.__setattr__(self, "log_seconds", np.log(time))
+
+    def covers(self, num_bytes: Bytes) -> bool:
+        """Tell whether a size lies within what was measured."""
+        last = self.knots[-1][0] if self.last_measured is None else self.last_measured
+        return self.knots[0][0] <= num_bytes <= last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareProfile:
+    """Everything the cost models know about one kind of machine."""
+
+    name: str
+    gpu: Gpu
+    host: Host
+    gpus_per_node: int
+    curves: tuple[CollectiveCurve, ...]
+    intra_node: Link
+    """Used for numbers of ranks without a curve; datasheet or fitted."""
+    inter_node: Link
+    sources: Mapping[str, str]
+    """Where every other number comes from, by dotted field name (``gpu.l2_bytes``)."""
+    errors: Mapping[str, float]
+    """Relative error on held-out measurements by kernel family."""
+    device: Device = Device.CUDA
+    """On ``cpu``, ``gpu`` describes one core and the memory it reaches."""
+    families: Mapping[str, Family] = field(default_factory=dict)
+    """Of the kernels that are neither collectives nor matrix products, which say it themselves;
+    ``costmodel.domain.families`` has them all."""
+    traced: TracedTimes = field(default_factory=TracedTimes)
+    """Operators and kernels of a profiled job, where the profile was learned from one."""
+    kinds: Mapping[str, Source] = field(default_factory=dict)
+    """What kind of source a number has, by dotted field name, where the profile says so."""
+
+    def kind(self, name: str) -> Source:
+        """Return what kind of source a number has: measured unless the profile says otherwise."""
+        return self.kinds.get(name, Source.MEASURED if name in self.sources else Source.ASSUMED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """How many of which GPUs, and how they are grouped into nodes."""
+
+    hardware: HardwareProfile
+    world_size: int
+    local_world_size: int
+    """Ranks per node."""
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1 or self.local_world_size < 1:
+            raise ValueError("world_size and local_world_size must be at least 1")
+        check_at_most("world_size", self.world_size, MOST_RANKS)
+        if self.world_size % self.local_world_size:
+            raise ValueError(
+                f"world_size {self.world_size} is not a multiple of "
+                f"local_world_size {self.local_world_size}"
+            )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.world_size // self.local_world_size

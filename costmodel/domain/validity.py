@@ -1,0 +1,253 @@
+"""Whether a plan shards exactly this workload's tables, legally, on this many ranks."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from costmodel.base.errors import PlanMismatchError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    column_counts,
+    make_shards,
+)
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
+
+_UNPOOLED_TYPES = (
+    ShardingType.DATA_PARALLEL,
+    ShardingType.TABLE_WISE,
+    ShardingType.ROW_WISE,
+    ShardingType.COLUMN_WISE,
+)
+"""What TorchRec's ``EmbeddingCollection`` knows (torchrec 1.9.2, distributed/embedding.py)."""
+
+_MOST_SHOWN = 12
+"""Problems quoted in a message; the rest are counted."""
+
+
+def check_plan(workload: Workload, topology: Topology, plan: ShardingPlan) -> None:
+    """Raise PlanMismatchError, with everything that is wrong, unless the plan is valid."""
+    problems = plan_problems(workload, topology, plan)
+    if not problems:
+        return
+    shown = list(problems[:_MOST_SHOWN])
+    if len(problems) > _MOST_SHOWN:
+        shown.append(f"and {len(problems) - _MOST_SHOWN} more problems")
+    raise PlanMismatchError(
+        "; ".join(shown), hint=f"plan again for `{workload.name}` on {topology.world_size} ranks"
+    )
+
+
+def plan_problems(workload: Workload, topology: Topology, plan: ShardingPlan) -> tuple[str, ...]:
+    """Return every reason why the plan cannot be used; none means it is valid."""
+    known = {table.name for table in workload.tables}
+    return (
+        *_topology_problems(topology, plan),
+        *_name_problems(known, plan),
+        *(
+            f"table `{sharding.table}`: {problem}"
+            for sharding in plan.tables
+            if sharding.table in known
+            for problem in _table_problems(workload, topology, sharding)
+        ),
+    )
+
+
+def allowed_types(workload: Workload, table: EmbeddingTable) -> tuple[ShardingType, ...]:
+    """Return the sharding types that pipeline, pooling and the table's own list leave."""
+    suited: tuple[ShardingType, ...] = tuple(ShardingType)
+    if table.pooling is Pooling.NONE:
+        suited = _UNPOOLED_TYPES
+    if workload.pipeline is Pipeline.DLRM:
+        suited = (ShardingType.TABLE_WISE,)
+    return tuple(
+        kind for kind in suited if not table.sharding_types or kind in table.sharding_types
+    )
+
+
+def allowed_kernels(
+    table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[ComputeKernel, ...]:
+    """Return the kernels a plan may use: ``dense`` alone for data_parallel, else any listed.
+
+    Without a list that is ``fused``, and ``dense``, which TorchRec runs for sharded tables too.
+    """
+    if sharding_type is ShardingType.DATA_PARALLEL:
+        dense = not table.compute_kernels or ComputeKernel.DENSE in table.compute_kernels
+        return (ComputeKernel.DENSE,) if dense else ()
+    return table.compute_kernels or (ComputeKernel.FUSED, ComputeKernel.DENSE)
+
+
+def fixed_homes(
+    workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[int, ...] | None:
+    """Return the ranks of the column blocks of a table that says which ``ranks`` it is to be on.
+
+    Exactly these ranks have shards: for ``table_wise`` there is one, for ``column_wise`` and
+    ``table_column_wise`` one for each block, in order; ``table_row_wise`` and ``grid_shard`` have
+    all ranks of one or more nodes, ``row_wise`` and ``data_parallel`` all there are. Where only
+    ``table_row_wise`` or ``grid_shard`` is allowed, one rank of a node may stand for the node.
+
+    None: the type has no shards on just these ranks. Empty: they are all ranks, and the type
+    always uses all. A node's first rank stands for the node.
+    """
+    ranks, local = table.ranks, topology.local_world_size
+    if max(ranks, default=-1) >= topology.world_size:
+        return None
+    if sharding_type.everywhere:
+        return () if len(ranks) == topology.world_size else None
+    homes = ranks
+    if sharding_type.within_node:
+        homes = tuple(dict.fromkeys(rank - rank % local for rank in ranks))
+        named = all(kind.within_node for kind in allowed_types(workload, table))
+        if len(ranks) != len(homes) * local and not (named and len(ranks) == len(homes)):
+            return None
+    nodes = {rank // local for rank in homes}
+    if sharding_type is ShardingType.TABLE_COLUMN_WISE and len(nodes) > 1:
+        return None
+    return homes if len(homes) in _block_counts(table, sharding_type) else None
+
+
+def _block_counts(table: EmbeddingTable, sharding_type: ShardingType) -> tuple[int, ...]:
+    """Return numbers of column blocks; one block, which splits nothing, only if asked for."""
+    if not sharding_type.splits_columns:
+        return (1,)
+    counts = column_counts(table.embedding_dim, table.min_shard_dim)
+    return counts if sharding_type in table.sharding_types else counts[1:]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    distinct = list(dict.fromkeys(ranks))
+    return f"rank{'s' if len(distinct) > 1 else ''} {', '.join(map(str, distinct))}"
+
+
+def _topology_problems(topology: Topology, plan: ShardingPlan) -> Iterator[str]:
+    if (plan.world_size, plan.local_world_size) != (topology.world_size, topology.local_world_size):
+        yield (
+            f"the plan is for {plan.world_size} ranks, {plan.local_world_size} a node, "
+            f"not for {topology.world_size} ranks, {topology.local_world_size} a node"
+        )
+
+
+def _name_problems(known: AbstractSet[str], plan: ShardingPlan) -> Iterator[str]:
+    planned = Counter(sharding.table for sharding in plan.tables)
+    yield from (f"table `{name}` is not planned" for name in sorted(known - set(planned)))
+    yield from (f"table `{name}` is not in the workload" for name in sorted(set(planned) - known))
+    yield from (f"table `{name}` is planned twice" for name, times in planned.items() if times > 1)
+
+
+def _table_problems(
+    workload: Workload, topology: Topology, sharding: TableSharding
+) -> Iterator[str]:
+    table = workload.table(sharding.table)
+    kind, kernel = sharding.sharding_type, sharding.compute_kernel
+    if kind not in allowed_types(workload, table):
+        allowed = ", ".join(allowed_types(workload, table)) or "nothing"
+        yield f"`{kind}` is not allowed here, only {allowed}"
+    if kernel not in allowed_kernels(table, kind):
+        allowed = ", ".join(allowed_kernels(table, kind)) or "none"
+        yield f"kernel `{kernel}` is not allowed for {kind}, only {allowed}"
+    share = sharding.cache_load_factor
+    if share is not None and not 0 < share <= 1:
+        yield f"cache_load_factor must be in (0, 1], got {share}"
+    unfit = list(_shard_problems(table, topology, sharding))
+    yield from unfit
+    if table.ranks and not unfit:
+        homes = fixed_homes(workload, topology, table, kind)
+        if homes is None or not (kind.everywhere or homes == sharding.homes):
+            yield f"`{kind}` on {_ranks(sharding.ranks)} is not on its {_ranks(table.ranks)}"
+
+
+def _shard_problems(
+    table: EmbeddingTable, topology: Topology, sharding: TableSharding
+) -> Iterator[str]:
+    if not sharding.shards:
+        yield "it has no shards"
+        return
+    strangers = sorted({rank for rank in sharding.ranks if not 0 <= rank < topology.world_size})
+    if strangers:
+        listed = ", ".join(map(str, strangers))
+        yield f"rank {listed} is out of range, there are {topology.world_size}"
+        return
+    tiling = _tiling_problem(table, sharding)
+    if tiling:
+        yield tiling
+        return
+    width = min(shard.num_columns for shard in sharding.shards)
+    if width < min(table.min_shard_dim, table.embedding_dim):
+        yield f"column shards of width {width} are narrower than {table.min_shard_dim}"
+    if sharding.shards != _expected_shards(table, topology, sharding):
+        yield _shape_problem(topology, sharding)
+
+
+def _tiling_problem(table: EmbeddingTable, sharding: TableSharding) -> str | None:
+    """Return why the shards are no exact tiling of the table (of every copy, if replicated)."""
+    shards = sharding.shards
+    rows, columns = table.num_embeddings, table.embedding_dim
+    if sharding.sharding_type is ShardingType.DATA_PARALLEL:
+        return None
+    outside = [shard for shard in shards if not _inside(shard, rows, columns)]
+    if outside:
+        return f"a shard on rank {outside[0].rank} reaches outside of {rows} x {columns}"
+    covered = sum(shard.num_rows * shard.num_columns for shard in shards)
+    if covered < rows * columns:
+        return f"the shards hold {covered} of {rows * columns} elements"
+    if covered > rows * columns:
+        return f"the shards overlap: they hold {covered} elements, the table {rows * columns}"
+    return None
+
+
+def _inside(shard: Shard, rows: int, columns: int) -> bool:
+    return (
+        min(shard.row_offset, shard.num_rows, shard.column_offset) >= 0
+        and shard.num_columns > 0
+        and shard.row_offset + shard.num_rows <= rows
+        and shard.column_offset + shard.num_columns <= columns
+    )
+
+
+def _expected_shards(
+    table: EmbeddingTable, topology: Topology, sharding: TableSharding
+) -> tuple[Shard, ...] | None:
+    """Return the shards TorchRec would make for the type and ranks; None if it could make none."""
+    kind, homes = sharding.sharding_type, sharding.homes
+    if len(homes) > 1 and not kind.splits_columns and kind is not ShardingType.DATA_PARALLEL:
+        return None
+    if table.embedding_dim % (4 * len(homes)):
+        return None
+    if kind is ShardingType.TABLE_COLUMN_WISE:
+        nodes = {rank // topology.local_world_size for rank in homes}
+        if len(nodes) > 1:
+            return None
+    return make_shards(
+        kind,
+        table.num_embeddings,
+        table.embedding_dim,
+        ranks=homes,
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )
+
+
+def _shape_problem(topology: Topology, sharding: TableSharding) -> str:
+    return (
+        f"its shards do not have the shape of {sharding.sharding_type}: "
+        + {
+            ShardingType.DATA_PARALLEL: "a full copy on every rank, in order",
+            ShardingType.TABLE_WISE: "the whole table on one rank",
+            ShardingType.ROW_WISE: f"{topology.world_size} equal row blocks, block i on rank i",
+            ShardingType.COLUMN_WISE: "equal column blocks, widths multiples of 4",
+            ShardingType.TABLE_ROW_WISE: (
+                f"{topology.local_world_size} equal row blocks on the ranks of one node, in order"
+            ),
+            ShardingType.TABLE_COLUMN_WISE: "equal column blocks on the ranks of one node",
+            ShardingType.GRID_SHARD: (
+                f"equal column blocks, each cut into {topology.local_world_size} row blocks on the "
+                "ranks of one node"
+            ),
+        }[sharding.sharding_type]
+    )

@@ -1,0 +1,275 @@
+"""What is trained: embedding tables, how a batch reads them, the dense model around them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from costmodel.base import limits
+from costmodel.base.limits import check_at_most
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.inputs.distribution import InputDistribution, Zipf
+
+
+class DataType(StrEnum):
+    """Element types, by TorchRec's names in lower case."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    """FP32 in memory, 10-bit mantissa in matrix products; only for ``DenseModel.precision``."""
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    INT8 = "int8"
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one element in memory."""
+        return _ELEMENT_BYTES[self]
+
+
+_ELEMENT_BYTES = {
+    DataType.FP32: 4,
+    DataType.TF32: 4,
+    DataType.FP16: 2,
+    DataType.BF16: 2,
+    DataType.FP8: 1,
+    DataType.INT8: 1,
+}
+
+
+class Pooling(StrEnum):
+    """How the rows looked up by one sample become its embedding (TorchRec's ``PoolingType``)."""
+
+    SUM = "sum"
+    MEAN = "mean"
+    NONE = "none"
+    """No pooling: one row per id, as in ``EmbeddingCollection``."""
+
+
+class Optimizer(StrEnum):
+    """Sparse optimizers fused into the backward pass, by FBGEMM's names."""
+
+    SGD = "sgd"
+    ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAGRAD = "adagrad"
+    ADAM = "adam"
+    PARTIAL_ROWWISE_ADAM = "partial_rowwise_adam"
+
+    def state_bytes_per_row(self, embedding_dim: float) -> float:
+        """Bytes of optimizer state kept per embedding row: FP32, FBGEMM's state tensors.
+
+        SGD 0, row-wise Adagrad one number, Adagrad D, Adam 2 D, partial row-wise Adam D + 1.
+        """
+        full, scalar = _STATE_NUMBERS[self]
+        return 4.0 * (full * embedding_dim + scalar)
+
+
+_STATE_NUMBERS = {
+    Optimizer.SGD: (0, 0),
+    Optimizer.ROWWISE_ADAGRAD: (0, 1),
+    Optimizer.ADAGRAD: (1, 0),
+    Optimizer.ADAM: (2, 0),
+    Optimizer.PARTIAL_ROWWISE_ADAM: (1, 1),
+}
+
+
+class Pipeline(StrEnum):
+    """How the training loop overlaps batches."""
+
+    NONE = "none"
+    """TorchRec's ``TrainPipelineBase``: input distribution, copies and compute back to back."""
+    SPARSE_DIST = "sparse_dist"
+    """TorchRec's ``TrainPipelineSparseDist``: the next batch is distributed during this one."""
+    DLRM = "dlrm"
+    """Plain facebookresearch/dlrm, the paper's setting: table-wise only, no input distribution."""
+
+
+class Interaction(StrEnum):
+    """How dense and sparse features meet before the top MLP."""
+
+    DOT = "dot"
+    CAT = "cat"
+    DCN_V2 = "dcn_v2"
+    """Low-rank cross network over the concatenated features (DLRM-DCNv2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingTable:
+    """One table of a recommendation model, and how a training batch reads it."""
+
+    name: str
+    num_embeddings: int
+    """Rows."""
+    embedding_dim: int
+    """Columns; a multiple of 4, as FBGEMM needs."""
+    pooling_factor: float = 1.0
+    """Mean number of ids looked up per sample, over all features of the table."""
+    feature_names: tuple[str, ...] = ()
+    """Features that share the table; empty stands for one feature of the table's name."""
+    data_type: DataType = DataType.FP32
+    pooling: Pooling = Pooling.SUM
+    weighted: bool = False
+    """Whether each id carries a per-sample weight."""
+    inputs: InputDistribution = field(default_factory=Zipf)
+    """Which rows a batch hits, and how often."""
+    sharding_types: tuple[ShardingType, ...] = ()
+    """Sharding types to choose from; empty stands for all that suit the table."""
+    compute_kernels: tuple[ComputeKernel, ...] = ()
+    """Kernels to choose from; empty stands for ``fused`` (and ``dense`` for data_parallel)."""
+    ranks: tuple[int, ...] = ()
+    """Ranks that the table is to be on, in the order of its column blocks, and no others; empty
+    stands for any (``validity.fixed_homes`` says which sharding types are left)."""
+    min_shard_dim: int = 4
+    """Narrowest column shard allowed (TorchRec's ``min_partition``)."""
+    cache_load_factor: float = 0.2
+    """Share of the rows that ``fused_uvm_caching`` keeps in HBM (TorchRec's default)."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("name must not be empty")
+        check_at_most("name's length", len(self.name), limits.LONGEST_NAME)
+        if self.num_embeddings < 1:
+            raise ValueError(f"num_embeddings must be at least 1, got {self.num_embeddings}")
+        check_at_most("num_embeddings", self.num_embeddings, limits.MOST_ROWS)
+        check_at_most("embedding_dim", self.embedding_dim, limits.MOST_COLUMNS)
+        if self.embedding_dim < 4 or self.embedding_dim % 4:
+            raise ValueError(f"embedding_dim must be a multiple of 4, got {self.embedding_dim}")
+        if not self.pooling_factor > 0:
+            raise ValueError(f"pooling_factor must be above 0, got {self.pooling_factor}")
+        check_at_most("pooling_factor", self.pooling_factor, limits.MOST_IDS)
+        check_at_most("feature_names' number", len(self.feature_names), limits.MOST_FEATURES)
+        self._check_constraints()
+
+    def _check_constraints(self) -> None:
+        check_at_most("ranks", max(self.ranks, default=0), limits.MOST_RANKS - 1)
+        if len(set(self.ranks)) < len(self.ranks) or min(self.ranks, default=0) < 0:
+            given = ", ".join(map(str, self.ranks))
+            raise ValueError(f"ranks must be different numbers from 0 on, got {given}")
+        check_at_most("min_shard_dim", self.min_shard_dim, limits.MOST_COLUMNS)
+        if self.min_shard_dim < 4 or self.min_shard_dim % 4:
+            raise ValueError(f"min_shard_dim must be a multiple of 4, got {self.min_shard_dim}")
+        if not 0 < self.cache_load_factor <= 1:
+            raise ValueError(f"cache_load_factor must be in (0, 1], got {self.cache_load_factor}")
+
+    def __hash__(self) -> int:
+        """Tables of one workload differ by name; to hash all fields takes ten times as long."""
+        return hash((self.name, self.num_embeddings, self.embedding_dim))
+
+    @property
+    def num_features(self) -> int:
+        """Number of features that read the table."""
+        return max(1, len(self.feature_names))
+
+    @property
+    def output_rows_per_sample(self) -> float:
+        """Embedding vectors per sample after pooling: one per feature, or one per id unpooled."""
+        return self.pooling_factor if self.pooling is Pooling.NONE else float(self.num_features)
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of one row of weights."""
+        return float(self.embedding_dim * self.data_type.num_bytes)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of the whole table's weights, without optimizer state."""
+        return self.num_embeddings * self.row_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseModel:
+    """The data-parallel part of a DLRM: bottom MLP, interaction, top MLP."""
+
+    num_dense_features: int = 13
+    bottom_mlp: tuple[int, ...] = (512, 256, 128)
+    """Output width of every layer."""
+    interaction: Interaction = Interaction.CAT
+    """``dot`` needs vectors of one length; ``cat`` and ``dcn_v2`` take any."""
+    fused_interaction: bool = False
+    """One hand-written kernel per direction instead of cat, bmm, index, cat (dot only), as in
+    NVIDIA's DLRM examples."""
+    cross_layers: int = 3
+    """DCNv2: number of cross layers."""
+    cross_rank: int = 512
+    """DCNv2: width of the low-rank projection."""
+    top_mlp: tuple[int, ...] = (1024, 1024, 512, 256, 1)
+    """Output width of every layer."""
+    precision: DataType = DataType.FP32
+    """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
+    optimizer: Optimizer = Optimizer.SGD
+
+    def __post_init__(self) -> None:
+        if not self.top_mlp:
+            raise ValueError("top_mlp needs at least one layer")
+        if min((self.num_dense_features, *self.bottom_mlp, *self.top_mlp)) < 1:
+            raise ValueError("layer widths must be at least 1")
+        if self.cross_layers < 0:
+            raise ValueError(f"cross_layers must be at least 0, got {self.cross_layers}")
+        if self.cross_rank < 1:
+            raise ValueError(f"cross_rank must be at least 1, got {self.cross_rank}")
+        for name in ("bottom_mlp", "top_mlp"):
+            check_at_most(f"layers of {name}", len(getattr(self, name)), limits.MOST_LAYERS)
+            widest = max(getattr(self, name), default=0)
+            check_at_most(f"widths of {name}", widest, limits.MOST_WIDTH)
+        check_at_most("num_dense_features", self.num_dense_features, limits.MOST_WIDTH)
+        check_at_most("cross_layers", self.cross_layers, limits.MOST_LAYERS)
+        check_at_most("cross_rank", self.cross_rank, limits.MOST_WIDTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model and how it is trained: everything about a step but the plan and the machine."""
+
+    tables: tuple[EmbeddingTable, ...]
+    dense: DenseModel = DenseModel()
+    local_batch_size: int = 4096
+    """Samples per rank and step."""
+    pipeline: Pipeline = Pipeline.SPARSE_DIST
+    optimizer: Optimizer = Optimizer.ROWWISE_ADAGRAD
+    """Sparse optimizer, fused into the embedding backward."""
+    output_type: DataType = DataType.FP32
+    """Type of the looked-up embeddings, hence of the output collectives (FBGEMM's
+    ``output_dtype``)."""
+    comms_forward: DataType | None = None
+    """Quantized communication of the forward output (TorchRec's ``qcomm``); None: none."""
+    comms_backward: DataType | None = None
+    """Quantized communication of the gradients; None: none."""
+    index_bytes: int = 8
+    """Bytes of one id on the wire."""
+    name: str = "workload"
+    _by_name: Mapping[str, EmbeddingTable] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise ValueError("a workload needs at least one table")
+        if self.local_batch_size < 1:
+            raise ValueError(f"local_batch_size must be at least 1, got {self.local_batch_size}")
+        check_at_most("local_batch_size", self.local_batch_size, limits.MOST_SAMPLES)
+        check_at_most("tables' number", len(self.tables), limits.MOST_TABLES)
+        by_name = {table.name: table for table in self.tables}
+        if len(by_name) < len(self.tables):
+            times = Counter(table.name for table in self.tables)
+            twice = sorted(name for name, count in times.items() if count > 1)
+            raise ValueError(f"table names must be unique, got twice: {', '.join(twice)}")
+        object.__setattr__(self, "_by_name", by_name)
+        self._check_interaction()
+
+    def _check_interaction(self) -> None:
+        widths = {table.embedding_dim for table in self.tables}
+        widths.update(self.dense.bottom_mlp[-1:])
+        if self.dense.interaction is Interaction.DOT and len(widths) > 1:
+            raise ValueError(
+                "a dot interaction needs vectors of one length: every embedding_dim and the last "
+                f"width of bottom_mlp; got {', '.join(map(str, sorted(widths)))}. "
+                "`cat` and `dcn_v2` take any"
+            )
+
+    def table(self, name: str) -> EmbeddingTable:
+        """Return the table of that name (KeyError if there is none)."""
+        return self._by_name[name]
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of all tables' weights."""
+        return sum(table.weight_bytes for table in self.tables)

@@ -1,0 +1,433 @@
+"""How the ids of a batch spread over the rows of a table, and what caches make of it.
+
+One function answers every question: U(n), the expected number of distinct rows among n lookups
+of a table. A least-recently-used cache of C rows holds the distinct rows of the last T lookups,
+U(T) = C (Che's approximation), so
+
+* misses of n lookups that start from an empty cache:  U(n) if n <= T, else C + (n - T) U'(T);
+* distinct rows of n lookups that a warm cache lacks:  U(T + n) - U(T).
+
+References
+----------
+Che, Tung, Wang: Hierarchical Web Caching Systems, IEEE JSAC 20(7), 2002.
+
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import log
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base import limits
+from costmodel.base.limits import check_at_most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zipf:
+    """The k-th most popular row is hit with probability proportional to k ** -exponent.
+
+    The default exponent, 1.05, is the power law of the public H100 embedding benchmark
+    (NVIDIA/recsys-examples, corelib/dynamicemb); 0 is uniform.
+    """
+
+    exponent: float = 1.05
+    hot_rows_first: bool = False
+    """Whether popular rows have small ids; otherwise ids are taken as hashed, so that every
+    range of rows gets its share of hot ones."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exponent <= 5:
+            raise ValueError(f"zipf exponent must be in [0, 5], got {self.exponent}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReuseHistogram:
+    """How often each distinct row is hit in one batch, in bins 1, 2, 3-4, 5-8, 9-16, ..."""
+
+    row_shares: tuple[float, ...]
+    """Share of the distinct rows in every bin; normalised to sum to 1."""
+    num_lookups: float
+    """Lookups of the table in the batch that was counted; a whole log is a (large) batch, too."""
+    mean_hits: tuple[float, ...] = ()
+    """Mean hits of the rows of every bin; empty: hits as common as 1/k, see ``bin_means``."""
+    range_lookups: tuple[float, ...] = ()
+    """Share of the lookups on each of some equally long ranges of rows, the smallest ids first;
+    empty: ids are taken as hashed."""
+    range_rows: tuple[float, ...] = ()
+    """Share of the distinct rows in each of these ranges."""
+
+    def __post_init__(self) -> None:
+        if not _are_shares(self.row_shares):
+            raise ValueError("reuse_histogram needs shares of at least 0, not all 0")
+        check_at_most("bins of reuse_histogram", len(self.row_shares), limits.MOST_BINS)
+        _check_lookups(self.num_lookups)
+        if self.mean_hits and len(self.mean_hits) != len(self.row_shares):
+            raise ValueError(
+                f"mean_hits needs one number for each of the {len(self.row_shares)} bins, "
+                f"got {len(self.mean_hits)}"
+            )
+        for bin_, hits in enumerate(self.mean_hits):
+            low, high = _bin_edges(bin_)
+            if not low <= hits <= high:
+                raise ValueError(f"mean_hits of the bin {low:g}-{high:g} must be in it, got {hits}")
+        if len(self.range_lookups) != len(self.range_rows):
+            raise ValueError("range_lookups and range_rows need the same number of ranges")
+        check_at_most("range_lookups' number", len(self.range_lookups), limits.MOST_RANGES)
+        if self.range_lookups and not (
+            _are_shares(self.range_lookups) and _are_shares(self.range_rows)
+        ):
+            raise ValueError("range_lookups and range_rows need shares of at least 0, not all 0")
+
+    @property
+    def mean_reuse(self) -> float:
+        """Lookups per distinct row."""
+        weighted = sum(s * c for s, c in zip(self.row_shares, self.bin_means(), strict=True))
+        return weighted / sum(self.row_shares)
+
+    def bin_means(self) -> tuple[float, ...]:
+        """Return the mean hits of a row in every bin: 1, 2, then h / (sum of 1/k over the bin).
+
+        That is, k hits are as common as 1/k inside a bin h+1 .. 2h; the sum is taken as a midpoint
+        integral. The open dataset (tables_2021.csv: lookups over rows of a bin) has 3.4, 6.2, 11.7
+        and 22.3 in the bins 3-4 to 17-32; this gives 3.4, 6.3, 12.0 and 23.6. ``mean_hits``,
+        where counted, says it exactly.
+        """
+        if self.mean_hits:
+            return self.mean_hits
+        halves = (2.0 ** (b - 1) for b in range(2, len(self.row_shares)))
+        upper = tuple(h / log((2 * h + 0.5) / (h + 0.5)) for h in halves)
+        return ((1.0, 2.0, *upper))[: len(self.row_shares)]
+
+
+def _bin_edges(bin_: int) -> tuple[float, float]:
+    """Return the fewest and the most hits of a row in a bin."""
+    return (1.0, 1.0) if bin_ == 0 else (2.0 ** (bin_ - 1) + 1.0, 2.0**bin_)
+
+
+def _are_shares(shares: tuple[float, ...]) -> bool:
+    usable = bool(shares) and all(0 <= share <= _LARGEST_SHARE for share in shares)
+    return usable and sum(shares) >= _SMALLEST_SUM
+
+
+def _check_lookups(num_lookups: float) -> None:
+    if not num_lookups >= 1:
+        raise ValueError(f"num_lookups must be at least 1, got {num_lookups}")
+    check_at_most("num_lookups", num_lookups, limits.MOST_LOOKUPS)
+
+
+_LARGEST_SHARE, _SMALLEST_SUM = 1e18, 1e-18
+"""Shares need not add up to 1, so that counts will do; beyond these they would overflow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueFraction:
+    """Distinct rows over lookups in one batch; becomes the Zipf law that yields it."""
+
+    fraction: float
+    num_lookups: float
+    """Lookups of the table in the batch that was counted; a workload file that does not say
+    means its local batch."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"unique_fraction must be in (0, 1], got {self.fraction}")
+        _check_lookups(self.num_lookups)
+
+
+InputDistribution: TypeAlias = Zipf | ReuseHistogram | UniqueFraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UniqueCurve:
+    """U(n) of a table, or of a range of its rows, tabulated; n counts the whole table's lookups."""
+
+    lookups: Sequence[float]
+    unique: Sequence[float]
+    """Expected distinct rows; concave and increasing in the number of lookups."""
+    share: float = 1.0
+    """Of these rows that are meant."""
+
+    def unique_rows(self, num_lookups: float) -> float:
+        """Return the expected distinct rows among that many lookups of the table."""
+        return self.share * _interpolated(num_lookups, self.lookups, self.unique)
+
+    def cold_misses(self, num_lookups: float, cache_rows: float) -> float:
+        """Return misses of a batch in a cache of that many rows that starts empty."""
+        filled = self.filling_lookups(cache_rows)
+        if num_lookups <= filled:
+            return self.unique_rows(num_lookups)
+        seen, step = self.unique_rows(filled), 0.01 * filled
+        miss_ratio = (self.unique_rows(filled + step) - seen) / step
+        return max(self.unique_rows(num_lookups), seen + (num_lookups - filled) * miss_ratio)
+
+    def warm_misses(self, num_lookups: float, cache_rows: float) -> float:
+        """Return distinct rows of a batch that a cache warmed by earlier batches lacks."""
+        filled = self.filling_lookups(cache_rows)
+        if filled == float("inf"):
+            return 0.0
+        return self.unique_rows(filled + num_lookups) - self.unique_rows(filled)
+
+    def filling_lookups(self, cache_rows: float) -> float:
+        """Return T, the lookups after which that many distinct rows have been seen."""
+        cache_rows /= self.share
+        if cache_rows >= self.unique[-1] * (1 - 1e-9):
+            return float("inf")
+        return _interpolated(cache_rows, self.unique, self.lookups)
+
+
+def _interpolated(at: float, grid: Sequence[float], values: Sequence[float]) -> float:
+    """Return a piecewise linear function through the origin, constant after its last point.
+
+    As ``numpy.interp``, which takes five times as long for one number.
+    """
+    if at <= grid[0]:
+        return at / grid[0] * values[0]
+    right = bisect_right(grid, at)
+    if right == len(grid):
+        return values[-1]
+    step = grid[right] - grid[right - 1]
+    slope = (values[right] - values[right - 1]) / step
+    return slope * (at - grid[right - 1]) + values[right - 1]
+
+
+_LOOKUPS = [2.0 ** (step / 4) for step in range(177)]
+"""Where curves are tabulated."""
+
+
+@lru_cache(maxsize=65536)
+def unique_curve(
+    inputs: InputDistribution, num_embeddings: int, first_row: int = 0, num_rows: int | None = None
+) -> UniqueCurve:
+    """Return U(n) for the rows ``first_row .. first_row + num_rows`` of a table.
+
+    The grid has four points per octave up to 2**44 lookups. Hashed ids spread evenly, so a range
+    of rows sees its share of the whole table's distinct rows.
+    """
+    rows = num_embeddings if num_rows is None else num_rows
+    if 0 < rows < num_embeddings and is_hashed(inputs):
+        whole = unique_curve(inputs, num_embeddings, 0, num_embeddings)
+        return replace(whole, share=rows / num_embeddings)
+    lookups = np.array(_LOOKUPS)
+    law = resolved(inputs, num_embeddings)
+    if isinstance(law, ReuseHistogram):
+        part = counted_rows(law, num_embeddings, first_row, rows)
+        unique = _counted_unique(part, lookups / law.num_lookups, rows)
+    else:
+        unique = _zipf_unique(law.exponent, num_embeddings, first_row, rows, lookups)
+    return UniqueCurve(lookups=_LOOKUPS, unique=np.maximum.accumulate(unique).tolist())
+
+
+def is_hashed(inputs: InputDistribution) -> bool:
+    """Return whether every range of rows gets its share of hot ones."""
+    if isinstance(inputs, ReuseHistogram):
+        return not inputs.range_lookups
+    return not (isinstance(inputs, Zipf) and inputs.hot_rows_first)
+
+
+@lru_cache(maxsize=65536)
+def lookup_share(
+    inputs: InputDistribution, num_embeddings: int, first_row: int, num_rows: int
+) -> float:
+    """Return the share of a table's lookups that fall on a range of its rows."""
+    if is_hashed(inputs) or isinstance(inputs, UniqueFraction):
+        return num_rows / num_embeddings
+    if isinstance(inputs, ReuseHistogram):
+        return _range_share(inputs.range_lookups, num_embeddings, first_row, num_rows)
+    _, mass = zipf_classes(inputs.exponent, num_embeddings, first_row, num_rows)
+    return float(mass.sum())
+
+
+def _range_share(
+    shares: tuple[float, ...], num_embeddings: int, first_row: int, num_rows: int
+) -> float:
+    """Return what a range of rows has of a quantity spread evenly inside equal ranges."""
+    until = np.concatenate(([0.0], np.cumsum(shares)))
+    at = np.array([first_row, first_row + num_rows]) * (len(shares) / num_embeddings)
+    low, high = np.interp(at, np.arange(len(until)), until)
+    return float((high - low) / until[-1])
+
+
+def resolved(inputs: InputDistribution, num_embeddings: int) -> Zipf | ReuseHistogram:
+    """Return the law that a unique fraction stands for; others as they are."""
+    return _fitted_zipf(inputs, num_embeddings) if isinstance(inputs, UniqueFraction) else inputs
+
+
+@lru_cache(maxsize=65536)
+def _fitted_zipf(inputs: UniqueFraction, num_embeddings: int) -> Zipf:
+    """Return the Zipf law with that unique fraction; uniform where no law reaches it."""
+    lookups = np.array([inputs.num_lookups])
+    target = inputs.fraction * inputs.num_lookups
+    low, high = 0.0, 5.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        unique = _zipf_unique(middle, num_embeddings, 0, num_embeddings, lookups)[0]
+        low, high = (middle, high) if unique > target else (low, middle)
+    return Zipf(exponent=low)
+
+
+def _zipf_unique(
+    exponent: float,
+    num_embeddings: int,
+    first_row: int,
+    num_rows: int,
+    lookups: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Sum over row classes of (rows in the class) x (1 - (1 - p) ** n)."""
+    rows, mass = zipf_classes(exponent, num_embeddings, first_row, num_rows)
+    probability = np.minimum(mass / rows, 1 - 1e-12)
+    missed = np.exp(np.outer(lookups, np.log1p(-probability)))
+    unique: NDArray[np.float64] = (1.0 - missed) @ rows
+    return unique
+
+
+def zipf_classes(
+    exponent: float, num_embeddings: int, first_row: int, num_rows: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return rows and probability mass of classes of rows of similar popularity.
+
+    The first 64 ranks are classes of their own; from there on eight classes per octave, whose
+    mass is the integral of k ** -exponent from half a rank before to half a rank after.
+    """
+
+    def edges(low: int, high: int) -> NDArray[np.float64]:
+        fine = np.arange(low, min(max(low, 64), high) + 1, dtype=np.float64)
+        coarse = np.exp2(np.arange(6.0, 48.0, 0.125))
+        coarse = np.floor(coarse[(coarse > fine[-1]) & (coarse < high)])
+        return np.unique(np.concatenate((fine, coarse, [float(high)])))
+
+    def mass(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        head = at[:-1] < 64
+        middle = at[:-1] + 1.0
+        integral = _power_integral(at[1:] + 0.5, exponent) - _power_integral(
+            at[:-1] + 0.5, exponent
+        )
+        return np.where(head & (np.diff(at) == 1), middle**-exponent, integral)
+
+    total = mass(edges(0, num_embeddings)).sum()
+    part = edges(first_row, first_row + num_rows)
+    return np.diff(part), mass(part) / total
+
+
+def _power_integral(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+    if abs(exponent - 1) < 1e-9:
+        return np.log(x)
+    power: NDArray[np.float64] = x ** (1 - exponent) / (1 - exponent)
+    return power
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountedRows:
+    """Rows of a counted batch by their hits in it."""
+
+    rows: NDArray[np.float64]
+    """Distinct rows of every class."""
+    hits: NDArray[np.float64]
+    """Hits of each row of a class, at least 1."""
+
+
+def counted_rows(
+    law: ReuseHistogram, num_embeddings: int, first_row: int, num_rows: int
+) -> CountedRows:
+    """Return the hits of the distinct rows in a range of rows, as the counted batch had them.
+
+    A range with q of the lookups and r of the distinct rows has other hits per row than the whole
+    table; its rows' hits beyond the first are scaled to that mean, c' = 1 + (c - 1) x.
+    """
+    shares, hits = _spread_hits(law)
+    mean = law.mean_reuse
+    distinct = law.num_lookups / mean
+    if is_hashed(law):
+        return CountedRows(rows=distinct * (num_rows / num_embeddings) * shares, hits=hits)
+    lookups = _range_share(law.range_lookups, num_embeddings, first_row, num_rows)
+    share = _range_share(law.range_rows, num_embeddings, first_row, num_rows)
+    own_mean = max(1.0, mean * lookups / share) if share > 0 else 1.0
+    scale = (own_mean - 1.0) / (mean - 1.0) if mean > 1 else 0.0
+    return CountedRows(rows=distinct * share * shares, hits=1.0 + (hits - 1.0) * scale)
+
+
+@lru_cache(maxsize=65536)
+def _spread_hits(law: ReuseHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return shares and hits of classes: every bin as up to eight counts."""
+    total = sum(law.row_shares)
+    bins = [_spread_bin(bin_, mean) for bin_, mean in enumerate(law.bin_means())]
+    shares = [part * (share / total) for share, (part, _) in zip(law.row_shares, bins, strict=True)]
+    return np.concatenate(shares), np.concatenate([hits for _, hits in bins])
+
+
+@lru_cache(maxsize=65536)
+def _spread_bin(bin_: int, mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return up to eight counts of a bin and their shares, k as common as k ** -a.
+
+    The exponent a is the one that gives the bin its mean hits; about 1 if they were not counted.
+    """
+    low, high = _bin_edges(bin_)
+    counts = np.unique(np.round(np.linspace(low, high, 8)))
+    steepest, flattest = 400.0, -400.0
+    for _ in range(40 if low < high else 0):
+        exponent = (steepest + flattest) / 2
+        weights = np.exp(-exponent * np.log(counts / mean))
+        above = float(weights @ counts) > mean * float(weights.sum())
+        steepest, flattest = (steepest, exponent) if above else (exponent, flattest)
+    weights = np.exp(-(steepest + flattest) / 2 * np.log(counts / mean))
+    return weights / weights.sum(), counts
+
+
+def _counted_unique(
+    counted: CountedRows, batches: NDArray[np.float64], num_rows: int
+) -> NDArray[np.float64]:
+    """U of a counted batch: thinned below its size, extrapolated above it.
+
+    A row hit c times is still seen in a share f of the batch with probability 1 - (1 - f) ** c.
+    Above, the number of rows hit once, N1, says how fast new ones appear (Good 1953). From there U
+    grows by a power law of exponent N1 / U, but no faster than if all rows not seen were equally
+    likely, which is the most that a pool of Z of them can give: U + Z (1 - exp(-N1 (f - 1) / Z)).
+    """
+    distinct = min(float(counted.rows.sum()), float(num_rows))
+    if distinct <= 0:
+        return np.zeros_like(batches)
+    # 1.2 hits, of a scaled range, are four rows of one hit beside one of two
+    once = float(counted.rows @ np.maximum(2.0 - counted.hits, 0.0))
+    thinned = batches < 1.0
+    inside = -np.expm1(np.outer(np.log1p(-batches[thinned]), counted.hits)) @ counted.rows
+    more = np.maximum(batches, 1.0)
+    beyond = distinct * more ** min(1.0, once / distinct)
+    pool = max(num_rows - distinct, 1e-9)
+    even = distinct + pool * -np.expm1(-once * (more - 1.0) / pool)
+    unique: NDArray[np.float64] = np.minimum(beyond, even)
+    unique[thinned] = inside
+    return np.minimum(unique, float(num_rows))
+
+
+Hits: TypeAlias = Iterable[int] | NDArray[np.int64]
+"""Hits of every row in a batch."""
+
+
+def histogram_of(counts: Hits) -> tuple[float, ...]:
+    """Return the row shares of a ``ReuseHistogram`` from the hits of every distinct row."""
+    hits, bins = _hits_and_bins(counts)
+    return tuple((np.bincount(bins) / len(hits)).tolist()) if len(hits) else (1.0,)
+
+
+def mean_hits_of(counts: Hits) -> tuple[float, ...]:
+    """Return the mean hits of every bin of ``histogram_of``; a bin without rows says its least."""
+    hits, bins = _hits_and_bins(counts)
+    if not len(hits):
+        return (1.0,)
+    rows, sums = np.bincount(bins), np.bincount(bins, weights=hits)
+    means = zip(rows.tolist(), sums.tolist(), strict=True)
+    return tuple(
+        total / number if number else _bin_edges(bin_)[0]
+        for bin_, (number, total) in enumerate(means)
+    )
+
+
+def _hits_and_bins(counts: Hits) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    hits = counts if isinstance(counts, np.ndarray) else np.array(list(counts), dtype=np.int64)
+    hits = hits[hits > 0]
+    bins: NDArray[np.int32] = np.frexp(hits - 1.0)[1]  # the bit length of hits - 1
+    return hits, bins

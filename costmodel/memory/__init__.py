@@ -1,0 +1,1 @@
+"""Bytes that every rank needs under a plan."""

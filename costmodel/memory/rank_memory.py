@@ -1,0 +1,387 @@
+"""Memory of every rank under a plan, against what the GPU has."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeAlias
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GIB, Bytes
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, column_counts
+from costmodel.domain.validity import allowed_types
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.memory.storage import (
+    RESERVE_SHARE,
+    ShardBytes,
+    fixed_bytes,
+    id_shares,
+    shard_bytes,
+    shard_factors,
+    stacked_factors,
+)
+
+_ROUNDING = 1e-9
+"""Sums of the same shards in another order may differ by this much."""
+_MOST_HALVINGS = 4
+"""A batch smaller by more than 2 ** 4 is another training run, not a remedy."""
+_MOST_GPUS = 1024
+"""Where the search for a large enough machine ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """Bytes of HBM on one rank, and of host memory on its behalf."""
+
+    weights: Bytes = 0.0
+    optimizer_state: Bytes = 0.0
+    gradients: Bytes = 0.0
+    """Of dense kernels; and the sort buffers of the fused backward."""
+    inputs: Bytes = 0.0
+    """Ids and lengths that the rank looks up, all batches in flight."""
+    outputs: Bytes = 0.0
+    """Looked-up embeddings before they are sent."""
+    dense_model: Bytes = 0.0
+    activations: Bytes = 0.0
+    """Of the dense model for the local batch, and the local batch itself."""
+    host: Bytes = 0.0
+    """UVM weights and state in the node's host memory; not part of ``total``."""
+
+    @property
+    def tables(self) -> Bytes:
+        """What the plan decides: everything of the tables' shards in HBM."""
+        return self.weights + self.optimizer_state + self.gradients + self.inputs + self.outputs
+
+    @property
+    def total(self) -> Bytes:
+        """All HBM in use; the reserve is not counted."""
+        return self.tables + self.dense_model + self.activations
+
+
+def memory_per_rank(
+    workload: Workload, topology: Topology, plan: ShardingPlan
+) -> tuple[RankMemory, ...]:
+    """Return what every rank holds under a plan: the sum of its shards and a fixed part.
+
+    Parameters
+    ----------
+    workload, topology
+        The plan must be valid for them (``costmodel.domain.validity``).
+    plan
+        Every table's shards.
+
+    References
+    ----------
+    The equations, with sources: ``costmodel.memory.storage``.
+
+    """
+    import numpy as np
+
+    ranks = np.array([shard.rank for table in plan.tables for shard in table.shards])
+    parts = plan_shard_bytes(workload, topology, plan)
+    sums = {
+        name: np.bincount(ranks, getattr(parts, name), topology.world_size).tolist()
+        for name in ShardBytes.__slots__
+    }
+    dense_model, activations = fixed_bytes(workload)
+    return tuple(
+        RankMemory(
+            **{name: values[rank] for name, values in sums.items()},
+            dense_model=dense_model,
+            activations=activations,
+        )
+        for rank in range(topology.world_size)
+    )
+
+
+def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan) -> ShardBytes:
+    """Return arrays over all shards of a plan, in the plan's order."""
+    import numpy as np
+
+    tables = [workload.table(sharding.table) for sharding in plan.tables]
+    factors = [
+        shard_factors(
+            workload,
+            topology,
+            table,
+            sharding.sharding_type,
+            sharding.compute_kernel,
+            sharding.cache_load_factor,
+        )
+        for table, sharding in zip(tables, plan.tables, strict=True)
+    ]
+    shards = [shard for sharding in plan.tables for shard in sharding.shards]
+    shares = [
+        share
+        for table, sharding in zip(tables, plan.tables, strict=True)
+        for share in id_shares(table, sharding.sharding_type, sharding.shards)
+    ]
+    return shard_bytes(
+        stacked_factors(factors, [len(sharding.shards) for sharding in plan.tables]),
+        np.array([shard.num_rows for shard in shards], dtype=np.float64),
+        np.array([shard.num_columns for shard in shards], dtype=np.float64),
+        np.array(shares),
+    )
+
+
+def usable_bytes(workload: Workload, topology: Topology) -> Bytes:
+    """Return what a rank has for tables: HBM less dense model, activations and reserve."""
+    capacity = topology.hardware.gpu.memory_bytes
+    return max(0.0, capacity * (1 - RESERVE_SHARE) - sum(fixed_bytes(workload)))
+
+
+def host_bytes_usable(topology: Topology) -> Bytes:
+    """Return what a node's host memory has for tables: nine tenths, the rest for the system."""
+    return topology.hardware.host.memory_bytes * (1 - RESERVE_SHARE)
+
+
+def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> None:
+    """Raise InfeasibleError, saying by how much and what would help, unless the plan fits."""
+    per_rank = memory_per_rank(workload, topology, plan)
+    usable = usable_bytes(workload, topology)
+    fullest = max(range(len(per_rank)), key=lambda rank: per_rank[rank].tables)
+    needed = per_rank[fullest].tables
+    if needed > usable * (1 + _ROUNDING):
+        raise infeasible(
+            workload,
+            topology,
+            f"the plan does not fit: rank {fullest} needs {_gib(needed)} for its tables, "
+            f"and {topology.hardware.name} leaves {_gib(usable)} for them",
+        )
+    local = topology.local_world_size
+    for node in range(topology.num_nodes):
+        host = sum(memory.host for memory in per_rank[node * local : (node + 1) * local])
+        if host > host_bytes_usable(topology):
+            raise InfeasibleError(
+                f"the plan does not fit: node {node} needs {_gib(host)} of host memory for UVM "
+                f"tables, and {_gib(host_bytes_usable(topology))} is there for them",
+                hint="more nodes, or fewer tables with fused_uvm kernels",
+            )
+
+
+def infeasible(
+    workload: Workload, topology: Topology, message: str | None = None
+) -> InfeasibleError:
+    """Return the error for a workload that fits nowhere: the sum, the largest tables, remedies."""
+    details, remedies = _advice(workload, _Apart(topology))
+    return InfeasibleError(
+        message or _too_much(workload, topology), details=details, remedies=remedies
+    )
+
+
+def _too_much(workload: Workload, topology: Topology) -> str:
+    usable = usable_bytes(workload, topology)
+    needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
+    places = f"{topology.world_size} × {topology.hardware.name}"
+    return (
+        f"no plan fits: the tables need {_gib(needed)}, and {places} "
+        f"leave{'s' if topology.world_size == 1 else ''} {_gib(topology.world_size * usable)} "
+        "for them"
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Apart:
+    """A topology that is the same as another if it is the same object; it cannot be hashed."""
+
+    topology: Topology
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Apart) and other.topology is self.topology
+
+    def __hash__(self) -> int:
+        return id(self.topology)
+
+
+Lines: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=8)
+def _advice(workload: Workload, apart: _Apart) -> tuple[Lines, Lines]:
+    """Return where the memory goes, and what would help: searches that fail ask often."""
+    topology = apart.topology
+    return (
+        ("per GPU", _per_gpu_line(workload, topology)),
+        ("largest", _largest_line(workload, topology)),
+    ), tuple(_remedies(workload, topology))
+
+
+def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTable) -> Bytes:
+    """Return the least HBM that one table takes over all ranks, with the kernels it may use.
+
+    Whole, as splits add buffers; where only data_parallel is allowed, a copy on every rank.
+    """
+    if allowed_types(workload, table) == (ShardingType.DATA_PARALLEL,):
+        kind, kernel = ShardingType.DATA_PARALLEL, ComputeKernel.DENSE
+        factors = shard_factors(workload, topology, table, kind, kernel)
+        copy = shard_bytes(factors, table.num_embeddings, table.embedding_dim, 1.0)
+        return topology.world_size * float(copy.total)
+    kernels = set(table.compute_kernels) - {ComputeKernel.DENSE} or {ComputeKernel.FUSED}
+    sizes = (_whole_table(workload, topology, table, kernel) for kernel in kernels)
+    return min(float(size.total) for size in sizes)
+
+
+def whole_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTable) -> Bytes:
+    """Return the HBM that one table takes in all, on one rank, with fused kernels."""
+    return float(_whole_table(workload, topology, table, ComputeKernel.FUSED).total)
+
+
+def _whole_table(
+    workload: Workload, topology: Topology, table: EmbeddingTable, kernel: ComputeKernel
+) -> ShardBytes:
+    factors = shard_factors(workload, topology, table, ShardingType.TABLE_WISE, kernel)
+    return shard_bytes(factors, table.num_embeddings, table.embedding_dim, 1.0)
+
+
+def _per_gpu_line(workload: Workload, topology: Topology) -> str:
+    capacity = topology.hardware.gpu.memory_bytes
+    dense_model, activations = fixed_bytes(workload)
+    return (
+        f"{_gib(capacity)} HBM  -  {dense_model / GIB:.1f} dense  -  {activations / GIB:.1f} "
+        f"activations  -  {capacity * RESERVE_SHARE / GIB:.1f} reserve  =  "
+        f"{_gib(usable_bytes(workload, topology))}"
+    )
+
+
+def _largest_line(workload: Workload, topology: Topology) -> str:
+    sizes = _sizes(workload, topology)
+    shown = [f"{name} {_gib(size)}" for name, size in sizes[:3]]
+    if len(sizes) > len(shown):
+        rest = sum(size for _, size in sizes[3:])
+        shown.append(f"{len(sizes) - 3} more {_gib(rest)}")
+    return "    ".join(shown)
+
+
+def _sizes(workload: Workload, topology: Topology) -> list[tuple[str, Bytes]]:
+    """Return every table with its bytes, largest first."""
+    sizes = ((t.name, least_table_bytes(workload, topology, t)) for t in workload.tables)
+    return sorted(sizes, key=lambda size: -size[1])
+
+
+def _remedies(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    yield from _ranks_remedy(workload, topology)
+    yield from _split_remedy(workload, topology)
+    yield from _gpus_remedy(workload, topology)
+    yield from _uvm_remedy(workload, topology)
+    yield from _batch_remedy(workload, topology)
+
+
+def _ranks_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Offer to leave tables free that are to be on ranks which have no room for all of them."""
+    held: dict[int, float] = {}
+    for table in workload.tables:
+        for rank in table.ranks:
+            share = least_table_bytes(workload, topology, table) / len(table.ranks)
+            held[rank] = held.get(rank, 0.0) + share
+    full = max(held, key=held.__getitem__, default=None)
+    if full is not None and held[full] > usable_bytes(workload, topology):
+        names = [table.name for table in workload.tables if full in table.ranks]
+        yield "ranks: []", f"for {_listed(names)}: {_gib(held[full])} are to be on rank {full}"
+
+
+def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Offer to split tables that must stay whole and are too large for one GPU.
+
+    Where that alone is not enough, with as many GPUs as it takes.
+    """
+    usable = usable_bytes(workload, topology)
+    stuck = {
+        table.name
+        for table in workload.tables
+        if not (table.ranks or _may_split(workload, table))
+        and least_table_bytes(workload, topology, table) > usable
+    }
+    if not stuck:
+        return
+    names = [table.name for table in workload.tables if table.name in stuck]
+    rows = (ShardingType.ROW_WISE,)
+    tables = (replace(t, sharding_types=rows) if t.name in stuck else t for t in workload.tables)
+    split = replace(workload, pipeline=Pipeline.SPARSE_DIST, tables=tuple(tables))
+    if workload.pipeline is Pipeline.DLRM:
+        change, why = "pipeline: sparse_dist", f"may split {_listed(names)}"
+    else:
+        change, why = "sharding_types: [row_wise]", f"for {_listed(names)}"
+        split = replace(split, pipeline=workload.pipeline)
+    if topology.world_size > 1 and _spare_bytes(split, topology) >= 0:
+        yield change, f"{why}, too large for one GPU"
+        return
+    for gpus, spare in _gpus_remedy(split, topology):
+        yield f"{change}, {gpus}", f"{why}, too large for one GPU; {spare}"
+
+
+def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Offer the next power-of-two multiple of GPUs on which the tables fit."""
+    per_node = max(topology.hardware.gpus_per_node, topology.local_world_size)
+    num_gpus = topology.world_size
+    while num_gpus < _MOST_GPUS:
+        num_gpus *= 2
+        local = min(num_gpus, per_node)
+        if num_gpus % local:
+            return
+        larger = Topology(hardware=topology.hardware, world_size=num_gpus, local_world_size=local)
+        spare = _spare_bytes(workload, larger)
+        if spare >= 0:
+            nodes = f" --nodes {larger.num_nodes}" if larger.num_nodes > 1 else ""
+            yield f"--gpus {num_gpus}{nodes}", f"{_gib(spare)} to spare"
+            return
+
+
+def _spare_bytes(workload: Workload, topology: Topology) -> Bytes:
+    """Return the HBM left when all tables are spread evenly; below 0: they do not fit."""
+    usable = usable_bytes(workload, topology)
+    spare = topology.world_size * usable
+    for table in workload.tables:
+        size = least_table_bytes(workload, topology, table)
+        if size > usable and not _may_split(workload, table):
+            return -size
+        spare -= size
+    return spare
+
+
+def _uvm_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Offer host memory for the fewest tables that make room: the largest first."""
+    usable = usable_bytes(workload, topology)
+    excess = -topology.world_size * usable + sum(size for _, size in _sizes(workload, topology))
+    host = host_bytes_usable(topology) * topology.num_nodes
+    moved: list[str] = []
+    for name, size in _sizes(workload, topology):
+        if excess <= 0 and size <= usable:
+            break
+        on_host = _whole_table(workload, topology, workload.table(name), ComputeKernel.FUSED_UVM)
+        excess -= size - float(on_host.total)
+        host -= float(on_host.host)
+        moved.append(name)
+    if moved and excess <= 0 <= host:
+        yield (
+            f"compute_kernels: [{ComputeKernel.FUSED_UVM}]",
+            f"for {_listed(moved)}, in host memory",
+        )
+
+
+def _batch_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Offer the largest halving of the local batch with which buffers leave enough room."""
+    if _spare_bytes(workload, topology) >= 0:
+        return
+    for halvings in range(1, _MOST_HALVINGS + 1):
+        smaller = replace(workload, local_batch_size=max(1, workload.local_batch_size >> halvings))
+        spare = _spare_bytes(smaller, topology)
+        if spare >= 0:
+            yield f"local_batch_size: {smaller.local_batch_size}", f"{_gib(spare)} to spare"
+            return
+
+
+def _may_split(workload: Workload, table: EmbeddingTable) -> bool:
+    kinds = allowed_types(workload, table)
+    narrowable = len(column_counts(table.embedding_dim, table.min_shard_dim)) > 1
+    return any(kind.splits_rows or (kind.splits_columns and narrowable) for kind in kinds)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return ``a``, ``a and b``, ``a, b, c, d and 7 more``."""
+    if len(names) > 5:
+        names = [*names[:4], f"{len(names) - 4} more"]
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]
+
+
+def _gib(num_bytes: Bytes) -> str:
+    return f"{num_bytes / GIB:.1f} GiB"

@@ -1,0 +1,346 @@
+"""Writes a step operation by operation, with the host's cost of issuing each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Device, Source, Topology
+from costmodel.kernels.collectives import RankGroup, collective_form
+from costmodel.step.graph import HOST_THREADS, NodeKind, Resource, Role, Stage
+from costmodel.step.groups import GroupKey
+from costmodel.step.issue import COLLECTIVE, ONE_OP, Issue
+from costmodel.step.program import ProcessGroup
+from costmodel.step.template import (
+    Event,
+    Exchange,
+    Issued,
+    Linear,
+    Template,
+    TemplateOp,
+    Work,
+    WorkKind,
+)
+
+STREAMED = Basis(Bound.HBM_BANDWIDTH, Source.ROOFLINE)
+"""What the time of a kernel that moves memory rests on."""
+SENT = Basis(Bound.LINK_BANDWIDTH, Source.FITTED)
+
+
+class Mark(NamedTuple):
+    """A point of the step that operations of the next step wait for."""
+
+    name: str
+    group: GroupKey | None = None
+
+
+_LAST_KERNEL = Mark("last kernel of a CPU")
+
+
+class StepBuilder:
+    """Writes a template: sizes are ``Linear``, durations are ``Work`` or constant seconds.
+
+    ``thread`` is the host thread that issues what follows: ``main``, or ``autograd`` during
+    backward.
+
+    On a CPU the step is synchronous. There is one stream, ``compute``, the rank's core: a kernel
+    starts when it is issued, and the thread goes on when it is done. A collective runs on threads
+    of its own from when it is issued on all ranks; as they use the same core, the thread's work
+    that follows is held up for as long as the collective takes alone (``collective``).
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.hardware = topology.hardware
+        self.world_size = topology.world_size
+        self.local_world_size = topology.local_world_size
+        self.thread: Resource = Resource.MAIN
+        self.synchronous = topology.hardware.device is Device.CPU
+        self._ops: list[TemplateOp] = []
+        self._resources: list[str] = []
+        self._last_kernel: int | None = None
+        """The last operation on the compute stream."""
+        self._marks: dict[Mark, tuple[int, ...]] = {}
+        self._waits_for_marks: dict[int, tuple[Mark, ...]] = {}
+        self._owners: tuple[GroupKey, ...] = ()
+        self._joined: tuple[GroupKey, ...] = ()
+
+    def template(self) -> Template:
+        """Return the template written so far; marks nobody set are not waited for."""
+        if self._last_kernel is not None:
+            self.mark(_LAST_KERNEL, self._last_kernel)
+        ops = list(self._ops)
+        for index, marks in self._waits_for_marks.items():
+            marked = tuple(op for mark in marks for op in self.marked(mark))
+            ops[index] = replace(ops[index], after_previous=marked)
+        return Template(
+            ops=tuple(ops),
+            resources=tuple(self._resources),
+            topology=self.topology,
+            launch_delay=self.launch_delay,
+        )
+
+    @contextmanager
+    def part_of(self, *groups: GroupKey, joined: tuple[GroupKey, ...] = ()) -> Iterator[None]:
+        """Leave out what follows in plans that have none of these groups, or not two of others."""
+        before = self._owners, self._joined
+        self._owners, self._joined = groups, joined
+        yield
+        self._owners, self._joined = before
+
+    def mark(self, mark: Mark, *ops: int) -> None:
+        """Mark some operations, for operations of the next step to wait for."""
+        self._marks[mark] = ops
+
+    def marked(self, mark: Mark) -> tuple[int, ...]:
+        """Return the operations that have the mark so far; none if nobody set it."""
+        return self._marks.get(mark, ())
+
+    def place(self, resource: str) -> str:
+        """Return where work given to a resource runs: a CPU has no streams but its core."""
+        if not self.synchronous or resource in (*HOST_THREADS, *ProcessGroup):
+            return resource
+        return Resource.COMPUTE
+
+    @property
+    def launch_delay(self) -> Seconds:
+        """From the end of a launching host operation to the start of its kernel."""
+        return 0.0 if self.synchronous else self.hardware.host.launch_latency
+
+    def last(self, resource: str) -> tuple[Event, ...]:
+        """Return the event of all work on a resource so far; none where there cannot be any."""
+        resource = self.place(resource)
+        return (Issued(resource),) if resource in self._resources else ()
+
+    # -- operations -------------------------------------------------------------------------
+
+    def host(self, name: str, *, num_ops: float = 1.0, after: tuple[Event, ...] = ()) -> int:
+        """Add CPU time on the current thread: that many operators without launches."""
+        return self._add_host(name, NodeKind.HOST, num_ops * self._op_time, after=after)
+
+    def wait(
+        self, name: str, after: tuple[Event, ...], after_previous: tuple[Mark, ...] = ()
+    ) -> int:
+        """Block the current thread until device work is done."""
+        seconds = self.hardware.host.sync_time
+        return self._add_host(
+            name, NodeKind.WAIT, seconds, after=after, after_previous=after_previous
+        )
+
+    def join(self, thread: Resource) -> None:
+        """Continue on another thread, which starts when the current one is done."""
+        ends = self.last(self.thread)
+        self.thread = thread
+        self._add_host(f"{thread} resumes", NodeKind.HOST, 0.0, after=ends)
+
+    def kernel(  # noqa: PLR0913 -- one argument per fact about a kernel; all but three have defaults
+        self,
+        name: str,
+        stage: Stage,
+        seconds: Work | Seconds,
+        *,
+        stream: str = Resource.COMPUTE,
+        after: tuple[Event, ...] = (),
+        after_previous: tuple[Mark, ...] = (),
+        issue: Issue = ONE_OP,
+        num_bytes: Linear | float = 0.0,
+        role: Role = Role.OTHER,
+        basis: Basis | None = STREAMED,
+    ) -> int:
+        """Add a kernel (or a run of kernels) and the host time that issues it."""
+        work = _work(seconds)
+        launch = self._issue(name, issue, work)
+        return self._add(
+            TemplateOp(
+                name=name,
+                kind=NodeKind.COPY if stage is Stage.MEMORY_COPY else NodeKind.KERNEL,
+                stage=stage,
+                resource=self.place(stream),
+                work=work,
+                after=after,
+                after_previous=(),
+                launched_by=launch,
+                group=None,
+                part_of=self._owners,
+                joined=self._joined,
+                role=role,
+                num_bytes=Linear.of(num_bytes),
+                basis=basis,
+            ),
+            after_previous,
+        )
+
+    def collective(  # noqa: PLR0913 -- as kernel
+        self,
+        name: str,
+        stage: Stage,
+        seconds: Work | Seconds,
+        *,
+        group: ProcessGroup = ProcessGroup.WORLD,
+        after: tuple[Event, ...] = (),
+        num_bytes: Linear | float = 0.0,
+        exchange: Exchange | None = None,
+        basis: Basis | None = SENT,
+    ) -> int:
+        """Add a collective on its group's stream; callers pass the events it waits for.
+
+        On a CPU the core, too, is busy with it: sending and receiving are copies that gloo's
+        threads make. So a rank that has other work pays for the collective there, one that has
+        none waits for it, and one that has to wait for its peers works meanwhile. The copies take
+        what the collective does on the ranks where it takes longest.
+        """
+        work = _work(seconds)
+        launch = self._issue(name, COLLECTIVE, _work(1.0))
+        op = TemplateOp(
+            name=name,
+            kind=NodeKind.COLLECTIVE,
+            stage=stage,
+            resource=group.value,
+            work=work,
+            after=after,
+            after_previous=(),
+            launched_by=launch,
+            group=group,
+            part_of=self._owners,
+            joined=self._joined,
+            role=Role.EXCHANGE,
+            num_bytes=Linear.of(num_bytes),
+            basis=basis,
+            exchange=exchange,
+        )
+        sent = self._add(op)
+        if self.synchronous:
+            self._add(
+                replace(
+                    op, name=f"copies of {name}", kind=NodeKind.KERNEL, resource=Resource.COMPUTE,
+                    after=(launch,), launched_by=None, group=None, num_bytes=Linear(),
+                )
+            )  # fmt: skip
+        return sent
+
+    # -- durations and sizes ----------------------------------------------------------------
+
+    @staticmethod
+    def stream_time(num_bytes: Linear | float) -> Work:
+        """Return the duration of a memory-bound kernel; none where there are no bytes."""
+        return Work(kind=WorkKind.STREAM, amount=Linear.of(num_bytes))
+
+    def exchange_time(self, op: CollectiveOp, num_bytes: Linear, group: ProcessGroup) -> Work:
+        """Return the duration of a collective: uneven messages count as the largest of its group.
+
+        Groups inside nodes have their own largest message each; the groups across nodes run side
+        by side on shared links, and all count as the largest.
+        """
+        form = collective_form(op, self.ranks(group), self.hardware)
+        return Work(kind=WorkKind.EXCHANGE, amount=num_bytes, form=form)
+
+    def all_to_all_size(self, own: Linear, total: Linear) -> Linear:
+        """Return the size of the even all-to-all that an uneven one costs as much as.
+
+        Parameters
+        ----------
+        own
+            Bytes a rank holds for, or gets from, all ranks together; 1/W of them are its own.
+        total
+            The same of all ranks.
+
+        Notes
+        -----
+        A GPU's link carries both directions at once, and the busier one counts: ``own``. A core
+        copies what it sends and what it receives, (W - 1)/W of ``own`` one way and 1/W of the rest
+        the other; of an even exchange of S both are (W - 1)/W S. So it counts as their mean,
+
+            S = ((W - 2) own + total) / (2 (W - 1))
+
+        On two ranks that is the same however the tables are spread: an exchange of 8 MB one way
+        takes half as long as 8 MB both ways (gloo, two cores of an x86-64: 1.7 and 3.4 ms).
+
+        """
+        if not self.synchronous:
+            return own
+        ranks = self.world_size
+        return (own * (ranks - 2.0) + total) / (2.0 * (ranks - 1))
+
+    def ranks(self, group: ProcessGroup) -> RankGroup:
+        """Return the shape of a process group."""
+        local = self.local_world_size
+        return {
+            ProcessGroup.WORLD: RankGroup(num_ranks=self.world_size, ranks_per_node=local),
+            ProcessGroup.INTRA_NODE: RankGroup(num_ranks=local, ranks_per_node=local),
+            ProcessGroup.CROSS_NODE: RankGroup(
+                num_ranks=self.world_size // local, ranks_per_node=1
+            ),
+        }[group]
+
+    @property
+    def _op_time(self) -> Seconds:
+        host = self.hardware.host
+        on_autograd = self.thread is Resource.AUTOGRAD
+        return host.backward_op_time if on_autograd else host.op_time
+
+    @property
+    def _launch_time(self) -> Seconds:
+        return 0.0 if self.synchronous else self.hardware.host.launch_time
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def _issue(self, name: str, issue: Issue, work: Work) -> int:
+        """Add the host time of the launches; a rank whose kernel is empty launches nothing."""
+        cost = issue.num_ops * self._op_time + issue.num_launches * self._launch_time
+        if work.kind is not WorkKind.CONSTANT:
+            launches = Work(kind=WorkKind.ISSUE, seconds=cost)
+        else:
+            launches = _work(cost if work.seconds > 0 else 0.0)
+        return self._add_host(f"launch {name}", NodeKind.HOST, launches)
+
+    def _add_host(
+        self,
+        name: str,
+        kind: NodeKind,
+        seconds: Work | Seconds,
+        *,
+        after: tuple[Event, ...] = (),
+        after_previous: tuple[Mark, ...] = (),
+    ) -> int:
+        after, after_previous = self._in_turn(after, after_previous)
+        op = TemplateOp(
+            name=name,
+            kind=kind,
+            resource=self.thread,
+            work=_work(seconds),
+            after=after,
+            after_previous=(),
+            launched_by=None,
+            group=None,
+            part_of=self._owners,
+            joined=self._joined,
+        )
+        return self._add(op, after_previous)
+
+    def _add(self, op: TemplateOp, after_previous: tuple[Mark, ...] = ()) -> int:
+        index = len(self._ops)
+        if after_previous:
+            self._waits_for_marks[index] = after_previous
+        if op.resource not in self._resources:
+            self._resources.append(op.resource)
+        if op.resource == Resource.COMPUTE:
+            self._last_kernel = index
+        self._ops.append(op)
+        return index
+
+    def _in_turn(
+        self, after: tuple[Event, ...], after_previous: tuple[Mark, ...]
+    ) -> tuple[tuple[Event, ...], tuple[Mark, ...]]:
+        """Let a thread of a CPU wait for the kernel called last, in this step or before."""
+        if not self.synchronous:
+            return after, after_previous
+        if self._last_kernel is None:
+            return after, (*after_previous, _LAST_KERNEL)
+        return (*after, *self.last(Resource.COMPUTE)), after_previous
+
+
+def _work(seconds: Work | Seconds) -> Work:
+    if isinstance(seconds, Work):
+        return seconds
+    return Work(kind=WorkKind.CONSTANT, seconds=float(seconds))

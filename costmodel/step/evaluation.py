@@ -1,0 +1,187 @@
+"""The program of one plan: a template's formulas evaluated at the plan's loads."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.domain.families import is_lookup_covered
+from costmodel.domain.hardware import Basis, Source
+from costmodel.kernels.collectives import collective_estimate
+from costmodel.kernels.embedding import (
+    backward_bound,
+    backward_time,
+    forward_bound,
+    forward_time,
+)
+from costmodel.kernels.traffic import Traffic
+from costmodel.step.loads import GroupLoad
+from costmodel.step.program import Op, ProcessGroup, Program
+from costmodel.step.template import (
+    Event,
+    Issued,
+    Linear,
+    Template,
+    TemplateOp,
+    Work,
+    WorkKind,
+)
+
+Array = NDArray[np.float64]
+_HBM = {WorkKind.FORWARD: Traffic.FORWARD_HBM, WorkKind.BACKWARD: Traffic.BACKWARD_HBM}
+
+
+def evaluated(
+    template: Template, loads: Sequence[GroupLoad], given: Mapping[int, Array] | None = None
+) -> Program:
+    """Return the program that a template gives for a plan's loads.
+
+    Parameters
+    ----------
+    template
+        Of the plan's own sharding groups and kernels.
+    loads
+        ``group_loads`` of the plan.
+    given
+        Seconds of the operations whose work is ``WorkKind.GIVEN``, by number, shape (ranks,).
+
+    Raises
+    ------
+    ValueError
+        The template has operations of other groups.
+
+    """
+    present = {load.key for load in loads}
+    if not all(op.exists(present) for op in template.ops):
+        raise ValueError("a template of sharding groups that the plan does not have")
+    topology = template.topology
+    return Program(
+        ops=_Evaluation(template, loads, given or {}).ops(),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+        launch_delay=template.launch_delay,
+    )
+
+
+class _Evaluation:
+    """Evaluates the operations of a template, the last one first: an issue needs the next one."""
+
+    def __init__(
+        self, template: Template, loads: Sequence[GroupLoad], given: Mapping[int, Array]
+    ) -> None:
+        self.template = template
+        self.hardware = template.topology.hardware
+        self.loads = {load.key: load for load in loads}
+        self.given = given
+        self.seconds: dict[int, Array] = {}
+
+    def ops(self) -> tuple[Op, ...]:
+        """Return all operations."""
+        shape = (self.template.topology.world_size,)
+        for index, op in reversed(list(enumerate(self.template.ops))):
+            self.seconds[index] = np.broadcast_to(self._seconds(index, op), shape)
+        last: dict[str, int] = {}
+        ops = []
+        for index, op in enumerate(self.template.ops):
+            ops.append(self._op(index, op, _resolved(op.after, last)))
+            last[op.resource] = index
+        return tuple(ops)
+
+    def _op(self, index: int, op: TemplateOp, after: tuple[int, ...]) -> Op:
+        num_bytes = self._num_bytes(op)
+        return Op(
+            name=op.name,
+            kind=op.kind,
+            stage=op.stage,
+            resource=op.resource,
+            seconds=self.seconds[index],
+            num_bytes=num_bytes,
+            after=after,
+            after_previous=op.after_previous,
+            launched_by=op.launched_by,
+            group=op.group,
+            role=op.role,
+            basis=self._basis(index, op) if op.basis is None else op.basis,
+        )
+
+    def _seconds(self, index: int, op: TemplateOp) -> Array:
+        work = op.work
+        match work.kind:
+            case WorkKind.GIVEN:
+                seconds = self.given[index]
+            case WorkKind.CONSTANT:
+                seconds = np.full(1, work.seconds)
+            case WorkKind.ISSUE:
+                seconds = np.where(self.seconds[index + 1] > 0, work.seconds, 0.0)
+            case WorkKind.FORWARD:
+                seconds = forward_time(self._traffic(work), self.hardware)
+            case WorkKind.BACKWARD:
+                seconds = backward_time(self._traffic(work), self.hardware)
+            case WorkKind.STREAM:
+                seconds = self._stream_time(self._amount(work.amount))
+            case WorkKind.EXCHANGE:
+                seconds = self._exchange_time(op)
+        return seconds
+
+    def _stream_time(self, num_bytes: Array) -> Array:
+        gpu = self.hardware.gpu
+        moving = gpu.kernel_latency + num_bytes / gpu.memory_bandwidth
+        return np.where(num_bytes > 0, moving, 0.0)
+
+    def _exchange_time(self, op: TemplateOp) -> Array:
+        if op.work.form is None:
+            raise ValueError(f"`{op.name}` is an exchange without a form")
+        return op.work.form.time(self._largest(self._amount(op.work.amount), op.group))
+
+    def _largest(self, amount: Array, group: ProcessGroup | None) -> Array:
+        """Return the largest message of the ranks that exchange, on each of them.
+
+        Groups across nodes run side by side on shared links, and all count as the largest.
+        """
+        if group is not ProcessGroup.INTRA_NODE:
+            largest: Array = amount.max(keepdims=True)
+            return largest
+        local = self.template.topology.local_world_size
+        return np.repeat(amount.reshape(-1, local).max(axis=1), local)
+
+    def _num_bytes(self, op: TemplateOp) -> Array:
+        if op.work.kind in _HBM:
+            traffic: Array = self._traffic(op.work)[:, _HBM[op.work.kind]]
+            return traffic
+        return self._amount(op.num_bytes)
+
+    def _basis(self, index: int, op: TemplateOp) -> Basis:
+        """Return what bounds a lookup where it takes longest, or the largest message."""
+        if op.exchange is not None:
+            size = float(self._amount(op.work.amount).max())
+            return collective_estimate(op.exchange.op, size, op.exchange.ranks, self.hardware).basis
+        traffic = self._traffic(op.work)
+        backward = op.work.kind is WorkKind.BACKWARD
+        slowest = traffic[self.seconds[index].argmax()]
+        bound = (backward_bound if backward else forward_bound)(slowest, self.hardware)
+        lookups = float(traffic[:, Traffic.LOOKUPS].max())
+        covered = is_lookup_covered(self.hardware, backward=backward, lookups=lookups)
+        return Basis(bound, Source.ROOFLINE, extrapolated=not covered)
+
+    def _traffic(self, work: Work) -> Array:
+        if work.kernel is None:
+            raise ValueError(f"no lookup kernel to {work.kind}")
+        group, kernel = work.kernel
+        return self.loads[group].traffic[kernel]
+
+    def _amount(self, amount: Linear) -> Array:
+        total = np.full(self.template.topology.world_size, amount.constant)
+        for feature, weight in amount.weights.items():
+            total = total + weight * _value(self.loads[feature.group], feature.name)
+        return total
+
+
+def _value(load: GroupLoad, name: str) -> Array | float:
+    value: Array | float = getattr(load, name)
+    return value
+
+
+def _resolved(events: Sequence[Event], last: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the operations that events stand for, given the last one on each resource."""
+    known = (last.get(each.resource) if isinstance(each, Issued) else each for each in events)
+    return tuple(each for each in known if each is not None)

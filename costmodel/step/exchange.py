@@ -1,0 +1,59 @@
+"""What input distribution and output exchange share: a stream kernel, a collective, a name."""
+
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.step.builder import Mark, StepBuilder
+from costmodel.step.graph import Resource, Role, Stage
+from costmodel.step.issue import ONE_OP, Issue
+from costmodel.step.program import ProcessGroup
+from costmodel.step.template import Event, Exchange, GroupFormulas, Linear
+
+STAGE_OF = {
+    CollectiveOp.ALL_TO_ALL: Stage.ALL_TO_ALL,
+    CollectiveOp.ALL_REDUCE: Stage.ALL_REDUCE,
+    CollectiveOp.REDUCE_SCATTER: Stage.REDUCE_SCATTER,
+    CollectiveOp.ALL_GATHER: Stage.ALL_GATHER,
+}
+
+
+def label(group: GroupFormulas) -> str:
+    """Name a group in timelines: its sharding type, and its module where that is not pooled."""
+    kind = "" if group.key.pooled else "unpooled "
+    return f"{kind}{'weighted ' if group.key.weighted else ''}{group.key.sharding_type}"
+
+
+def add_collective(
+    builder: StepBuilder,
+    name: str,
+    op: CollectiveOp,
+    size: Linear,
+    *,
+    group: ProcessGroup = ProcessGroup.WORLD,
+    stage: Stage | None = None,
+    after: tuple[Event, ...],
+) -> int:
+    """Start a collective; ``after`` names the stream's last operation, which it waits for."""
+    return builder.collective(
+        name, stage or STAGE_OF[op], builder.exchange_time(op, size, group), group=group,
+        after=after, num_bytes=size, exchange=Exchange(op, builder.ranks(group)), basis=None,
+    )  # fmt: skip
+
+
+def add_stream(  # noqa: PLR0913 -- all but three have defaults
+    builder: StepBuilder,
+    name: str,
+    num_bytes: Linear | float,
+    *,
+    stage: Stage,
+    stream: str = Resource.COMPUTE,
+    issue: Issue = ONE_OP,
+    after: tuple[Event, ...] = (),
+    after_previous: tuple[Mark, ...] = (),
+    efficiency: float = 1.0,
+    role: Role = Role.OTHER,
+) -> int:
+    """Add a kernel bound by a share of the bandwidth; nothing where there are no bytes."""
+    seconds = builder.stream_time(num_bytes / efficiency)
+    return builder.kernel(
+        name, stage, seconds, stream=stream, num_bytes=num_bytes, issue=issue,
+        after=after, after_previous=after_previous, role=role,
+    )  # fmt: skip

@@ -1,0 +1,198 @@
+"""Input distribution: from a batch on the host to every rank's ids on its GPU.
+
+As TorchRec's ``KJTAllToAll`` and its pipelines do it; section 2 of the execution-graph notes.
+"""
+
+from dataclasses import dataclass
+
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import Workload
+from costmodel.step.builder import Mark, StepBuilder
+from costmodel.step.exchange import add_collective, add_stream, label
+from costmodel.step.graph import Stage
+from costmodel.step.issue import (
+    COPY_BATCH,
+    PERMUTE_IDS,
+    PLAN_EXCHANGE_OPS,
+    REORDER_IDS,
+    STACK_SPLITS,
+    SUM_LENGTHS,
+)
+from costmodel.step.loads import HIERARCHICAL
+from costmodel.step.template import GroupFormulas, Linear
+
+LENGTH_BYTES = 4.0
+"""Bytes of one length on the wire: TorchRec sends int32."""
+WEIGHT_BYTES = 4.0
+"""Bytes of one per-sample weight on the wire."""
+SPLIT_BYTES = 8.0
+"""Bytes of one split size, an int64."""
+CORE_BUCKETIZE_TIME: Seconds = 15.5e-9
+"""Time of a core for an id beyond its bytes: ``block_bucketize_sparse_features`` divides each by
+the rows of a shard, twice. 15.3-15.9 ns over 4 shapes, AMD EPYC at 2.6 GHz, fbgemm-gpu-cpu 1.8.0,
+2026-11-21, processor time; the bytes of a permutation explain 0.6 ns."""
+_COPIED = Basis(Bound.PCIE_BANDWIDTH, Source.ROOFLINE)
+ROW_SHARDED = (ShardingType.ROW_WISE, *HIERARCHICAL)
+ON_EVERY_RANK = (ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL)
+
+
+@dataclass(frozen=True, slots=True)
+class InputDist:
+    """Writes the input distribution of one step into a program."""
+
+    builder: StepBuilder
+    workload: Workload
+    groups: tuple[GroupFormulas, ...]
+
+    @property
+    def distributed(self) -> tuple[GroupFormulas, ...]:
+        """Groups that exchange ids and outputs: all but data_parallel."""
+        return tuple(
+            g for g in self.groups if g.key.sharding_type is not ShardingType.DATA_PARALLEL
+        )
+
+    def copy(self, stream: str) -> int:
+        """Copy dense features, ids (and weights), lengths and labels of a batch to the GPU."""
+        workload, host = self.workload, self.builder.hardware.host
+        per_sample = 4.0 * workload.dense.num_dense_features + 4.0
+        for table in workload.tables:
+            per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
+            per_sample += table.pooling_factor * per_id + LENGTH_BYTES * table.num_features
+        num_bytes = workload.local_batch_size * per_sample
+        stays = self.builder.synchronous  # a CPU has the batch where it computes
+        return self.builder.kernel(
+            "copy batch", Stage.MEMORY_COPY, 0.0 if stays else num_bytes / host.pcie_bandwidth,
+            stream=stream, issue=COPY_BATCH, num_bytes=num_bytes, basis=_COPIED,
+        )  # fmt: skip
+
+    def start(self, stream: str, after_previous: tuple[Mark, ...] = ()) -> int | None:
+        """Permute features, bucketize ids by row range, exchange split sizes.
+
+        One permutation serves all groups of a batch, replicated tables too; the splits of all
+        groups travel in one message: lengths, ids, weights if any, and the batch size. Returns
+        that all-to-all, or None where there is none.
+        """
+        if not self.distributed:
+            return None
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            add_stream(
+                self.builder, "permute ids",
+                2.0 * sum(map(self._sent_bytes, self.groups), start=Linear()),
+                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+                after_previous=after_previous,
+            )  # fmt: skip
+        for group in self.distributed:
+            if group.key.sharding_type in ROW_SHARDED:
+                self._bucketize(group, stream)
+        if self.builder.world_size == 1:
+            return None
+        splits = (group.present * (4 if group.key.weighted else 3) for group in self.distributed)
+        size = sum(splits, start=Linear()) * float(SPLIT_BYTES * self.builder.world_size)
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            add_stream(
+                self.builder, "stack splits", 2.0 * size,
+                stage=Stage.INPUT_DIST, stream=stream, issue=STACK_SPLITS,
+            )  # fmt: skip
+            return self._exchange("splits", size, stream)
+
+    def finish(self, stream: str, splits: int | None) -> None:
+        """Wait on the host for the split sizes, then exchange lengths, ids and weights.
+
+        Marks the last collective of every group, for ``receive``.
+        """
+        if splits is None:
+            return
+        with self.builder.part_of(*(group.key for group in self.distributed)):
+            self.builder.wait("wait for splits", (splits,))
+        samples = float(self.workload.local_batch_size * self.builder.world_size)
+        for group in self.distributed:
+            features = self.builder.all_to_all_size(group.features, group.sent_features)
+            ids = self.builder.all_to_all_size(
+                group.ids, group.sent_ids * float(self.builder.world_size)
+            )
+            sizes = [
+                ("lengths", features * samples * LENGTH_BYTES),
+                ("ids", ids * self.workload.index_bytes),
+            ]
+            sizes += [("weights", ids * WEIGHT_BYTES)] if group.key.weighted else []
+            with self.builder.part_of(group.key):
+                self.builder.host(f"{label(group)} plan exchange", num_ops=PLAN_EXCHANGE_OPS)
+                for name, size in sizes:
+                    last = self._exchange(f"{label(group)} {name}", size, stream)
+            self.builder.mark(exchanged(group), last)
+
+    def receive(self, stream: str, *, of_this_step: bool = False) -> None:
+        """Reorder received ids by table, and block the host until their lengths are known.
+
+        Group by group: each waits for its own exchange (of the step before, unless said), and
+        the host for a copy of its lengths per feature (``KeyedJaggedTensor.dist_init`` ends in
+        ``sync``).
+        """
+        if self.builder.world_size == 1:
+            return
+        samples = float(self.workload.local_batch_size * self.builder.world_size)
+        for group in self.distributed:
+            mark, name = exchanged(group), label(group)
+            lengths = LENGTH_BYTES * group.features * samples
+            with self.builder.part_of(group.key):
+                add_stream(
+                    self.builder, f"{name} reorder ids",
+                    2.0 * (self._id_bytes(group) * group.ids + lengths),
+                    stage=Stage.INPUT_DIST, stream=stream, issue=REORDER_IDS,
+                    after=self.builder.marked(mark) if of_this_step else (),
+                    after_previous=() if of_this_step else (mark,),
+                )  # fmt: skip
+                add_stream(
+                    self.builder, f"{name} lengths per feature", lengths,
+                    stage=Stage.INPUT_DIST, stream=stream, issue=SUM_LENGTHS,
+                )  # fmt: skip
+                self.builder.wait(f"wait for {name} lengths", self.builder.last(stream))
+
+    def _bucketize(self, group: GroupFormulas, stream: str) -> None:
+        """Group the ids by the rank that has their row; every rank gets all lengths."""
+        lengths = self._sent_lengths(group)
+        moved = 2.0 * self._id_bytes(group) * group.sent_ids
+        if self.builder.synchronous:
+            # as bytes, for it to be one formula
+            moved += group.sent_ids * (
+                CORE_BUCKETIZE_TIME * self.builder.hardware.gpu.memory_bandwidth
+            )
+        with self.builder.part_of(group.key):
+            add_stream(
+                self.builder, f"{label(group)} bucketize ids",
+                moved + lengths * (1.0 + self._destinations(group)),
+                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+            )  # fmt: skip
+
+    def _exchange(self, name: str, size: Linear, stream: str) -> int:
+        return add_collective(
+            self.builder, name, CollectiveOp.ALL_TO_ALL, size,
+            stage=Stage.INPUT_DIST, after=self.builder.last(stream),
+        )  # fmt: skip
+
+    def _id_bytes(self, group: GroupFormulas) -> float:
+        """Bytes of an id with its weight."""
+        return self.workload.index_bytes + (WEIGHT_BYTES if group.key.weighted else 0.0)
+
+    def _sent_bytes(self, group: GroupFormulas) -> Linear:
+        """Bytes of ids, weights and lengths of a rank's batch, one copy per column shard."""
+        return self._id_bytes(group) * group.sent_ids + self._sent_lengths(group)
+
+    def _sent_lengths(self, group: GroupFormulas) -> Linear:
+        features = group.sent_features / self._destinations(group)
+        return LENGTH_BYTES * self.workload.local_batch_size * features
+
+    def _destinations(self, group: GroupFormulas) -> float:
+        """Ranks that a feature is spread over, or that all hold it."""
+        if group.key.sharding_type in ON_EVERY_RANK:
+            return float(self.builder.world_size)
+        if group.key.sharding_type in HIERARCHICAL:
+            return float(self.builder.local_world_size)
+        return 1.0
+
+
+def exchanged(group: GroupFormulas) -> Mark:
+    """Return the mark of the end of a group's exchange."""
+    return Mark("ids exchanged", group.key)

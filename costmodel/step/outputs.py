@@ -1,0 +1,65 @@
+"""How the outputs of sharding groups get to the ranks whose samples they are of."""
+
+from dataclasses import dataclass
+
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DataType, Workload
+from costmodel.step.builder import StepBuilder
+from costmodel.step.loads import HIERARCHICAL
+from costmodel.step.template import GroupFormulas, Linear
+
+
+@dataclass(frozen=True, slots=True)
+class OutputExchange:
+    """Sizes of a group's outputs, and its last collective."""
+
+    builder: StepBuilder
+    workload: Workload
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of a number of the outputs."""
+        return self.workload.output_type.num_bytes
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.builder.world_size // self.builder.local_world_size
+
+    def size(self, group: GroupFormulas) -> Linear:
+        """Bytes of a rank's output for the samples of all ranks."""
+        samples = self.workload.local_batch_size * self.builder.world_size
+        return samples * group.columns * self.element_bytes
+
+    def local_size(self, group: GroupFormulas) -> Linear:
+        """Bytes of all of a group's outputs for the rank's own samples."""
+        return self.workload.local_batch_size * self.element_bytes * group.table_columns
+
+    def all_to_all_size(self, group: GroupFormulas, codec: DataType | None) -> Linear:
+        """Bytes of a group's outputs on the wire, as an all-to-all of all ranks counts them."""
+        every = self.local_size(group) * float(self.builder.world_size)
+        size = self.builder.all_to_all_size(self.size(group), every)
+        return size * self.wire_ratio(codec)
+
+    def is_exchanged(self, group: GroupFormulas) -> bool:
+        """Tell whether ranks exchange the group's outputs at all."""
+        several = self.builder.world_size > 1
+        return several and group.key.sharding_type is not ShardingType.DATA_PARALLEL
+
+    def waits_at_the_end(self, group: GroupFormulas) -> bool:
+        """Tell whether forward waits for the group's outputs after all lookups, not among them."""
+        return group.key.sharding_type not in HIERARCHICAL or self.num_nodes > 1
+
+    def last_op(self, group: GroupFormulas) -> CollectiveOp:
+        """Return the last collective of the group's outputs.
+
+        Rows that are not pooled need no sum: they go by all-to-all, whoever holds them.
+        """
+        one_node = group.key.sharding_type in HIERARCHICAL and self.num_nodes == 1
+        summed = group.key.sharding_type is ShardingType.ROW_WISE and group.key.pooled
+        return CollectiveOp.REDUCE_SCATTER if one_node or summed else CollectiveOp.ALL_TO_ALL
+
+    def wire_ratio(self, codec: DataType | None) -> float:
+        """Return bytes on the wire per byte of the outputs."""
+        return 1.0 if codec is None else codec.num_bytes / self.element_bytes

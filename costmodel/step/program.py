@@ -1,0 +1,66 @@
+"""One training step as a program that all ranks run, each with its own durations.
+
+Training is SPMD: every rank issues the same operations in the same order, and only sizes
+differ. So a step is written once (``step.builder``), as a list of operations whose durations
+are formulas, and evaluated at a plan's loads (``step.evaluation``): a list of ``Op`` with one
+duration per rank. ``expand`` makes the ``ExecutionGraph`` of all ranks and several steps out of it,
+for the simulator.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import NO_BASIS, Basis
+from costmodel.step.graph import NodeKind, Role, Stage
+
+
+class ProcessGroup(StrEnum):
+    """Which ranks a collective joins; each group has one stream per rank."""
+
+    WORLD = "world"
+    INTRA_NODE = "intra_node"
+    CROSS_NODE = "cross_node"
+    """Ranks of equal local rank, one per node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Op:
+    """One operation of the program; ``seconds`` and ``num_bytes`` have shape (world_size,)."""
+
+    name: str
+    """For the screen, and for the random numbers of sampled errors; nothing else depends on it."""
+    kind: NodeKind
+    stage: Stage
+    resource: str
+    seconds: NDArray[np.float64]
+    num_bytes: NDArray[np.float64]
+    after: tuple[int, ...] = ()
+    """Earlier operations of the same step."""
+    after_previous: tuple[int, ...] = ()
+    """Operations of the step before."""
+    launched_by: int | None = None
+    group: ProcessGroup | None = None
+    role: Role = Role.OTHER
+    basis: Basis = NO_BASIS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """The operations of one step, in the order they are issued."""
+
+    ops: tuple[Op, ...]
+    world_size: int
+    local_world_size: int
+    launch_delay: Seconds
+    """From the end of a launching host operation to the start of its kernel."""
+
+    def members(self, group: ProcessGroup, rank: int) -> int:
+        """Return the number of the instance of a group that a rank belongs to."""
+        if group is ProcessGroup.WORLD:
+            return 0
+        per_node = self.local_world_size
+        return rank // per_node if group is ProcessGroup.INTRA_NODE else rank % per_node

@@ -1,0 +1,180 @@
+"""A step with formulas for durations: one template for all plans of a workload on a topology.
+
+A step is written once (``step.builder``), on loads that are formulas (``GroupFormulas``)
+instead of numbers, over every sharding group that some plan may have. What comes out is a
+``Template``: the operations of the step, each with a ``Work`` that says how its duration follows
+from a plan's loads. Operations of a group that a plan does not have are left out when it is timed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import NO_BASIS, Basis, CollectiveOp, Topology
+from costmodel.kernels.collectives import CollectiveForm, RankGroup
+from costmodel.step.graph import NodeKind, Role, Stage
+from costmodel.step.groups import GroupKey, KernelKey
+from costmodel.step.program import ProcessGroup
+
+
+class Feature(NamedTuple):
+    """One number of a plan's loads: of a group, per rank or of the whole plan."""
+
+    group: GroupKey
+    name: str
+
+
+RANK_FEATURES = ("features", "ids", "columns")
+"""Have a value on every rank."""
+PLAN_FEATURES = ("table_columns", "sent_ids", "sent_features", "parameter_bytes", "present")
+"""Have one value for the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A weighted sum of features and a constant: bytes, as a formula."""
+
+    weights: Mapping[Feature, float] = field(default_factory=dict)
+    constant: float = 0.0
+
+    def __add__(self, other: "Linear | float") -> "Linear":
+        if not isinstance(other, Linear):
+            return Linear(self.weights, self.constant + other)
+        weights = dict(self.weights)
+        for feature, weight in other.weights.items():
+            weights[feature] = weights.get(feature, 0.0) + weight
+        return Linear(weights, self.constant + other.constant)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float) -> "Linear":
+        weights = {feature: weight * factor for feature, weight in self.weights.items()}
+        return Linear(weights, self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> "Linear":
+        return self * (1.0 / divisor)
+
+    @classmethod
+    def of(cls, amount: "Linear | float") -> "Linear":
+        """Return an amount as a formula; a number is a constant."""
+        return amount if isinstance(amount, Linear) else cls({}, float(amount))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFormulas:
+    """The loads of a sharding group that some plan has, as formulas; see ``GroupLoad``."""
+
+    key: GroupKey
+    kernels: tuple[KernelKey, ...]
+    """Its lookup kernels."""
+    features: Linear
+    ids: Linear
+    columns: Linear
+    table_columns: Linear
+    sent_ids: Linear
+    sent_features: Linear
+    parameter_bytes: Linear
+    present: Linear
+    """1 if the plan has the group, else 0."""
+
+    @classmethod
+    def of(cls, key: GroupKey, kernels: Sequence[KernelKey]) -> "GroupFormulas":
+        """Return the formulas of a group with some kernels: each is a feature of the plan."""
+        names = (*RANK_FEATURES, *PLAN_FEATURES)
+        return cls(
+            key=key,
+            kernels=tuple(kernels),
+            **{name: Linear({Feature(key, name): 1.0}) for name in names},
+        )
+
+
+class WorkKind(StrEnum):
+    """How a duration follows from the loads."""
+
+    CONSTANT = "constant"
+    STREAM = "stream"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    EXCHANGE = "exchange"
+    ISSUE = "issue"
+    """Host time, where the next operation has any duration."""
+    GIVEN = "given"
+    """It does not: whoever evaluates or times the step gives the duration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The duration of one operation."""
+
+    kind: WorkKind
+    seconds: Seconds = 0.0
+    """Of a constant, or of an issue."""
+    amount: Linear = Linear()
+    """Bytes of a stream or an exchange."""
+    kernel: tuple[GroupKey, KernelKey] | None = None
+    """Whose traffic a lookup has."""
+    form: CollectiveForm | None = None
+
+
+class Issued(NamedTuple):
+    """The event "all that was issued on a resource so far", whatever of it a plan has."""
+
+    resource: str
+
+
+Event: TypeAlias = int | Issued
+"""What an operation waits for: an earlier operation, by its number, or all of a resource."""
+
+
+class Exchange(NamedTuple):
+    """Which collective, between which ranks."""
+
+    op: CollectiveOp
+    ranks: RankGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateOp:
+    """One operation, as ``Op``, with a formula for its duration."""
+
+    name: str
+    resource: str
+    work: Work
+    after: tuple[Event, ...]
+    after_previous: tuple[int, ...]
+    """Operations of the step before."""
+    launched_by: int | None
+    group: ProcessGroup | None
+    part_of: tuple[GroupKey, ...]
+    """Exists only if the plan has one of these groups; empty: always."""
+    joined: tuple[GroupKey, ...] = ()
+    """And only if it has two of these; empty: whatever it has."""
+    kind: NodeKind = NodeKind.KERNEL
+    stage: Stage = Stage.HOST
+    role: Role = Role.OTHER
+    num_bytes: Linear = Linear()
+    """Memory traffic of a kernel, message of a collective; those of a lookup follow from its
+    kernel's traffic."""
+    basis: Basis | None = NO_BASIS
+    """None: it depends on the plan, as the duration does."""
+    exchange: Exchange | None = None
+    """Of a duration that is a collective's."""
+
+    def exists(self, present: Collection[GroupKey]) -> bool:
+        """Return whether plans that have these groups, and no others, have the operation."""
+        several = not self.joined or sum(key in present for key in self.joined) > 1
+        return several and (not self.part_of or any(key in present for key in self.part_of))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """The operations of one step of every plan."""
+
+    ops: tuple[TemplateOp, ...]
+    resources: tuple[str, ...]
+    topology: Topology
+    launch_delay: Seconds

@@ -1,0 +1,198 @@
+"""Step times of plans under many possible errors of the model: intervals, and odds between plans.
+
+Every sample is one way in which the model may be wrong, the same for all plans (common random
+numbers): what makes one plan slower than predicted mostly makes the others slower too, and
+does not change which is faster. Per sample, durations are scaled and the step is timed by the same
+recurrences as ever, so that an error off the critical path counts for nothing until it is on it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, TableSharding
+from costmodel.domain.workload import Workload
+from costmodel.kernels.embedding import backward_time, forward_time
+from costmodel.step.loads import table_rows
+from costmodel.step.program import Program
+from costmodel.step.synthesis import program
+from costmodel.uncertainty.error_model import Cause, ErrorModel, error_model
+from costmodel.uncertainty.sampling import Array, Draws, PlanNoise, Sampler
+
+LEVEL = 0.9
+"""Probability of the intervals on screen."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepSamples:
+    """Step times of some plans under sampled errors."""
+
+    predicted: Array
+    """Without errors, shape (plans,)."""
+    times: Array
+    """Shape (samples, plans)."""
+    shared: Mapping[Cause, Array]
+    """The shared errors by cause, in standard deviations, shape (samples,)."""
+
+    def beside(self, other: "StepSamples") -> "StepSamples":
+        """Return these plans and some of another machine or workload, sampled with equal draws."""
+        return StepSamples(
+            predicted=np.concatenate([self.predicted, other.predicted]),
+            times=np.concatenate([self.times, other.times], axis=1),
+            shared={**other.shared, **self.shared},
+        )
+
+    def interval(self, plan: int = 0, level: float = LEVEL) -> tuple[Seconds, Seconds]:
+        """Return where a plan's step time lies with some probability, as likely above as below."""
+        low, high = np.quantile(self.times[:, plan], [0.5 - level / 2, 0.5 + level / 2])
+        return float(low), float(high)
+
+    def mean(self, plan: int = 0) -> Seconds:
+        """Return a plan's expected step time.
+
+        More than predicted where ranks wait for each other: the slowest of several sets the pace.
+        """
+        return float(self.times[:, plan].mean())
+
+    def probability_faster(self, plan: int, other: int) -> float:
+        """Return how likely one plan is faster than another; half if they are the same."""
+        mine, theirs = self.times[:, plan], self.times[:, other]
+        return float(np.mean(mine < theirs) + 0.5 * np.mean(mine == theirs))
+
+    def probability_fastest(self) -> tuple[float, ...]:
+        """Return how likely each plan is the fastest of all; equals share."""
+        best = self.times == self.times.min(axis=1, keepdims=True)
+        return tuple(
+            float(share) for share in (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
+        )
+
+    def regret(self, plan: int) -> Seconds:
+        """Return by how much a plan is expected to miss the fastest one."""
+        return float(np.mean(self.times[:, plan] - self.times.min(axis=1)))
+
+    def optimism(self) -> float:
+        """Return by what share the step of the fastest of these plans is under-estimated.
+
+        The winner's curse: of several plans, the one whose error is most in its favour tends to be
+        picked. With m(k) plan k's mean and e(s, k) its error in sample s, both of log time, a
+        sample's predictions m(k) + e(s, k) pick the plan k(s), whose time they miss by
+
+            optimism = -E e(s, k(s))
+
+        Zero for one plan, and for errors that all plans share; never negative.
+
+        References
+        ----------
+        Smith and Winkler, The Optimizer's Curse, Management Science 52 (2006).
+
+        """
+        logs = np.log(self.times)
+        errors = logs - logs.mean(axis=0)
+        picked = logs.argmin(axis=1)
+        return max(0.0, float(-np.take_along_axis(errors, picked[:, None], axis=1).mean()))
+
+    def shares(self, plan: int = 0) -> Mapping[Cause, float]:
+        """Return the share of a plan's variance that each cause's shared error explains.
+
+        Squared correlations with the log step time, those left out that chance gives unrelated
+        numbers once in twenty times (4 over their number). What is missing to 1 are the own errors
+        of single kernels. Largest first.
+        """
+        wanted = np.log(self.times[:, plan])
+        wanted = wanted - wanted.mean()
+        total = float(wanted @ wanted)
+        if not total:
+            return {}
+        shares = {
+            cause: float(wanted @ score) ** 2 / (total * float(score @ score))
+            for cause, score in self.shared.items()
+        }
+        least = 4.0 / len(wanted)
+        known = [(cause, share) for cause, share in shares.items() if share >= least]
+        return dict(sorted(known, key=lambda item: -item[1]))
+
+
+def sample_steps(
+    workload: Workload,
+    topology: Topology,
+    plans: Sequence[ShardingPlan],
+    *,
+    errors: ErrorModel | None = None,
+    draws: Draws | None = None,
+) -> StepSamples:
+    """Time plans under sampled errors of the machine's profile, or under some other errors.
+
+    Lookup errors are drawn per table, and a rank's kernels have the mean of its tables', weighted
+    by their time: two ranks that hold different tables are off by different factors, two plans
+    that hold the same tables in the same place by the same.
+    """
+    draws = draws or Draws()
+    errors = errors or error_model(topology, workload.dense.precision)
+    sampler = Sampler(topology, errors, draws)
+    found = {
+        plan: sampler.step_times(
+            program(workload, topology, plan), plan_noise(workload, topology, plan, draws)
+        )
+        for plan in dict.fromkeys(plans)
+    }
+    return StepSamples(
+        predicted=np.array([found[plan][0] for plan in plans]),
+        times=np.stack([found[plan][1] for plan in plans], axis=1),
+        shared=_shared(errors, draws),
+    )
+
+
+def sample_program(
+    step: Program, topology: Topology, errors: ErrorModel, draws: Draws | None = None
+) -> StepSamples:
+    """Time one program under sampled errors; all lookups of one operation are off by one factor."""
+    draws = draws or Draws()
+    predicted, times = Sampler(topology, errors, draws).step_times(step)
+    return StepSamples(
+        predicted=np.array([predicted]), times=times[:, None], shared=_shared(errors, draws)
+    )
+
+
+def plan_noise(
+    workload: Workload, topology: Topology, plan: ShardingPlan, draws: Draws
+) -> PlanNoise:
+    """Draw a plan's own errors from those of its tables.
+
+    The lookups of a rank have the mean of its tables' errors, weighted by time. The structure has
+    one error per table and placement, weighted such that the squares add up to 1: two plans
+    share it as far as they place tables alike.
+    """
+    seconds = _lookup_seconds(workload, topology, plan)
+    per_rank = seconds / np.maximum(seconds.sum(axis=0), np.finfo(np.float64).tiny)
+    by_table = np.stack([draws.normal(f"lookups of {t.name}") for t in workload.tables], axis=1)
+    weights = np.sqrt(seconds.sum(axis=1) / seconds.sum()) if seconds.any() else 0.0
+    by_place = np.stack([draws.normal(_place(plan.table(t.name))) for t in workload.tables], axis=1)
+    return PlanNoise(lookups=by_table @ per_rank, structure=(by_place * weights).sum(axis=1))
+
+
+def _shared(errors: ErrorModel, draws: Draws) -> dict[Cause, Array]:
+    return {cause: draws.normal(cause) for cause, spread in errors.spreads.items() if spread.shared}
+
+
+def _place(sharding: TableSharding) -> str:
+    ranks = " ".join(map(str, sharding.ranks))
+    return f"{sharding.table} {sharding.sharding_type} {sharding.compute_kernel} {ranks}"
+
+
+def _lookup_seconds(workload: Workload, topology: Topology, plan: ShardingPlan) -> Array:
+    """Return what every table's lookups alone take on every rank, shape (tables, ranks)."""
+    rows = [
+        (index, row)
+        for index, table in enumerate(workload.tables)
+        for row in table_rows(workload, topology, table, plan.table(table.name))
+    ]
+    traffic = np.array([row.traffic for _, row in rows])
+    alone = forward_time(traffic, topology.hardware) + backward_time(traffic, topology.hardware)
+    seconds = np.zeros((len(workload.tables), topology.world_size))
+    for (index, row), each in zip(rows, alone.tolist(), strict=True):
+        for rank in row.ranks:
+            seconds[index, rank] += each
+    return seconds

@@ -1,0 +1,132 @@
+"""The current plan of a local search: what moves of few tables lead to, timed by the engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from sharders.engine.arrays import offered
+from sharders.engine.search_engine import Engine
+from sharders.engine.tables import FULL
+from sharders.engine.tables import Move as EngineMove
+from sharders.problem.options import TableOption
+from sharders.problem.sharding_problem import ShardingProblem
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How one table is sharded: an option, and the ranks of its column blocks."""
+
+    option: TableOption
+    ranks: tuple[int, ...]
+
+
+Move = Mapping[int, Choice]
+"""New choices, by the table's index in the workload."""
+
+
+class PlanEditor:
+    """The current plan of a search, and what becomes of it under moves."""
+
+    def __init__(self, problem: ShardingProblem) -> None:
+        self.problem, self.tables = problem, problem.workload.tables
+        self._use(Engine(problem, every_option=True))
+
+    def _use(self, engine: Engine) -> None:
+        """Find the numbers of the engine's options."""
+        self._engine, arrays = engine, engine.arrays
+        begins = np.asarray(arrays.tables.options).tolist()
+        self._numbers = [
+            {option: first + number for number, option in enumerate(arrays.options[first:last])}
+            for first, last in pairwise(begins)
+        ]
+
+    def start(self, plan: ShardingPlan) -> Seconds:
+        """Make a plan the current one; return its step time."""
+        if not offered(self.problem, [plan]):  # its caches have other sizes
+            self._use(Engine(self.problem, [plan], every_option=True))
+        arrays, present = self._engine.arrays, self._engine.choices_of(plan)
+        self.choices = [
+            Choice(option, tuple(ranks[: option.num_ranks]))
+            for option, ranks in zip(
+                (arrays.options[number] for number in np.asarray(present.option)),
+                np.asarray(present.ranks).tolist(),
+                strict=True,
+            )
+        ]
+        return self._engine.start(present)
+
+    def plan(self) -> ShardingPlan:
+        """Return the current plan."""
+        return self._engine.plan_of(self._engine.present())
+
+    def free(self) -> Array:
+        """Return the bytes of HBM left on every rank."""
+        return self._row(self._engine.search.loads.free_row)
+
+    def host_free(self) -> Array:
+        """Return the bytes of host memory left on every node."""
+        row = self._row(self._engine.search.loads.host_row)
+        return row[: self.problem.topology.num_nodes]
+
+    def rank_times(self) -> Array:
+        """Return seconds of lookups, forward and backward, of every rank."""
+        return self._row(self._engine.search.loads.load_row)
+
+    def _row(self, row: int) -> Array:
+        numbers: Array = np.asarray(self._engine.search.plan.numbers)[row].copy()
+        return numbers
+
+    def fits(self, move: Move) -> bool:
+        """Return whether the plan still fits in memory after a move."""
+        made, search = self._made(move), self._engine.search
+        fits = search.finds_room(made)
+        search.undo(made)
+        return bool(fits)
+
+    def times(self, moves: Sequence[Move]) -> tuple[Array, Array]:
+        """Return step time and guide of the plan after each of some moves, one at a time.
+
+        Infinite where the plan then does not fit in memory.
+        """
+        seconds, guides = np.zeros(len(moves)), np.zeros(len(moves))
+        for number, move in enumerate(moves):
+            made, search = self._made(move), self._engine.search
+            self._engine.try_move(made)
+            seconds[number], guides[number] = search.seconds, search.guide
+            search.undo(made)
+        return seconds, guides
+
+    def apply(self, move: Move) -> bool:
+        """Make a move in the current plan, if it fits in memory; return whether it does."""
+        made, search = self._made(move), self._engine.search
+        if self._engine.try_move(made) == FULL:
+            search.undo(made)
+            return False
+        search.keep()
+        for index, choice in move.items():
+            self.choices[index] = choice
+        return True
+
+    def _made(self, move: Move) -> EngineMove:
+        """Return a move in the engine's terms."""
+        widest = self._engine.arrays.widest
+        made = EngineMove(max(1, len(move)), widest)
+        tables, options = np.asarray(made.table), np.asarray(made.option)
+        ranks = np.asarray(made.ranks)
+        for row, (index, choice) in enumerate(move.items()):
+            tables[row], options[row] = index, self._numbers[index][choice.option]
+            ranks[row, : len(choice.ranks)] = choice.ranks
+        made.length = len(move)
+        return made
+
+
+def with_ranks(choice: Choice, ranks: Sequence[int]) -> Choice:
+    """Return the same option on other ranks."""
+    return replace(choice, ranks=tuple(ranks))

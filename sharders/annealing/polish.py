@@ -1,0 +1,114 @@
+"""Descent to a plan that no change of one table, or of two, improves: exact, for small problems."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, islice, product
+
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from sharders.annealing.plan_editor import Choice, Move, PlanEditor, with_ranks
+from sharders.problem.options import places
+from sharders.problem.sharding_problem import Budget, ShardingProblem
+
+TOGETHER = 64
+"""Moves timed together; the best of them is made if it improves."""
+MOST_PLACES = 40
+"""Sets of ranks tried for one option of one table, lightly loaded ranks first."""
+MOST_PAIRS = 20_000
+"""Pairs of changes up to which all of them are tried; beyond, only swaps of ranks."""
+IMPROVED = 1e-9
+LAST_DESCENTS = 4
+"""Plans from which changes of two tables are tried: the best that changes of one led to."""
+
+
+class Polisher:
+    """Descents under the exact objective, one after the other; none ends twice where one has."""
+
+    def __init__(self, problem: ShardingProblem, budget: Budget, evaluated: int) -> None:
+        self.problem, self.budget, self.evaluated = problem, budget, evaluated
+        self.state = PlanEditor(problem)
+        self.step_time = float("inf")
+        self._ends: set[tuple[Choice, ...]] = set()
+
+    def descend(self, plan: ShardingPlan, *, pairs: bool = True) -> tuple[ShardingPlan, Seconds]:
+        """Return where a descent from a plan ends, and its step by the problem's objective."""
+        self.step_time = self.state.start(plan)
+        self.evaluated += 1
+        while self._improved(self._singles()) or (pairs and self._again()):
+            pass
+        if pairs:
+            self._ends.add(tuple(self.state.choices))
+        end = self.state.plan()
+        return end, self.problem.objective.step_time(end)
+
+    def descend_from(self, plans: Iterable[ShardingPlan]) -> Iterator[tuple[ShardingPlan, Seconds]]:
+        """Yield where descents from some plans end, by single changes; then from the best ends."""
+        ends = []
+        for plan in plans:
+            if self.budget.spent(self.evaluated):
+                return
+            ends.append(self.descend(plan, pairs=False))
+            yield ends[-1]
+        for plan, _ in sorted(ends, key=lambda end: end[1])[:LAST_DESCENTS]:
+            if self.budget.spent(self.evaluated):
+                return
+            yield self.descend(plan)
+
+    def _again(self) -> bool:
+        """Return whether changes of two tables improve a plan that they were not tried on yet."""
+        new = tuple(self.state.choices) not in self._ends
+        return new and self._improved(self._pairs())
+
+    def _improved(self, moves: Iterator[Move]) -> bool:
+        """Go through some moves, and make those that improve; return whether any did."""
+        improved = False
+        while not self.budget.spent(self.evaluated):
+            drawn = list(islice(moves, self.budget.left(self.evaluated, TOGETHER)))
+            if not drawn:
+                break
+            fitting = [move for move in drawn if self._changes(move) and self.state.fits(move)]
+            improved |= bool(fitting) and self._made(fitting)
+        return improved
+
+    def _made(self, moves: Sequence[Move]) -> bool:
+        """Time some moves, and make the best if it improves; return whether it did."""
+        times, _ = self.state.times(moves)
+        self.evaluated += len(moves)
+        best = int(times.argmin())
+        if times[best] >= self.step_time * (1 - IMPROVED):
+            return False
+        self.state.apply(moves[best])
+        self.step_time = float(times[best])
+        return True
+
+    def _changes(self, move: Move) -> bool:
+        return all(choice != self.state.choices[index] for index, choice in move.items())
+
+    def _singles(self) -> Iterator[Move]:
+        for index in range(len(self.state.tables)):
+            for choice in self._choices(index):
+                yield {index: choice}
+
+    def _pairs(self) -> Iterator[Move]:
+        tables = range(len(self.state.tables))
+        choices = [list(self._choices(index)) for index in tables]
+        total = sum(map(len, choices))
+        if total * total > 2 * MOST_PAIRS:
+            yield from self._swaps()
+            return
+        for first, second in combinations(tables, 2):
+            for one, other in product(choices[first], choices[second]):
+                yield {first: one, second: other}
+
+    def _swaps(self) -> Iterator[Move]:
+        for first, second in combinations(range(len(self.state.tables)), 2):
+            one, other = self.state.choices[first], self.state.choices[second]
+            alike = one.option.sharding_type is other.option.sharding_type
+            if alike and one.ranks != other.ranks and len(one.ranks) == len(other.ranks):
+                yield {first: with_ranks(one, other.ranks), second: with_ranks(other, one.ranks)}
+
+    def _choices(self, index: int) -> Iterator[Choice]:
+        topology, load = self.state.problem.topology, self.state.rank_times()
+        order = sorted(range(topology.world_size), key=lambda rank: (float(load[rank]), rank))
+        for option in self.state.problem.options[self.state.tables[index].name]:
+            for ranks in islice(places(topology, option, order), MOST_PLACES):
+                yield Choice(option, ranks)

@@ -1,0 +1,1 @@
+"""Peers' ways to search, to compare with: ``auto`` runs none of them."""

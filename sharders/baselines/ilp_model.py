@@ -1,0 +1,344 @@
+"""Choosing options and ranks of all tables as a mixed-integer program, by pulp.
+
+    minimise  M
+    for every table:   sum over options of y = 1
+    for every option:  sum over ranks (nodes) of a = number of column blocks * y,  a in {0, 1}
+    for every rank:    sum of shard loads a <= M,  sum of shard bytes a <= capacity
+    for every node:    sum of host bytes a <= host capacity
+
+Ranks of one node are alike, unless the user has put tables on some, so they are named in the order
+in which tables, the longest first, use them: a table may only be on ranks that the tables before it
+and itself can have needed.
+
+Options that leave no rank to choose have no a: row_wise and data_parallel load all ranks alike,
+those of a table that the user has put on certain ranks just these. Loads are ``OptionCosts``:
+lookup and exchange of each shard alone, in seconds, so M is a makespan of separable costs and not
+the step time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable
+from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
+from sharders.problem.placement import option_bytes
+from sharders.problem.sharding_problem import ShardingProblem
+from sharders.problem.solvers import Limits, solve
+
+if TYPE_CHECKING:
+    import pulp
+
+_BALANCED = 100.0
+"""Load of a perfectly balanced rank, and bytes it has, in the program: solvers have absolute
+tolerances around 1e-6."""
+_ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
+_NODE_TYPES = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """What a solver found; times are of the program's objective, not of the step."""
+
+    plan: ShardingPlan
+    makespan: Seconds
+    bound: Seconds | None
+    """No plan has a smaller makespan."""
+    optimal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """One option of one table in the program."""
+
+    cost: OptionCost
+    bytes_per_shard: float
+    host_per_shard: float
+    fixed: tuple[int, ...]
+    """Ranks of its shards where the user has fixed them."""
+
+    @property
+    def option(self) -> TableOption:
+        return self.cost.option
+
+
+@dataclass(frozen=True)
+class IlpModel:
+    """The program of a problem."""
+
+    problem: ShardingProblem
+    costs: OptionCosts
+    sharding_types: frozenset[ShardingType] = frozenset(ShardingType)
+    """Types to choose from; tables that may have none of them keep all of theirs."""
+    max_options: int = 6
+    """Options per table in HBM, and as many with host memory: the cheapest in all, the ones with
+    the fastest and the smallest shards; none that another can always stand in for."""
+    _variables: "dict[tuple[object, ...], pulp.LpVariable]" = field(default_factory=dict)
+
+    @property
+    def num_variables(self) -> int:
+        """Number of binaries."""
+        ranks, nodes = self.problem.topology.world_size, self.problem.topology.num_nodes
+        places = {True: nodes, False: ranks}
+        return sum(
+            1 + (places[way.option.sharding_type in _NODE_TYPES] if way.option.num_ranks else 0)
+            for ways in self.ways
+            for way in ways
+        )
+
+    @cached_property
+    def _per_second(self) -> float:
+        """Units of load that a second is in the program."""
+        total = sum(min(way.cost.total_load for way in ways) for ways in self.ways)
+        return _BALANCED * self.problem.topology.world_size / max(total, 1e-9)
+
+    @cached_property
+    def ways(self) -> list[list[_Way]]:
+        """Options of every table, pruned."""
+        return [self._ways(table) for table in self.problem.workload.tables]
+
+    def solve(self, start: ShardingPlan, limits: Limits) -> Solution | None:
+        """Return the best plan found, from a plan to start with; None if the solver has none."""
+        program = self._program()
+        first = self._values(start) if self._covers(start) else None
+        bound, optimal = solve(program, first, limits)
+        plan = self._plan()
+        if plan is None:
+            return None
+        return Solution(
+            plan=plan,
+            makespan=self.makespan(plan),
+            bound=None if bound is None else bound / self._per_second,
+            optimal=optimal,
+        )
+
+    def makespan(self, plan: ShardingPlan) -> Seconds:
+        """Return what the program minimises, of any plan."""
+        load = [0.0] * self.problem.topology.world_size
+        for table in self.problem.workload.tables:
+            sharding = plan.table(table.name)
+            cost = self.costs.cost(table, option_of(sharding, table))
+            for rank in sharding.ranks:
+                load[rank] += cost.shard_load
+        return max(load)
+
+    def _ways(self, table: EmbeddingTable) -> list[_Way]:
+        every = self.problem.options[table.name]
+        options = [o for o in every if o.sharding_type in self.sharding_types] or every
+        kinds = {option.sharding_type for option in options}
+        ways = [
+            self._way(table, option)
+            for option in options
+            # within a node or not, column shards cost the same here
+            if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE
+            or ShardingType.COLUMN_WISE not in kinds
+        ]
+        ways.sort(key=lambda way: (way.cost.total_load, way.cost.shard_load))
+        kept: list[_Way] = []
+        for way in ways:
+            if not any(_undercuts(other, way) for other in kept):
+                kept.append(way)
+        spread = sorted(kept, key=lambda way: way.cost.shard_load)[:1]
+        small = sorted(kept, key=lambda way: way.bytes_per_shard)[:1]
+        in_hbm = [way for way in kept if not way.host_per_shard][: self.max_options]
+        on_host = [way for way in kept if way.host_per_shard][: self.max_options]
+        return list(dict.fromkeys([*in_hbm, *on_host, *spread, *small]))
+
+    def _way(self, table: EmbeddingTable, option: TableOption) -> _Way:
+        sizes = option_bytes(self.problem, table, option)
+        fixed = make_sharding(table, self.problem.topology, option).ranks if option.ranks else ()
+        return _Way(
+            cost=self.costs.cost(table, option),
+            fixed=fixed,
+            bytes_per_shard=max(float(size.total) for size in sizes),
+            host_per_shard=max(float(size.host) for size in sizes),
+        )
+
+    def _program(self) -> "pulp.LpProblem":
+        import pulp
+
+        program = pulp.LpProblem("sharding", pulp.LpMinimize)
+        makespan = program.add_variable("makespan", lowBound=0)
+        self._variables.clear()
+        self._variables["makespan",] = makespan
+        program += makespan
+        for t in range(len(self.ways)):
+            self._add_table(program, t)
+        self._add_ranks(program, makespan)
+        return program
+
+    def _add_table(self, program: "pulp.LpProblem", t: int) -> None:
+        import pulp
+
+        chosen = []
+        for o, way in enumerate(self.ways[t]):
+            y = self._binary(program, "y", t, o)
+            chosen.append(y)
+            if way.option.num_ranks:
+                places = [self._binary(program, "a", t, o, place) for place in self._places(way)]
+                for place in places[self._needed[t] :]:
+                    place.upBound = 0
+                program += pulp.lpSum(places) == way.option.num_ranks * y
+            if way.option.num_ranks and way.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
+                self._keep_in_node(program, t, o, y)
+        program += pulp.lpSum(chosen) == 1
+
+    def _keep_in_node(
+        self, program: "pulp.LpProblem", t: int, o: int, y: "pulp.LpVariable"
+    ) -> None:
+        import pulp
+
+        local = self.problem.topology.local_world_size
+        homes = [self._binary(program, "home", t, o, node) for node in self._nodes]
+        program += pulp.lpSum(homes) == y
+        for rank in range(self.problem.topology.world_size):
+            program += self._variables["a", t, o, rank] <= homes[rank // local]
+
+    def _add_ranks(self, program: "pulp.LpProblem", makespan: "pulp.LpVariable") -> None:
+        import pulp
+
+        problem = self.problem
+        local = problem.topology.local_world_size
+        hosts: dict[int, list[Any]] = {node: [] for node in self._nodes}
+        for rank in range(problem.topology.world_size):
+            load, held = [], []
+            for way, variable in self._on(rank):
+                load.append(self._per_second * way.cost.shard_load * variable)
+                held.append(_BALANCED * way.bytes_per_shard / problem.capacity * variable)
+                if way.host_per_shard:
+                    share = way.host_per_shard / problem.host_capacity
+                    hosts[rank // local].append(_BALANCED * share * variable)
+            program += pulp.lpSum(load) <= makespan
+            program += pulp.lpSum(held) <= _BALANCED
+        for shares in hosts.values():
+            if shares:
+                program += pulp.lpSum(shares) <= _BALANCED
+
+    def _on(self, rank: int) -> "list[tuple[_Way, pulp.LpVariable]]":
+        """Return the variables that put a shard on a rank."""
+        node = rank // self.problem.topology.local_world_size
+        found = []
+        for t, ways in enumerate(self.ways):
+            for o, way in enumerate(ways):
+                place = node if way.option.sharding_type in _NODE_TYPES else rank
+                if way.fixed and rank not in way.fixed:
+                    continue
+                key = ("a", t, o, place) if way.option.num_ranks else ("y", t, o)
+                found.append((way, self._variables[key]))
+        return found
+
+    def _binary(self, program: "pulp.LpProblem", *key: object) -> "pulp.LpVariable":
+        import pulp
+
+        variable = program.add_variable("_".join(map(str, key)), cat=pulp.LpBinary)
+        self._variables[key] = variable
+        return variable
+
+    def _places(self, way: _Way) -> range:
+        ranks = range(self.problem.topology.world_size)
+        return self._nodes if way.option.sharding_type in _NODE_TYPES else ranks
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """Tables, the longest first."""
+        load = [max(way.cost.shard_load for way in ways) for ways in self.ways]
+        return sorted(range(len(load)), key=lambda t: (-load[t], t))
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether naming the ranks anew makes no difference."""
+        problem = self.problem
+        return problem.topology.num_nodes == 1 and not any(t.ranks for t in problem.workload.tables)
+
+    @cached_property
+    def _needed(self) -> list[int]:
+        """Ranks that a table and those before it in the order can need; all if not alike."""
+        needed = [self.problem.topology.world_size] * len(self.ways)
+        if not self._alike:
+            return needed
+        used = 0
+        for t in self._order:
+            used += max(way.option.num_ranks for way in self.ways[t])
+            needed[t] = used
+        return needed
+
+    def _renamed(self, plan: ShardingPlan) -> dict[int, int]:
+        """Return new names of the ranks, in the order in which tables use them."""
+        ranks = list(range(self.problem.topology.world_size))
+        if not self._alike:
+            return dict(zip(ranks, ranks, strict=True))
+        tables = self.problem.workload.tables
+        used = [
+            rank
+            for sharding in (plan.table(tables[t].name) for t in self._order)
+            for rank in (() if sharding.sharding_type.everywhere else sharding.ranks)
+        ]
+        return {rank: name for name, rank in enumerate(dict.fromkeys([*used, *ranks]))}
+
+    @property
+    def _nodes(self) -> range:
+        return range(self.problem.topology.num_nodes)
+
+    def _covers(self, plan: ShardingPlan) -> bool:
+        """Return whether the program has all the options of a plan, shards on distinct ranks."""
+        for t, table in enumerate(self.problem.workload.tables):
+            sharding = plan.table(table.name)
+            option = option_of(sharding, table)
+            known = option in [way.option for way in self.ways[t]]
+            if not known or len(set(sharding.ranks)) < len(sharding.ranks):
+                return False
+        return True
+
+    def _values(self, plan: ShardingPlan) -> Mapping[str, float]:
+        """Return a plan as values of the variables that are not 0, by name."""
+        local, names = self.problem.topology.local_world_size, self._renamed(plan)
+        values = {"makespan": self.makespan(plan) * self._per_second * (1 + 1e-9)}
+        for t, table in enumerate(self.problem.workload.tables):
+            sharding = plan.table(table.name)
+            option = option_of(sharding, table)
+            o = [way.option for way in self.ways[t]].index(option)
+            values[f"y_{t}_{o}"] = 1.0
+            in_nodes = option.sharding_type in _NODE_TYPES
+            for rank in [names[r] for r in sharding.ranks] if option.num_ranks else []:
+                values[f"a_{t}_{o}_{rank // local if in_nodes else rank}"] = 1.0
+                if option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
+                    values[f"home_{t}_{o}_{rank // local}"] = 1.0
+        return values
+
+    def _plan(self) -> ShardingPlan | None:
+        """Return the plan of the variables' values; None where there is none."""
+        local = self.problem.topology.local_world_size
+        shardings: list[TableSharding] = []
+        for t, table in enumerate(self.problem.workload.tables):
+            ways = self.ways[t]
+            o = max(range(len(ways)), key=lambda o: _value(self._variables["y", t, o]))
+            option = ways[o].option
+            places = self._places(ways[o]) if option.num_ranks else range(0)
+            chosen = [p for p in places if _value(self._variables["a", t, o, p]) > 0.5]
+            if len(chosen) != option.num_ranks or _value(self._variables["y", t, o]) < 0.5:
+                return None
+            step = local if option.sharding_type in _NODE_TYPES else 1
+            ranks = [place * step for place in chosen]
+            shardings.append(make_sharding(table, self.problem.topology, option, ranks))
+        return make_plan(self.problem.topology, shardings)
+
+
+def _undercuts(other: _Way, way: _Way) -> bool:
+    """Return whether another option can take some of the ranks of this one, at less cost each."""
+    alike = other.option.sharding_type is way.option.sharding_type
+    return (
+        (alike or other.option.sharding_type in _ANYWHERE)
+        and way.option.sharding_type is not ShardingType.TABLE_COLUMN_WISE
+        and (other.option.num_ranks <= way.option.num_ranks or not way.option.num_ranks)
+        and other.cost.shard_load <= way.cost.shard_load
+        and other.bytes_per_shard <= way.bytes_per_shard
+        and other.host_per_shard <= way.host_per_shard
+    )
+
+
+def _value(variable: "pulp.LpVariable") -> float:
+    return float(variable.varValue or 0.0)

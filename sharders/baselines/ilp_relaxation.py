@@ -1,0 +1,41 @@
+"""The program of ``ilp_model`` without ranks, and with fractions of options: small at any scale."""
+
+from sharders.baselines.ilp_model import IlpModel
+from sharders.problem.solvers import Limits, solve
+
+HEADROOM = 0.97
+"""Share of all memory that a relaxed plan may use: whole shards do not fill ranks evenly."""
+
+
+def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
+    """Return the share of every option of every table that makes the mean rank done soonest.
+
+        minimise  M
+        for every table:  sum of shares x = 1,  sum of shard loads x <= M
+        over all tables:  sum of total loads x <= W M,  sum of bytes x <= W capacity
+
+    One linear program, solved as ``ilp_solvers`` does; all shares are 0 if time is up first.
+    """
+    import pulp
+
+    topology, capacity = model.problem.topology, model.problem.capacity
+    program = pulp.LpProblem("relaxation", pulp.LpMinimize)
+    largest = program.add_variable("largest", lowBound=0)
+    program += largest
+    unit = max(way.cost.total_load for ways in model.ways for way in ways) or 1.0
+    load, held = {largest: -1.0}, {}
+    shares = []
+    for t, ways in enumerate(model.ways):
+        x = [program.add_variable(f"x_{t}_{o}", lowBound=0, upBound=1) for o in range(len(ways))]
+        for variable, way in zip(x, ways, strict=True):
+            load[variable] = way.cost.total_load / unit / topology.world_size
+            total = way.bytes_per_shard * way.option.num_shards(topology)
+            held[variable] = total / (HEADROOM * topology.world_size * capacity)
+        program += pulp.LpAffineExpression(dict.fromkeys(x, 1.0)) == 1
+        own = {v: way.cost.shard_load / unit for v, way in zip(x, ways, strict=True)}
+        program += pulp.LpAffineExpression({**own, largest: -1.0}) <= 0
+        shares.append(x)
+    program += pulp.LpAffineExpression(load) <= 0
+    program += pulp.LpAffineExpression(held) <= 1
+    solve(program, None, Limits(time=limits.time))
+    return [[variable.varValue or 0.0 for variable in x] for x in shares]

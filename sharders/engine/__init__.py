@@ -1,0 +1,6 @@
+"""The compiled search: a plan as arrays, moves that change it, and how long its step then takes.
+
+``search_engine`` is its face. The modules that have a ``.pxd`` file beside them are compiled when
+the package is built: ``tables`` (options as arrays), ``loads`` and ``state`` (the plan under
+search), ``moves`` and ``eject`` (what is tried), ``burst`` (the loop), ``fill`` (the greedy).
+"""

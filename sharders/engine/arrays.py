@@ -1,0 +1,275 @@
+"""A sharding problem as flat arrays: every option of every table, and what its shards add."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.domain.blocks import like_row_blocks
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable
+from costmodel.engine.lowering import Columns
+from costmodel.engine.timer import Signature
+from costmodel.inputs.distribution import is_hashed
+from costmodel.kernels.traffic import Traffic
+from costmodel.memory.storage import (
+    ShardFactors,
+    id_shares,
+    shard_bytes,
+    shard_factors,
+    stacked_factors,
+)
+from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.loads import ShardRow, shard_row
+from sharders.engine.tables import SPREADS, Choices, Floats, Ints, Tables
+from sharders.problem.option_costs import OptionCosts
+from sharders.problem.options import TableOption, first_shard, make_plan, make_sharding, option_of
+from sharders.problem.sharding_problem import ShardingProblem
+
+FINEST = 0.01
+"""Shards that take less than this share of a balanced rank's lookups need not be split further."""
+
+
+@dataclass(frozen=True)
+class ProblemArrays:
+    """A problem's tables, and how plans are written in their terms."""
+
+    problem: ShardingProblem
+    tables: Tables
+    columns: Columns
+    signature: Signature
+    options: tuple[TableOption, ...]
+
+    def choices(self, plan: ShardingPlan) -> Choices:
+        """Return a plan as every table's option, and the ranks of its blocks.
+
+        The plan must be one of those the problem was written for, or use options kept for all.
+        """
+        begins = np.array(self.tables.options)
+        chosen = np.zeros(len(begins) - 1, dtype=np.int64)
+        ranks = np.zeros((len(chosen), self.widest), dtype=np.int16)
+        for index, table in enumerate(self.problem.workload.tables):
+            sharding = plan.table(table.name)
+            option = option_of(sharding, table)
+            own = self.options[begins[index] : begins[index + 1]]
+            chosen[index] = begins[index] + own.index(option)
+            blocks = option.num_ranks
+            ranks[index, :blocks] = sharding.homes[:blocks]
+        return Choices(chosen, ranks)
+
+    def plan(self, choices: Choices) -> ShardingPlan:
+        """Return the plan of some choices; takes as long as some thousand moves."""
+        problem, chosen, ranks = self.problem, np.array(choices.option), np.array(choices.ranks)
+        shardings = []
+        for index, table in enumerate(problem.workload.tables):
+            option = self.options[chosen[index]]
+            places = tuple(ranks[index, : option.num_ranks].tolist())
+            shardings.append(make_sharding(table, problem.topology, option, places))
+        return make_plan(problem.topology, shardings)
+
+    @property
+    def widest(self) -> int:
+        """The most blocks of any option, and at least one."""
+        return max(1, int(np.max(self.tables.blocks)))
+
+
+def problem_arrays(
+    problem: ShardingProblem,
+    starts: Sequence[ShardingPlan] = (),
+    *,
+    every_option: bool = False,
+) -> ProblemArrays:
+    """Write a problem as arrays: the options of some plans, and others that are worth trying.
+
+    Not worth trying are splits finer than ``FINEST``, but for the coarsest of their type;
+    ``every_option``: keep these, too.
+    """
+    signature = signature_of(problem)
+    columns = Columns.of(signature)
+    writer = _Writer(problem, columns)
+    for table in problem.workload.tables:
+        started = {option_of(plan.table(table.name), table) for plan in starts}
+        options = problem.options[table.name]
+        kept = [*options, *(started - set(options))]
+        if not every_option:
+            kept = _worth_trying(table, writer.costs, started)
+        writer.add_table(table, kept)
+    return ProblemArrays(problem, writer.tables(), columns, signature, tuple(writer.options))
+
+
+def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
+    """Return the plans that use only options of the problem: caches may have other sizes."""
+    options = problem.options
+    return [
+        plan
+        for plan in plans
+        if all(option_of(plan.table(t.name), t) in options[t.name] for t in problem.workload.tables)
+    ]
+
+
+def _worth_trying(
+    table: EmbeddingTable, costs: OptionCosts, started: set[TableOption]
+) -> list[TableOption]:
+    finest, kept, types = FINEST * costs.balanced_load, [], set[ShardingType]()
+    options = costs.problem.options[table.name]
+    for option in sorted(options, key=lambda option: option.num_column_shards):
+        coarsest = option.sharding_type not in types
+        types.add(option.sharding_type)
+        coarse = costs.cost(table, option).shard_load >= finest
+        if option in started or coarsest or coarse or option.num_column_shards == 1:
+            kept.append(option)
+    return kept
+
+
+class _Writer:
+    """Collects options, and the different shards that they have: all arrays at once in the end."""
+
+    def __init__(self, problem: ShardingProblem, columns: Columns) -> None:
+        self.problem, self.columns, self.costs = problem, columns, OptionCosts(problem)
+        self.options: list[TableOption] = []
+        self.begins = [0]
+        self.of_option: list[tuple[float, ...]] = []
+        self.firsts = [0]
+        self.rows: list[Ints] = []
+        """Of every option, the row of each shard."""
+        self.at: list[Ints] = []
+        """Of every option, the rank of each shard, where the user has said it."""
+        self.shards: list[ShardRow] = []
+        self.shapes: list[tuple[float, float, float]] = []
+        """Rows, columns and share of the ids of every different shard."""
+        self.factors: list[ShardFactors] = []
+        self.known: dict[tuple[object, ...], int] = {}
+        self.of_table: dict[tuple[object, ...], ShardFactors] = {}
+        """Rows of shards, and what their bytes depend on, of the table being written."""
+
+    def add_table(self, table: EmbeddingTable, options: Sequence[TableOption]) -> None:
+        """Add the options of one table."""
+        self.known, self.of_table = {}, {}
+        for option in options:
+            self._add(table, option)
+        self.begins.append(len(self.options))
+
+    def _add(self, table: EmbeddingTable, option: TableOption) -> None:
+        kind = option.sharding_type
+        self.options.append(option)
+        key = group_key(table, kind)
+        kernel = key, KernelKey(option.compute_kernel, table.data_type)
+        replicated = kind is ShardingType.DATA_PARALLEL
+        cost = self.costs.cost(table, option)
+        spread = SPREADS["nodes" if kind.within_node else "ranks"]
+        if not option.num_ranks:
+            spread = SPREADS["fixed" if option.ranks else "everywhere"]
+        rows = self._shards(table, option, cost.row)
+        self.of_option.append((
+            self.columns.groups[key],
+            self.columns.kernels[kernel],
+            _KINDS[kind],
+            spread,
+            option.num_ranks,
+            kind is ShardingType.TABLE_COLUMN_WISE,
+            4.0 * table.num_embeddings * table.embedding_dim if replicated else 0.0,
+            cost.total_load,
+            cost.shard_load,
+            max(self.shards[row].traffic[Traffic.CHAIN] for row in set(rows.tolist())),
+        ))
+        blocks = option.num_shards(self.problem.topology) // len(rows)
+        self.rows.append(np.tile(rows, blocks))
+        self.firsts.append(self.firsts[-1] + len(rows) * blocks)
+        topology = self.problem.topology
+        fixed = make_sharding(table, topology, option).ranks if spread == SPREADS["fixed"] else ()
+        self.at.append(np.array(fixed or (0,) * len(rows) * blocks))
+
+    def _shards(self, table: EmbeddingTable, option: TableOption, first: ShardRow | None) -> Ints:
+        """Return the row of every shard of one column block; add those that are not there yet.
+
+        Shards of any type are alike if they have the same rows and columns; without hashing, the
+        place of the rows counts, too.
+        """
+        hashed = is_hashed(table.inputs)
+        rows: list[int] = []
+        blocks = like_row_blocks(self.problem.topology, table, option.sharding_type)
+        for offset, num_rows, _ in blocks:
+            place = 0 if hashed else offset
+            replicated = option.sharding_type is ShardingType.DATA_PARALLEL
+            kernel = option.compute_kernel, option.cache_load_factor, replicated
+            alike = (kernel, option.num_column_shards, place, num_rows)
+            if alike not in self.known:
+                self.known[alike] = len(self.shards)
+                self._add_shard(table, option, (offset, num_rows), None if rows else first)
+            rows.append(self.known[alike])
+        return np.repeat(np.array(rows), [count for *_, count in blocks])
+
+    def _add_shard(
+        self,
+        table: EmbeddingTable,
+        option: TableOption,
+        block: tuple[int, int],
+        row: ShardRow | None,
+    ) -> None:
+        problem = self.problem
+        whole = first_shard(table, problem.topology, option)
+        shard = replace(whole.shards[0], row_offset=block[0], num_rows=block[1])
+        if row is None:
+            row = shard_row(problem.workload, problem.topology, table, whole, [shard])
+        self.shards.append(row)
+        (share,) = id_shares(table, option.sharding_type, [shard])
+        self.shapes.append((shard.num_rows, shard.num_columns, share))
+        kind, kernel = option.sharding_type, option.compute_kernel
+        key = kind is ShardingType.DATA_PARALLEL, kernel, option.cache_load_factor
+        if key not in self.of_table:
+            self.of_table[key] = shard_factors(
+                problem.workload, problem.topology, table, kind, kernel, option.cache_load_factor
+            )
+        self.factors.append(self.of_table[key])
+
+    def tables(self) -> Tables:
+        """Return all that was added."""
+        workload = self.problem.workload
+        columns = list(zip(*self.of_option, strict=True))
+        fields: dict[str, Any] = dict(zip(_OPTION_FIELDS, _of_options(columns), strict=True))
+        return Tables(
+            options=np.array(self.begins),
+            table_columns=np.array([
+                float(table.embedding_dim * table.output_rows_per_sample)
+                for table in workload.tables
+            ]),
+            **fields,
+            first=np.array(self.firsts, dtype=np.int32),
+            rows=np.concatenate(self.rows, dtype=np.int32),
+            traffic=np.array([row.traffic for row in self.shards]),
+            features=np.array([(row.features, row.ids, row.columns) for row in self.shards]),
+            held=self._held(),
+            at=np.concatenate(self.at, dtype=np.int16),
+        )
+
+    def _held(self) -> Floats:
+        factors = stacked_factors(self.factors, [1] * len(self.factors))
+        sizes = shard_bytes(factors, *np.array(self.shapes).T)
+        return np.stack([sizes.total, sizes.host], axis=1)
+
+
+_KINDS = {kind: number for number, kind in enumerate(ShardingType)}
+_OPTION_FIELDS = (
+    "group", "kernel", "kind", "spread", "blocks", "one_node",
+    "replicated", "cost", "shard_cost", "longest_bag",
+)  # fmt: skip
+_TYPES = *(np.int16,) * 6, *(np.float64,) * 4
+"""Of their numbers."""
+
+
+def _of_options(columns: list[tuple[float, ...]]) -> Iterator[NDArray[np.generic]]:
+    for kind, column in zip(_TYPES, columns, strict=True):
+        yield np.array(column, dtype=kind)
+
+
+def signature_of(problem: ShardingProblem) -> Signature:
+    """Return every sharding group and kernel that some plan of the problem has."""
+    kernels: dict[GroupKey, set[KernelKey]] = {}
+    for table in problem.workload.tables:
+        for option in problem.options[table.name]:
+            key = group_key(table, option.sharding_type)
+            kernel = KernelKey(option.compute_kernel, table.data_type)
+            kernels.setdefault(key, set()).add(kernel)
+    return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))

@@ -1,0 +1,35 @@
+cimport cython
+cimport libc.math as math
+from libc.stdint cimport int64_t
+
+from sharders.engine.eject cimport Ejector
+from sharders.engine.moves cimport MoveProposer, RandomNumbers
+from sharders.engine.state cimport SearchState
+from sharders.engine.tables cimport Choices, Move
+
+cdef int64_t FITS, FULL, SLOW, UNKNOWN
+cdef double IMPROVED
+
+@cython.final
+cdef class Burst:
+    cdef readonly SearchState search
+    cdef readonly Py_ssize_t refresh_every, num_changed, moves, decided, timed, last_gain
+    cdef readonly RandomNumbers rng
+    cdef readonly MoveProposer proposer
+    cdef readonly Ejector ejector
+    cdef readonly Move move
+    cdef readonly int64_t[::1] is_changed, changed
+    cdef readonly Choices best
+    cdef readonly double best_time, guide, best_guide
+
+    @cython.locals(
+        search=SearchState, move=Move, again=bint, before=Py_ssize_t, number=Py_ssize_t,
+        progress=double, temperature=double, limit=double, outcome=int64_t, lacks=bint,
+    )
+    cpdef Py_ssize_t anneal(
+        self, Py_ssize_t count, double hot, double cold, double length, bint placing, long seed
+    ) noexcept
+    @cython.locals(index=Py_ssize_t, table=Py_ssize_t)
+    cdef void _take(self) noexcept
+    @cython.locals(index=Py_ssize_t, table=Py_ssize_t)
+    cdef void _remember(self) noexcept

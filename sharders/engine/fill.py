@@ -1,0 +1,249 @@
+"""Whole plans by a rule: longest predicted time first, each table where ranks are done soonest.
+
+Tables get an option by the predicted cost of each one alone (``OptionCosts``): replicated if that
+is cheap, split into the cheapest option whose shards are small enough if they are large, whole
+otherwise; then the next best ones, where there is no room. A plan takes about a millisecond.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from costmodel.domain.plan import ShardingType
+from sharders.engine.state import SearchState
+from sharders.engine.tables import ON_NODES
+
+DATA_PARALLEL = list(ShardingType).index(ShardingType.DATA_PARALLEL)
+TABLE_WISE = list(ShardingType).index(ShardingType.TABLE_WISE)
+REPLICATED, WHOLE, SMALL, LARGE, LAST = range(5)
+"""In which order a rule likes options: a cheap replica, the whole table, small shards, large ones,
+and replicas that are not cheap."""
+
+
+class Rule:
+    """Which tables a plan splits and which it replicates, and how options compare."""
+
+    def __init__(
+        self, parameters: Mapping[str, float], balanced_load: float, capacity: float
+    ) -> None:
+        """Keep a rule's parameters (``tuning.RANGES``), for a problem.
+
+        Parameters
+        ----------
+        parameters
+            ``split_above``: share of a balanced rank's load that a shard may have;
+            ``replicate_below``: a replica is cheap up to this times the table's share of the load;
+            ``memory``: load that a shard counts for besides its own, if it takes all memory of a
+            rank, in balanced loads; ``weight TYPE``: logarithm of what costs are multiplied by.
+        balanced_load, capacity
+            Seconds and bytes of a rank.
+
+        """
+        self.split_above = parameters["split_above"]
+        self.replicate_below = parameters["replicate_below"]
+        self.memory = parameters["memory"] * balanced_load / capacity
+        self.weights = np.exp([parameters[f"weight {kind.value}"] for kind in ShardingType])
+
+
+class Greedy:
+    """Makes plans by rules; nothing in it outlives a call."""
+
+    def __init__(self, search: SearchState) -> None:
+        tables, num_ranks = search.tables, search.plan.num_ranks
+        self.search, self.num_ranks = search, num_ranks
+        self.rank_load = np.zeros(num_ranks)
+        self.order = np.zeros(tables.num_tables, dtype=np.int64)
+        """Tables."""
+        self.key = np.zeros(tables.num_tables)
+        """What tables are ordered by, largest first."""
+        self.refused = np.zeros(tables.kind.shape[0], dtype=np.int64)
+        """Of every option, whether there is no room for it."""
+        self.taken = np.zeros(num_ranks, dtype=np.int64)
+        """Of every rank, whether the option being placed has it."""
+
+    def fill(self, rule: Rule) -> bool:
+        """Make the rule's plan the present choices; return whether all tables have found room.
+
+        Tables are placed by load, and once more by size if that finds no room. Loads are not
+        brought up to date (``SearchState.rebuild``).
+        """
+        tables, balanced = self.search.tables, 0.0
+        for table in range(tables.num_tables):
+            balanced += self._total(rule, self._whole(rule, table)) / self.num_ranks
+        for by_size in range(2):
+            for table in range(tables.num_tables):
+                option = self._next(rule, table, balanced)
+                size = self._bytes(option) * tables.num_shards(option)
+                self.key[table] = size if by_size else self._load(rule, option)
+                self.order[table] = table
+            self._sort()
+            if self._place_all(rule, balanced):
+                return True
+        return False
+
+    def _place_all(self, rule: Rule, balanced: float) -> bool:
+        """Place all tables in order; return whether all have found room."""
+        search, tables = self.search, self.search.tables
+        for rank in range(self.num_ranks):
+            search.plan.numbers[search.loads.free_row, rank] = search.loads.room
+            search.plan.numbers[search.loads.host_row, rank] = search.loads.host_room
+            self.rank_load[rank] = 0.0
+        for index in range(tables.num_tables):
+            table = self.order[index]
+            placed = False
+            while not placed:
+                option = self._next(rule, table, balanced)
+                if option < 0:
+                    break
+                placed = self._put(table, option, self._load(rule, option))
+                search.plan.commit()
+                self.refused[option] = not placed
+            for option in range(tables.options[table], tables.options[table + 1]):
+                self.refused[option] = 0
+            if not placed:
+                return False
+        return True
+
+    def _total(self, rule: Rule, option: int) -> float:
+        """Return the weighted cost of an option over all its shards."""
+        tables = self.search.tables
+        extra = rule.memory * self._bytes(option) * tables.num_shards(option)
+        return rule.weights[tables.kind[option]] * tables.cost[option] + extra
+
+    def _load(self, rule: Rule, option: int) -> float:
+        """Return the weighted cost of an option's largest shard."""
+        tables, extra = self.search.tables, rule.memory * self._bytes(option)
+        return rule.weights[tables.kind[option]] * tables.shard_cost[option] + extra
+
+    def _bytes(self, option: int) -> float:
+        """Return the bytes of an option's first shard; none is larger."""
+        tables = self.search.tables
+        return tables.held[tables.rows[tables.first[option]], 0]
+
+    def _whole(self, rule: Rule, table: int) -> int:
+        """Return the table's cheapest option on one rank; where none is allowed, of all."""
+        tables, best = self.search.tables, -1
+        known, least = False, 0.0
+        for option in range(tables.options[table], tables.options[table + 1]):
+            whole, total = tables.kind[option] == TABLE_WISE, self._total(rule, option)
+            if best < 0 or (whole and not known) or (whole == known and total < least):
+                best, known, least = option, whole, total
+        return best
+
+    def _next(self, rule: Rule, table: int, balanced: float) -> int:
+        """Return the option that a rule likes best, of those not refused; -1: none is left."""
+        tables = self.search.tables
+        first, last = tables.options[table], tables.options[table + 1]
+        whole, limit = self._whole(rule, table), rule.split_above * balanced
+        replica, some_small = -1, False
+        for option in range(first, last):
+            if tables.kind[option] != DATA_PARALLEL:
+                some_small = some_small or self._load(rule, option) <= limit
+            elif replica < 0 or self._total(rule, option) < self._total(rule, replica):
+                replica = option
+        share = rule.replicate_below * self._total(rule, whole) / self.num_ranks
+        cheap = replica >= 0 and self._load(rule, replica) <= share
+        best, best_place, best_key = -1, LAST + 1, math.inf
+        for option in range(first, last):
+            if self.refused[option]:
+                continue
+            key, load = self._total(rule, option), self._load(rule, option)
+            if tables.kind[option] == DATA_PARALLEL:
+                place = REPLICATED if cheap else LAST
+            elif cheap or load <= limit:
+                place = WHOLE if option == whole else SMALL
+            else:
+                place, key = LARGE, load if some_small else key
+            if place < best_place or (place == best_place and key < best_key):
+                best, best_place, best_key = option, place, key
+        return best
+
+    def _put(self, table: int, option: int, load: float) -> bool:
+        """Place an option where the load is least; return whether there is room."""
+        search, tables, choices = self.search, self.search.tables, self.search.choices
+        if tables.blocks[option] > 0 and not self._find(table, option):
+            return False
+        search.loads.hold(option, choices, table, 1.0)
+        if not search.loads.has_room(option, choices, table):
+            search.loads.hold(option, choices, table, -1.0)
+            return False
+        choices.option[table] = option
+        for shard in range(tables.num_shards(option)):
+            self.rank_load[search.loads.rank_of(option, choices, table, shard)] += load
+        return True
+
+    def _find(self, table: int, option: int) -> bool:
+        """Find distinct ranks or nodes with room, least loaded first; return whether there are."""
+        search, tables, choices = self.search, self.search.tables, self.search.choices
+        local, blocks = search.plan.local_ranks, tables.blocks[option]
+        nodes, one_node = tables.spread[option] == ON_NODES, tables.one_node[option] != 0
+        node = self._roomy_node(option) if one_node else -1
+        found, size = 0, self._bytes(option)
+        while found < blocks:
+            best, least = -1, math.inf
+            for number in range(self.num_ranks // local if nodes else self.num_ranks):
+                rank = number * local if nodes else number
+                if self.taken[rank] or (one_node and rank // local != node):
+                    continue
+                load = self._busiest(rank, size) if nodes else self.rank_load[rank]
+                if load < least and search.plan.numbers[search.loads.free_row, rank] >= size:
+                    best, least = rank, load
+            if best < 0:
+                break
+            choices.ranks[table, found] = best
+            self.taken[best] = 1
+            found += 1
+        for block in range(found):
+            self.taken[choices.ranks[table, block]] = 0
+        return found == blocks
+
+    def _busiest(self, first: int, size: float) -> float:
+        """Return the largest load on a node; infinite where a rank of it has no room."""
+        search, most = self.search, 0.0
+        for rank in range(first, first + search.plan.local_ranks):
+            if search.plan.numbers[search.loads.free_row, rank] < size:
+                return math.inf
+            most = max(most, self.rank_load[rank])
+        return most
+
+    def _roomy_node(self, option: int) -> int:
+        """Return the node with the least load among those where all blocks of an option fit."""
+        search, best, least = self.search, -1, math.inf
+        local, blocks = search.plan.local_ranks, search.tables.blocks[option]
+        size = self._bytes(option)
+        for node in range(self.num_ranks // local):
+            roomy, load = 0, 0.0
+            for rank in range(node * local, (node + 1) * local):
+                roomy += search.plan.numbers[search.loads.free_row, rank] >= size
+                load += self.rank_load[rank]
+            if roomy >= blocks and load < least:
+                best, least = node, load
+        return best
+
+    def _sort(self) -> None:
+        """Sort tables by decreasing key, then increasing index (a heap: no worst case)."""
+        count = self.order.shape[0]
+        for start in range(count // 2 - 1, -1, -1):
+            self._sift(start, count)
+        for last in range(count - 1, 0, -1):
+            self.order[0], self.order[last] = self.order[last], self.order[0]
+            self._sift(0, last)
+
+    def _sift(self, start: int, count: int) -> None:
+        """Let an entry sink below those that come later in the order."""
+        at = start
+        while 2 * at + 1 < count:
+            child = 2 * at + 1
+            if child + 1 < count and self._is_before(child, child + 1):
+                child += 1
+            if not self._is_before(at, child):
+                return
+            self.order[at], self.order[child] = self.order[child], self.order[at]
+            at = child
+
+    def _is_before(self, place: int, other: int) -> bool:
+        """Return whether the table at one place of the order comes before another."""
+        first, second = self.order[place], self.order[other]
+        equal = self.key[first] == self.key[second]
+        return self.key[first] > self.key[second] or (equal and first < second)

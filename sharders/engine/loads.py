@@ -1,0 +1,378 @@
+"""The loads of a plan under search: what every rank looks up, sends and holds.
+
+They lie in the arrays of ``costmodel.engine.state.PlanState``, with rows of the numbers beyond the
+durations' (``GuideRows``). What changes some notes what they were, so that a move can be undone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.engine.state import PlanState
+from costmodel.kernels import times
+from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
+from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
+from sharders.engine.guide import BALANCE_ROOTS
+from sharders.engine.tables import EVERYWHERE, FIXED, ON_RANKS, Choices, Tables
+
+Floats = NDArray[np.float64]
+NUM_FEATURES: int = len(RANK_FEATURES)
+FEATURES, IDS = RANK_FEATURES.index("features"), RANK_FEATURES.index("ids")
+TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT = (
+    PLAN_FEATURES.index(name)
+    for name in ("table_columns", "sent_ids", "sent_features", "parameter_bytes", "present")
+)
+NUM_SUMS: int = len(PLAN_FEATURES)
+CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
+EMPTY: float = 1e-6
+"""Lookups below this are what rounding leaves on a rank whose last table went away."""
+CANCELLED: float = 1e-4
+"""What is left of a sum, as a share of it, is rounded to at most 1e-12 of itself if this is more:
+numbers have 16 digits."""
+
+
+class GuideRows(NamedTuple):
+    """Rows of the numbers besides the durations."""
+
+    load: int
+    """Seconds of lookups, forward and backward, in all."""
+    power: int
+    """Sum over ranks of these to the power of 2 to the ``BALANCE_ROOTS``, in the first column."""
+    exchanged: int
+    """The same of what each rank needs to exchange its own of every rank feature."""
+    free: int
+    """Bytes of HBM left."""
+    host_free: int
+    """Bytes of host memory left, by node."""
+    counts: int
+    """Tables of every sharding group, in the first column."""
+    end: int
+
+
+class RankLoads:
+    """What the ranks of the present choices look up, send and hold; kept up to date by moves."""
+
+    def __init__(
+        self,
+        *,
+        plan: PlanState,
+        tables: Tables,
+        choices: Choices,
+        rows: GuideRows,
+        exchange_rates: Floats,
+        room: tuple[float, float],
+    ) -> None:
+        """Keep the parts.
+
+        Parameters
+        ----------
+        plan, rows
+            Where loads are, and in which rows.
+        tables, choices
+            What the loads follow from.
+        exchange_rates
+            Seconds for a unit of every rank feature of every group, (groups x features,).
+        room
+            Bytes that are for shards on a rank, and on a node's host.
+
+        """
+        self.plan, self.tables, self.choices = plan, tables, choices
+        self.load_row, self.power_row, self.exchanged_row = rows.load, rows.power, rows.exchanged
+        self.free_row, self.host_row, self.counts_row = rows.free, rows.host_free, rows.counts
+        self.end_row = rows.end
+        self.exchange_rates = exchange_rates
+        self.num_groups = exchange_rates.size // NUM_FEATURES
+        self.num_kernels = plan.backward - plan.forward
+        self.room, self.host_room = room
+
+    def rank_of(self, option: int, choices: Choices, row: int, shard: int) -> int:
+        """Return the rank of one of an option's shards, whose blocks' ranks are in that row."""
+        spread = self.tables.spread[option]
+        if spread == ON_RANKS:
+            return choices.ranks[row, shard]
+        if spread == EVERYWHERE:
+            return shard
+        if spread == FIXED:
+            return self.tables.at[self.tables.first[option] + shard]
+        block = self.plan.node_of[shard]
+        node = self.plan.node_of[choices.ranks[row, block]]
+        return shard + (node - block) * self.plan.local_ranks
+
+    def hold(self, option: int, choices: Choices, row: int, sign: float) -> None:
+        """Take memory for an option's shards, or give it back."""
+        first = self.tables.first[option]
+        for shard in range(self.tables.num_shards(option)):
+            rank = self.rank_of(option, choices, row, shard)
+            size = self.tables.rows[first + shard]
+            left = self.plan.numbers[self.free_row, rank] - sign * self.tables.held[size, 0]
+            self.plan.put(self.free_row, rank, left)
+            if self.tables.held[size, 1] != 0:
+                node = self.plan.node_of[rank]
+                left = self.plan.numbers[self.host_row, node] - sign * self.tables.held[size, 1]
+                self.plan.put(self.host_row, node, left)
+
+    def has_room(self, option: int, choices: Choices, row: int) -> bool:
+        """Return whether no rank or node of an option's shards holds more than it can."""
+        for shard in range(self.tables.num_shards(option)):
+            rank = self.rank_of(option, choices, row, shard)
+            if self.plan.numbers[self.free_row, rank] < 0:
+                return False
+            if self.plan.numbers[self.host_row, self.plan.node_of[rank]] < 0:
+                return False
+        return True
+
+    def fits(self) -> bool:
+        """Return whether no rank or node holds more than it can."""
+        for rank in range(self.plan.num_ranks):
+            if self.plan.numbers[self.free_row, rank] < 0:
+                return False
+            if self.plan.numbers[self.host_row, rank] < 0:
+                return False
+        return True
+
+    def change(
+        self,
+        option: int,
+        choices: Choices,
+        row: int,
+        others: Choices,
+        other_row: int,
+        sign: float,
+    ) -> None:
+        """Add an option's loads, or take them away; but for the longest bag, which does not add up.
+
+        Where the table has the same option in ``others``, the shards that are there on the same
+        rank stay as they are, and what is sent in all stays the same, too.
+        """
+        stays = others.option[other_row] == option
+        ids = sent = 0.0
+        traffic = self._traffic(self.tables.kernel[option])
+        features = self.tables.group[option] * NUM_FEATURES
+        noted = self._note_powers(features)
+        first = self.tables.first[option]
+        for shard in range(self.tables.num_shards(option)):
+            rank = self.rank_of(option, choices, row, shard)
+            if stays and rank == self.rank_of(option, others, other_row, shard):
+                continue
+            size = self.tables.rows[first + shard]
+            self.plan.note_changed(rank)
+            self._look_up_more(traffic, rank, size, sign)
+            self._send_more(features, rank, size, sign)
+            ids += self.tables.features[size, IDS]
+            sent += self.tables.features[size, FEATURES]
+        self._check_powers(features, noted)
+        if not stays:
+            whole = self.plan.whole + self.tables.group[option] * NUM_SUMS
+            ids *= sign / self.plan.num_ranks
+            self._add(whole + SENT_IDS, ids)
+            self._add(whole + SENT_FEATURES, sign * sent)
+
+    def _add(self, row: int, amount: float) -> None:
+        """Add to a number that is the same on all ranks."""
+        self.plan.put(row, 0, self.plan.numbers[row, 0] + amount)
+
+    def _traffic(self, kernel: int) -> int:
+        """Return where a kernel's traffic begins among a rank's loads; features come before."""
+        return self.plan.num_rank_features + kernel * NUM_TRAFFIC
+
+    def _look_up_more(self, traffic: int, rank: int, size: int, sign: float) -> None:
+        """Add a shard's traffic, or take it away; where the last table has left, leave nothing."""
+        self.plan.save(rank, traffic)
+        left = self.plan.loads[rank, traffic + LOOKUPS] + sign * self.tables.traffic[size, LOOKUPS]
+        if sign < 0 and left < EMPTY:
+            for column in range(NUM_TRAFFIC):
+                self.plan.loads[rank, traffic + column] = 0.0
+            return
+        longest, chain = self.plan.loads[rank, traffic + CHAIN], self.tables.traffic[size, CHAIN]
+        if sign > 0:
+            longest = chain if chain >= abs(longest) else longest
+        elif chain >= longest > 0:
+            longest = -longest  # that long at most
+        for column in range(NUM_TRAFFIC):
+            self.plan.loads[rank, traffic + column] += sign * self.tables.traffic[size, column]
+        self.plan.loads[rank, traffic + CHAIN] = longest
+
+    def _send_more(self, features: int, rank: int, size: int, sign: float) -> None:
+        """Add a shard's features, or take them away; where the last table has left, nothing."""
+        self.plan.save(rank, features)
+        column = features + FEATURES
+        left = self.plan.loads[rank, column] + sign * self.tables.features[size, FEATURES]
+        is_left = sign > 0 or left > 0.5  # counted exactly
+        for feature in range(NUM_FEATURES):
+            column = features + feature
+            before, rate = self.plan.loads[rank, column], self.exchange_rates[column]
+            amount = before + sign * self.tables.features[size, feature] if is_left else 0.0
+            self.plan.loads[rank, column] = amount
+            more = power(rate * amount) - power(rate * before)
+            self.plan.numbers[self.exchanged_row + column, 0] += more
+
+    def _note_powers(self, features: int) -> int:
+        """Note the powers of what a group's ranks exchange; return where in the journal."""
+        noted = self.plan.journal.length
+        for feature in range(features, features + NUM_FEATURES):
+            kept = self.exchanged_row + feature
+            self.plan.put(kept, 0, self.plan.numbers[kept, 0])
+        return noted
+
+    def _check_powers(self, features: int, noted: int) -> None:
+        """Compute powers anew of which too little is left since they were noted."""
+        for column in range(NUM_FEATURES):
+            kept = self.exchanged_row + features + column
+            if self.plan.numbers[kept, 0] < CANCELLED * self.plan.journal.values[noted + column]:
+                self.plan.numbers[kept, 0] = self._exchanged(features + column)
+
+    def _exchanged(self, feature: int) -> float:
+        """Return the sum over ranks of the power of what each exchanges of a feature."""
+        total = 0.0
+        for rank in range(self.plan.num_ranks):
+            total += power(self.exchange_rates[feature] * self.plan.loads[rank, feature])
+        return total
+
+    def _longest_bag(self, kernel: int, rank: int) -> float:
+        """Return the longest bag of the tables that one kernel serves on a rank."""
+        longest, local = 0.0, self.plan.local_ranks
+        for table in range(self.tables.num_tables):
+            option = self.choices.option[table]
+            first, spread = self.tables.first[option], self.tables.spread[option]
+            if self.tables.kernel[option] != kernel or self.tables.longest_bag[option] <= longest:
+                continue
+            if spread == EVERYWHERE:
+                longest = max(longest, self._bag(first + rank))
+            elif spread == FIXED:
+                for shard in range(first, self.tables.first[option + 1]):
+                    if self.tables.at[shard] == rank:
+                        longest = max(longest, self._bag(shard))
+            else:
+                width = 1 if spread == ON_RANKS else local
+                for block in range(self.tables.blocks[option]):
+                    if self.choices.ranks[table, block] // width == rank // width:
+                        longest = max(longest, self._bag(first + block * width + rank % width))
+        return longest
+
+    def _bag(self, shard: int) -> float:
+        """Return the longest bag of a shard."""
+        return self.tables.traffic[self.tables.rows[shard], CHAIN]
+
+    def count(self, table: int, option: int, sign: float) -> None:
+        """Count a table in its group, or no longer; where the last one has left, leave nothing."""
+        group = self.tables.group[option]
+        whole, counts = self.plan.whole + group * NUM_SUMS, self.counts_row + group
+        self._add(whole + TABLE_COLUMNS, sign * self.tables.table_columns[table])
+        self._add(whole + PARAMETERS, sign * self.tables.replicated[option])
+        self._add(counts, sign)
+        present = 1.0 if self.plan.numbers[counts, 0] > 0.5 else 0.0
+        if present != self.plan.numbers[whole + PRESENT, 0]:
+            self.plan.put(whole + PRESENT, 0, present)
+        if present == 0:
+            for row in range(whole, whole + NUM_SUMS):
+                self.plan.put(row, 0, 0.0)
+
+    def present_groups(self) -> int:
+        """Return the bits of the sharding groups that have tables."""
+        bits = 0
+        for group in range(self.num_groups):
+            if self.plan.numbers[self.counts_row + group, 0] > 0.5:
+                bits |= 1 << group
+        return bits
+
+    def look_up(self, kernels: int) -> None:
+        """Recompute the lookup times of the changed ranks, of the kernels with these bits."""
+        row, total = self.load_row, self.plan.numbers[self.power_row, 0]
+        for index in range(self.plan.num_changed):
+            total -= power(self.plan.numbers[row, self.plan.changed[index]])
+        for kernel in range(self.num_kernels):
+            if kernels >> kernel & 1:
+                self._look_up(kernel)
+        for index in range(self.plan.num_changed):
+            total += power(self.plan.numbers[row, self.plan.changed[index]])
+        if total < CANCELLED * self.plan.numbers[self.power_row, 0]:
+            total = 0.0
+            for rank in range(self.plan.num_ranks):
+                total += power(self.plan.numbers[row, rank])
+        self.plan.put(self.power_row, 0, total)
+
+    def _look_up(self, kernel: int) -> None:
+        """Recompute one kernel's times, and its longest bags where they are unknown and count."""
+        plan, first = self.plan, self._traffic(kernel)
+        at, back = plan.forward + kernel, plan.backward + kernel
+        for index in range(plan.num_changed):
+            rank = plan.changed[index]
+            forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
+            if plan.loads[rank, first + CHAIN] < 0 and not self._is_hidden(rank, first, forward):
+                plan.save(rank, first)
+                plan.loads[rank, first + CHAIN] = self._longest_bag(kernel, rank)
+                forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
+            backward = times.backward_seconds(plan.loads, rank, first, plan.rates)
+            more = forward - plan.numbers[at, rank] + backward - plan.numbers[back, rank]
+            plan.put(self.load_row, rank, plan.numbers[self.load_row, rank] + more)
+            plan.put(at, rank, forward)
+            plan.put(back, rank, backward)
+
+    def _is_hidden(self, rank: int, first: int, seconds: float) -> bool:
+        """Return whether a kernel takes as long, however long the longest bag is."""
+        most = -self.plan.loads[rank, first + CHAIN]
+        self.plan.loads[rank, first + CHAIN] = most
+        longest = times.forward_seconds(self.plan.loads, rank, first, self.plan.rates)
+        self.plan.loads[rank, first + CHAIN] = -most
+        return longest == seconds
+
+    def rebuild(self) -> None:
+        """Compute all loads from the choices, free of rounding, and note all ranks as changed."""
+        plan = self.plan
+        for row in range(self.end_row):
+            if row < plan.steps or row >= self.load_row:
+                for rank in range(plan.num_ranks):
+                    plan.numbers[row, rank] = 0.0
+        for rank in range(plan.num_ranks):
+            plan.numbers[self.free_row, rank] = self.room
+            plan.numbers[self.host_row, rank] = self.host_room
+            for column in range(plan.load_width):
+                plan.loads[rank, column] = 0.0
+        for table in range(self.tables.num_tables):
+            self._load_all(table, self.choices.option[table])
+            self.count(table, self.choices.option[table], 1.0)
+            plan.commit()
+        for group in range(self.num_groups):
+            self._sum_up(group)
+        plan.note_all_changed()
+        self.look_up(-1)
+        plan.commit()
+
+    def _load_all(self, table: int, option: int) -> None:
+        """Add an option's loads and take its memory, not to be undone."""
+        plan, tables = self.plan, self.tables
+        traffic = self._traffic(tables.kernel[option])
+        features, first = tables.group[option] * NUM_FEATURES, tables.first[option]
+        for shard in range(tables.num_shards(option)):
+            rank = self.rank_of(option, self.choices, table, shard)
+            size = tables.rows[first + shard]
+            longest = max(plan.loads[rank, traffic + CHAIN], tables.traffic[size, CHAIN])
+            for column in range(NUM_TRAFFIC):
+                plan.loads[rank, traffic + column] += tables.traffic[size, column]
+            plan.loads[rank, traffic + CHAIN] = longest
+            for column in range(NUM_FEATURES):
+                plan.loads[rank, features + column] += tables.features[size, column]
+            plan.numbers[self.free_row, rank] -= tables.held[size, 0]
+            if tables.held[size, 1] != 0:
+                plan.numbers[self.host_row, plan.node_of[rank]] -= tables.held[size, 1]
+
+    def _sum_up(self, group: int) -> None:
+        """Compute what all ranks of one group send, and its powers, free of rounding."""
+        plan, ids, sent = self.plan, 0.0, 0.0
+        features = group * NUM_FEATURES
+        whole = plan.whole + group * NUM_SUMS
+        for rank in range(plan.num_ranks):
+            ids += plan.loads[rank, features + IDS]
+            sent += plan.loads[rank, features + FEATURES]
+        plan.numbers[whole + SENT_IDS, 0] = ids / plan.num_ranks
+        plan.numbers[whole + SENT_FEATURES, 0] = sent
+        for feature in range(features, features + NUM_FEATURES):
+            plan.numbers[self.exchanged_row + feature, 0] = self._exchanged(feature)
+
+
+def power(value: float) -> float:
+    """Return a number to the power of 2 to the ``BALANCE_ROOTS``."""
+    for _ in range(BALANCE_ROOTS):
+        value *= value
+    return value

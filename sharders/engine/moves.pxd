@@ -1,0 +1,101 @@
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from costmodel.engine.cycles cimport Cycle
+from costmodel.engine.step cimport Step
+from sharders.engine.state cimport SearchState
+from sharders.engine.tables cimport Choices, Move, Tables
+
+cdef int64_t ALL_GROUPS, EXCHANGE, ONLY, ON_NODES
+cdef Py_ssize_t NUM_TYPES
+cdef uint64_t GAMMA, FIRST, SECOND, WORD
+
+@cython.final
+cdef class RandomNumbers:
+    cdef uint64_t state
+    cdef void begin(self, uint64_t seed) noexcept
+    @cython.locals(mixed=uint64_t)
+    cpdef double uniform(self) noexcept
+    cpdef Py_ssize_t below(self, Py_ssize_t count) noexcept
+
+@cython.final
+cdef class MoveProposer:
+    cdef readonly SearchState search
+    cdef readonly RandomNumbers rng
+    cdef readonly double critical_share, keep_share, swap_share, option_share, together_share
+    cdef readonly double suited_share, any_type_share
+    cdef readonly Py_ssize_t max_together, max_costliest, suited_tries, option_tries, many_shards
+    cdef readonly Py_ssize_t eagerness, swap_tries, num_slowest, bottleneck_row
+    cdef readonly int64_t bottleneck_groups
+    cdef readonly int64_t[::1] order, slowest, taken, op_of
+
+    @cython.locals(
+        search=SearchState, row=Py_ssize_t, groups=int64_t, place=Py_ssize_t, rank=int64_t,
+        before=Py_ssize_t, slowest=Py_ssize_t, table=Py_ssize_t, group=int64_t,
+    )
+    cdef void refresh(self) noexcept
+    @cython.locals(
+        search=SearchState, total=double, every=Step, cycle=Cycle, index=Py_ssize_t,
+        row=Py_ssize_t, op=Py_ssize_t, is_exchange=bint, seconds=double,
+    )
+    cdef void _find_bottleneck(self) noexcept
+    @cython.locals(search=SearchState, option=Py_ssize_t, local=Py_ssize_t, nodes=bint)
+    cdef Py_ssize_t _block_on(self, Py_ssize_t table, Py_ssize_t rank) noexcept
+    @cython.locals(
+        search=SearchState, block=Py_ssize_t, table=Py_ssize_t, blocks=Py_ssize_t, swaps=double,
+        options=double, kind=double, option=Py_ssize_t,
+    )
+    cdef void draw(self, Move move, bint placing) noexcept
+    @cython.locals(
+        search=SearchState, tables=Tables, choices=Choices, first=Py_ssize_t, here=Py_ssize_t,
+        other=Py_ssize_t, second=Py_ssize_t, alike=bint, other_block=Py_ssize_t, there=Py_ssize_t,
+    )
+    cdef void _swap(self, Move move, Py_ssize_t table, Py_ssize_t block) noexcept
+    @cython.locals(
+        search=SearchState, tables=Tables, choices=Choices, option=Py_ssize_t, rank=Py_ssize_t,
+        local=Py_ssize_t, nodes=bint, other=Py_ssize_t, at=Py_ssize_t, row=Py_ssize_t,
+    )
+    cdef void _other_rank(self, Move move, Py_ssize_t table, Py_ssize_t block) noexcept
+    @cython.locals(option=Py_ssize_t)
+    cdef bint _other_option(self, Move move, Py_ssize_t table, int64_t but, int64_t only) noexcept
+    @cython.locals(
+        tables=Tables, first=Py_ssize_t, last=Py_ssize_t, chosen=Py_ssize_t, wanted=Py_ssize_t,
+        option=Py_ssize_t,
+    )
+    cdef Py_ssize_t _drawn_option(self, Py_ssize_t table, int64_t but, int64_t only) noexcept
+    @cython.locals(tables=Tables, present=Py_ssize_t, shards=Py_ssize_t)
+    cdef bint _is_tried(self, Py_ssize_t table, Py_ssize_t option) noexcept
+    @cython.locals(
+        tables=Tables, choices=Choices, row=Py_ssize_t, same=bint, kept=Py_ssize_t, block=Py_ssize_t
+    )
+    cdef bint _take_option(self, Move move, Py_ssize_t table, Py_ssize_t chosen) noexcept
+    @cython.locals(
+        tables=Tables, choices=Choices, present=Py_ssize_t, local=Py_ssize_t, count=Py_ssize_t,
+        block=Py_ssize_t,
+    )
+    cdef Py_ssize_t _keepable(self, Py_ssize_t table, Py_ssize_t option) noexcept
+    @cython.locals(
+        tables=Tables, local=Py_ssize_t, blocks=Py_ssize_t, num_ranks=Py_ssize_t, nodes=bint,
+        one_node=bint, node=Py_ssize_t, place=Py_ssize_t, block=Py_ssize_t, at=Py_ssize_t,
+        step=Py_ssize_t, rank=Py_ssize_t,
+    )
+    cdef void _place(self, Py_ssize_t option, Move move, Py_ssize_t row, Py_ssize_t kept) noexcept
+    @cython.locals(drawn=double, power=double)
+    cdef Py_ssize_t _light_place(self) noexcept
+    cdef Py_ssize_t _light_rank(self) noexcept
+    @cython.locals(
+        tables=Tables, choices=Choices, left=int64_t, count=Py_ssize_t, table=Py_ssize_t
+    )
+    cdef void _leave_type(self, Move move) noexcept
+    @cython.locals(joined=int64_t, suited=bint, table=Py_ssize_t)
+    cdef void _join_type(self, Move move) noexcept
+    @cython.locals(
+        tables=Tables, choices=Choices, costliest=Py_ssize_t, most=double, index=Py_ssize_t,
+        table=Py_ssize_t, cost=double,
+    )
+    cdef Py_ssize_t _costliest(self, Move move) noexcept
+    @cython.locals(
+        tables=Tables, choices=Choices, found=Py_ssize_t, most=double, table=Py_ssize_t,
+        present=Py_ssize_t, option=Py_ssize_t, gain=double,
+    )
+    cdef Py_ssize_t _suited(self, Move move, int64_t kind) noexcept

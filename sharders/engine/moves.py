@@ -1,0 +1,363 @@
+"""Moves of a search: how one or a few tables could be sharded instead."""
+
+import numpy as np
+
+from costmodel.domain.plan import ShardingType
+from costmodel.engine.codes import CONSTANT, EXCHANGE, ISSUE, ONLY
+from sharders.engine.params import MoveParams
+from sharders.engine.state import SearchState
+from sharders.engine.tables import ON_NODES, Move
+
+ALL_GROUPS: int = -1
+NUM_TYPES: int = len(ShardingType)
+GAMMA: int = 0x9E3779B97F4A7C15
+"""Added for every random number: odd, so that all 2**64 states come before one comes again."""
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""What the state is multiplied by, between shifts, until all of its bits have changed all of the
+number's (Stafford's Mix13, which the paper below takes)."""
+WORD: int = 0xFFFFFFFFFFFFFFFF
+"""Interpreted, numbers have more than 64 bits."""
+
+
+class RandomNumbers:
+    """Random numbers from one word of state: SplitMix64.
+
+    References
+    ----------
+    Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
+
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.state = seed
+
+    def begin(self, seed: int) -> None:
+        """Begin anew: the seed decides what is drawn."""
+        self.state = seed
+
+    def uniform(self) -> float:
+        """Draw a number from 0 to 1, but not 1."""
+        self.state = (self.state + GAMMA) & WORD
+        mixed = ((self.state ^ (self.state >> 30)) * FIRST) & WORD
+        mixed = ((mixed ^ (mixed >> 27)) * SECOND) & WORD
+        mixed ^= mixed >> 31
+        return (mixed >> 11) * 2.0**-53  # a float64 has no place for the other 11 bits
+
+    def below(self, count: int) -> int:
+        """Draw a whole number from 0 to ``count``, but not ``count``."""
+        return int(count * self.uniform())
+
+
+class MoveProposer:
+    """Draws moves, by what the step waits for; out of date by some moves at most."""
+
+    def __init__(self, search: SearchState, params: MoveParams, rng: RandomNumbers) -> None:
+        num_ranks, num_rows = search.plan.num_ranks, search.plan.numbers.shape[0]
+        self.search, self.rng = search, rng
+        self.critical_share, self.keep_share = params.critical_share, params.keep_share
+        self.swap_share, self.option_share = params.swap_share, params.option_share
+        self.together_share, self.suited_share = params.together_share, params.suited_share
+        self.any_type_share = params.any_type_share
+        self.max_together, self.max_costliest = params.max_together, params.max_costliest
+        self.suited_tries, self.option_tries = params.suited_tries, params.option_tries
+        self.many_shards, self.eagerness = params.many_shards, params.eagerness
+        self.swap_tries = params.swap_tries
+        self.order = np.arange(num_ranks)
+        """Ranks, the one that the others wait for last."""
+        self.slowest = np.zeros(search.tables.num_tables, dtype=np.int64)
+        """Tables that keep that rank busy, the first ``num_slowest``."""
+        self.num_slowest = 0
+        self.taken = np.zeros(num_ranks, dtype=np.int64)
+        """Of every rank, whether the option being placed has it."""
+        self.op_of = _operations(search, num_rows)
+        """Of every row of the numbers, the operation, in the program of all groups, whose duration
+        it is; -1: an issue's, or none's."""
+        self.bottleneck_row, self.bottleneck_groups = search.loads.load_row, ALL_GROUPS
+
+    def refresh(self) -> None:
+        """Order the ranks by something that the step waits for, and list the slowest's tables."""
+        search = self.search
+        self._find_bottleneck()
+        row, groups = self.bottleneck_row, self.bottleneck_groups
+        for place in range(1, self.order.shape[0]):  # hardly anything is out of order
+            rank, before = self.order[place], place - 1
+            while before >= 0 and (
+                search.plan.numbers[row, self.order[before]] > search.plan.numbers[row, rank]
+            ):
+                self.order[before + 1] = self.order[before]
+                before -= 1
+            self.order[before + 1] = rank
+        slowest = self.order[self.order.shape[0] - 1]
+        self.num_slowest = 0
+        for table in range(search.tables.num_tables):
+            group = search.tables.group[search.choices.option[table]]
+            if groups >> group & 1 and self._block_on(table, slowest) >= 0:
+                self.slowest[self.num_slowest] = table
+                self.num_slowest += 1
+
+    def _find_bottleneck(self) -> None:
+        """Draw what differs between ranks on the heaviest cycle, longer ones more often.
+
+        Found is its row of the numbers (of an exchange, its bytes) and the bits of its sharding
+        groups; the ranks' lookups, and all groups, where no cycle is known or none of it differs.
+        """
+        search, total = self.search, 0.0
+        every = search.every
+        self.bottleneck_row, self.bottleneck_groups = search.loads.load_row, ALL_GROUPS
+        if search.which >= len(search.cycles):
+            return
+        cycle = search.cycles[search.which]
+        for index in range(cycle.begin, cycle.end):
+            row = cycle.rows[index]
+            op = self.op_of[row] if row >= 0 else -1
+            if op < 0:
+                continue
+            is_exchange = every.kind[op] == EXCHANGE
+            if every.whole[op] == ONLY if is_exchange else every.same[op] != 0:
+                continue
+            seconds = search.plan.numbers[row, 0 if every.same[op] else cycle.ranks[index]]
+            total += seconds
+            if self.rng.uniform() * total < seconds:
+                self.bottleneck_row = row + search.plan.num_durations if is_exchange else row
+                self.bottleneck_groups = every.touched_by[op]
+
+    def _block_on(self, table: int, rank: int) -> int:
+        """Return the column block of a table on a rank, or its node; -1: none that can move."""
+        search = self.search
+        option, local = search.choices.option[table], search.plan.local_ranks
+        nodes = search.tables.spread[option] == ON_NODES
+        return search.block_at(table, rank // local * local if nodes else rank)
+
+    def draw(self, move: Move, placing: bool) -> None:
+        """Draw a move; none (``length`` 0) where what was drawn leads nowhere.
+
+        ``placing``: only other ranks for what the present options have.
+        """
+        move.length = 0
+        search, block = self.search, -1
+        if self.num_slowest > 0 and self.rng.uniform() < self.critical_share:
+            table = self.slowest[self.rng.below(self.num_slowest)]
+            block = self._block_on(table, self.order[self.order.shape[0] - 1])
+        else:
+            table = self.rng.below(search.tables.num_tables)
+        blocks = search.tables.blocks[search.choices.option[table]]
+        if block < 0 < blocks:
+            block = self.rng.below(blocks)
+        swaps, options = self.swap_share, self.option_share
+        if placing:
+            if blocks == 0:
+                return
+            swaps, options = self.swap_share / (1 - self.option_share), 0.0
+        elif self.rng.uniform() < self.together_share:
+            if self.rng.uniform() < 0.5:
+                self._leave_type(move)
+            else:
+                self._join_type(move)
+            return
+        kind = self.rng.uniform()
+        if blocks == 0 or swaps <= kind < swaps + options:
+            option = self._drawn_option(table, -1, -1)
+            if option >= 0 and self._is_tried(table, option):
+                self._take_option(move, table, option)
+        elif kind < swaps:
+            self._swap(move, table, block)
+        else:
+            self._other_rank(move, table, block)
+
+    def _swap(self, move: Move, table: int, block: int) -> None:
+        """Exchange the ranks of column blocks of two tables of one type; of all, if on one node."""
+        search, tables, choices = self.search, self.search.tables, self.search.choices
+        first, here = choices.option[table], choices.ranks[table, block]
+        for _ in range(self.swap_tries):
+            other = self.rng.below(tables.num_tables)
+            second = choices.option[other]
+            alike = tables.kind[first] == tables.kind[second] and tables.blocks[second] > 0
+            if other == table or not alike:
+                continue
+            other_block = self.rng.below(tables.blocks[second])
+            there = choices.ranks[other, other_block]
+            if tables.one_node[first]:
+                if tables.blocks[first] != tables.blocks[second] or here == there:
+                    continue
+                move.add(choices, table, first)
+                move.add(choices, other, second)
+                choices.copy_row(other, move, 0)
+                choices.copy_row(table, move, 1)
+                return
+            if search.block_at(table, there) < 0 and search.block_at(other, here) < 0:
+                move.add(choices, table, first)
+                move.add(choices, other, second)
+                move.ranks[0, block], move.ranks[1, other_block] = there, here
+                return
+
+    def _other_rank(self, move: Move, table: int, block: int) -> None:
+        """Put one column block on another rank, lightly loaded ones first.
+
+        All of them on another node, where they must be on one.
+        """
+        search, tables, choices = self.search, self.search.tables, self.search.choices
+        option, rank, local = choices.option[table], self._light_rank(), search.plan.local_ranks
+        nodes = tables.spread[option] == ON_NODES
+        if tables.one_node[option] and choices.ranks[table, block] // local != rank // local:
+            self._place(option, move, move.add(choices, table, option), 0)
+            return
+        for other in range(tables.blocks[option]):
+            at = choices.ranks[table, other]
+            if (nodes and at // local == rank // local) or at == rank:
+                return
+        row = move.add(choices, table, option)
+        move.ranks[row, block] = rank // local * local if nodes else rank
+
+    def _other_option(self, move: Move, table: int, but: int, only: int) -> bool:
+        """Shard a table in another way, as ``_drawn_option`` has it; return whether it was."""
+        option = self._drawn_option(table, but, only)
+        return option >= 0 and self._take_option(move, table, option)
+
+    def _drawn_option(self, table: int, but: int, only: int) -> int:
+        """Draw an option of a table, cheap ones sooner; -1: none was found.
+
+        Not of the sharding type ``but``, of the type ``only``; -1: whatever the type.
+        """
+        tables = self.search.tables
+        first, last = tables.options[table], tables.options[table + 1]
+        chosen, wanted = -1, self.option_tries
+        for _ in range(8 * wanted):
+            option = first + self.rng.below(last - first)
+            if tables.kind[option] == but or (only >= 0 and tables.kind[option] != only):
+                continue
+            if chosen < 0 or tables.cost[option] < tables.cost[chosen]:
+                chosen = option
+            wanted -= 1
+            if wanted == 0:
+                break
+        return chosen
+
+    def _is_tried(self, table: int, option: int) -> bool:
+        """Draw whether a table is to be sharded by an option: seldom, if of many shards."""
+        tables, present = self.search.tables, self.search.choices.option[table]
+        shards = max(tables.num_shards(option), tables.num_shards(present))
+        return self.rng.uniform() * shards <= self.many_shards
+
+    def _take_option(self, move: Move, table: int, chosen: int) -> bool:
+        """Shard a table by an option, on lightly loaded ranks; return whether that is new."""
+        tables, choices = self.search.tables, self.search.choices
+        row = move.add(choices, table, chosen)
+        same, kept = chosen == choices.option[table], 0
+        if not same and self.rng.uniform() < self.keep_share:
+            kept = self._keepable(table, chosen)
+        self._place(chosen, move, row, kept)
+        for block in range(tables.blocks[chosen]):
+            same = same and move.ranks[row, block] == choices.ranks[table, block]
+        if same:
+            move.length = row
+        return not same
+
+    def _keepable(self, table: int, option: int) -> int:
+        """Return how many column blocks can stay where they are if the table takes an option."""
+        tables, choices = self.search.tables, self.search.choices
+        present, local = choices.option[table], self.search.plan.local_ranks
+        if tables.spread[present] != tables.spread[option]:
+            return 0
+        count = min(tables.blocks[present], tables.blocks[option])
+        if tables.one_node[option]:
+            for block in range(1, count):
+                if choices.ranks[table, block] // local != choices.ranks[table, 0] // local:
+                    return 0
+        return count
+
+    def _place(self, option: int, move: Move, row: int, kept: int) -> None:
+        """Draw distinct ranks or nodes for an option's blocks, as its sharding type allows.
+
+        ``kept``: of the first so many blocks, the places stay as they are.
+        """
+        tables, local = self.search.tables, self.search.plan.local_ranks
+        blocks, num_ranks = tables.blocks[option], self.order.shape[0]
+        nodes, one_node = tables.spread[option] == ON_NODES, tables.one_node[option] != 0
+        node = (move.ranks[row, 0] if kept > 0 else self._light_rank()) // local
+        place = 0
+        for block in range(kept):
+            self.taken[move.ranks[row, block]] = 1
+        for block in range(kept, blocks):
+            at = self._light_place()
+            for step in range(num_ranks):  # at most once around
+                rank = self.order[(at + step) % num_ranks]
+                place = rank // local * local if nodes else rank
+                if (not one_node or rank // local == node) and not self.taken[place]:
+                    break
+            self.taken[place] = 1
+            move.ranks[row, block] = place
+        for block in range(blocks):
+            self.taken[move.ranks[row, block]] = 0
+
+    def _light_place(self) -> int:
+        """Draw a place in the order of ranks, less loaded ones more often."""
+        drawn = self.rng.uniform()
+        power = drawn
+        for _ in range(1, self.eagerness):
+            power *= drawn
+        return int(self.order.shape[0] * power)
+
+    def _light_rank(self) -> int:
+        """Draw a rank, less loaded ones more often."""
+        return self.order[self._light_place()]
+
+    def _leave_type(self, move: Move) -> None:
+        """Shard all tables of one type, if they are few, in other ways."""
+        tables, choices = self.search.tables, self.search.choices
+        left = tables.kind[choices.option[self.rng.below(tables.num_tables)]]
+        if self.rng.uniform() < self.any_type_share:
+            left = self.rng.below(NUM_TYPES)
+        count = 0
+        for table in range(tables.num_tables):
+            count += tables.kind[choices.option[table]] == left
+        if count > self.max_together:
+            return
+        for table in range(tables.num_tables):
+            if tables.kind[choices.option[table]] == left and not self._other_option(
+                move, table, left, -1
+            ):
+                move.length = 0
+                return
+
+    def _join_type(self, move: Move) -> None:
+        """Shard some tables by one type: those it suits, or the costliest of the slowest rank."""
+        joined, suited = self.rng.below(NUM_TYPES), self.rng.uniform() < self.suited_share
+        for _ in range(1 + self.rng.below(self.max_together if suited else self.max_costliest)):
+            table = self._suited(move, joined) if suited else self._costliest(move)
+            if table >= 0:
+                self._other_option(move, table, -1, joined)
+
+    def _costliest(self, move: Move) -> int:
+        """Return the costliest table of the slowest rank that a move leaves as it is; -1: none."""
+        tables, choices, costliest = self.search.tables, self.search.choices, -1
+        most = 0.0
+        for index in range(self.num_slowest):
+            table = self.slowest[index]
+            cost = tables.shard_cost[choices.option[table]]
+            if not move.has(table) and (costliest < 0 or cost > most):
+                costliest, most = table, cost
+        return costliest
+
+    def _suited(self, move: Move, kind: int) -> int:
+        """Draw a table that is not sharded by a type; one that gains by it sooner. -1: none is."""
+        tables, choices = self.search.tables, self.search.choices
+        found, most = -1, 0.0
+        for _ in range(self.suited_tries):
+            table = self.rng.below(tables.num_tables)
+            present = choices.option[table]
+            if tables.kind[present] == kind or move.has(table):
+                continue
+            for option in range(tables.options[table], tables.options[table + 1]):
+                gain = tables.cost[present] - tables.cost[option]
+                if tables.kind[option] == kind and (found < 0 or gain > most):
+                    found, most = table, gain
+        return found
+
+
+def _operations(search: SearchState, num_rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return of every row of the numbers which operation's duration it is; -1: none."""
+    every, op_of = search.every, np.full(num_rows, -1, dtype=np.int64)
+    for op in range(every.num_ops):
+        if every.kind[op] != CONSTANT and every.kind[op] != ISSUE:
+            op_of[every.rows[op]] = op
+    return op_of

@@ -1,0 +1,245 @@
+"""The search of one problem as annealing uses it: start from a plan, anneal, read the best plan."""
+
+from collections.abc import Sequence
+from math import inf
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from costmodel.engine.lowering import lower, machine
+from costmodel.engine.state import Journal, PlanState
+from costmodel.engine.step import StepClock
+from costmodel.engine.timer import NOWHERE, duration_rows, touched_operations
+from costmodel.kernels.traffic import NUM_TRAFFIC
+from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, WorkKind
+from sharders.engine.arrays import ProblemArrays, problem_arrays
+from sharders.engine.burst import Burst
+from sharders.engine.fill import Greedy, Rule
+from sharders.engine.guide import exchange_rates
+from sharders.engine.loads import GuideRows, RankLoads
+from sharders.engine.params import MoveParams
+from sharders.engine.state import SearchState
+from sharders.engine.tables import UNKNOWN, Choices, Move
+from sharders.problem.sharding_problem import ShardingProblem
+
+NOT_MADE = -1
+MAX_CYCLES = 64
+"""Programs whose cycles are kept: the first ones made, a search seldom makes more."""
+ALL = -1
+"""Bits of all sharding groups."""
+SAVED_PER_SHARD = 2
+"""Times loads are saved where a shard comes or goes: what is looked up, and what is sent."""
+NOTED_PER_SHARD = 2
+"""Numbers that change there: memory of the rank and its host."""
+NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + len(RANK_FEATURES) + 4
+"""And where a table does: its group's sums, each by itself and all if it was the last one, what is
+known of all ranks' features, whether there is the group, and its count."""
+
+
+class Engine:
+    """One search on one problem; every burst starts from one of some plans, or one found since."""
+
+    def __init__(
+        self,
+        problem: ShardingProblem,
+        starts: Sequence[ShardingPlan] = (),
+        params: MoveParams | None = None,
+        *,
+        every_option: bool = False,
+    ) -> None:
+        """Write a problem as arrays; ``every_option``: also splits too fine to be worth trying."""
+        params = params or MoveParams()
+        self.arrays: ProblemArrays = problem_arrays(problem, starts, every_option=every_option)
+        self.problem = problem
+        self.everything = problem.templates.of(self.arrays.signature)
+        """The step of plans that have all sharding groups."""
+        self._rows, self._duration_rows = duration_rows(self.everything, self.arrays.columns)
+        self.groups_of = [(1 << len(self.arrays.columns.groups)) - 1]
+        """Of every program, the bits of the groups its plans have."""
+        self.search = self._state(params)
+        self.burst = Burst(self.search, params)
+        self._greedy = Greedy(self.search)
+
+    def choices_of(self, plan: ShardingPlan) -> Choices:
+        """Return a plan, one of those to start from or found since, as choices."""
+        return self.arrays.choices(plan)
+
+    def plan_of(self, choices: Choices) -> ShardingPlan:
+        """Return the plan of some choices; takes as long as some thousand moves."""
+        return self.arrays.plan(choices)
+
+    def start(self, choices: Choices) -> Seconds:
+        """Make a plan the present one, and the burst's best; return its step time."""
+        present = self.search.choices
+        np.copyto(np.asarray(present.option), np.asarray(choices.option))
+        np.copyto(np.asarray(present.ranks), np.asarray(choices.ranks))
+        self._rebuild()
+        seconds = self.present_time()
+        self.burst.begin(seconds)
+        return seconds
+
+    def anneal(
+        self,
+        count: int,
+        schedule: tuple[float, float, float],
+        rng: Random,
+        *,
+        placing: bool = False,
+    ) -> Burst:
+        """Draw so many moves, and return where the burst stands.
+
+        Parameters
+        ----------
+        count
+            Moves to draw.
+        schedule
+            Temperatures at the begin and the end, as shares of the step time, and moves between.
+        rng
+            Gives the seeds.
+        placing
+            Whether options stay as they are.
+
+        """
+        self._rebuild()  # sums of many changes are rounded
+        until = self.burst.moves + count
+        while self.burst.moves < until:
+            self.burst.anneal(until - self.burst.moves, *schedule, placing, rng.getrandbits(31))
+            if self.burst.moves < until:
+                self._make_program(self.search.wanted)
+        return self.burst
+
+    def fill(self, rule: Rule) -> Seconds | None:
+        """Make a rule's plan the present one; return its step time, None if there is no room."""
+        if not self._greedy.fill(rule):
+            return None
+        self._rebuild(groups=0)
+        return self.present_time()
+
+    def step_times(
+        self, options: NDArray[np.int64], ranks: NDArray[np.int16]
+    ) -> NDArray[np.float64]:
+        """Return the step times of whole plans, in seconds, shape (plans,); the last is present.
+
+        Parameters
+        ----------
+        options
+            Of every plan, each table's option, shape (plans, tables) (``ProblemArrays.choices``).
+        ranks
+            And the ranks of its blocks, shape (plans, tables, ``ProblemArrays.widest``).
+
+        Returns
+        -------
+            Infinite where a plan does not fit in memory.
+
+        """
+        times, done = np.zeros(len(options)), 0
+        while done < len(times):
+            done = self.search.step_times(options, ranks, times, done)
+            if done < len(times):
+                self._make_program(self.search.wanted)
+        return times
+
+    def present(self) -> Choices:
+        """Return the present plan."""
+        return self.search.choices.copy()
+
+    def present_types(self) -> int:
+        """Return the bits of the sharding groups that the present plan has."""
+        return self.groups_of[self.search.which]
+
+    def try_move(self, move: Move) -> int:
+        """Make a move and time the plan, however long it takes; return how it went.
+
+        ``search.undo`` or ``search.keep`` must follow.
+        """
+        while self.search.try_move(move, inf) == UNKNOWN:
+            self.search.undo(move)
+            self._make_program(self.search.wanted)
+        return int(self.search.outcome)
+
+    def present_time(self) -> Seconds:
+        """Return the step time of the present plan."""
+        return float(self.search.present_time())
+
+    def best_since(self) -> Choices:
+        """Return the best plan since the start."""
+        return self.burst.best.copy()
+
+    def _rebuild(self, groups: int = ALL) -> None:
+        """Bring loads up to date; durations, too, of these groups and those that the plan has."""
+        while not self.search.rebuild(groups):
+            self._make_program(self.search.wanted)
+
+    def _make_program(self, bits: int) -> None:
+        """Lower the step of the plans that have these sharding groups."""
+        signature = tuple(
+            item for number, item in enumerate(self.arrays.signature) if bits >> number & 1
+        )
+        present = {key for key, _ in signature}
+        made = self.problem.templates.of(signature)
+        known = [  # a program may have constants that others have not
+            row
+            for op, row in zip(self.everything.ops, self._duration_rows, strict=True)
+            if row != NOWHERE and op.exists(present)
+        ]
+        rows = [NOWHERE] * len(made.ops)
+        varying = [n for n, op in enumerate(made.ops) if op.work.kind is not WorkKind.CONSTANT]
+        for number, row in zip(varying, known, strict=True):
+            rows[number] = row
+        self.groups_of.append(bits)
+        self.search.add_program(bits, lower(made, self.arrays.columns, rows))
+
+    def _state(self, params: MoveParams) -> SearchState:
+        problem, arrays, rows = self.problem, self.arrays, self._rows
+        groups, kernels = len(arrays.columns.groups), len(arrays.columns.kernels)
+        ranks, tables = problem.topology.world_size, len(problem.workload.tables)
+        features = groups * len(RANK_FEATURES)
+        first, counts = rows.end, rows.end + 4 + features
+        guide = GuideRows(
+            load=first, power=first + 1, exchanged=first + 2, free=first + 2 + features,
+            host_free=first + 3 + features, counts=counts, end=counts + groups,
+        )  # fmt: skip
+        every = lower(self.everything, arrays.columns, self._duration_rows)
+        numbers = np.zeros((guide.end, ranks))
+        shards = int(np.diff(arrays.tables.first).max())
+        moved = 2 * params.max_together * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
+        exchanges = rows.num_durations * ranks * problem.topology.local_world_size
+        saved = 2 * params.max_together * shards * SAVED_PER_SHARD + ranks * kernels
+        plan = PlanState(
+            machine=machine(problem.topology),
+            rows=rows,
+            numbers=numbers,
+            loads=np.zeros((ranks, features + kernels * NUM_TRAFFIC)),
+            num_rank_features=features,
+            touched=touched_operations(every, groups),
+            journal=Journal(moved + 2 * numbers.size + exchanges),  # ranks may come one by one
+            saved=Journal(saved, NUM_TRAFFIC),
+        )
+        choices = Choices(
+            np.zeros(tables, dtype=np.int64), np.zeros((tables, arrays.widest), dtype=np.int16)
+        )
+        program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
+        program_of[-1] = 0
+        return SearchState(
+            loads=RankLoads(
+                plan=plan,
+                tables=arrays.tables,
+                choices=choices,
+                rows=guide,
+                exchange_rates=exchange_rates(self.everything, arrays.columns.groups).reshape(-1),
+                room=(float(problem.capacity), float(problem.host_capacity)),
+            ),
+            choices=choices,
+            clock=StepClock(
+                numbers,
+                busy=rows.num_durations,
+                local_ranks=problem.topology.local_world_size,
+                num_ops=len(self.everything.ops),
+            ),
+            every=every,
+            program_of=program_of,
+            num_cycles=min(1 << groups, MAX_CYCLES),
+        )

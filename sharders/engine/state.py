@@ -1,0 +1,238 @@
+"""A plan under search: try a move, time the plan it makes, and keep or undo it."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.engine.cycles import Cycle
+from costmodel.engine.step import Step, StepClock
+from sharders.engine.guide import BALANCE_ROOTS, BALANCE_WEIGHT
+from sharders.engine.loads import RankLoads
+from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Choices, Move
+
+MARGIN = 1e-9
+"""Share of the guide: sums along a cycle and along steps are rounded differently."""
+NOT_MADE = -1
+
+
+class SearchState:
+    """Everything a search changes or reads.
+
+    What it minimises is the *guide*: the step time, and a little of how unevenly ranks are loaded.
+    Most moves away from the rank that the others wait for leave the step as it is, as another rank
+    is as slow, and would look useless. So power means over the ranks are added: of their lookup
+    times, and of the times that each rank's own bytes would take in every collective, as all ranks
+    wait for the one that sends most.
+    """
+
+    def __init__(
+        self,
+        *,
+        loads: RankLoads,
+        choices: Choices,
+        clock: StepClock,
+        every: Step,
+        program_of: NDArray[np.int64],
+        num_cycles: int,
+    ) -> None:
+        """Begin with the program of plans that have all sharding groups.
+
+        Parameters
+        ----------
+        loads, choices
+            Of the present plan.
+        clock
+            Times steps of up to all operations.
+        every
+            The program of all groups.
+        program_of
+            By the bits of the groups that a plan has, its program; -1: not made yet.
+        num_cycles
+            Programs whose cycles are kept: the first ones made, a search seldom makes more.
+
+        """
+        self.loads, self.plan, self.tables = loads, loads.plan, loads.tables
+        self.choices, self.clock, self.every = choices, clock, every
+        self.steps = [every]
+        self.cycles = [Cycle(every.num_ops, loads.end_row) for _ in range(num_cycles)]
+        self.program_of = program_of
+        self.which = 0
+        """The present plan's program."""
+        self.wanted = 0
+        """Bits of the groups whose program was missing."""
+        self.margin = MARGIN
+        """Share of a guide that a bound is trusted to; 1: not at all."""
+        self.outcome, self.program = UNKNOWN, NOT_MADE
+        """How the last move went, and of which program the plan then is."""
+        self.seconds = self.guide = math.inf
+        """Its step time and guide, where it was timed."""
+
+    def add_program(self, groups: int, step: Step) -> None:
+        """Add the program of plans that have groups with these bits."""
+        self.program_of[groups] = len(self.steps)
+        self.steps.append(step)
+
+    def present_time(self) -> float:
+        """Return the step time of the present plan, in seconds."""
+        return self.clock.step_time(self.steps[self.which])
+
+    def rebuild(self, groups: int) -> bool:
+        """Compute all loads and durations from the choices; return whether there is a program.
+
+        ``groups``: bits of the sharding groups whose durations are computed besides those that the
+        plan has; moves need all.
+        """
+        self.loads.rebuild()
+        bits = self.loads.present_groups()
+        number = self.program_of[bits]
+        if number >= 0:
+            self.which = number
+            self.plan.refresh_all(self.every, groups | bits)
+        else:
+            self.wanted = bits
+        self.plan.commit()
+        self.plan.clear_changed()
+        return number >= 0
+
+    def step_times(
+        self,
+        options: NDArray[np.int64],
+        ranks: NDArray[np.int16],
+        times: NDArray[np.float64],
+        first: int,
+    ) -> int:
+        """Time whole plans, from one on; return how many were done before a program missed.
+
+        ``options``: (plans, tables); ``ranks``: (plans, tables, most blocks); ``times``: seconds,
+        (plans,), infinite where memory is short.
+        """
+        for number in range(first, times.shape[0]):
+            for table in range(options.shape[1]):
+                self.choices.option[table] = options[number, table]
+                for block in range(ranks.shape[2]):
+                    self.choices.ranks[table, block] = ranks[number, table, block]
+            if not self.rebuild(0):
+                return number
+            times[number] = self.present_time() if self.loads.fits() else math.inf
+        return times.shape[0]
+
+    def guide_of(self, seconds: float) -> float:
+        """Return what the search minimises, for a step time of the present plan."""
+        spread = self._power_mean(self.loads.power_row)
+        for feature in range(self.loads.exchange_rates.shape[0]):
+            if self.loads.exchange_rates[feature] > 0:
+                spread += self._power_mean(self.loads.exchanged_row + feature)
+        return seconds + BALANCE_WEIGHT * spread
+
+    def _power_mean(self, row: int) -> float:
+        total = self.plan.numbers[row, 0]
+        if total <= 0:
+            return 0.0  # a group that the plan lacks, or rounding
+        mean = total / self.plan.num_ranks
+        for _ in range(BALANCE_ROOTS):
+            mean = math.sqrt(mean)
+        return mean
+
+    def find_cycle(self) -> None:
+        """Find a heaviest cycle of the present plan."""
+        if self.which < len(self.cycles):
+            step, cycle = self.steps[self.which], self.cycles[self.which]
+            self.clock.step_time(step)
+            cycle.trace(self.plan, step, self.clock)
+
+    def try_move(self, move: Move, limit: float) -> int:
+        """Make a move and time the plan; ``undo`` or ``keep`` it, whatever the outcome.
+
+        Return how it went. Afterwards the move holds the choices from before. Where the guide is
+        certain to exceed the limit, the plan is not timed.
+        """
+        self.seconds = self.guide = math.inf
+        self.program = NOT_MADE
+        self.outcome = self._timed(move, limit) if self.finds_room(move) else FULL
+        return self.outcome
+
+    def finds_room(self, move: Move) -> bool:
+        """Exchange choices and memory; return whether there is enough."""
+        self._swap(move)
+        for index in range(move.length):
+            table = move.table[index]
+            self.loads.hold(move.option[index], move, index, -1.0)
+            self.loads.hold(self.choices.option[table], self.choices, table, 1.0)
+        for index in range(move.length):
+            table = move.table[index]
+            if not self.loads.has_room(self.choices.option[table], self.choices, table):
+                return False
+        return True
+
+    def _timed(self, move: Move, limit: float) -> int:
+        """Change loads and durations as a move says, and time the plan."""
+        sums, groups = self._change(move)
+        bits = self.loads.present_groups()
+        number = self.program_of[bits]
+        if number < 0:
+            self.wanted = bits
+            return UNKNOWN
+        kept = number < len(self.cycles)
+        cycle = self.cycles[number if kept else len(self.cycles) - 1]
+        self.plan.refresh(self.every, groups, sums, cycle.is_on, 1)
+        if kept and cycle.is_known():
+            least = cycle.bound(self.plan)
+            if self.guide_of(least) * (1 - self.margin) > limit:
+                return SLOW
+        self.plan.refresh(self.every, groups, sums, cycle.is_on, 0)
+        step = self.steps[number]
+        self.seconds = self.clock.step_time(step)
+        self.guide, self.program = self.guide_of(self.seconds), number
+        if self.guide > limit and kept and number != self.which:
+            cycle.trace(self.plan, step, self.clock)
+        return FITS
+
+    def _change(self, move: Move) -> tuple[bool, int]:
+        """Change the loads as a move says; return whether sums changed, and its groups' bits."""
+        groups = kernels = 0
+        sums = False
+        for index in range(move.length):
+            table = move.table[index]
+            before, after = move.option[index], self.choices.option[table]
+            self.loads.change(before, move, index, self.choices, table, -1.0)
+            if before != after:
+                self.loads.count(table, before, -1.0)
+                self.loads.count(table, after, 1.0)
+                sums = True
+            self.loads.change(after, self.choices, table, move, index, 1.0)
+            groups |= 1 << self.tables.group[before] | 1 << self.tables.group[after]
+            kernels |= 1 << self.tables.kernel[before] | 1 << self.tables.kernel[after]
+        self.loads.look_up(kernels)
+        return sums, groups
+
+    def _swap(self, move: Move) -> None:
+        """Exchange the present choices of a move's tables with those in the move."""
+        for index in range(move.length):
+            table = move.table[index]
+            option = self.choices.option[table]
+            self.choices.option[table] = move.option[index]
+            move.option[index] = option
+            for block in range(self.choices.ranks.shape[1]):
+                rank = self.choices.ranks[table, block]
+                self.choices.ranks[table, block] = move.ranks[index, block]
+                move.ranks[index, block] = rank
+
+    def undo(self, move: Move) -> None:
+        """Undo the move that was tried last."""
+        self.plan.rollback()
+        self._swap(move)
+        self.plan.clear_changed()
+
+    def keep(self) -> None:
+        """Stay with the move that was tried last."""
+        self.plan.commit()
+        self.which = self.program
+        self.plan.clear_changed()
+
+    def block_at(self, table: int, place: int) -> int:
+        """Return the column block of a table at a place as in ``Choices``; -1: none."""
+        for block in range(self.tables.blocks[self.choices.option[table]]):
+            if self.choices.ranks[table, block] == place:
+                return block
+        return -1

@@ -1,0 +1,31 @@
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+@cython.final
+cdef class Tables:
+    cdef readonly Py_ssize_t num_tables
+    cdef readonly int64_t[::1] options
+    cdef readonly int16_t[::1] group, kernel, kind, spread, blocks, one_node, at
+    cdef readonly int32_t[::1] first, rows
+    cdef readonly double[::1] table_columns, replicated, cost, shard_cost, longest_bag
+    cdef readonly double[:, ::1] traffic, features, held
+
+    cdef Py_ssize_t num_shards(self, Py_ssize_t option) noexcept
+
+cdef class Choices:
+    cdef readonly int64_t[::1] option
+    cdef readonly int16_t[:, ::1] ranks
+
+    @cython.locals(block=Py_ssize_t)
+    cdef void copy_row(self, Py_ssize_t table, Choices target, Py_ssize_t target_row) noexcept
+
+@cython.final
+cdef class Move(Choices):
+    cdef public Py_ssize_t length
+    cdef readonly int64_t[::1] table
+
+    @cython.locals(row=Py_ssize_t)
+    cdef bint has(self, Py_ssize_t table) noexcept
+
+    @cython.locals(row=Py_ssize_t, block=Py_ssize_t)
+    cdef Py_ssize_t add(self, Choices choices, Py_ssize_t table, Py_ssize_t option) noexcept

@@ -1,0 +1,184 @@
+"""Greedies that place by predicted time, and choose splits: a grid of rules, or rules tuned."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import inf
+from random import Random
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, TableSharding
+from sharders.engine.fill import Rule
+from sharders.engine.params import TuningParams
+from sharders.engine.search_engine import Engine
+from sharders.engine.tables import Choices
+from sharders.greedy.tuning import NEUTRAL, REPLICATE_BELOW, SPLIT_ABOVE, Parameters, Tuning
+from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.options import TableOption
+from sharders.problem.placement import Loads, Occupancy, place, place_or_pack
+from sharders.problem.sharding_problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
+
+STARTUP = 1.0
+"""As ``sharders.annealing.sharder.STARTUP``."""
+
+
+class GreedyPlans:
+    """Makes plans by rules (``annealing.fill``), and times them."""
+
+    def __init__(self, problem: ShardingProblem) -> None:
+        self.engine = Engine(problem, every_option=True)
+        self._balanced_load = OptionCosts(problem).balanced_load
+        self._capacity = problem.capacity
+
+    def step_time(self, rule: Parameters) -> Seconds:
+        """Make a rule's plan; return its step time, infinite where a table finds no room."""
+        seconds = self.engine.fill(Rule(rule, self._balanced_load, self._capacity))
+        return inf if seconds is None else seconds
+
+    def choices(self) -> Choices:
+        """Return the plan made last."""
+        return self.engine.present()
+
+    def plan(self, choices: Choices) -> ShardingPlan:
+        """Return a plan made before."""
+        return self.engine.plan_of(choices)
+
+
+@dataclass(frozen=True, slots=True)
+class CostGreedy:
+    """Longest predicted time first, each table on the ranks that are done soonest.
+
+    For every pair of thresholds (``SPLIT_ABOVE``, ``REPLICATE_BELOW``), tables get an option by the
+    predicted cost of each one alone (``OptionCosts``): replicated if that is cheap, split into the
+    cheapest option whose shards are small enough if they are large, whole otherwise. Placement is
+    by longest processing time, within memory; the objective decides between the plans. Without
+    splits and where memory never binds, balance is within 4/3 of the best of the separable costs
+    (Graham, 1969). Ignores the seed.
+    """
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Try every rule until the budget is spent."""
+        del rng
+        greedy, best, least, evaluated = GreedyPlans(problem), None, inf, 0
+        for split, replicate in product(SPLIT_ABOVE, REPLICATE_BELOW):
+            if best is not None and budget.spent(evaluated):
+                return _result(problem, greedy.plan(best), SearchStatus.LIMIT, evaluated)
+            rule = {**NEUTRAL, "split_above": split, "replicate_below": replicate}
+            seconds = greedy.step_time(rule)
+            if seconds == inf:
+                continue
+            evaluated += 1
+            if seconds < least:
+                best, least = greedy.choices(), seconds
+            budget.report(Progress(evaluated=evaluated, best=least))
+        if best is None:  # packed by size alone, or refused with the reason
+            return _result(problem, _cheapest(problem), SearchStatus.CONVERGED, 1)
+        return _result(problem, greedy.plan(best), SearchStatus.CONVERGED, evaluated)
+
+
+def _tuning_alone() -> TuningParams:
+    return TuningParams(trials_share=1.0, time_share=1.0, share_behind=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TunedGreedy:
+    """``cost_greedy``, its thresholds and costs tuned by evolution strategies (``tuning``).
+
+    Never worse than the plans known before, or else ``cost_greedy``. Deterministic for a seed.
+    """
+
+    params: TuningParams = field(default_factory=_tuning_alone)
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Tune until all trials are done, or the budget is spent."""
+        most = budget.max_evaluations
+        half = replace(budget, max_evaluations=None if most is None else max(1, most // 2))
+        start = problem.best_known() or CostGreedy().shard(problem, half, rng)
+        if budget.spent(start.evaluated):
+            return replace(start, status=SearchStatus.LIMIT)
+        engine = Engine(problem, every_option=True)
+        known = [start.step_time] * start.evaluated
+        tuning = Tuning(engine, budget, rng, known, self.params)
+        found = tuning.run()
+        spent = budget.spent(tuning.evaluated)
+        status = SearchStatus.LIMIT if spent else SearchStatus.CONVERGED
+        best = replace(start, evaluated=tuning.evaluated, status=status)
+        if not found or found[0][0] >= best.step_time:
+            return best
+        plan = engine.plan_of(found[0][1])
+        return replace(best, plan=plan, step_time=problem.objective.step_time(plan))
+
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long the first trial takes."""
+        return problem.startup_options(STARTUP)
+
+
+def _result(
+    problem: ShardingProblem, plan: ShardingPlan, status: SearchStatus, evaluated: int
+) -> SearchResult:
+    step_time = problem.objective.step_time(plan)
+    return SearchResult(plan=plan, step_time=step_time, status=status, evaluated=evaluated)
+
+
+def _cheapest(problem: ShardingProblem) -> ShardingPlan:
+    """Return a plan of the options that cost least in all, or of others where these do not fit.
+
+    Raises
+    ------
+    InfeasibleError
+        A table fits nowhere.
+
+    """
+    costs = OptionCosts(problem)
+    ways = [
+        sorted(
+            (costs.cost(table, option) for option in problem.options[table.name]),
+            key=lambda cost: cost.total_load,
+        )
+        for table in problem.workload.tables
+    ]
+    return place_by_load(problem, ways)
+
+
+def place_by_load(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
+    """Place tables by longest processing time, each in the first of its ways that fits.
+
+    If that fails for lack of memory, tables are placed once more by decreasing size; and if that
+    fails, packed by size alone (``packing``).
+
+    Raises
+    ------
+    InfeasibleError
+        A table fits nowhere, in either order, and no packing is found.
+
+    """
+    tables = problem.workload.tables
+    order = sorted(range(len(tables)), key=lambda i: (-ways[i][0].shard_load, i))
+
+    def choices(index: int) -> Iterator[tuple[TableOption, Loads]]:
+        for cost in ways[index]:
+            yield cost.option, _even(cost)
+
+    def soonest_done(index: int, occupancy: Occupancy) -> Sequence[int]:
+        del index
+        return occupancy.least_loaded()
+
+    try:
+        return place(problem, order, choices, soonest_done)
+    except InfeasibleError:
+        by_size = sorted(range(len(tables)), key=lambda i: (-tables[i].weight_bytes, i))
+        return place_or_pack(problem, by_size, choices, soonest_done)
+
+
+def _even(cost: OptionCost) -> Loads:
+    def loads(sharding: TableSharding) -> list[float]:
+        return [cost.shard_load] * len(sharding.shards)
+
+    return loads

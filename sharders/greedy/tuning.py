@@ -1,0 +1,185 @@
+"""Plans to anneal from: the greedy of ``fill``, its rule tuned from many beginnings.
+
+Every chain is a (1+1) evolution strategy (Rechenberg, 1973) over the rule's parameters, and chains
+cross: a child may have about half of its parameters from another one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import exp, log
+from random import Random
+
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingType
+from sharders.engine.fill import Rule
+from sharders.engine.params import TuningParams
+from sharders.engine.search_engine import Engine
+from sharders.engine.tables import Choices
+from sharders.problem.option_costs import OptionCosts
+from sharders.problem.sharding_problem import Budget, Progress
+
+Parameters = Mapping[str, float]
+RANGES: Mapping[str, tuple[float, float]] = {
+    "split_above": (0.02, 4.0),
+    "replicate_below": (0.0, 4.0),
+    "memory": (0.0, 1.0),
+    **{f"weight {kind.value}": (-1.5, 1.5) for kind in ShardingType},
+}
+"""Thresholds (``fill.Rule``), the weight of memory, and the logarithms of what the costs of
+every sharding type are multiplied by."""
+NEUTRAL: Parameters = {
+    **dict.fromkeys(RANGES, 0.0),
+    "split_above": 0.5,
+    "replicate_below": 1.0,
+}
+SPLIT_ABOVE = (float("inf"), 1.0, 0.5, 0.25)
+"""Split a table whose load exceeds this share of a balanced rank's load."""
+REPLICATE_BELOW = (0.0, 0.5, 1.0, 2.0)
+"""Replicate a table if that costs every rank at most this times its share of the sharded load."""
+NOTHING_WHOLE = 1e-9
+"""A threshold above which every table is split, so that weights alone say how it is sharded."""
+FIRST_STEP, LAST_STEP = 0.3, 0.02
+"""Standard deviations of a change, as shares of a parameter's range."""
+GROW = 1.5
+"""Of the step after a success; after a failure it shrinks by the fourth root, so that it settles
+where one trial in five succeeds (Rechenberg's rule)."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """An evolution strategy with one parent and one child."""
+
+    parent: Parameters
+    time: Seconds
+    """Of the parent's plan."""
+    step: float = FIRST_STEP
+
+    def child(self, rng: Random, instead: Parameters | None = None) -> Parameters:
+        """Return a change of the parent, or of other parameters instead."""
+        return _changed(self.parent if instead is None else instead, self.step, rng)
+
+    def tell(self, child: Parameters, step_time: Seconds) -> None:
+        """Let a child be the next parent if its plan is at least as fast."""
+        success = step_time <= self.time
+        grown = self.step * (GROW if success else GROW**-0.25)
+        self.step = max(LAST_STEP, min(FIRST_STEP, grown))
+        if success:
+            self.parent, self.time = child, step_time
+
+
+def drawn(rng: Random) -> Parameters:
+    """Draw parameters, each anywhere in its range."""
+    return {
+        name: exp(rng.uniform(log(low), log(high)))
+        if name == "split_above"
+        else rng.uniform(low, high)
+        for name, (low, high) in RANGES.items()
+    }
+
+
+def _changed(parent: Parameters, step: float, rng: Random) -> dict[str, float]:
+    """Change each parameter with a probability of one half, within its range."""
+    child = dict(parent)
+    for name, (low, high) in RANGES.items():
+        if rng.random() < 0.5:
+            continue
+        if name == "split_above":
+            moved = log(parent[name]) + rng.gauss(0.0, step) * log(high / low)
+            child[name] = min(high, max(low, exp(moved)))
+        else:
+            moved = parent[name] + rng.gauss(0.0, step) * (high - low)
+            child[name] = min(high, max(low, moved))
+    return child
+
+
+class Tuning:
+    """Tunes the greedy's rule, and keeps the best plan of every set of sharding types."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        budget: Budget,
+        rng: Random,
+        known: Sequence[Seconds],
+        params: TuningParams,
+    ) -> None:
+        self.params = params
+        problem, evaluated = engine.problem, len(known)
+        self.engine, self.budget, self.rng, self.evaluated = engine, budget, rng, evaluated
+        self.goal = params.behind * min(known, default=float("inf"))
+        self.balanced_load, self.capacity = OptionCosts(problem).balanced_load, problem.capacity
+        share = 1 / params.trials_share
+        self.trials = int(budget.left(evaluated, int(share * params.trials)) / share)
+        left = budget.time_left()
+        self.time = left if 0 < left < float("inf") else 0.0
+        self.best: Seconds = float("inf")
+        self.found: dict[int, tuple[Seconds, Choices]] = {}
+
+    def run(self) -> list[tuple[Seconds, Choices]]:
+        """Return the best plan of every set of sharding types, best first; none if none fits."""
+        chains = [
+            Chain(rule, self._time(rule))
+            for rule in usual_rules()
+            if not (self.found and self.budget.should_stop())
+        ]
+        for _ in range(self.params.random_rules):
+            if not self._over():
+                rule = drawn(self.rng)
+                chains.append(Chain(rule, self._time(rule)))
+        chains = sorted(chains, key=lambda chain: chain.time)[: self.params.num_chains]
+        while not self._over():
+            for chain in chains:
+                self._step(chain, chains)
+        return sorted(self.found.values(), key=lambda pair: pair[0])
+
+    def _step(self, chain: Chain, chains: Sequence[Chain]) -> None:
+        if self._over():
+            return
+        rng = self.rng
+        child = chain.child(
+            rng, self._crossed(chain, chains) if rng.random() < self.params.crossed_share else None
+        )
+        chain.tell(child, self._time(child))
+
+    def _crossed(self, chain: Chain, chains: Sequence[Chain]) -> Parameters:
+        other = self.rng.choice(chains).parent
+        return {
+            name: other[name] if self.rng.random() < 0.5 else own
+            for name, own in chain.parent.items()
+        }
+
+    def _over(self) -> bool:
+        share = self.params.time_share if self.best <= self.goal else self.params.share_behind
+        late = self.budget.time_left() < (1 - share) * self.time
+        return self.trials <= 0 or self.budget.spent(self.evaluated) or late
+
+    def _time(self, rule: Parameters) -> Seconds:
+        """Return the step time of a rule's plan; infinite where it finds no room."""
+        self.trials -= 1
+        self.evaluated += 1
+        seconds = self.engine.fill(Rule(rule, self.balanced_load, self.capacity))
+        if seconds is None:
+            return float("inf")
+        types = self.engine.present_types()
+        if types not in self.found or seconds < self.found[types][0]:
+            self.found[types] = seconds, self.engine.present()
+        if seconds < self.best:
+            self.best = seconds
+            self.budget.report(Progress(evaluated=self.evaluated, best=seconds))
+        return seconds
+
+
+def usual_rules() -> Iterator[Parameters]:
+    """Yield rules of all usual thresholds, and those that prefer one sharding type."""
+    low, high = RANGES[f"weight {ShardingType.TABLE_WISE.value}"]
+    coarsest = RANGES["split_above"][1]
+    for split, replicate in product(SPLIT_ABOVE, REPLICATE_BELOW):
+        yield {
+            **NEUTRAL,
+            "split_above": min(split, coarsest),
+            "replicate_below": replicate,
+        }
+    for kind in ShardingType:
+        weights = {f"weight {each.value}": low if each is kind else high for each in ShardingType}
+        yield {**NEUTRAL, **weights, "split_above": NOTHING_WHOLE}

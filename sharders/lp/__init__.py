@@ -1,0 +1,1 @@
+"""Options of all tables by linear programming."""

@@ -1,0 +1,244 @@
+"""Options of all tables by linear programming, over the step that a balanced plan would take.
+
+    minimise  M
+    for every table:  sum over options of x = 1,  x >= 0
+    for every cycle:  constant + sum over tables and options of weight x <= M
+    over all tables:  sum of bytes x <= what all ranks have
+
+Cycles are those of ``costmodel.bounds``: M is what the step takes at least with these shares of
+options, and about what it takes if lookups and exchanges can be balanced over ranks. The heaviest
+cycle at a solution is added until none is heavier than M. Few tables get more than one option: as
+many as there are cycles that bind.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
+from costmodel.bounds.lower_bound import largest_features
+from costmodel.bounds.option_features import BoundOptions, OptionFeatures
+from costmodel.bounds.paths import Cycle, FeatureIndex, StepGraph
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.engine.timer import Signature
+from costmodel.step.groups import GroupKey
+from sharders.problem.options import TableOption
+from sharders.problem.placement import option_bytes
+from sharders.problem.sharding_problem import ShardingProblem
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+TOLERANCE = 1e-3
+"""Share of M by which a cycle may be heavier than it."""
+MOST_ROUNDS = 30
+HEADROOM = (0.9, 0.98)
+"""Share of all memory that shares of options may use, as whole shards do not fill ranks evenly; and
+where that is too little."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Options of every table of a problem, and what each puts into a step's formulas."""
+
+    problem: ShardingProblem
+    options: tuple[TableOption, ...]
+    bounds: BoundOptions
+    """Of every option."""
+    memory: Array
+    """Of every option, over what all ranks have."""
+
+    @classmethod
+    def of(
+        cls, problem: ShardingProblem, types: Container[ShardingType] = frozenset(ShardingType)
+    ) -> "Choices":
+        """List those of some types; all of a table that would have none.
+
+        A cache counts as if it held every row, but takes the memory it does.
+        """
+        tables = problem.workload.tables
+        options = [problem.options[table.name] for table in tables]
+        offered = [tuple(o for o in own if o.sharding_type in types) or own for own in options]
+        ways = [
+            [(o.sharding_type, o.compute_kernel, o.num_column_shards) for o in own]
+            for own in offered
+        ]
+        bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
+        listed = tuple(chain.from_iterable(offered))
+        memory = bounds.memory.copy()
+        for number, option in enumerate(listed):
+            if option.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
+                sizes = option_bytes(problem, tables[bounds.table[number]], option)
+                memory[number] = sum(float(size.total) for size in sizes)
+        capacity = max(1.0, problem.topology.world_size * problem.capacity)
+        return cls(problem, listed, bounds, memory / capacity)
+
+    @property
+    def table(self) -> NDArray[np.intp]:
+        """Of every option, its table."""
+        return self.bounds.table
+
+    @cached_property
+    def types(self) -> NDArray[np.str_]:
+        """Sharding type of every option."""
+        return np.array([option.sharding_type for option in self.options])
+
+    @cached_property
+    def width(self) -> NDArray[np.intp]:
+        """Columns of every option's shards."""
+        tables = self.problem.workload.tables
+        pairs = zip(self.table, self.options, strict=True)
+        return np.array([tables[t].embedding_dim // o.num_column_shards for t, o in pairs])
+
+    def some(self, wanted: Mask) -> Mask:
+        """Return the options that are wanted; all of a table that would have none."""
+        has = np.zeros(len(self.problem.workload.tables), dtype=bool)
+        has[self.table[wanted]] = True
+        kept: Mask = wanted | ~has[self.table]
+        return kept
+
+
+class Relaxed(NamedTuple):
+    """What a program says."""
+
+    shares: Array
+    """Of every option, 0 to 1."""
+    value: Seconds
+    """No plan of the options that were offered and wanted has a shorter step, if it has all the
+    sharding groups that are offered."""
+
+
+@dataclass(eq=False)
+class RelaxedStep:
+    """The program of some options; cycles found for one set of them serve for its subsets."""
+
+    choices: Choices
+    offered: Mask
+    """The options in question; their groups' fixed costs count in full."""
+    _cycles: list[Cycle] = field(default_factory=list)
+
+    @cached_property
+    def _kept(self) -> NDArray[np.intp]:
+        """Numbers of the options in question."""
+        return np.flatnonzero(self.offered)
+
+    @cached_property
+    def _kernels(self) -> Signature:
+        return self.choices.bounds.signature(self._kept)
+
+    @cached_property
+    def _index(self) -> FeatureIndex:
+        return FeatureIndex(self._kernels)
+
+    @cached_property
+    def _places(self) -> NDArray[np.intp]:
+        """Of every option, the features that it adds to."""
+        bounds = self.choices.bounds
+        used, which = np.unique(bounds.kernel[self._kept], return_inverse=True)
+        places = [self._index.of_kernel(bounds.kernels[kernel]) for kernel in used]
+        return np.array(places)[which]
+
+    @cached_property
+    def _values(self) -> Array:
+        """And what it adds."""
+        return self.choices.bounds.values[self._kept]
+
+    @cached_property
+    def _graph(self) -> StepGraph:
+        problem, index = self.choices.problem, self._index
+        table = self.choices.table[self._kept]
+        return StepGraph(
+            problem.templates.of(self._kernels),
+            index,
+            largest_features(table, self._places, self._values, index.size),
+            frozenset[GroupKey](index.groups),
+        )
+
+    def solve(self, wanted: Mask) -> Relaxed | None:
+        """Return the best shares of the options that are offered and wanted; None: no room."""
+        graph, kept = self._graph, self._kept
+        free = self.choices.some(wanted & self.offered)[kept]
+        solver = self._program(kept, free)
+        if not self._cycles:
+            x = free / np.bincount(self.choices.table[kept], free)[self.choices.table[kept]]
+            z = self._features(x)
+            self._cycles += [graph.heaviest(z), graph.direct(z), graph.host()]
+        unit, memory_row = self._cycles[0].constant or 1.0, solver.getNumRow() - 1
+        for cycle in self._cycles:
+            self._add(solver, cycle, unit)
+        for _ in range(MOST_ROUNDS):
+            if not _solve(solver, memory_row):
+                return None
+            x = np.array(solver.getSolution().col_value)[:-1]
+            value = solver.getInfo().objective_function_value * unit
+            z = self._features(x)
+            cycle = graph.heaviest(z)
+            if _weight(cycle, z) <= value * (1 + TOLERANCE):
+                break
+            self._cycles.append(cycle)
+            self._add(solver, cycle, unit)
+        shares = np.zeros(len(self.choices.options))
+        shares[kept] = x
+        return Relaxed(shares, value)
+
+    def _features(self, x: Array) -> Array:
+        values = (self._values * x[:, None]).ravel()
+        size = self._index.size
+        z: Array = np.bincount(self._places.ravel(), values, size).astype(np.float64)
+        return z
+
+    def _program(self, kept: NDArray[np.intp], free: Mask) -> Any:  # noqa: ANN401 - highspy's
+        """Return the program without cycles: one column per option, and one for M."""
+        import highspy
+
+        table, count = self.choices.table[kept], len(kept)
+        rows = int(table[-1]) + 2
+        program: Any = highspy.HighsLp()
+        program.num_col_, program.num_row_ = count + 1, rows
+        program.col_cost_ = np.append(np.zeros(count), 1.0)
+        program.col_lower_ = np.zeros(count + 1)
+        program.col_upper_ = np.append(np.where(free, 1.0, 0.0), highspy.kHighsInf)
+        program.row_lower_ = np.append(np.ones(rows - 1), -highspy.kHighsInf)
+        program.row_upper_ = np.append(np.ones(rows - 1), HEADROOM[0])
+        program.a_matrix_.start_ = np.append(2 * np.arange(count + 1), 2 * count)
+        program.a_matrix_.index_ = np.array([table, np.full(count, rows - 1)]).T.ravel()
+        ones = np.ones(count)
+        program.a_matrix_.value_ = np.array([ones, self.choices.memory[kept]]).T.ravel()
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver.setOptionValue("output_flag", False)  # noqa: FBT003 -- highspy's signature
+        solver.passModel(program)
+        return solver
+
+    def _add(self, solver: Any, cycle: Cycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
+        weights = (self._values * cycle.weights[self._places]).sum(axis=1) / unit
+        row = np.append(-weights, 1.0)
+        places = np.arange(len(row), dtype=np.int32)
+        solver.addRow(cycle.constant / unit, float("inf"), len(row), places, row)
+
+
+def _weight(cycle: Cycle, z: Array) -> Seconds:
+    return cycle.constant + float(cycle.weights @ z)
+
+
+def _solve(solver: Any, memory_row: int) -> bool:  # noqa: ANN401 - highspy's
+    """Solve the program, with less headroom if it takes that; return whether it has a solution."""
+    import highspy
+
+    solver.run()
+    solved = highspy.HighsModelStatus.kOptimal
+    if solver.getModelStatus() != solved:
+        solver.changeRowBounds(memory_row, -highspy.kHighsInf, HEADROOM[1])
+        solver.run()
+    return bool(solver.getModelStatus() == solved)
+
+
+def by_share(choices: Choices, shares: Array) -> Iterator[Sequence[int]]:
+    """Yield every table's options (their numbers) that have a share, the largest first."""
+    begins = np.searchsorted(choices.table, np.arange(choices.table[-1] + 2))
+    for first, last in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
+        order = np.argsort(-shares[first:last], kind="stable") + first
+        yield [int(option) for option in order if shares[option] > 0]

@@ -1,0 +1,193 @@
+"""Options by the linear program behind the bound, ranks by longest processing time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from random import Random
+
+import numpy as np
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from sharders.greedy.cost_greedy import CostGreedy, place_by_load
+from sharders.lp.relaxed_step import Array, Choices, Mask, RelaxedStep, by_share
+from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.options import TableOption
+from sharders.problem.sharding_problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
+
+_ALWAYS = frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE})
+_ON_NODES = frozenset({ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD})
+TYPES = (
+    _ALWAYS | _ON_NODES,
+    _ALWAYS | _ON_NODES | {ShardingType.TABLE_COLUMN_WISE},
+    _ALWAYS | {ShardingType.ROW_WISE},
+    _ALWAYS | {ShardingType.TABLE_ROW_WISE},
+)
+"""Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks. All at
+once were best on none of ``bench.plan_quality``'s instances, and took five times as long."""
+FINENESS = ((inf, 0.02), (inf, 0.05), (16.0, inf), (inf, inf))
+"""Most columns of a shard, and most of the mean rank's load in one of column-wise sharding: ranks
+are balanced the better, the finer shards are, and the coarser, the less they cost in all. Once
+balanced by annealing, 5% of the load is best at 856 tables on 64 GPUs, 2% at 788 on 128 and 400 on
+16, and whole tables at 50 on 4 and 100 on 8; at once, 16 columns are on 64 and 128 GPUs."""
+WORSE = 1.025
+"""A set of types whose value is so many times another's is tried no further: so no set is left out
+at 50 tables on 4 GPUs, where the best plan's differ by 1.8%, nor at 788 on 128, where the best
+plan's is 1.6% behind; without grids 4% are lost there."""
+MANY_NODES = 2
+"""Up to which whole tables are tried first."""
+NEAR = 1.1
+"""Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
+on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
+STARTUP = 1.3
+"""What the first plan takes besides the costs of all options, as a share of computing these (1.4 at
+856 tables on 64 ranks, 1.3 at 788 on 128, 0.8 at 100 on 8)."""
+SPARE = 3
+"""Options with the smallest shards, for want of room for those that the program chose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lp:
+    """The program's options for all tables at once, placed within memory, timed exactly.
+
+    The program (``relaxed_step``) knows the whole step, but takes every rank for the mean one. It
+    is solved for several sets of sharding types, and for shards that are fine or need not be, as
+    what balances well is another matter; but no more for a set that has far worse values than
+    another. Never worse than the plans known before, or else the first of ``cost_greedy``. Ignores
+    the seed.
+    """
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Solve and place until all sets are tried, or the budget is spent."""
+        tried = _Tried(problem, budget, _start(problem, budget, rng))
+        if tried.spent():
+            return tried.first
+        choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
+        programs, spare, took, begun = _programs(choices), _spare(problem), 0.0, False
+        for fineness in _finenesses(problem):
+            fine, best = _fine(choices, costs, *fineness), inf
+            for program in tuple(programs):
+                left, spent = budget.time_left(), tried.spent()
+                if begun and (spent or left < took):
+                    return tried.result(SearchStatus.LIMIT)
+                begun = True  # what has been written so far would be lost
+                solved = program.solve(fine)
+                if solved is None:
+                    continue
+                best = min(best, solved.value)
+                if solved.value > WORSE * best:
+                    programs.remove(program)
+                    continue
+                tried.add(_placed(choices, costs, solved.shares, spare))
+                took = left - budget.time_left()
+        return tried.result(SearchStatus.CONVERGED)
+
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long the first plan takes, in computations of an option's cost."""
+        return problem.startup_options(STARTUP)
+
+
+def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+    first = replace(budget, max_evaluations=1)
+    return problem.best_known() or CostGreedy().shard(problem, first, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """The plans of a search and their step times, and the result it began with."""
+
+    problem: ShardingProblem
+    budget: Budget
+    first: SearchResult
+    found: list[tuple[Seconds, ShardingPlan]] = field(default_factory=list)
+
+    def spent(self) -> bool:
+        return self.budget.spent(self._evaluated())
+
+    def add(self, plan: ShardingPlan | None) -> None:
+        """Time a plan, if there is one, and keep it."""
+        if plan is None:
+            return
+        time = self.problem.objective.step_time(plan)
+        if not any(time == other and plan == each for other, each in self.found):
+            self.found.append((time, plan))
+            self.budget.report(Progress(evaluated=self._evaluated(), best=self.best[0]))
+
+    def result(self, status: SearchStatus) -> SearchResult:
+        """Return the best plan, and others that are not much worse."""
+        step_time, best = self.best
+        near = [plan for time, plan in self.found if time <= NEAR * step_time]
+        return SearchResult(
+            plan=best,
+            step_time=step_time,
+            status=status,
+            evaluated=self._evaluated(),
+            others=tuple(plan for plan in near if plan is not best),
+        )
+
+    @property
+    def best(self) -> tuple[Seconds, ShardingPlan]:
+        """The best plan, and its step time before it."""
+        first = self.first.step_time, self.first.plan
+        return min([first, *self.found], key=lambda pair: pair[0])
+
+    def _evaluated(self) -> int:
+        return self.first.evaluated + len(self.found)
+
+
+def _programs(choices: Choices) -> list[RelaxedStep]:
+    """Return a program for every set of types."""
+    return [RelaxedStep(choices, choices.some(np.isin(choices.types, list(t)))) for t in TYPES]
+
+
+def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:
+    """Return what is to be tried, the most promising first."""
+    if problem.topology.num_nodes > MANY_NODES:
+        return FINENESS
+    return *FINENESS[-1:], *FINENESS[:-1]
+
+
+def _fine(choices: Choices, costs: OptionCosts, columns: float, load: float) -> Mask:
+    """Return the options whose shards are no wider, and no more of the mean rank's load."""
+    splits = np.isin(choices.types, [kind for kind in ShardingType if kind.splits_columns])
+    fine: Mask = ~splits | (choices.width <= columns)
+    if load < inf:
+        tables, most = choices.problem.workload.tables, load * costs.balanced_load
+        for number in np.flatnonzero(fine & (choices.types == ShardingType.COLUMN_WISE)):
+            cost = costs.cost(tables[choices.table[number]], choices.options[number])
+            fine[number] = cost.shard_load <= most
+    return fine
+
+
+def _spare(problem: ShardingProblem) -> list[list[TableOption]]:
+    """Return of every table the options with the smallest shards."""
+
+    def size(option: TableOption) -> float:
+        return 1 / option.num_shards(problem.topology)
+
+    return [sorted(options, key=size)[:SPARE] for options in problem.options.values()]
+
+
+def _placed(
+    choices: Choices, costs: OptionCosts, shares: Array, spare: Sequence[Sequence[TableOption]]
+) -> ShardingPlan | None:
+    """Place every table by the options that have shares of it, or by those to spare."""
+    tables, ways = choices.problem.workload.tables, []
+    for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
+        chosen = [choices.options[number] for number in ranked]
+        ways.append(costs.some(table, (*chosen, *small)))
+    return _place(choices.problem, ways)
+
+
+def _place(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan | None:
+    try:
+        return place_by_load(problem, ways)
+    except InfeasibleError:
+        return None

@@ -1,0 +1,162 @@
+"""What one way of sharding one table adds to the step, in seconds, were it alone.
+
+A separable stand-in for the objective, to choose options and balance ranks by before the plan is
+whole: lookups at the marginal cost of their traffic, exchanges at the slope of the collective's
+curve around the size a balanced plan would have. No launch or link latencies: tables of a group
+share them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from costmodel.base.units import Seconds
+from costmodel.domain.blocks import num_row_blocks
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import EmbeddingTable
+from costmodel.kernels.collectives import RankGroup, collective_time
+from costmodel.kernels.embedding import backward_time, forward_time
+from costmodel.kernels.traffic import BACKWARD_KERNELS
+from costmodel.step.dense import OPTIMIZER_PASSES
+from costmodel.step.loads import ShardRow, shard_row
+from sharders.problem.options import TableOption, first_shard
+from sharders.problem.sharding_problem import ShardingProblem
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionCost:
+    """Cost of an option, per shard and in all."""
+
+    option: TableOption
+    shard_load: Seconds
+    """Lookup and exchange that the largest shard adds to its rank."""
+    total_load: Seconds
+    """The same over all shards and ranks."""
+    row: ShardRow | None = None
+    """What the largest shard adds to a rank's loads."""
+
+
+class Costs(Protocol):
+    """Gives every option of every table a cost."""
+
+    def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
+        """Return the cost of one option of one table."""
+        ...
+
+
+@dataclass(frozen=True)
+class OptionCosts:
+    """Costs of every option of every table of a problem, computed when first asked for."""
+
+    problem: ShardingProblem
+
+    def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
+        """Return the cost of one option of one table."""
+        known, key = self.problem.known_costs, (table.name, option)
+        if key not in known:
+            offered = self.problem.options[table.name]
+            self.some(table, offered if option in offered else (option,))
+        return known[key]
+
+    def some(self, table: EmbeddingTable, options: Sequence[TableOption]) -> list[OptionCost]:
+        """Return the costs of some options of one table; no others are computed."""
+        known, name = self.problem.known_costs, table.name
+        missing = [o for o in dict.fromkeys(options) if (name, o) not in known]
+        if missing:
+            known.update(((name, cost.option), cost) for cost in self._costs(table, missing))
+        return [known[name, option] for option in options]
+
+    @cached_property
+    def balanced_load(self) -> Seconds:
+        """Load of a rank if every table had its cheapest option, and balance were perfect."""
+        tables, options = self.problem.workload.tables, self.problem.options
+        cheapest = (min(self.cost(t, o).total_load for o in options[t.name]) for t in tables)
+        return sum(cheapest) / self.problem.topology.world_size
+
+    def _costs(self, table: EmbeddingTable, options: Sequence[TableOption]) -> Iterator[OptionCost]:
+        """Yield the costs of some options of one table."""
+        topology = self.problem.topology
+        rows = self._first_rows(table, options)
+        traffic = np.array([row.traffic for row in rows])
+        latency = (1 + BACKWARD_KERNELS) * topology.hardware.gpu.kernel_latency
+        both = forward_time(traffic, topology.hardware) + backward_time(traffic, topology.hardware)
+        lookups = np.maximum(0.0, both - latency).tolist()
+        for option, row, lookup in zip(options, rows, lookups, strict=True):
+            load = lookup + row.columns * self._column_time(option.sharding_type)
+            load += self._replica_time(table, option)
+            total = load * option.num_shards(topology)
+            yield OptionCost(option=option, shard_load=load, total_load=total, row=row)
+
+    def _first_rows(self, table: EmbeddingTable, options: Sequence[TableOption]) -> list[ShardRow]:
+        """Return what each option's first shard adds; types that cut alike share it."""
+        problem, rows = self.problem, []
+        known: dict[tuple[object, ...], ShardRow] = {}
+        for option in options:
+            kind, kernel = option.sharding_type, option.compute_kernel
+            cut = num_row_blocks(problem.topology, kind), option.num_column_shards
+            alike = *cut, kernel, option.cache_load_factor, kind is ShardingType.DATA_PARALLEL
+            if alike not in known:
+                whole = first_shard(table, problem.topology, option)
+                known[alike] = shard_row(
+                    problem.workload, problem.topology, table, whole, whole.shards
+                )
+            rows.append(known[alike])
+        return rows
+
+    def _column_time(self, sharding_type: ShardingType) -> Seconds:
+        """Seconds of the forward and backward exchange per output column of a shard."""
+        return self._column_times.get(sharding_type, 0.0)
+
+    @cached_property
+    def _column_times(self) -> dict[ShardingType, Seconds]:
+        world = self.problem.topology.world_size
+        local = self.problem.topology.local_world_size
+        everyone = RankGroup(num_ranks=world, ranks_per_node=local)
+        node = RankGroup(num_ranks=local, ranks_per_node=local)
+        across = RankGroup(num_ranks=world // local, ranks_per_node=1)
+        exchange = 2 * self._slope(CollectiveOp.ALL_TO_ALL, everyone)
+        reduce = self._slope(CollectiveOp.REDUCE_SCATTER, everyone)
+        reduce += self._slope(CollectiveOp.ALL_GATHER, everyone)
+        inside = self._slope(CollectiveOp.REDUCE_SCATTER, node)
+        inside += self._slope(CollectiveOp.ALL_GATHER, node)
+        inside += 2 * self._slope(CollectiveOp.ALL_TO_ALL, across) / local
+        return {
+            ShardingType.TABLE_WISE: exchange,
+            ShardingType.COLUMN_WISE: exchange,
+            ShardingType.TABLE_COLUMN_WISE: exchange,
+            ShardingType.ROW_WISE: reduce,
+            ShardingType.TABLE_ROW_WISE: inside,
+            ShardingType.GRID_SHARD: inside,
+        }
+
+    def _slope(self, op: CollectiveOp, group: RankGroup) -> Seconds:
+        """Seconds per output column of one rank, where the collective has its usual size."""
+        workload, topology = self.problem.workload, self.problem.topology
+        if group.num_ranks == 1:
+            return 0.0
+        column = workload.local_batch_size * topology.world_size * workload.output_type.num_bytes
+        columns = sum(table.embedding_dim * table.num_features for table in workload.tables)
+        usual = max(1.0, column * columns / topology.world_size)
+        time = collective_time(op, np.array([usual, 2 * usual]), group, topology.hardware)
+        return float(time[1] - time[0]) / usual * column
+
+    def _replica_time(self, table: EmbeddingTable, option: TableOption) -> Seconds:
+        """All-reduce and dense update of a table replicated on every rank."""
+        if option.sharding_type is not ShardingType.DATA_PARALLEL:
+            return 0.0
+        topology, dense = self.problem.topology, self.problem.workload.dense
+        size = 4.0 * table.num_embeddings * table.embedding_dim
+        everyone = RankGroup(
+            num_ranks=topology.world_size, ranks_per_node=topology.local_world_size
+        )
+        update = OPTIMIZER_PASSES[dense.optimizer] * size
+        update_time = update / topology.hardware.gpu.memory_bandwidth
+        if topology.world_size == 1:
+            return update_time
+        sizes = np.array([25e6, 25e6 + size])
+        time = collective_time(CollectiveOp.ALL_REDUCE, sizes, everyone, topology.hardware)
+        return update_time + float(time[1] - time[0])

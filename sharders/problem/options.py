@@ -1,0 +1,311 @@
+"""The legal ways to shard one table, and the sharding that each makes on given ranks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.blocks import num_row_blocks
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    column_counts,
+    make_shards,
+)
+from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_homes
+from costmodel.domain.workload import EmbeddingTable, Workload
+from sharders.problem.cache_shares import cache_shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOption:
+    """A sharding type, kernel and split; what is left to choose are the ranks."""
+
+    sharding_type: ShardingType
+    compute_kernel: ComputeKernel = ComputeKernel.FUSED
+    num_column_shards: int = 1
+    """Equal column blocks."""
+    cache_load_factor: float | None = None
+    """``fused_uvm_caching``: share of the rows cached; None: the table's own."""
+    ranks: tuple[int, ...] = ()
+    """Ranks of the column blocks where the user has fixed them; empty: to be chosen."""
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks there are to choose: one for each column block, or none.
+
+        Where row blocks lie within a node (``table_row_wise``, ``grid_shard``), a rank stands for
+        its node. ``data_parallel`` and ``row_wise`` use all ranks, and ``ranks`` leave no choice.
+        """
+        return 0 if self.ranks or self.sharding_type.everywhere else self.num_column_shards
+
+    def num_shards(self, topology: Topology) -> int:
+        """Return how many shards the option makes."""
+        return self.num_column_shards * num_row_blocks(topology, self.sharding_type)
+
+
+def table_options(
+    workload: Workload, topology: Topology, table: EmbeddingTable
+) -> tuple[TableOption, ...]:
+    """Return every option of a table, in the order of ``ShardingType``.
+
+    Constraints of the table, pooling and pipeline are honoured: where the table says which ranks it
+    is to be on, options have them, and no ranks to choose. Kernels: ``dense`` for
+    data_parallel; otherwise what the table lists, without a list ``fused``. ``dense`` is not
+    offered for sharded tables, as in TorchRec's own enumerator; ``fused_uvm_caching`` comes with
+    several sizes of the cache (``cache_shares``). Columns are split over at most
+    as many blocks as there are ranks (``table_column_wise``: in a node; ``grid_shard``: nodes).
+
+    Raises
+    ------
+    InputError
+        The table's constraints leave nothing.
+
+    """
+    options = tuple(_options(workload, topology, table))
+    if not options:
+        problem = _refusal(workload, topology, table).problem
+        raise InputError(source=workload.name, problems=(problem,))
+    return options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A table whose constraints leave nothing to choose from."""
+
+    table: str
+    field: str
+    """The constraint that should change."""
+    problem: Problem
+
+
+def refusals(workload: Workload, topology: Topology) -> tuple[Refusal, ...]:
+    """Return every table of a workload that cannot be sharded, and why."""
+    return tuple(
+        _refusal(workload, topology, table)
+        for table in workload.tables
+        if not _is_shardable(workload, topology, table)
+    )
+
+
+def _is_shardable(workload: Workload, topology: Topology, table: EmbeddingTable) -> bool:
+    return any(True for _ in _options(workload, topology, table))
+
+
+def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> Refusal:
+    if table.ranks and _is_shardable(workload, topology, replace(table, ranks=())):
+        problem = _misplaced(workload, topology, table)
+        return Refusal(table=table.name, field="ranks", problem=problem)
+    message = (
+        f"table `{table.name}` cannot be sharded: nothing is left of its sharding types "
+        f"({', '.join(table.sharding_types) or 'all'}) and compute kernels "
+        f"({', '.join(table.compute_kernels) or 'default'}) with pipeline `{workload.pipeline}`, "
+        f"pooling `{table.pooling}` and {topology.world_size} ranks"
+    )
+    field = "sharding_types" if table.sharding_types else "compute_kernels"
+    few = any(_refused_by_fbgemm(topology, table, kind) for kind in allowed_types(workload, table))
+    hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`" if few else None
+    return Refusal(table=table.name, field=field, problem=Problem(message=message, hint=hint))
+
+
+def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) -> Problem:
+    """Say why no shards can be just on the ranks where a table is to be."""
+    given = ", ".join(map(str, table.ranks))
+    beyond = [str(rank) for rank in table.ranks if rank >= topology.world_size]
+    if beyond:
+        return Problem(
+            message=f"table `{table.name}` cannot be on rank {', '.join(beyond)}: there is none",
+            hint=f"{topology.world_size} GPUs are ranks 0 to {topology.world_size - 1}",
+        )
+    counts: dict[ShardingType, dict[int, None]] = {}
+    for option in _options(workload, topology, replace(table, ranks=())):
+        counts.setdefault(option.sharding_type, {})[option.num_shards(topology)] = None
+    takes = (f"{kind} {_places(topology, kind, list(some))}" for kind, some in counts.items())
+    return Problem(
+        message=f"table `{table.name}` cannot be on ranks [{given}] and no others",
+        hint=f"ranks that types take: {'; '.join(takes)}",
+    )
+
+
+def _places(topology: Topology, kind: ShardingType, counts: Sequence[int]) -> str:
+    """Return which numbers of ranks, and what ranks, a sharding type takes."""
+    if kind.everywhere:
+        return f"all {topology.world_size}"
+    numbers = " or ".join(map(str, counts))
+    if kind.within_node:
+        return f"{numbers}, all of a node"
+    return f"{numbers} of a node" if kind is ShardingType.TABLE_COLUMN_WISE else numbers
+
+
+def _options(
+    workload: Workload, topology: Topology, table: EmbeddingTable
+) -> Iterator[TableOption]:
+    for sharding_type in allowed_types(workload, table):
+        yield from _options_of_type(workload, topology, table, sharding_type)
+
+
+def make_sharding(
+    table: EmbeddingTable, topology: Topology, option: TableOption, ranks: Sequence[int] = ()
+) -> TableSharding:
+    """Return the sharding that an option makes on given ranks.
+
+    Parameters
+    ----------
+    table, topology
+        What is sharded, and over what.
+    option
+        One of ``table_options``.
+    ranks
+        ``option.num_ranks`` ranks, in the order of the column blocks.
+
+    """
+    if len(ranks) != option.num_ranks:
+        raise ValueError(f"{option.sharding_type} needs {option.num_ranks} ranks, got {len(ranks)}")
+    return TableSharding(
+        table=table.name,
+        sharding_type=option.sharding_type,
+        compute_kernel=option.compute_kernel,
+        shards=make_shards(
+            option.sharding_type,
+            table.num_embeddings,
+            table.embedding_dim,
+            ranks=option.ranks or ranks,
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+        ),
+        cache_load_factor=option.cache_load_factor,
+    )
+
+
+def places(
+    topology: Topology, option: TableOption, order: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of distinct ranks that an option can be on, those first in order first.
+
+    Options on one node have all sets of the first rank's node before those of another.
+    For options within nodes a node's first rank stands for it, and has the node's first place.
+    """
+    local = topology.local_world_size
+    if not option.num_ranks:
+        yield ()
+        return
+    if option.sharding_type.within_node:
+        order = list(dict.fromkeys(rank - rank % local for rank in order))
+    if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE:
+        yield from combinations(order, option.num_ranks)
+        return
+    for node in dict.fromkeys(rank // local for rank in order):
+        mates = [rank for rank in order if rank // local == node]
+        yield from combinations(mates, option.num_ranks)
+
+
+def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) -> TableSharding:
+    """Return a table's sharding cut down to its first shard, on rank 0; none is larger."""
+    kind, world_size = option.sharding_type, topology.world_size
+    blocks = world_size if kind is ShardingType.ROW_WISE else 1
+    blocks = topology.local_world_size if kind.within_node else blocks
+    shard = Shard(
+        rank=0,
+        row_offset=0,
+        num_rows=-(-table.num_embeddings // blocks),
+        column_offset=0,
+        num_columns=table.embedding_dim // option.num_column_shards,
+    )
+    return TableSharding(
+        table=table.name,
+        sharding_type=kind,
+        compute_kernel=option.compute_kernel,
+        shards=(shard,),
+        cache_load_factor=option.cache_load_factor,
+    )
+
+
+def option_of(sharding: TableSharding, table: EmbeddingTable) -> TableOption:
+    """Return the option that a table's sharding is one of."""
+    homes = sharding.homes if sharding.sharding_type.splits_columns or table.ranks else ()
+    fixed = table.ranks and not sharding.sharding_type.everywhere
+    return TableOption(
+        sharding_type=sharding.sharding_type,
+        compute_kernel=sharding.compute_kernel,
+        num_column_shards=max(1, len(homes)),
+        cache_load_factor=sharding.cache_load_factor,
+        ranks=homes if fixed else (),
+    )
+
+
+def make_plan(topology: Topology, shardings: Sequence[TableSharding]) -> ShardingPlan:
+    """Return the plan of these tables on a topology."""
+    return ShardingPlan(
+        tables=tuple(shardings),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )
+
+
+def _options_of_type(
+    workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> Iterator[TableOption]:
+    if _refused_by_fbgemm(topology, table, sharding_type):
+        return
+    counts = _offered_counts(topology, table, sharding_type)
+    ranks: tuple[int, ...] = ()
+    if table.ranks:
+        homes = fixed_homes(workload, topology, table, sharding_type)
+        if homes is None:
+            return
+        counts, ranks = (len(homes) or 1,), homes
+    for kernel in _offered_kernels(table, sharding_type):
+        caching = kernel is ComputeKernel.FUSED_UVM_CACHING
+        for share in cache_shares(workload, topology, table) if caching else (None,):
+            for count in counts:
+                yield TableOption(
+                    sharding_type=sharding_type,
+                    compute_kernel=kernel,
+                    num_column_shards=count,
+                    cache_load_factor=share,
+                    ranks=ranks,
+                )
+
+
+def _refused_by_fbgemm(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> bool:
+    """Return whether some rank would get a shard without rows, which is refused on CPU.
+
+    FBGEMM takes an empty tensor for one of a GPU (fbgemm-gpu-cpu 1.8.0, two gloo ranks: tables of
+    one row, ``row_wise``, ``table_row_wise`` and ``grid_shard``, end at the first step).
+    """
+    if topology.hardware.device is not Device.CPU or not sharding_type.splits_rows:
+        return False
+    blocks = num_row_blocks(topology, sharding_type)
+    length = -(-table.num_embeddings // blocks)
+    return length * (blocks - 1) >= table.num_embeddings
+
+
+def _offered_kernels(
+    table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[ComputeKernel, ...]:
+    kernels = allowed_kernels(table, sharding_type)
+    if sharding_type is ShardingType.DATA_PARALLEL:
+        return kernels
+    return tuple(kernel for kernel in kernels if kernel is not ComputeKernel.DENSE)
+
+
+def _offered_counts(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[int, ...]:
+    """Return numbers of column blocks; one block, which splits nothing, only if asked for."""
+    if not sharding_type.splits_columns:
+        return (1,)
+    most = {
+        ShardingType.COLUMN_WISE: topology.world_size,
+        ShardingType.TABLE_COLUMN_WISE: topology.local_world_size,
+        ShardingType.GRID_SHARD: topology.num_nodes,
+    }[sharding_type]
+    counts = column_counts(table.embedding_dim, table.min_shard_dim)
+    splits = tuple(count for count in counts if 1 < count <= most)
+    return splits or ((1,) if sharding_type in table.sharding_types else ())

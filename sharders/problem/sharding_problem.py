@@ -1,0 +1,234 @@
+"""What a sharder is given, what it gives back, and the protocol it follows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.memory.rank_memory import host_bytes_usable, usable_bytes
+from costmodel.memory.storage import ShardBytes
+from costmodel.step.synthesis import Templates
+from sharders.problem.options import TableOption, table_options
+
+if TYPE_CHECKING:
+    from sharders.problem.option_costs import OptionCost
+
+
+IMPROVED = 1e-6
+"""Share of the step time that counts as an improvement: less may be rounding."""
+
+
+class Objective(Protocol):
+    """What is minimised."""
+
+    def step_time(self, plan: ShardingPlan) -> Seconds:
+        """Return the predicted time of a training step under a valid plan."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardingProblem:
+    """A workload to shard over a topology, and what to minimise.
+
+    Derived values are computed once, when first asked for.
+    """
+
+    workload: Workload
+    topology: Topology
+    objective: Objective
+    known: tuple[ShardingPlan, ...] = ()
+    """Plans found already; a search may start from them."""
+
+    @cached_property
+    def capacity(self) -> Bytes:
+        """HBM that a rank has for shards."""
+        return usable_bytes(self.workload, self.topology)
+
+    @cached_property
+    def host_capacity(self) -> Bytes:
+        """Host memory that a node has for UVM tables."""
+        return host_bytes_usable(self.topology)
+
+    @cached_property
+    def options(self) -> Mapping[str, tuple[TableOption, ...]]:
+        """Every table's legal options, by name."""
+        return {
+            table.name: table_options(self.workload, self.topology, table)
+            for table in self.workload.tables
+        }
+
+    @cached_property
+    def templates(self) -> Templates:
+        """Steps of plans with different sharding groups."""
+        return Templates(self.workload, self.topology)
+
+    @property
+    def num_options(self) -> int:
+        """Options of all tables together."""
+        return sum(map(len, self.options.values()))
+
+    def startup_options(self, share: float) -> float:
+        """Return the costs left to compute, and work that takes a share of computing all costs."""
+        return max(0.0, self.num_options - len(self.known_costs)) + share * self.num_options
+
+    @cached_property
+    def known_bytes(self) -> dict[tuple[str, TableOption], tuple[ShardBytes, ...]]:
+        """Shard sizes of a table's option, kept by ``sharders.problem.placement.option_bytes``."""
+        return {}
+
+    @cached_property
+    def known_costs(self) -> dict[tuple[str, TableOption], "OptionCost"]:
+        """Costs of a table's option, kept by ``sharders.problem.option_costs``."""
+        return {}
+
+    def known_times(self) -> list[tuple[Seconds, ShardingPlan]]:
+        """Return the plans found already, each with its step time."""
+        return [(self.objective.step_time(plan), plan) for plan in self.known]
+
+    def best_known(self) -> "SearchResult | None":
+        """Return the best plan found already, for want of time to find a better one."""
+        if not self.known:
+            return None
+        times = self.known_times()
+        step_time, plan = min(times, key=lambda pair: pair[0])
+        return SearchResult(
+            plan=plan, step_time=step_time, status=SearchStatus.LIMIT, evaluated=len(times)
+        )
+
+    def with_known(self, plans: Sequence[ShardingPlan]) -> "ShardingProblem":
+        """Return the same problem with other plans known; what was computed of it is kept."""
+        same = replace(self, known=tuple(plans))
+        for name in ("options", "templates", "known_bytes", "known_costs", "packing"):
+            if name in self.__dict__:
+                same.__dict__[name] = self.__dict__[name]
+        return same
+
+    @cached_property
+    def packing(self) -> ShardingPlan | None:
+        """A plan that fits, found without regard to the step (``problem.packing``), or None."""
+        from sharders.problem.packing import packed
+
+        return packed(self)
+
+
+class SearchStatus(StrEnum):
+    """Why a search ended."""
+
+    OPTIMAL = "optimal"
+    """Nothing better exists, for the sharder's own objective."""
+    CONVERGED = "converged"
+    """The sharder has nothing left to try."""
+    LIMIT = "limit"
+    """The budget ran out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a search stands."""
+
+    evaluated: int
+    """Plans looked at."""
+    best: Seconds
+    bound: Seconds | None = None
+
+
+def _never() -> bool:
+    return False
+
+
+def _forever() -> Seconds:
+    return float("inf")
+
+
+def _ignore(progress: Progress) -> None:
+    del progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How long a search may go on; clocks and interrupts belong to the caller."""
+
+    max_evaluations: int | None = None
+    should_stop: Callable[[], bool] = _never
+    """Asked between plans; once true, a sharder returns the best plan it has."""
+    time_left: Callable[[], Seconds] = _forever
+    """For solvers that cannot be asked to stop, only told how long to run."""
+    report: Callable[[Progress], None] = _ignore
+
+    def left(self, evaluated: int, most: int) -> int:
+        """Return how many of ``most`` further plans may be looked at after so many."""
+        if self.max_evaluations is None:
+            return most
+        return max(0, min(most, self.max_evaluations - evaluated))
+
+    def spent(self, evaluated: int) -> bool:
+        """Return whether to stop after so many plans."""
+        over = self.max_evaluations is not None and evaluated >= self.max_evaluations
+        return over or self.should_stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How far a sharder got with an objective of its own, which is not the step time."""
+
+    value: Seconds
+    """Of its solution."""
+    bound: Seconds | None
+    """No plan has a smaller value; None: not known."""
+
+    @property
+    def gap(self) -> float | None:
+        """What the value may be above the least one, as a share of it."""
+        if self.bound is None or self.value <= 0:
+            return None
+        return max(0.0, 1 - self.bound / self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The best plan a sharder found."""
+
+    plan: ShardingPlan
+    step_time: Seconds
+    """By the problem's objective."""
+    status: SearchStatus
+    bound: Seconds | None = None
+    """No valid plan is faster than this, under the objective; None: not known."""
+    evaluated: int = 1
+    """Plans looked at."""
+    proof: Proof | None = None
+    """Of a sharder that minimises something else than the step."""
+    others: tuple[ShardingPlan, ...] = ()
+    """Slower plans that differ from the best one: a search may end lower that starts from them."""
+
+
+class Sharder(Protocol):
+    """Searches for a plan.
+
+    The plan must be valid (``domain.validity``) and fit in memory (``costmodel.memory``); where
+    none fits, ``InfeasibleError`` is raised. The same problem and random state give the same plan.
+    ``planner.testing.SharderContract`` tests all of this.
+    """
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        """Return the best plan found within the budget: at least one, however small it is."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A sharder that says how soon it can be of use: with less time left, it is not begun."""
+
+    def startup_options(self, problem: ShardingProblem) -> float:
+        """Return how long its first plan takes, where others have found one before.
+
+        In the time that it takes to compute the cost of one option (``OptionCosts``), which is
+        measured on the machine while searching.
+        """
+        ...

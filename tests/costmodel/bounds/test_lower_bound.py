@@ -1,0 +1,155 @@
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from machines import flat_curve, machine, topology
+from strategies import cases, fixed_cases, workloads
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.bounds.lower_bound import step_time_bound
+from costmodel.bounds.paths import lines_below
+from costmodel.domain.hardware import CollectiveOp, Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Pipeline, Workload
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf
+from costmodel.kernels.collectives import RankGroup, collective_form
+from costmodel.memory.rank_memory import check_memory
+from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
+
+SLACK = 1 + 1e-9
+
+
+@pytest.mark.slow
+@given(cases() | fixed_cases())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
+    workload, ranks, plan = case
+    assert step_time_bound(workload, ranks) <= Objective(workload, ranks).step_time(plan) * SLACK
+
+
+def _table(index: int, rows: int, dim: int, pooling: float) -> EmbeddingTable:
+    return EmbeddingTable(
+        name=f"t{index}",
+        num_embeddings=rows,
+        embedding_dim=dim,
+        pooling_factor=pooling,
+        compute_kernels=(
+            ComputeKernel.FUSED,
+            ComputeKernel.DENSE,
+            ComputeKernel.FUSED_UVM,
+            ComputeKernel.FUSED_UVM_CACHING,
+        ),
+    )
+
+
+def _plans(workload: Workload, ranks: Topology) -> list[ShardingPlan]:
+    """Every plan on two ranks, up to naming them."""
+    ways = []
+    for table in workload.tables:
+        shardings = []
+        for option in table_options(workload, ranks, table):
+            for chosen in product(range(2), repeat=option.num_ranks):
+                try:
+                    shardings.append(make_sharding(table, ranks, option, chosen))
+                except ValueError:
+                    continue
+        ways.append(shardings)
+    plans = [make_plan(ranks, choice) for choice in product(*ways)]
+    return [plan for plan in plans if _fits(workload, ranks, plan)]
+
+
+def _fits(workload: Workload, ranks: Topology, plan: ShardingPlan) -> bool:
+    try:
+        check_memory(workload, ranks, plan)
+    except InfeasibleError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@given(
+    rows=st.tuples(*[st.sampled_from([200, 50_000, 2_000_000])] * 2),
+    dims=st.tuples(*[st.sampled_from([4, 8])] * 2),
+    pooling=st.tuples(*[st.sampled_from([1.0, 30.0])] * 2),
+    batch=st.sampled_from([256, 16384]),
+    pipeline=st.sampled_from(Pipeline),
+    memory=st.sampled_from([1.0, 80.0]),
+)
+@settings(max_examples=12, deadline=None)
+def test_never_above_the_optimum(
+    rows: tuple[int, ...],
+    dims: tuple[int, ...],
+    pooling: tuple[float, ...],
+    batch: int,
+    pipeline: Pipeline,
+    memory: float,
+) -> None:
+    workload = Workload(
+        tables=tuple(
+            _table(i, *each) for i, each in enumerate(zip(rows, dims, pooling, strict=True))
+        ),
+        dense=DenseModel(bottom_mlp=(16,), top_mlp=(16, 1)),
+        local_batch_size=batch,
+        pipeline=pipeline,
+    )
+    ranks = topology(2, 2, machine(memory=memory * 2**30))
+    objective = Objective(workload, ranks)
+    plans = _plans(workload, ranks)
+    if plans:
+        best = min(objective.step_time(plan) for plan in plans[:: max(1, len(plans) // 150)])
+        assert step_time_bound(workload, ranks) <= best * SLACK
+
+
+@pytest.mark.slow
+@given(workloads(max_tables=3))
+@settings(max_examples=15, deadline=None)
+def test_slower_links_never_lower_it(workload: Workload) -> None:
+    fast, slow = (topology(4, 2, machine(link=link)) for link in (100e9, 25e9))
+    assert step_time_bound(workload, fast) <= step_time_bound(workload, slow) * (1 + 1e-3)
+
+
+def test_it_is_close_where_balance_is_perfect() -> None:
+    # 16 equal tables on 4 ranks: only launch latencies and table-independent slack are left out
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=1_000_000, embedding_dim=64, pooling_factor=20.0,
+            inputs=Zipf(exponent=0.0),
+        )
+        for i in range(16)
+    )  # fmt: skip
+    workload = Workload(tables=tables, local_batch_size=4096, pipeline=Pipeline.DLRM)
+    ranks = topology(4)
+    option = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    plan = make_plan(
+        ranks, [make_sharding(table, ranks, option, (i % 4,)) for i, table in enumerate(tables)]
+    )
+    step = Objective(workload, ranks).step_time(plan)
+    assert 0.98 * step < step_time_bound(workload, ranks) <= step
+
+
+def test_one_large_table_counts_where_it_cannot_be_split() -> None:
+    large = _table(0, 2_000_000, 64, 100.0)
+    large = replace(large, sharding_types=(ShardingType.TABLE_WISE,), compute_kernels=())
+    small = replace(_table(1, 1000, 64, 1.0), compute_kernels=())
+    dense = DenseModel(bottom_mlp=(16,), top_mlp=(16, 1))
+    workload = Workload(tables=(large, small), dense=dense, local_batch_size=65536)
+    bounds = [step_time_bound(workload, topology(size)) for size in (4, 8)]
+    # twice the ranks bring twice the samples, all of which the one rank looks up
+    assert bounds[1] > 1.5 * bounds[0]
+
+
+@pytest.mark.parametrize("op", CollectiveOp)
+@pytest.mark.parametrize("there", [True, False])
+def test_lines_are_below_the_curve(op: CollectiveOp, there: bool) -> None:  # noqa: FBT001
+    hardware = machine(curves=(flat_curve(op, 4),))
+    form = collective_form(op, RankGroup(num_ranks=4, ranks_per_node=4), hardware)
+    lines = lines_below(form, 1e9, float(form.time(0.0)) if there else 0.0)
+    sizes = np.geomspace(1.0, 1e9, 997)
+    highest = np.max([constant + slope * sizes for constant, slope in lines], axis=0)
+    assert (highest <= form.time(sizes) * SLACK).all()
+    assert highest[-1] >= 0.98 * form.time(1e9)
+    assert (highest[0] > 0.9 * form.time(1.0)) == there

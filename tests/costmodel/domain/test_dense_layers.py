@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+from costmodel.domain.dense_layers import (
+    activation_bytes,
+    dense_layers,
+    dense_model_bytes,
+    interaction_width,
+)
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Interaction,
+    Optimizer,
+    Pipeline,
+    Workload,
+)
+
+TABLES = tuple(
+    EmbeddingTable(name=f"t{index}", num_embeddings=10, embedding_dim=8) for index in range(3)
+)
+DENSE = DenseModel(
+    num_dense_features=4, bottom_mlp=(16, 8), interaction=Interaction.DOT, top_mlp=(5, 1)
+)
+WORKLOAD = Workload(tables=TABLES, dense=DENSE, local_batch_size=10)
+
+
+def with_interaction(kind: Interaction) -> Workload:
+    return replace(WORKLOAD, dense=replace(DENSE, interaction=kind, cross_layers=2, cross_rank=3))
+
+
+def test_dot_pairs_all_vectors() -> None:
+    # bottom output 8, and 3 tables + 1 bottom vector: 4 * 3 / 2 pairs
+    assert interaction_width(WORKLOAD) == 8 + 6
+
+
+def test_concatenation_keeps_all_columns() -> None:
+    assert interaction_width(with_interaction(Interaction.CAT)) == 8 + 3 * 8
+
+
+def test_layers_in_forward_order() -> None:
+    assert [(layer.num_inputs, layer.num_outputs) for layer in dense_layers(WORKLOAD)] == [
+        (4, 16),
+        (16, 8),
+        (14, 5),
+        (5, 1),
+    ]
+
+
+def test_cross_layers_go_down_to_the_rank_and_up() -> None:
+    layers = dense_layers(with_interaction(Interaction.DCN_V2))
+    assert [(layer.num_inputs, layer.num_outputs) for layer in layers[2:6]] == [
+        (32, 3),
+        (3, 32),
+        (32, 3),
+        (3, 32),
+    ]
+    assert [layer.bias for layer in layers[2:4]] == [False, True]
+
+
+def test_parameters_and_gradients_by_hand() -> None:
+    parameters = (4 + 1) * 16 + (16 + 1) * 8 + (14 + 1) * 5 + (5 + 1) * 1
+    assert dense_model_bytes(WORKLOAD) == 8 * parameters
+    assert dense_model_bytes(replace(WORKLOAD, pipeline=Pipeline.DLRM)) == 12 * parameters
+    adam = replace(WORKLOAD, dense=replace(DENSE, optimizer=Optimizer.ADAM))
+    assert dense_model_bytes(adam) == 16 * parameters
+
+
+def test_activations_grow_with_the_batch_and_shrink_with_precision() -> None:
+    twice = replace(WORKLOAD, local_batch_size=20)
+    half = replace(WORKLOAD, dense=replace(DENSE, precision=DataType.BF16))
+    assert activation_bytes(twice) == 2 * activation_bytes(WORKLOAD)
+    assert activation_bytes(half) < activation_bytes(WORKLOAD)

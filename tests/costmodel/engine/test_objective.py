@@ -1,0 +1,136 @@
+"""The objective of the search is the simulator, to rounding; and what holds for any plan."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine, topology
+from strategies import cases, plans
+
+from costmodel.base.units import GB
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Workload
+from costmodel.engine.objective import Objective
+from costmodel.step.graph import NodeKind
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import NUM_STEPS, synthesize
+
+Case = tuple[Workload, Topology, ShardingPlan]
+SETTINGS = settings(max_examples=60, deadline=None)
+
+
+@given(cases())
+@SETTINGS
+def test_equals_the_event_driven_simulator(case: Case) -> None:
+    workload, ranks, plan = case
+    simulated = simulate(synthesize(workload, ranks, plan)).step_time
+    assert Objective(workload, ranks).step_time(plan) == pytest.approx(simulated, rel=1e-12)
+
+
+@pytest.mark.slow
+@given(cases())
+@SETTINGS
+def test_the_last_step_is_the_steady_state(case: Case) -> None:
+    ends = simulate(synthesize(*case, num_steps=NUM_STEPS + 4)).step_ends
+    periods = [b - a for a, b in pairwise(ends)]
+    assert periods[NUM_STEPS - 2] == pytest.approx(periods[-1], rel=1e-9)
+
+
+@pytest.mark.slow
+@given(cases())
+@SETTINGS
+def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
+    workload, ranks, plan = case
+    step, device = Objective(workload, ranks).step_time(plan), ranks.hardware.device
+    for slower in (
+        machine(bandwidth=500 * GB, device=device),
+        machine(link=20 * GB, device=device),
+        machine(inter_node=2 * GB, device=device),
+    ):
+        worse = replace(ranks, hardware=slower)
+        assert Objective(workload, worse).step_time(plan) >= step * (1 - 1e-12)
+
+
+@pytest.mark.slow
+@given(cases(min_tables=2))
+@SETTINGS
+def test_leaving_a_table_out_never_lengthens_the_step(case: Case) -> None:
+    workload, ranks, plan = case
+    fewer = replace(workload, tables=workload.tables[:-1])
+    less = replace(plan, tables=plan.tables[:-1])
+    with_it = Objective(workload, ranks).step_time(plan)
+    assert Objective(fewer, ranks).step_time(less) <= with_it * (1 + 1e-12)
+
+
+@given(cases(even=True))
+@SETTINGS
+def test_relabelling_ranks_does_not_change_the_step(case: Case) -> None:
+    # mirror nodes and ranks inside nodes; types that fix shard i on rank i keep their shards,
+    # which are all alike
+    workload, ranks, plan = case
+    fixed = {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}
+    last = ranks.world_size - 1
+    mirrored = tuple(
+        sharding
+        if sharding.sharding_type in fixed
+        else replace(
+            sharding,
+            shards=tuple(replace(shard, rank=last - shard.rank) for shard in sharding.shards),
+        )
+        for sharding in plan.tables
+    )
+    objective = Objective(workload, ranks)
+    relabelled = replace(plan, tables=mirrored)
+    assert objective.step_time(relabelled) == pytest.approx(objective.step_time(plan), rel=1e-9)
+
+
+@pytest.mark.slow
+@given(cases())
+@SETTINGS
+def test_the_critical_path_adds_up_to_the_step(case: Case) -> None:
+    timeline = simulate(synthesize(*case))
+    assert sum(timeline.breakdown().values()) == pytest.approx(timeline.step_time, rel=1e-9)
+
+
+def _one_gpu() -> Case:
+    table = EmbeddingTable(name="t", num_embeddings=1000, embedding_dim=64)
+    workload = Workload(tables=(table,), dense=DenseModel(interaction=Interaction.CAT))
+    shard = Shard(rank=0, row_offset=0, num_rows=1000, column_offset=0, num_columns=64)
+    sharding = TableSharding(table="t", sharding_type=ShardingType.TABLE_WISE, shards=(shard,))
+    plan = ShardingPlan(tables=(sharding,), world_size=1, local_world_size=1)
+    return workload, topology(1), plan
+
+
+def test_one_gpu_has_no_communication() -> None:
+    graph = synthesize(*_one_gpu())
+    assert not [node for node in graph.nodes if node.kind is NodeKind.COLLECTIVE]
+
+
+def test_the_same_input_gives_the_same_number() -> None:
+    workload, ranks, plan = _one_gpu()
+    objective = Objective(workload, ranks)
+    assert objective.step_time(plan) == objective.step_time(plan)
+
+
+@pytest.mark.slow
+@given(cases(), st.data())
+@SETTINGS
+def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.DataObject) -> None:
+    workload, ranks, plan = case
+    both = [plan, data.draw(plans(workload, ranks))]
+    alone = [simulate(synthesize(workload, ranks, each)).step_time for each in both]
+    times = Objective(workload, ranks).step_times(both)
+    assert times.tolist() == pytest.approx(alone, rel=1e-12)
+
+
+@pytest.mark.slow
+@given(cases(), st.data())
+@SETTINGS
+def test_plans_timed_before_change_nothing(case: Case, data: st.DataObject) -> None:
+    workload, ranks, plan = case
+    objective = Objective(workload, ranks)
+    objective.step_time(data.draw(plans(workload, ranks)))
+    assert objective.step_time(plan) == Objective(workload, ranks).step_time(plan)

@@ -1,0 +1,188 @@
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GIB
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.memory.rank_memory import check_memory, infeasible, memory_per_rank, usable_bytes
+from costmodel.memory.storage import fixed_bytes, table_shard_bytes
+from planner.examples import example_hardware, example_workload
+from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
+
+TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
+
+
+def random_plan(workload: Workload, seed: int, topology: Topology = TOPOLOGY) -> ShardingPlan:
+    rng = Random(seed)
+    shardings = []
+    for table in workload.tables:
+        option = rng.choice(table_options(workload, topology, table))
+        node = rng.randrange(topology.num_nodes) * topology.local_world_size
+        ranks = [node + rng.randrange(topology.local_world_size) for _ in range(option.num_ranks)]
+        shardings.append(make_sharding(table, topology, option, ranks))
+    return make_plan(topology, shardings)
+
+
+def on_rank(workload: Workload, topology: Topology, rank: int = 0) -> ShardingPlan:
+    option = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    return make_plan(
+        topology,
+        [make_sharding(table, topology, option, (rank,)) for table in workload.tables],
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6))
+def test_memory_of_a_plan_is_the_sum_of_its_shards_and_a_fixed_part(seed: int) -> None:
+    workload = example_workload(12, seed=seed)
+    plan = random_plan(workload, seed)
+    sums, host = [0.0] * 4, [0.0] * 4
+    for sharding in plan.tables:
+        sizes = table_shard_bytes(workload, TOPOLOGY, sharding)
+        for shard, size in zip(sharding.shards, sizes, strict=True):
+            sums[shard.rank] += float(size.total)
+            host[shard.rank] += float(size.host)
+    memory = memory_per_rank(workload, TOPOLOGY, plan)
+    fixed = sum(fixed_bytes(workload))
+    assert [rank.total for rank in memory] == pytest.approx([fixed + size for size in sums])
+    assert [rank.host for rank in memory] == pytest.approx(host)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_another_table_never_frees_memory(seed: int) -> None:
+    workload = example_workload(6, seed=seed)
+    fewer = replace(workload, tables=workload.tables[:-1])
+    plan = random_plan(workload, seed)
+    part = replace(plan, tables=plan.tables[:-1])
+    more = memory_per_rank(workload, TOPOLOGY, plan)
+    less = memory_per_rank(fewer, TOPOLOGY, part)
+    assert all(a.total >= b.total for a, b in zip(more, less, strict=True))
+
+
+def test_an_empty_rank_holds_only_the_fixed_part() -> None:
+    workload = example_workload(3)
+    memory = memory_per_rank(workload, TOPOLOGY, on_rank(workload, TOPOLOGY, rank=2))
+    assert [rank.tables > 0 for rank in memory] == [False, False, True, False]
+    assert memory[0].total == memory[0].dense_model + memory[0].activations
+
+
+def test_usable_is_what_the_reserve_and_the_fixed_part_leave() -> None:
+    workload = example_workload(3)
+    assert usable_bytes(workload, TOPOLOGY) == pytest.approx(
+        0.9 * 80 * GIB - sum(fixed_bytes(workload))
+    )
+
+
+BIG = Workload(
+    tables=tuple(
+        EmbeddingTable(name=name, num_embeddings=rows * 1_000_000, embedding_dim=128)
+        for name, rows in (("items", 90), ("ads", 60), ("users", 30), ("pages", 2), ("days", 1))
+    ),
+)
+
+
+def topology(num_gpus: int) -> Topology:
+    return Topology(hardware=example_hardware(), world_size=num_gpus, local_world_size=num_gpus)
+
+
+def test_a_plan_that_does_not_fit_says_where_and_by_how_much() -> None:
+    with pytest.raises(InfeasibleError, match=r"rank 1 needs 88.") as error:
+        check_memory(BIG, topology(4), on_rank(BIG, topology(4), rank=1))
+    assert "leaves 71." in str(error.value)
+
+
+def test_a_plan_that_fits_passes() -> None:
+    workload = example_workload(3)
+    check_memory(workload, TOPOLOGY, on_rank(workload, TOPOLOGY))
+
+
+def test_infeasible_shows_the_sum_and_what_one_gpu_has() -> None:
+    error = infeasible(BIG, topology(1))
+    assert str(error).startswith("no plan fits: the tables need 88.")
+    assert "1 × example leaves 71." in str(error)
+    details = dict(error.details)
+    assert details["per GPU"].startswith("80.0 GiB HBM  -  ")
+    assert details["per GPU"].endswith(" GiB")
+    assert details["largest"].startswith("items 43.")
+    assert "2 more 1." in details["largest"]
+
+
+def test_more_gpus_is_a_remedy_that_works() -> None:
+    remedies = dict(infeasible(BIG, topology(1)).remedies)
+    assert remedies["--gpus 2"].endswith("GiB to spare")
+
+
+def test_a_smaller_batch_is_a_remedy_where_buffers_are_the_trouble() -> None:
+    table = EmbeddingTable(name="wide", num_embeddings=1000, embedding_dim=1024)
+    huge_batch = Workload(tables=(table,), local_batch_size=4_000_000)
+    (remedy,) = [r for r in infeasible(huge_batch, topology(1)).remedies if "batch" in r[0]]
+    batch = int(remedy[0].removeprefix("local_batch_size: "))
+    smaller = replace(huge_batch, local_batch_size=batch)
+    check_memory(smaller, topology(1), on_rank(smaller, topology(1)))
+    assert not any("batch" in label for label, _ in infeasible(BIG, topology(1)).remedies)
+
+
+def test_uvm_is_offered_for_the_fewest_tables() -> None:
+    remedies = dict(infeasible(BIG, topology(1)).remedies)
+    assert remedies["compute_kernels: [fused_uvm]"] == "for items, in host memory"
+
+
+def test_more_gpus_may_need_more_nodes() -> None:
+    many = Workload(
+        tables=tuple(replace(t, name=f"{t.name}{i}") for t in BIG.tables for i in range(8))
+    )
+    assert any(
+        label == "--gpus 16 --nodes 2" for label, _ in infeasible(many, topology(8)).remedies
+    )
+
+
+def test_a_table_that_must_stay_whole_and_is_too_large() -> None:
+    giant = EmbeddingTable(
+        name="giant",
+        num_embeddings=200_000_000,
+        embedding_dim=128,
+        sharding_types=(ShardingType.TABLE_WISE,),
+    )
+    remedies = dict(infeasible(Workload(tables=(giant,)), topology(4)).remedies)
+    assert remedies["sharding_types: [row_wise]"] == "for giant, too large for one GPU"
+    assert not any(label.startswith("--gpus") for label in remedies)
+    plain = Workload(tables=(giant,), pipeline=Pipeline.DLRM)
+    assert dict(infeasible(plain, topology(4)).remedies)["pipeline: sparse_dist"] == (
+        "may split giant, too large for one GPU"
+    )
+
+
+def test_splitting_is_offered_with_the_gpus_it_takes() -> None:
+    # 2 TB of weights: rows alone do not make room on 4 GPUs of 80 GiB
+    giant = EmbeddingTable(
+        name="giant",
+        num_embeddings=4_000_000_000,
+        embedding_dim=128,
+        sharding_types=(ShardingType.TABLE_WISE,),
+    )
+    labels = [label for label, _ in infeasible(Workload(tables=(giant,)), topology(4)).remedies]
+    assert labels[0].startswith("sharding_types: [row_wise], --gpus 32")
+    assert "sharding_types: [row_wise]" not in labels
+
+
+def test_host_memory_can_run_out_too() -> None:
+    huge = EmbeddingTable(
+        name="huge",
+        num_embeddings=3_000_000_000,
+        embedding_dim=128,
+        compute_kernels=(ComputeKernel.FUSED_UVM,),
+    )
+    workload = Workload(tables=(huge,))
+    option = TableOption(
+        sharding_type=ShardingType.TABLE_WISE, compute_kernel=ComputeKernel.FUSED_UVM
+    )
+    plan = make_plan(topology(2), [make_sharding(huge, topology(2), option, (0,))])
+    with pytest.raises(InfeasibleError, match=r"node 0 needs .* of host memory"):
+        check_memory(workload, topology(2), plan)

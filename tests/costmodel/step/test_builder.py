@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from formulas import IDS, built
+from machines import topology
+
+from costmodel.base.units import GB, MIB, US
+from costmodel.domain.hardware import Bound, CollectiveOp, Source
+from costmodel.step.builder import Mark, StepBuilder
+from costmodel.step.exchange import add_collective
+from costmodel.step.graph import Resource, Stage
+from costmodel.step.issue import COLLECTIVE, Issue
+from costmodel.step.program import ProcessGroup
+
+
+def builder(world_size: int = 4, local_world_size: int = 2) -> StepBuilder:
+    return StepBuilder(topology(world_size, local_world_size))
+
+
+def test_a_kernel_costs_its_operators_and_launches() -> None:
+    # 2 operators of 10 us and 3 launches of 5 us
+    made = builder()
+    made.kernel("k", Stage.DENSE_FORWARD, 1e-3, issue=Issue(2, 3))
+    launch, kernel = built(made).ops
+    assert launch.seconds.tolist() == pytest.approx([35 * US] * 4)
+    assert (kernel.resource, kernel.launched_by) == ("compute", 0)
+
+
+def test_a_rank_without_work_launches_nothing() -> None:
+    made = builder()
+    made.kernel("k", Stage.DENSE_FORWARD, made.stream_time(IDS))
+    launch, _ = built(made, ids=[0.0, 1e9, 0.0, 0.0]).ops
+    assert launch.seconds.tolist() == pytest.approx([0.0, 15 * US, 0.0, 0.0])
+
+
+def test_autograd_has_its_own_operator_time() -> None:
+    made = builder()
+    made.join(Resource.AUTOGRAD)
+    made.host("op")
+    assert built(made).ops[-1].seconds[0] == pytest.approx(12 * US)
+
+
+def test_a_collective_costs_the_host_what_the_trace_shows() -> None:
+    made = builder()
+    made.collective("c", Stage.ALL_TO_ALL, 1e-3)
+    launch, _ = built(made).ops
+    assert launch.seconds[0] == pytest.approx(COLLECTIVE.num_ops * 10 * US + 5 * US)
+
+
+def test_marks_are_waited_for_in_the_next_step() -> None:
+    made = builder()
+    done = Mark("done")
+    made.wait("w", (), after_previous=(done, Mark("never set")))
+    made.mark(done, made.kernel("k", Stage.DENSE_FORWARD, 1e-3))
+    assert built(made).ops[0].after_previous == (2,)
+
+
+def test_a_stream_moves_bytes_after_its_latency() -> None:
+    # 1 MB at 1000 GB/s is 1 us, after 2 us
+    made = builder(2)
+    made.kernel("k", Stage.DENSE_FORWARD, made.stream_time(IDS))
+    assert built(made, ids=[1e6, 0.0]).ops[-1].seconds == pytest.approx([3 * US, 0.0])
+
+
+def test_uneven_messages_count_as_the_largest_of_the_group() -> None:
+    sizes = np.array([1.0, 2.0, 3.0, 4.0]) * MIB
+
+    def times(group: ProcessGroup) -> np.ndarray:
+        made = builder()
+        add_collective(made, "c", CollectiveOp.ALL_TO_ALL, IDS, group=group, after=())
+        return built(made, ids=sizes).ops[-1].seconds
+
+    assert np.ptp(times(ProcessGroup.WORLD)) == 0
+    assert np.ptp(times(ProcessGroup.CROSS_NODE)) == 0
+    inside = times(ProcessGroup.INTRA_NODE)
+    # 10 us and half of 2 (4) MiB at 100 GB/s
+    assert inside[0] == inside[1] == pytest.approx(10 * US + MIB / (100 * GB))
+    assert inside[2] == inside[3] == pytest.approx(10 * US + 2 * MIB / (100 * GB))
+
+
+def test_an_exchange_is_bound_by_what_bounds_its_largest_message() -> None:
+    def bound(*sizes: float) -> tuple[Bound | None, Source | None, bool]:
+        made = builder(2)
+        add_collective(made, "c", CollectiveOp.ALL_TO_ALL, IDS, after=())
+        return built(made, ids=sizes).ops[-1].basis
+
+    # the made-up machine has links of 100 GB/s and no curves
+    assert bound(8.0, 8.0) == (Bound.LINK_LATENCY, Source.DATASHEET, True)
+    assert bound(8.0, 1e9) == (Bound.LINK_BANDWIDTH, Source.DATASHEET, True)

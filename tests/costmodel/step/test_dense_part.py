@@ -1,0 +1,169 @@
+"""The dense kernels of a step, on a model small enough to count them."""
+
+from dataclasses import replace
+
+import pytest
+from formulas import FEATURES, built
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import topology
+from plans import BATCH, collectives, named, step, table, workload
+
+from costmodel.base.units import MIB, US
+from costmodel.domain.dense_layers import dense_layers
+from costmodel.domain.hardware import Bound, Source
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DataType, DenseModel, Interaction, Optimizer, Workload
+from costmodel.kernels.gemm import gemm_estimate
+from costmodel.step.builder import StepBuilder
+from costmodel.step.dense import (
+    BUCKET,
+    FIRST_BUCKET,
+    DenseCosts,
+    DensePart,
+    GradientBuckets,
+)
+from costmodel.step.graph import NodeKind, Stage
+
+DOT = DenseModel(bottom_mlp=(128, 64), top_mlp=(256, 1), interaction=Interaction.DOT)
+
+
+def builder(world_size: int = 2) -> StepBuilder:
+    return StepBuilder(topology(world_size))
+
+
+def part(dense: DenseModel = DOT) -> tuple[StepBuilder, DensePart]:
+    made = builder()
+    work = replace(workload(table("a"), table("b")), dense=dense)
+    return made, DensePart(made, DenseCosts(work, made.hardware.gpu))
+
+
+def kernels(made: StepBuilder) -> list[str]:
+    return [op.name for op in built(made).ops if op.kind is NodeKind.KERNEL]
+
+
+def test_widths_around_a_dot_interaction() -> None:
+    # 3 vectors of 64 columns; their 3 products beside the bottom output
+    widths = part()[1].costs.widths
+    assert (widths.vectors, widths.columns, widths.top_inputs) == (3, 192, 67)
+
+
+def test_parameters_by_hand() -> None:
+    # 13 -> 128 -> 64 and 67 -> 256 -> 1, with biases
+    numbers = 14 * 128 + 129 * 64 + 68 * 256 + 257
+    costs = part()[1].costs
+    assert costs.parameter_bytes == 4 * numbers
+    assert sum(layer.num_parameters for layer in dense_layers(costs.workload)) == numbers
+
+
+def test_products_of_other_shapes_are_not_mixed_up() -> None:
+    costs = part()[1].costs
+    shapes = [(64, 128, 256), (64, 128, 512), (128, 64, 256), (256, 128, 64), (64, 256, 256)]
+    expected = [gemm_estimate(*shape, DOT.precision, costs.gpu) for shape in shapes]
+    for _ in range(2):  # computed, then known
+        assert [costs.product_estimate(*shape) for shape in shapes] == expected
+    assert len({estimate.seconds for estimate in expected}) > 1
+
+
+def test_a_layer_is_a_product_and_its_activation() -> None:
+    made, dense = part()
+    dense.bottom_forward()
+    names = kernels(made)
+    assert len(names) == 4
+    assert [name.endswith("relu") for name in names] == [False, True, False, True]
+
+
+def test_backward_of_the_first_layer_needs_no_input_gradient() -> None:
+    made, dense = part()
+    dense.bottom_backward(GradientBuckets(made, "g"))
+    names = kernels(made)
+    assert len([name for name in names if name.endswith("input")]) == 1
+    assert len([name for name in names if name.endswith("weight")]) == 2
+
+
+def test_mixed_precision_casts_every_weight() -> None:
+    made, dense = part(replace(DOT, precision=DataType.BF16))
+    dense.bottom_forward()
+    assert len([name for name in kernels(made) if name.endswith("cast")]) == 2
+
+
+def test_the_optimizer_passes_over_parameters_and_replicas() -> None:
+    # SGD reads gradient and parameter and writes the parameter
+    made, dense = part(replace(DOT, optimizer=Optimizer.SGD))
+    dense.optimizer(replicated_bytes=1000.0)
+    expected = 3 * (dense.costs.parameter_bytes + 1000)
+    assert built(made).ops[-1].num_bytes[0] == pytest.approx(expected)
+    assert built(made).ops[-1].seconds[0] == pytest.approx(2 * US + expected / 1e12)
+
+
+def test_replicas_are_updated_with_the_dense_parameters() -> None:
+    # the same where the bytes of the replicas follow from the plan
+    made, dense = part(replace(DOT, optimizer=Optimizer.SGD))
+    dense.optimizer(replicated_bytes=FEATURES)
+    expected = 3 * (dense.costs.parameter_bytes + 1000)
+    assert built(made, features=1000.0).ops[-1].num_bytes[0] == pytest.approx(expected)
+
+
+def messages(*gradients: float) -> list[float]:
+    made = builder()
+    buckets = GradientBuckets(made, "g")
+    for num_bytes in gradients:
+        buckets.add(num_bytes)
+    buckets.flush()
+    reduced = [op for op in built(made).ops if op.kind is NodeKind.COLLECTIVE]
+    assert [op.stage for op in reduced] == [Stage.ALL_REDUCE] * len(reduced)
+    return [float(op.num_bytes[0]) for op in reduced]
+
+
+def test_the_first_bucket_is_small_and_the_others_25_mib() -> None:
+    # 0.5 + 0.6 fills 1 MiB; then 10 + 10 + 10 fills 25 MiB; 3 are left
+    sizes = [0.5 * MIB, 0.6 * MIB, 10 * MIB, 10 * MIB, 10 * MIB, 3 * MIB]
+    assert messages(*sizes) == pytest.approx([1.1 * MIB, 30 * MIB, 3 * MIB])
+
+
+def test_an_all_reduce_says_where_its_time_comes_from() -> None:
+    # the made-up machine has no curves: nothing of the kind was measured
+    made = builder()
+    buckets = GradientBuckets(made, "g")
+    buckets.add(100 * MIB)
+    reduced = built(made).ops[-1]
+    assert reduced.basis == (Bound.LINK_BANDWIDTH, Source.DATASHEET, True)
+
+
+def test_a_gradient_is_never_split_over_buckets() -> None:
+    assert messages(100 * MIB) == [100 * MIB]
+
+
+@given(st.lists(st.floats(1.0, 40 * MIB), min_size=1, max_size=20))
+def test_buckets_lose_nothing(gradients: list[float]) -> None:
+    sizes = messages(*gradients)
+    assert sum(sizes) == pytest.approx(sum(gradients))
+    assert all(size >= BUCKET for size in sizes[1:-1])
+    assert len(sizes) == 1 or sizes[0] >= FIRST_BUCKET
+
+
+def test_one_rank_reduces_nothing() -> None:
+    made = builder(1)
+    buckets = GradientBuckets(made, "g")
+    buckets.add(100 * MIB)
+    buckets.flush()
+    assert not built(made).ops
+
+
+def test_gradients_are_reduced_from_the_top_down() -> None:
+    # top: 1024 x (64 + 3 x 64) + ... fill the first bucket before the bottom MLP is reached
+    wide = DenseModel(bottom_mlp=(64,), top_mlp=(1024, 1024, 1), interaction=Interaction.CAT)
+    work: Workload = replace(workload(table()), dense=wide)
+    made = step(work, topology(2), ShardingType.TABLE_WISE, 0)
+    first, last = (op for op in collectives(made) if op.name == "dense all-reduce")
+    # 1025 numbers are not enough; with 1024 x 1025 more they are
+    assert first.num_bytes[0] == 4 * (1025 + 1024 * 1025)
+    (gradients,) = named(made, "table_wise gradients")
+    assert made.ops.index(first) < made.ops.index(gradients) < made.ops.index(last)
+
+
+def test_dense_kernels_do_not_depend_on_the_number_of_tables_of_other_ranks() -> None:
+    made, dense = part()
+    dense.top_forward()
+    assert built(made).ops[1].num_bytes.shape == (2,)
+    assert dense.workload.local_batch_size == BATCH

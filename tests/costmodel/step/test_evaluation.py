@@ -1,0 +1,94 @@
+"""Templates evaluated at a plan's loads: what the simulator, sampling and reports read."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from machines import topology
+from plans import plan, step, table, workload
+from strategies import cases
+
+from costmodel.domain.hardware import Bound, Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import DataType, Workload
+from costmodel.kernels.embedding import Traffic, backward_time, forward_time
+from costmodel.step.evaluation import evaluated
+from costmodel.step.graph import Role
+from costmodel.step.groups import KernelKey
+from costmodel.step.loads import group_loads
+from costmodel.step.synthesis import Templates, program
+from costmodel.step.template import GroupFormulas, WorkKind
+
+Case = tuple[Workload, Topology, ShardingPlan]
+FUSED = KernelKey(ComputeKernel.FUSED, DataType.FP32)
+
+
+def test_a_lookup_takes_what_its_traffic_takes() -> None:
+    work, ranks = workload(table()), topology(2)
+    where = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
+    (load,) = group_loads(work, ranks, where)
+    ops = {op.role: op for op in program(work, ranks, where).ops}
+    traffic = load.traffic[FUSED]
+    assert ops[Role.LOOKUP].seconds.tolist() == forward_time(traffic, ranks.hardware).tolist()
+    assert ops[Role.UPDATE].seconds.tolist() == backward_time(traffic, ranks.hardware).tolist()
+    assert ops[Role.LOOKUP].seconds[0] == 0.0
+    assert ops[Role.LOOKUP].num_bytes.tolist() == traffic[:, Traffic.FORWARD_HBM].tolist()
+    assert ops[Role.UPDATE].num_bytes.tolist() == traffic[:, Traffic.BACKWARD_HBM].tolist()
+
+
+def test_a_lookup_is_bound_where_it_takes_longest() -> None:
+    # 2,560 rows of 4 columns on rank 1: mostly latency; without the table there would be nothing
+    made = step(workload(table(dim=4, ids=0.01)), topology(2), ShardingType.TABLE_WISE, 1)
+    (lookup,) = (op for op in made.ops if op.role is Role.LOOKUP)
+    assert lookup.basis.bound_by is Bound.KERNEL_LATENCY
+
+
+def test_a_template_of_groups_that_the_plan_lacks_is_refused() -> None:
+    work, ranks = workload(table()), topology(2)
+    where = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
+    (load,) = group_loads(work, ranks, where)
+    other = load.key._replace(sharding_type=ShardingType.ROW_WISE)
+    both = Templates(work, ranks).of([(load.key, [FUSED]), (other, [FUSED])])
+    with pytest.raises(ValueError, match="groups that the plan does not have"):
+        evaluated(both, [load])
+
+
+def test_formulas_of_a_group_name_every_load() -> None:
+    work, ranks = workload(table()), topology(2)
+    where = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
+    (load,) = group_loads(work, ranks, where)
+    formulas = GroupFormulas.of(load.key, [FUSED])
+    for name in ("features", "ids", "columns", "table_columns", "sent_ids", "present"):
+        ((feature, weight),) = getattr(formulas, name).weights.items()
+        assert (feature.group, feature.name, weight) == (load.key, name, 1.0)
+
+
+@given(cases())
+@settings(max_examples=40, deadline=None)
+def test_operations_wait_for_earlier_ones_and_for_all_that_a_resource_has(case: Case) -> None:
+    workload, topology, plan = case
+    loads = group_loads(workload, topology, plan)
+    template = Templates(workload, topology).of((load.key, tuple(load.traffic)) for load in loads)
+    made = evaluated(template, loads)
+    assert [op.name for op in made.ops] == [op.name for op in template.ops]
+    for index, (op, formula) in enumerate(zip(made.ops, template.ops, strict=True)):
+        assert all(0 <= each < index for each in op.after)
+        assert op.seconds.shape == op.num_bytes.shape == (topology.world_size,)
+        assert (op.seconds >= 0).all()
+        if formula.work.kind is WorkKind.ISSUE:
+            assert ((op.seconds > 0) == (made.ops[index + 1].seconds > 0)).all()
+        for event in formula.after:
+            if not isinstance(event, int):
+                before = [i for i in range(index) if made.ops[i].resource == event.resource]
+                assert before[-1] in op.after
+
+
+@given(cases())
+@settings(max_examples=40, deadline=None)
+def test_every_exchange_lasts_as_long_on_all_ranks_of_its_group(case: Case) -> None:
+    made = program(*case)
+    for op in made.ops:
+        if op.group is not None:
+            instances = [made.members(op.group, rank) for rank in range(made.world_size)]
+            for instance in set(instances):
+                times = op.seconds[np.array(instances) == instance]
+                assert np.ptp(times) == 0.0

@@ -1,0 +1,114 @@
+"""The order of the three pipelines, and what overlaps in them."""
+
+import pytest
+from machines import topology
+from plans import collectives, index, named, plan, step, table, workload
+
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DenseModel, Interaction, Pipeline, Workload
+from costmodel.step.graph import NodeKind
+from costmodel.step.program import Program
+from costmodel.step.synthesis import NUM_STEPS, synthesize
+
+TWO = topology(2)
+
+
+def made(pipeline: Pipeline) -> Program:
+    return step(workload(table(), pipeline=pipeline), TWO, ShardingType.TABLE_WISE, 1)
+
+
+def in_order(program: Program, *names: str) -> bool:
+    places = [index(program, name) for name in names]
+    return places == sorted(places)
+
+
+def test_sparse_dist_distributes_one_batch_ahead() -> None:
+    program = made(Pipeline.SPARSE_DIST)
+    assert in_order(
+        program,
+        "zero gradients", "permute ids", "splits", "copy batch", "bottom.0",
+        "table_wise reorder ids", "wait for table_wise lengths", "table_wise lookup",
+        "table_wise outputs", "top.0", "wait for splits", "table_wise lengths", "table_wise ids",
+        "autograd resumes", "table_wise gradients", "table_wise lookup backward",
+        "dense all-reduce", "main resumes", "dense optimizer",
+    )  # fmt: skip
+
+
+def test_sparse_dist_waits_for_what_the_step_before_sent() -> None:
+    program = made(Pipeline.SPARSE_DIST)
+    (reorder,) = named(program, "table_wise reorder ids")
+    (permute,) = named(program, "permute ids")
+    assert reorder.after_previous == (index(program, "table_wise ids"),)
+    assert permute.after_previous == (index(program, "copy batch"),)
+    assert (reorder.resource, permute.resource) == ("data_dist", "data_dist")
+
+
+def test_compute_waits_for_the_data_dist_stream() -> None:
+    program = made(Pipeline.SPARSE_DIST)
+    (wait,) = named(program, "wait for inputs")
+    assert wait.resource == "compute"
+    assert program.ops[wait.after[0]].resource == "data_dist"
+
+
+def test_the_host_blocks_twice_with_one_sharding_type() -> None:
+    for pipeline in (Pipeline.SPARSE_DIST, Pipeline.NONE):
+        waits = [op.name for op in made(pipeline).ops if op.kind is NodeKind.WAIT]
+        assert sorted(waits) == ["wait for splits", "wait for table_wise lengths"]
+
+
+def test_without_pipelining_all_is_on_the_compute_stream() -> None:
+    program = made(Pipeline.NONE)
+    assert {op.resource for op in program.ops} == {"main", "autograd", "compute", "world"}
+    assert not any(op.after_previous for op in program.ops)
+    assert in_order(
+        program, "copy batch", "bottom.0", "permute ids", "splits", "table_wise ids",
+        "table_wise reorder ids", "table_wise lookup",
+    )  # fmt: skip
+    (reorder,) = named(program, "table_wise reorder ids")
+    assert reorder.after == (index(program, "table_wise ids"),)
+
+
+def test_plain_dlrm_has_no_input_distribution_and_overlaps_the_bottom_mlp() -> None:
+    program = made(Pipeline.DLRM)
+    assert in_order(
+        program, "table_wise lookup", "table_wise outputs", "bottom.0", "table_wise concat outputs",
+        "top.0", "autograd resumes", "top all-reduce", "table_wise gradients",
+        "bottom.0 backward weight", "bottom all-reduce", "table_wise lookup backward",
+    )  # fmt: skip
+    assert not named(program, "splits", "permute ids", "copy batch", "order features")
+
+
+def test_plain_dlrm_reduces_its_mlps_separately() -> None:
+    names = [op.name for op in collectives(made(Pipeline.DLRM))]
+    assert names == ["table_wise outputs", "top all-reduce", "table_wise gradients",
+                     "bottom all-reduce"]  # fmt: skip
+
+
+def test_torchrec_s_bottom_backward_is_queued_behind_the_embeddings_gradients() -> None:
+    for pipeline in (Pipeline.SPARSE_DIST, Pipeline.NONE):
+        assert in_order(made(pipeline), "table_wise lookup backward", "bottom.0 backward weight")
+
+
+def test_the_optimizer_waits_for_every_all_reduce() -> None:
+    work: Workload = workload(table("a"))
+    program = step(work, TWO, ShardingType.DATA_PARALLEL)
+    (wait,) = named(program, "wait for all-reduces")
+    reduced = {i for i, op in enumerate(program.ops) if op.name.endswith("all-reduce")
+               and op.kind is NodeKind.COLLECTIVE}  # fmt: skip
+    assert len(reduced) == 2
+    assert set(wait.after) == reduced
+
+
+@pytest.mark.parametrize("pipeline", list(Pipeline))
+def test_every_dense_interaction_can_be_written(pipeline: Pipeline) -> None:
+    for interaction in Interaction:
+        dense = DenseModel(bottom_mlp=(64,), top_mlp=(8, 1), interaction=interaction)
+        work = Workload(tables=(table(),), dense=dense, local_batch_size=64, pipeline=pipeline)
+        program = step(work, TWO, ShardingType.TABLE_WISE, 0)
+        assert named(program, "dense optimizer")
+
+
+def test_synthesize_unrolls_into_the_steady_state() -> None:
+    work = workload(table())
+    graph = synthesize(work, TWO, plan(work, TWO, {"t": (ShardingType.TABLE_WISE, (0,))}))
+    assert graph.num_steps == NUM_STEPS

@@ -1,0 +1,28 @@
+"""Steps as templates: what was written before, or is left out, changes nothing."""
+
+from hypothesis import given, settings
+from strategies import cases
+
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.engine.timer import Signature
+from costmodel.step.loads import GroupLoad, group_loads
+from costmodel.step.synthesis import Templates
+
+Case = tuple[Workload, Topology, ShardingPlan]
+SETTINGS = settings(max_examples=40, deadline=None)
+
+
+def signature(groups: tuple[GroupLoad, ...]) -> Signature:
+    return tuple((group.key, tuple(sorted(group.traffic))) for group in groups)
+
+
+@given(cases())
+@SETTINGS
+def test_templates_written_before_change_nothing(case: Case) -> None:
+    workload, topology, plan = case
+    some = signature(group_loads(workload, topology, plan))
+    templates = Templates(workload, topology)
+    for groups in (some, some[1:], (), some):
+        assert templates.of(groups) == Templates(workload, topology).of(groups)

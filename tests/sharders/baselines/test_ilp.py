@@ -1,0 +1,185 @@
+import sys
+from dataclasses import replace
+from itertools import combinations, product
+from random import Random
+
+import pulp
+import pytest
+from machines import machine, topology
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GIB
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf
+from costmodel.memory.rank_memory import check_memory
+from planner.examples import example_problem, example_workload
+from sharders.baselines.ilp import Ilp
+from sharders.baselines.ilp_model import IlpModel
+from sharders.greedy.cost_greedy import CostGreedy
+from sharders.problem.option_costs import OptionCosts
+from sharders.problem.options import make_plan, make_sharding, option_of
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
+from sharders.problem.solvers import Limits, _cbc_path
+
+TYPES = (
+    ShardingType.TABLE_WISE,
+    ShardingType.ROW_WISE,
+    ShardingType.COLUMN_WISE,
+    ShardingType.DATA_PARALLEL,
+)
+
+
+def _problem(seed: int, *, memory: float = 80.0, num_tables: int = 4) -> ShardingProblem:
+    rng = Random(seed)
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}",
+            num_embeddings=rng.choice([1000, 100_000, 3_000_000]),
+            embedding_dim=8,
+            pooling_factor=rng.choice([1.0, 10.0, 50.0]),
+            sharding_types=TYPES,
+            inputs=Zipf(exponent=0.8),
+        )
+        for i in range(num_tables)
+    )
+    workload = Workload(tables=tables, dense=DenseModel(bottom_mlp=(16,), top_mlp=(16, 1)))
+    ranks = topology(2, 2, machine(memory=memory * GIB))
+    return ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+
+
+def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
+    ways = [
+        [
+            make_sharding(table, problem.topology, option, ranks)
+            for option in problem.options[table.name]
+            for ranks in combinations(range(2), option.num_ranks)
+        ]
+        for table in problem.workload.tables
+    ]
+    return [make_plan(problem.topology, choice) for choice in product(*ways)]
+
+
+def _fits(problem: ShardingProblem, plan: ShardingPlan) -> bool:
+    try:
+        check_memory(problem.workload, problem.topology, plan)
+    except InfeasibleError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("memory", [80.0, 0.6])
+def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
+    problem = _problem(seed, memory=memory)
+    model = IlpModel(problem, OptionCosts(problem))
+    best = min(model.makespan(p) for p in _every_plan(problem) if _fits(problem, p))
+    start = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    solution = model.solve(start, Limits(gap=1e-6))
+    assert solution is not None
+    assert solution.optimal
+    assert solution.makespan == pytest.approx(best, rel=1e-4)
+    assert solution.bound == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_never_worse_than_the_greedy_it_starts_from() -> None:
+    problem = example_problem(example_workload(30), world_size=4)
+    greedy = CostGreedy().shard(problem, Budget(), Random(0))
+    assert Ilp().shard(problem, Budget(), Random(0)).step_time <= greedy.step_time
+
+
+def test_says_when_its_own_objective_is_at_its_best() -> None:
+    problem = _problem(0)
+    assert Ilp().shard(problem, Budget(), Random(0)).status is SearchStatus.OPTIMAL
+
+
+@pytest.mark.slow
+def test_never_claims_a_bound_on_the_step() -> None:
+    assert Ilp().shard(_problem(1), Budget(), Random(0)).bound is None
+
+
+def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
+    # three tables of 3 M x 32 x 4 bytes = 0.36 GiB, and two ranks that have room for one each
+    problem = _problem(0, num_tables=1)
+    table = replace(
+        problem.workload.tables[0],
+        num_embeddings=3_000_000,
+        embedding_dim=32,
+        sharding_types=(ShardingType.TABLE_WISE,),
+        compute_kernels=(ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING),
+    )
+    tables = tuple(replace(table, name=f"t{i}") for i in range(3))
+    workload = replace(problem.workload, tables=tables, local_batch_size=256)
+    ranks = topology(2, 2, machine(memory=0.75 * GIB))
+    tight = ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+    start = CostGreedy().shard(tight, Budget(), Random(0)).plan
+    solution = Ilp().solve(tight, Budget(), start)
+    assert solution is not None
+    kernels = [option_of(solution.plan.table(each.name), each).compute_kernel for each in tables]
+    assert kernels.count(ComputeKernel.FUSED_UVM_CACHING) == 1
+
+
+@pytest.mark.slow
+def test_large_instances_are_rounded_from_the_relaxation() -> None:
+    problem = example_problem(example_workload(40), world_size=8)
+    result = Ilp(max_variables=10).shard(problem, Budget(max_evaluations=100), Random(0))
+    check_memory(problem.workload, problem.topology, result.plan)
+    assert result.status is SearchStatus.LIMIT
+
+
+def test_a_clock_limits_the_solver() -> None:
+    problem = example_problem(example_workload(40), world_size=8)
+    result = Ilp().shard(problem, Budget(max_evaluations=100, time_left=lambda: 0.5), Random(0))
+    check_memory(problem.workload, problem.topology, result.plan)
+
+
+def test_tells_its_own_value_bound_and_gap() -> None:
+    proof = Ilp().shard(_problem(0), Budget(), Random(0)).proof
+    assert proof is not None
+    assert proof.bound is not None
+    assert proof.bound <= proof.value * (1 + 1e-6)
+    assert proof.gap is not None
+    assert proof.gap <= 2 * Ilp().gap
+
+
+@pytest.fixture
+def without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make importing highspy fail, and pulp know it."""
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    monkeypatch.setattr(pulp.HiGHS, "available", lambda _: False)
+    if not pulp.COIN_CMD(path=_cbc_path()).available():
+        pytest.skip("pulp came without CBC")
+
+
+@pytest.mark.usefixtures("without_highs")
+@pytest.mark.parametrize("memory", [80.0, 0.6])
+def test_cbc_finds_the_same_optimum(memory: float) -> None:
+    problem = _problem(2, memory=memory)
+    model = IlpModel(problem, OptionCosts(problem))
+    best = min(model.makespan(p) for p in _every_plan(problem) if _fits(problem, p))
+    start = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    solution = model.solve(start, Limits(gap=1e-6))
+    assert solution is not None
+    assert solution.optimal
+    assert solution.makespan == pytest.approx(best, rel=1e-4)
+    assert solution.bound == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.usefixtures("without_highs")
+def test_without_highs_plans_are_as_good_on_small_problems() -> None:
+    problem = _problem(1)
+    result = Ilp().shard(problem, Budget(max_evaluations=500), Random(0))
+    check_memory(problem.workload, problem.topology, result.plan)
+    assert result.status is SearchStatus.OPTIMAL
+
+
+@pytest.mark.usefixtures("without_highs")
+def test_without_highs_a_limit_still_gives_a_plan() -> None:
+    problem = example_problem(example_workload(40), world_size=8)
+    for max_variables in (10, 6000):
+        sharder = Ilp(max_variables=max_variables)
+        budget = Budget(max_evaluations=40, time_left=lambda: 2.0)
+        result = sharder.shard(problem, budget, Random(0))
+        check_memory(problem.workload, problem.topology, result.plan)

@@ -1,0 +1,86 @@
+"""The greedy keeps to memory, weights decide what it splits, and tuned it is no worse."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import cases
+
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory
+from planner.examples import example_problem, example_workload
+from sharders.engine.fill import Rule
+from sharders.engine.params import TuningParams
+from sharders.engine.search_engine import Engine
+from sharders.greedy.cost_greedy import CostGreedy
+from sharders.greedy.tuning import NEUTRAL, RANGES, Tuning, drawn
+from sharders.problem.option_costs import OptionCosts
+from sharders.problem.sharding_problem import Budget, ShardingProblem
+
+PROBLEM = example_problem(example_workload(30, seed=3), world_size=8)
+
+
+def filled(engine: Engine, parameters: dict[str, float]) -> float | None:
+    problem = engine.problem
+    balanced = OptionCosts(problem).balanced_load
+    return engine.fill(Rule(parameters, balanced, problem.capacity))
+
+
+@given(cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_plans_are_valid_and_timed_as_the_objective_times_them(
+    case: tuple[Workload, Topology, ShardingPlan], seed: int
+) -> None:
+    workload, topology, _ = case
+    objective = Objective(workload, topology)
+    engine = Engine(ShardingProblem(workload=workload, topology=topology, objective=objective))
+    step_time = filled(engine, dict(drawn(Random(seed))))
+    if step_time is not None:
+        plan = engine.plan_of(engine.present())
+        check_plan(workload, topology, plan)
+        check_memory(workload, topology, plan)
+        assert step_time == pytest.approx(objective.step_time(plan), rel=1e-9)
+
+
+def test_weights_decide_which_types_are_used() -> None:
+    engine = Engine(PROBLEM)
+    for kind in (ShardingType.ROW_WISE, ShardingType.COLUMN_WISE):
+        weights = {f"weight {each.value}": -1.5 if each is kind else 1.5 for each in ShardingType}
+        filled(engine, {**NEUTRAL, **weights, "split_above": 0.02})
+        used = [table.sharding_type for table in engine.plan_of(engine.present()).tables]
+        assert used.count(kind) > len(used) / 2
+
+
+def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), (), TuningParams())
+    best, choices = tuning.run()[0]
+    plan = tuning.engine.plan_of(choices)
+    assert best == pytest.approx(PROBLEM.objective.step_time(plan), rel=1e-9)
+    greedy = CostGreedy().shard(PROBLEM, Budget(), Random(0))
+    assert best <= greedy.step_time * 1.001
+
+
+def test_tuning_takes_its_share_of_the_plans_and_of_the_time() -> None:
+    tuning = Tuning(Engine(PROBLEM), Budget(max_evaluations=400), Random(0), (), TuningParams())
+    tuning.run()
+    assert tuning.evaluated == 100
+    clock = iter(range(1000))  # a second a look
+    timed = Budget(time_left=lambda: 100.0 - next(clock))
+    tuning = Tuning(Engine(PROBLEM), timed, Random(0), (), TuningParams())
+    tuning.run()
+    assert 40 < tuning.evaluated < 80
+    clock = iter(range(1000))
+    tuning = Tuning(
+        Engine(PROBLEM), timed, Random(0), (1e-9,), TuningParams()
+    )  # far better than any it finds
+    tuning.run()
+    assert tuning.evaluated < 40
+
+
+def test_neutral_parameters_are_in_range() -> None:
+    assert all(low <= NEUTRAL[name] <= high for name, (low, high) in RANGES.items())

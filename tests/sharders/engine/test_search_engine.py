@@ -1,0 +1,295 @@
+"""The search times moves exactly, keeps to memory, and does the same interpreted."""
+
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from strategies import cases, fixed_cases
+
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
+from costmodel.memory.rank_memory import check_memory
+from planner.compiled import MODULES, interpreted_modules
+from planner.examples import example_problem, example_workload
+from sharders.annealing.schedule import Bursts
+from sharders.annealing.sharder import Annealing
+from sharders.engine.arrays import offered
+from sharders.engine.params import AnnealingParams
+from sharders.engine.search_engine import Engine
+from sharders.engine.tables import Move
+from sharders.greedy.cost_greedy import CostGreedy
+from sharders.greedy.one_pass import SizeGreedy
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
+
+Case = tuple[Workload, Topology, ShardingPlan]
+
+
+def engine_for(case: Case) -> Engine:
+    """Return an engine that may use the plan; cases whose problem has no such options are left."""
+    workload, topology, plan = case
+    objective = Objective(workload, topology)
+    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    assume(offered(problem, [plan]))
+    return Engine(problem, [plan])
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
+    (workload, topology, plan), engine = case, engine_for(case)
+    objective = engine.problem.objective
+    assert engine.start(engine.choices_of(plan)) == pytest.approx(
+        objective.step_time(plan), rel=1e-12
+    )
+    assert engine.plan_of(engine.best_since()) == plan
+    rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
+    choices, times = [], []
+    for _ in range(3):
+        standing = engine.anneal(20, anywhere, rng)
+        present = engine.present()
+        choices.append((np.array(present.option), np.array(present.ranks)))
+        now = engine.plan_of(engine.present())
+        check_plan(workload, topology, now)
+        check_memory(workload, topology, now)
+        times.append(float(engine.present_time()))
+        assert times[-1] == pytest.approx(objective.step_time(now), rel=1e-9)
+        best = engine.plan_of(engine.best_since())
+        assert standing.best_time == pytest.approx(objective.step_time(best), rel=1e-9)
+    options, ranks = (np.array(numbers) for numbers in zip(*choices, strict=True))
+    assert engine.step_times(options, ranks) == pytest.approx(times, rel=1e-9)
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:
+    engine, rng = engine_for(case), Random(seed)
+    engine.start(engine.choices_of(case[2]))
+    engine.anneal(200, (0.1, 1e-3, 200.0), rng)  # some moves are made, some are not
+    search = engine.search
+    journals = search.plan.journal, search.plan.saved
+    assert [journal.length for journal in journals] == [0, 0]
+    now = np.asarray(search.plan.numbers), np.asarray(search.plan.loads).T
+    kept = [numbers.copy() for numbers in now]
+    engine.anneal(0, (1.0, 1.0, 1.0), rng)  # computes all anew
+    chains = range(search.plan.num_rank_features + Traffic.CHAIN, len(now[1]), NUM_TRAFFIC)
+    known = np.setdiff1d(np.arange(len(now[1])), chains)  # of the longest bags, some are not
+    for before, after, rows in zip(kept, now, (slice(None), known), strict=True):
+        largest = np.abs(before[rows]).max(axis=1, keepdims=True)
+        assert (np.abs(before - after)[rows] <= 1e-9 * largest).all()
+
+
+def power_means(values: NDArray[np.float64]) -> float:
+    """Return the sum over rows of the eighth root of the mean of eighth powers."""
+    return float(((values**8).mean(axis=1) ** (1 / 8)).sum())
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
+    case: Case, seed: int
+) -> None:
+    engine, rng = engine_for(case), Random(seed)
+    engine.start(engine.choices_of(case[2]))
+    standing = engine.anneal(20, (1e3, 1e3, 1.0), rng)
+    loads, plan = engine.search.loads, engine.search.plan
+    features = np.asarray(plan.loads)[:, : plan.num_rank_features]
+    exchanged = (features * np.asarray(loads.exchange_rates)).T
+    lookups = np.asarray(plan.numbers)[loads.load_row : loads.load_row + 1]
+    spread = power_means(lookups) + power_means(exchanged)
+    expected = engine.present_time() + 0.05 * spread
+    assert standing.guide == pytest.approx(expected, rel=1e-9)
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
+    engine, rng = engine_for(case), Random(seed)
+    engine.start(engine.choices_of(case[2]))
+    world_size = engine.problem.topology.world_size
+    for hot in (1e-3, 1e3, 1e3, 1e3):
+        engine.anneal(50, (hot, hot, 1.0), rng)
+        search = engine.search
+        if search.which < len(search.cycles) and search.cycles[search.which].is_known():
+            search.plan.clear_changed()
+            for rank in rng.sample(range(world_size), min(2, world_size)):
+                search.plan.note_changed(rank)
+            bound = search.cycles[search.which].bound(search.plan)
+            search.plan.clear_changed()
+            assert bound <= engine.present_time() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("world_size", [4, 16])
+def test_bounds_change_no_decision(world_size: int) -> None:
+    problem = example_problem(example_workload(30, seed=6), world_size=world_size)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    bounded = Engine(problem, [plan])
+    timed = Engine(problem, [plan])
+    timed.search.margin = 1.0
+    standings = []
+    for engine in (bounded, timed):
+        engine.start(engine.choices_of(plan))
+        standings.append(engine.anneal(3000, (1e-3, 1e-4, 3000.0), Random(1)))
+    first, second = standings
+    for name in ("moves", "decided", "guide", "best_time", "best_guide", "last_gain"):
+        assert getattr(first, name) == getattr(second, name)
+    assert first.timed < second.timed
+    assert bounded.plan_of(bounded.present()) == timed.plan_of(timed.present())
+
+
+@given(cases() | fixed_cases(), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_moves_of_places_leave_the_options_as_they_are(case: Case, seed: int) -> None:
+    workload, topology, plan = case
+    engine, rng = engine_for(case), Random(seed)
+    before = engine.choices_of(plan)
+    engine.start(before)
+    engine.anneal(300, (0.1, 1e-3, 300.0), rng, placing=True)
+    placed = engine.plan_of(engine.present())
+    assert list(engine.present().option) == list(before.option)
+    check_plan(workload, topology, placed)
+    assert engine.present_time() == pytest.approx(Objective(workload, topology).step_time(placed))
+
+
+def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> None:
+    problem = example_problem(example_workload(40, seed=2), world_size=8)
+    plan = SizeGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    bursts = Bursts(engine, Budget(), Random(0), 0, AnnealingParams())
+    (balanced,) = bursts.balanced([engine.choices_of(plan)])
+    assert list(balanced.option) == list(engine.choices_of(plan).option)
+    assert engine.start(balanced) == bursts.best[0]
+    assert bursts.best[0] < 0.99 * problem.objective.step_time(plan)
+
+
+def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
+    problem = example_problem(example_workload(40, seed=2), fill=0.9)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    present = engine.choices_of(plan)
+    option, ranks = np.asarray(present.option), np.asarray(present.ranks)
+    piled = np.stack([ranks, np.zeros_like(ranks), ranks])
+    piled[1, :, :] = np.arange(engine.arrays.widest)  # distinct, and the same for all tables
+    times = engine.step_times(np.stack([option] * 3), piled)
+    assert times[1] == np.inf
+    assert times[[0, 2]] == pytest.approx(problem.objective.step_time(plan), rel=1e-9)
+
+
+def test_the_same_seed_and_evaluations_give_the_same_plan() -> None:
+    problem = example_problem(example_workload(20, seed=2), world_size=4)
+    first = Annealing().shard(problem, Budget(max_evaluations=2000), Random(3))
+    again = Annealing().shard(problem, Budget(max_evaluations=2000), Random(3))
+    assert first == again
+    assert first.status is SearchStatus.LIMIT
+    assert first.evaluated <= 2000
+
+
+def test_ends_when_nothing_better_is_found() -> None:
+    problem = example_problem(example_workload(4, seed=5), world_size=2)
+    result = Annealing().shard(problem, Budget(), Random(0))
+    assert result.status is SearchStatus.CONVERGED
+
+
+def test_stops_when_told_to() -> None:
+    problem = example_problem(example_workload(20, seed=2), world_size=4)
+    calls = iter(range(10**9))
+    budget = Budget(should_stop=lambda: next(calls) > 6)
+    result = Annealing().shard(problem, budget, Random(0))
+    assert result.status is SearchStatus.LIMIT
+    assert result.evaluated > 0
+
+
+def test_where_a_rank_is_full_another_table_leaves_it() -> None:
+    problem = example_problem(example_workload(40, seed=2), fill=0.99)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    engine.start(engine.choices_of(plan))
+    search, ejector = engine.search, engine.burst.ejector
+    option, ranks = np.asarray(search.choices.option), np.asarray(search.choices.ranks)
+    blocks = np.asarray(search.tables.blocks)
+    made = 0
+    for table, rank in product(np.flatnonzero(blocks[option] == 1), range(4)):
+        move = Move(2, engine.arrays.widest)
+        np.asarray(move.table)[0], np.asarray(move.option)[0] = table, option[table]
+        np.asarray(move.ranks)[0, 0], move.length = rank, 1
+        is_full = not search.finds_room(move)
+        ejector.find_fullest()
+        search.undo(move)
+        if not is_full or not ejector.eject(move):
+            continue
+        other = move.table[1]
+        num_blocks = blocks[move.option[1]]
+        assert move.length == 2
+        assert other != table
+        assert ejector.fullest in ranks[other, :num_blocks]
+        assert ejector.fullest not in np.asarray(move.ranks)[1, :num_blocks]
+        made += 1
+    assert made > 0
+
+
+SEARCH = """
+from random import Random
+from planner.compiled import interpreted_modules
+from planner.compiled import MODULES, interpreted_modules
+from planner.examples import example_problem, example_workload
+from sharders.annealing.sharder import Annealing
+from sharders.problem.sharding_problem import Budget
+
+problem = example_problem(example_workload(12, seed=3), world_size=4, num_nodes=2)
+result = Annealing().shard(problem, Budget(max_evaluations=400), Random(0))
+print(len(interpreted_modules()), repr(result.step_time), hash(repr(result.plan)))
+"""
+ONLY_SOURCES = """
+import sys
+from importlib.machinery import FileFinder, SourceFileLoader
+
+hook = FileFinder.path_hook((SourceFileLoader, [".py"]))
+
+def sources(path):
+    if not any(part in path for part in ("costmodel", "sharders")):
+        raise ImportError
+    return hook(path)
+
+sys.path_hooks.insert(0, sources)
+sys.path_importer_cache.clear()
+"""
+
+
+def searched(code: str) -> tuple[int, float, int]:
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    run = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
+    )
+    interpreted, seconds, plan = run.stdout.split()
+    return int(interpreted), float(seconds), int(plan)
+
+
+@pytest.mark.slow
+def test_interpreted_it_finds_the_plan_that_it_finds_compiled() -> None:
+    compiled, slow = searched(SEARCH), searched(ONLY_SOURCES + SEARCH)
+    assert compiled[0] == 0
+    assert slow[0] == len(MODULES)
+    assert slow[1] == pytest.approx(compiled[1], rel=1e-12)
+    assert slow[2] == compiled[2]
+
+
+def test_every_module_with_types_is_compiled() -> None:
+    root = Path(__file__).parents[3]
+    typed = {
+        ".".join(path.relative_to(root).with_suffix("").parts)
+        for top in ("costmodel", "sharders")
+        for path in (root / top).rglob("*.pxd")
+    }
+    assert set(MODULES) == typed
+    assert interpreted_modules() == ()

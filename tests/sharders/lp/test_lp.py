@@ -1,0 +1,120 @@
+"""The program over the relaxed step: whole shares, what is wanted only, within memory."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.memory.rank_memory import check_memory
+from planner.examples import example_problem, example_workload
+from sharders.greedy.cost_greedy import CostGreedy
+from sharders.lp.relaxed_step import TOLERANCE, Array, Choices, Mask, RelaxedStep, by_share
+from sharders.lp.sharder import Lp
+from sharders.problem.placement import option_bytes
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
+
+
+def problem() -> ShardingProblem:
+    return example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2)
+
+
+def everything(choices: Choices) -> Mask:
+    return np.ones(len(choices.options), dtype=bool)
+
+
+def shares_of(choices: Choices, wanted: Mask) -> Array:
+    solved = RelaxedStep(choices, everything(choices)).solve(wanted)
+    assert solved is not None
+    return solved.shares
+
+
+def test_every_table_gets_shares_that_add_up_to_one() -> None:
+    choices = Choices.of(problem())
+    shares = shares_of(choices, everything(choices))
+    assert np.bincount(choices.table, shares) == pytest.approx(np.ones(30))
+    assert shares @ choices.memory <= 0.98
+
+
+def test_few_tables_are_divided_over_several_options() -> None:
+    choices = Choices.of(problem())
+    shares = shares_of(choices, everything(choices))
+    chosen = list(by_share(choices, shares))
+    assert len(chosen) == 30
+    assert sum(len(options) > 1 for options in chosen) <= 10
+
+
+def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None:
+    choices = Choices.of(problem())
+    kinds = np.array([option.sharding_type for option in choices.options])
+    wanted = kinds == ShardingType.ROW_WISE
+    shares = shares_of(choices, wanted)
+    chosen = {kinds[options[0]] for options in by_share(choices, shares)}
+    assert chosen == {ShardingType.ROW_WISE}
+
+
+def test_there_are_no_shares_where_nothing_fits() -> None:
+    full = example_problem(example_workload(), fill=1.5)
+    choices = Choices.of(full)
+    assert RelaxedStep(choices, everything(choices)).solve(everything(choices)) is None
+
+
+@pytest.mark.slow
+def test_beats_the_greedy_where_exchanges_decide() -> None:
+    posed = problem()
+    greedy = CostGreedy().shard(posed, Budget(), Random(0))
+    result = Lp().shard(posed, Budget(), Random(0))
+    check_plan(posed.workload, posed.topology, result.plan)
+    check_memory(posed.workload, posed.topology, result.plan)
+    assert result.status is SearchStatus.CONVERGED
+    assert result.step_time < greedy.step_time * (1 - TOLERANCE)
+
+
+def test_says_which_other_plans_are_worth_annealing(monkeypatch: pytest.MonkeyPatch) -> None:
+    posed = problem()
+    monkeypatch.setattr("sharders.lp.sharder.NEAR", 2.0)
+    result = Lp().shard(posed, Budget(), Random(0))
+    assert result.others
+    assert result.plan not in result.others
+    assert len(set(result.others)) == len(result.others)
+    for plan in result.others:
+        check_memory(posed.workload, posed.topology, plan)
+        slower = posed.objective.step_time(plan) / result.step_time
+        assert 1 <= slower <= 2.0
+
+
+@pytest.mark.slow
+def test_is_never_worse_than_the_plans_it_knows() -> None:
+    posed = problem()
+    best = Lp().shard(posed, Budget(), Random(0))
+    again = Lp().shard(replace(posed, known=(best.plan,)), Budget(max_evaluations=3), Random(0))
+    assert again.step_time <= best.step_time
+
+
+def test_memory_is_that_of_all_shards() -> None:
+    posed = problem()
+    choices = Choices.of(posed)
+    tables = posed.workload.tables
+    total = posed.topology.world_size * posed.capacity
+    for number, option in enumerate(choices.options):
+        sizes = option_bytes(posed, tables[choices.table[number]], option)
+        held = sum(float(size.total) for size in sizes)
+        assert choices.memory[number] * total == pytest.approx(held)
+
+
+def test_only_some_types_are_listed_but_for_tables_that_allow_none_of_them() -> None:
+    posed = problem()
+    some = {ShardingType.COLUMN_WISE, ShardingType.DATA_PARALLEL}
+    listed = Choices.of(posed, some)
+    assert set(listed.table) == set(range(len(posed.workload.tables)))
+    others = [i for i, o in enumerate(listed.options) if o.sharding_type not in some]
+    for table in {posed.workload.tables[listed.table[i]] for i in others}:
+        assert not some & {option.sharding_type for option in posed.options[table.name]}
+
+
+def test_a_program_that_would_take_longer_than_there_is_time_for_is_not_begun() -> None:
+    left = iter([10.0, 4.0, 4.0])  # the first plan takes 6 seconds
+    result = Lp().shard(problem(), Budget(time_left=lambda: next(left)), Random(0))
+    assert (result.status, result.evaluated) == (SearchStatus.LIMIT, 2)

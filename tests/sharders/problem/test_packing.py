@@ -1,0 +1,156 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import GB
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory, usable_bytes, whole_table_bytes
+from costmodel.memory.storage import RESERVE_SHARE
+from planner.examples import LoadObjective, example_hardware
+from planner.search import load_sharder
+from sharders import PORTFOLIO
+from sharders.problem.sharding_problem import Budget, ShardingProblem
+
+WHOLE = (ShardingType.TABLE_WISE,)
+FULL = 0.99
+ROWS = 40_000_000
+"""Of all tables of a rank: 10 GB in rows of 64 fp32."""
+
+
+def hidden(
+    counts: Sequence[int], *, types: tuple[ShardingType, ...] = WHOLE, seed: int = 0
+) -> ShardingProblem:
+    """Return tables that fill every rank to 99%: so many per rank, in random sizes, shuffled."""
+    rng = Random(seed)
+    tables = []
+    for rank, count in enumerate(counts):
+        parts = [rng.uniform(0.1, 1.0) for _ in range(count)]
+        rows = [int(ROWS * part / sum(parts)) for part in parts]
+        tables += [
+            EmbeddingTable(
+                name=f"t{rank}_{index}",
+                num_embeddings=number,
+                embedding_dim=64,
+                pooling_factor=round(rng.uniform(1, 30), 1),
+                sharding_types=types,
+            )
+            for index, number in enumerate(rows)
+        ]
+    rng.shuffle(tables)
+    workload = Workload(tables=tuple(tables), local_batch_size=4, optimizer=Optimizer.SGD)
+    return _full(workload, len(counts))
+
+
+def _full(workload: Workload, ranks: int) -> ShardingProblem:
+    local = min(8, ranks)
+    topology = Topology(hardware=example_hardware(), world_size=ranks, local_world_size=local)
+    usable = usable_bytes(workload, topology)
+    size = {t.name: whole_table_bytes(workload, topology, t) for t in workload.tables}
+    fullest = max(
+        sum(size[name] for name in size if name.startswith(f"t{rank}_")) for rank in range(ranks)
+    )
+    missing = (fullest / FULL - usable) / (1 - RESERVE_SHARE)
+    hardware = example_hardware(topology.hardware.gpu.memory_bytes + missing)
+    return ShardingProblem(
+        workload=workload,
+        topology=replace(topology, hardware=hardware),
+        objective=LoadObjective(workload),
+    )
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [[3] * 4, [4] * 8, [12, 13] * 4, [25] * 16],
+    ids=["12x4", "32x8", "100x8", "400x16"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_just_fits_is_packed(counts: list[int], seed: int) -> None:
+    problem = hidden(counts, seed=seed)
+    plan = problem.packing
+    assert plan is not None
+    check_plan(problem.workload, problem.topology, plan)
+    check_memory(problem.workload, problem.topology, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(PORTFOLIO.members))
+@pytest.mark.parametrize("counts", [[3] * 4, [12, 13] * 4], ids=["12x4", "100x8"])
+def test_every_member_of_the_portfolio_finds_a_plan(name: str, counts: list[int]) -> None:
+    posed = hidden(counts)
+    problem = replace(posed, objective=Objective(posed.workload, posed.topology))
+    result = load_sharder(name).shard(problem, Budget(max_evaluations=30), Random(0))
+    check_memory(problem.workload, problem.topology, result.plan)
+
+
+def test_a_table_larger_than_a_rank_is_split_among_the_others() -> None:
+    posed = hidden([12, 13] * 4, types=())
+    giant, *rest = posed.workload.tables
+    giant = replace(giant, num_embeddings=2 * ROWS)
+    tables = (giant, *rest[:70])
+    problem = replace(posed, workload=replace(posed.workload, tables=tables))
+    assert problem.packing is not None
+    check_memory(problem.workload, problem.topology, problem.packing)
+
+
+def test_host_memory_is_for_the_fewest_tables_that_make_room() -> None:
+    posed = hidden([4] * 4)
+    kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM)
+    tables = [replace(table, compute_kernels=kernels) for table in posed.workload.tables]
+    tables.append(replace(tables[0], name="more"))
+    problem = replace(posed, workload=replace(posed.workload, tables=tuple(tables)))
+    plan = problem.packing
+    assert plan is not None
+    check_memory(problem.workload, problem.topology, plan)
+    on_host = [each for each in plan.tables if each.compute_kernel is ComputeKernel.FUSED_UVM]
+    assert 1 <= len(on_host) <= 5
+
+
+def test_what_cannot_fit_is_not_packed() -> None:
+    posed = hidden([3] * 4)
+    tables = (*posed.workload.tables, replace(posed.workload.tables[0], name="more"))
+    problem = replace(posed, workload=replace(posed.workload, tables=tables))
+    assert problem.packing is None
+    with pytest.raises(InfeasibleError):
+        load_sharder("cost_greedy").shard(problem, Budget(), Random(0))
+
+
+@pytest.mark.slow
+def test_tables_that_the_user_put_on_ranks_are_packed_around() -> None:
+    problem = hidden([4] * 8)
+    tables = tuple(
+        replace(table, ranks=(int(table.name[1]),)) if table.name.endswith("_2") else table
+        for table in problem.workload.tables
+    )
+    put = replace(problem, workload=replace(problem.workload, tables=tables))
+    assert put.packing is not None
+    check_plan(put.workload, put.topology, put.packing)
+    check_memory(put.workload, put.topology, put.packing)
+
+
+def test_nothing_is_packed_where_the_user_leaves_no_room() -> None:
+    problem = hidden([4] * 8)
+    tables = tuple(replace(table, ranks=(3,)) for table in problem.workload.tables)
+    assert replace(problem, workload=replace(problem.workload, tables=tables)).packing is None
+
+
+def test_a_cache_too_large_for_a_rank_is_split() -> None:
+    kernels = (ComputeKernel.FUSED_UVM_CACHING,)
+    table = EmbeddingTable(
+        name="t", num_embeddings=100_000_000, embedding_dim=64, compute_kernels=kernels
+    )
+    workload = Workload(tables=(table,), local_batch_size=4)
+    # a fifth of 25.6 GB is cached: 5.1 GB, and each of three ranks has 4 GB
+    hardware = example_hardware(4 * GB / (1 - RESERVE_SHARE))
+    topology = Topology(hardware=hardware, world_size=3, local_world_size=3)
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=LoadObjective(workload)
+    )
+    assert problem.packing is not None
+    check_memory(workload, topology, problem.packing)
