@@ -1,1 +1,1 @@
-"""Trains small models with TorchRec on CPU ranks, and holds each step against the synthesized one."""
+"""Trains small models with TorchRec, and holds each step against the synthesized one."""

@@ -5,9 +5,22 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from costmodel.hardware import Topology
-from costmodel.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding, make_shards
-from costmodel.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Pooling, Workload
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Optimizer,
+    Pooling,
+    Workload,
+)
 from planner.io.profiles import load_profile
 
 ROWS, COLUMNS, IDS, SAMPLES = 800, 16, 4, 8
@@ -88,7 +101,7 @@ class Cell:
 
     def _sharding(self, table: EmbeddingTable, placed: Placed) -> TableSharding:
         kind, local = placed.kind, self.local_world_size
-        ranks = (placed.rank % self.world_size,)
+        ranks: tuple[int, ...] = (placed.rank % self.world_size,)
         if kind is ShardingType.COLUMN_WISE:
             ranks = (placed.rank % self.world_size, (placed.rank + 1) % self.world_size)
         elif kind is ShardingType.TABLE_COLUMN_WISE:

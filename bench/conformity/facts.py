@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from costmodel.units import Bytes
-
 
 class Fact(NamedTuple):
     """One operator of a step on one rank."""

@@ -23,8 +23,8 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from torchrec.streamable import Pipelineable
 from torchrec.types import DataType as TorchRecType
 
-from costmodel.plan import ComputeKernel, ShardingType
-from costmodel.workload import DataType, EmbeddingTable, Pooling, Workload
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workload
 from planner.integrations.torchrec_plans import Home
 from planner.validation.model import LEARNING_RATE, SPARSE_OPTIMIZERS
 
@@ -201,7 +201,11 @@ class Batch(Pipelineable):  # type: ignore[misc]
         features = {name: getattr(self, name) for name in MODULES}
         return Batch(
             self.dense_features.to(device, non_blocking=non_blocking),
-            {name: each.to(device, non_blocking) for name, each in features.items() if each is not None},
+            {
+                name: each.to(device, non_blocking)
+                for name, each in features.items()
+                if each is not None
+            },
             self.labels.to(device, non_blocking=non_blocking),
         )
 

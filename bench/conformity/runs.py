@@ -14,7 +14,7 @@ from typing import TypeAlias
 from bench.conformity.cells import Cell
 from bench.conformity.facts import Difference, Fact, differences, order
 from bench.conformity.synthesized import facts
-from costmodel.execution.synthesis import program
+from costmodel.step.synthesis import program
 
 Trained: TypeAlias = tuple[tuple[Fact, ...], ...] | str
 """Facts by rank, or why TorchRec cannot run a cell."""
@@ -114,7 +114,7 @@ def _error(outputs: Sequence[str], codes: Sequence[int]) -> str:
 
 def _start(rank: int, world_size: int, folder: Path) -> subprocess.Popen[str]:
     place = {"RANK": str(rank), "WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-m", "bench.conformity.worker", str(rank), str(world_size), str(folder)],
         env={**os.environ, **place},
         stdout=subprocess.PIPE,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from bench.conformity.facts import Fact
-from costmodel.execution.graph import NodeKind, Stage
-from costmodel.execution.program import Op, Program
+from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.program import Op, Program
 
 Parts: TypeAlias = tuple[tuple[str, float], ...]
 """Kinds of operators, and the share of the kernel's bytes that each moves."""

@@ -187,12 +187,12 @@ def facts(events: Iterable[Event], world_size: int) -> tuple[Fact, ...]:
 
 
 def _calls(events: Iterable[Event], world_size: int) -> Iterable[Call]:
-    timed = [e for e in events if e.get("ph") == "X" and e.get("cat") in {"cpu_op", "user_annotation"}]
+    timed = [
+        e for e in events if e.get("ph") == "X" and e.get("cat") in {"cpu_op", "user_annotation"}
+    ]
     (main,) = {e["tid"] for e in timed if e["name"].startswith("## zero_grad")}
     stack: list[tuple[float, str]] = []
-    for event in sorted(
-        (e for e in timed if e["tid"] == main), key=lambda e: (e["ts"], -e["dur"])
-    ):
+    for event in sorted((e for e in timed if e["tid"] == main), key=lambda e: (e["ts"], -e["dur"])):
         while stack and event["ts"] >= stack[-1][0]:
             stack.pop()
         args = event.get("args", {})

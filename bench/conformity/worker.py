@@ -28,7 +28,7 @@ from bench.conformity.cells import Cell, cells
 from bench.conformity.facts import Fact
 from bench.conformity.model import build, homes, make_batch, sharders
 from bench.conformity.trained import facts
-from costmodel.workload import Pipeline
+from costmodel.domain.workload import Pipeline
 from planner.integrations.torchrec_plans import to_torchrec
 from planner.validation.model import dense_optimizer
 

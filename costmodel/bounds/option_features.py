@@ -212,7 +212,7 @@ class _Cuts:
             1.0 / self.modules[_module(table)],
             table.num_features,
             table.embedding_dim * table.output_rows_per_sample,
-            replicated * 4.0 * table.num_embeddings * table.embedding_dim,
+            replicated * table.weight_bytes,
             float(table is self.workload.tables[0]),
         ))
         self.firsts.append(len(self.shards))
@@ -266,6 +266,7 @@ class _Cuts:
             "sent_ids": ids,
             "sent_features": features,
             "parameter_bytes": parameters,
+            "tables": np.ones(len(parameters)),
         }
         parts, alone = self._lookups()
         factors = stacked_factors(self.factors, [1] * len(self.factors))

@@ -65,6 +65,17 @@ class Optimizer(StrEnum):
         return 4.0 * (full * embedding_dim + scalar)
 
 
+class OptimizerImplementation(StrEnum):
+    """How torch runs an optimizer over many parameters, by its documentation's names."""
+
+    FOR_LOOP = "for_loop"
+    """One kernel for each operation and parameter."""
+    FOREACH = "foreach"
+    """One kernel for each operation on all parameters (``foreach=True``)."""
+    FUSED = "fused"
+    """One kernel (``fused=True``)."""
+
+
 _STATE_NUMBERS = {
     Optimizer.SGD: (0, 0),
     Optimizer.ROWWISE_ADAGRAD: (0, 1),
@@ -198,6 +209,8 @@ class DenseModel:
     precision: DataType = DataType.FP32
     """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
     optimizer: Optimizer = Optimizer.SGD
+    optimizer_implementation: OptimizerImplementation | None = None
+    """None: torch's default, foreach on GPUs, unless a replicated table is among the parameters."""
 
     def __post_init__(self) -> None:
         if not self.top_mlp:

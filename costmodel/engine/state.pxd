@@ -5,7 +5,7 @@ from costmodel.engine.step cimport Step
 from costmodel.kernels cimport times
 from costmodel.kernels.times cimport LookupRates
 
-cdef int64_t ACROSS, ALPHA, BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE
+cdef int64_t ACROSS, ALPHA, BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE, LINEAR
 cdef int64_t NO_GROUP, NONE, OFFSET, ONLY, RATIO, SCALE, SLOPE
 cdef Py_ssize_t NUM_TRAFFIC
 

@@ -24,6 +24,7 @@ from costmodel.engine.codes import (
     GIVEN,
     INTRA_NODE,
     ISSUE,
+    LINEAR,
     NO_GROUP,
     NONE,
     OFFSET,
@@ -256,12 +257,14 @@ class PlanState:
                     self.put(busy, 0, self.numbers[busy, 0] + (1.0 if known == 0 else -1.0))
 
     def _duration(self, step: Step, op: int, rank: int) -> float:
-        """Return the duration of an issue, or of a kernel that moves memory."""
+        """Return the duration of an issue, of a kernel that moves memory, or of what is linear."""
         if step.kind[op] == ISSUE:
             launched = step.rows[step.launched[op]]
             return step.seconds[op] if self.numbers[launched, rank] > 0 else 0.0
-        num_bytes = self.amount(step, op, rank)
-        return times.stream_seconds(num_bytes, self.stream_latency, self.stream_bandwidth)
+        amount = self.amount(step, op, rank)
+        if step.kind[op] == LINEAR:
+            return amount
+        return times.stream_seconds(amount, self.stream_latency, self.stream_bandwidth)
 
     def amount(self, step: Step, op: int, rank: int) -> float:
         """Return the bytes that an operation moves or sends on a rank."""

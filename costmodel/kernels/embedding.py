@@ -142,8 +142,9 @@ def shard_traffic(
         host_update = UVM_UPDATE_RATIO * unique * state
         read, update = read + 2.0 * host_read, 2.0 * unique * row_bytes
     elif shard.compute_kernel is ComputeKernel.DENSE:
-        whole = shard.num_rows * shard.num_columns * 4.0
-        update = whole + 2.0 * unique * shard.num_columns * 4.0
+        # the gradient has the type of the weights: zeros, then the rows that were hit
+        row = float(shard.num_columns * table.data_type.num_bytes)
+        update = shard.num_rows * row + 2.0 * unique * row
     bag_rows = keys / bags if bags else 0.0
     return (
         read + ids + output,

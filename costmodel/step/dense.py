@@ -22,7 +22,7 @@ from costmodel.domain.dense_layers import (
     top_layers,
 )
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Estimate, Gpu, Source
-from costmodel.domain.workload import DataType, Interaction, Optimizer, Workload
+from costmodel.domain.workload import DataType, Interaction, Workload
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
@@ -36,22 +36,10 @@ from costmodel.kernels.pointwise import (
 from costmodel.step.builder import STREAMED, StepBuilder
 from costmodel.step.graph import Resource, Role, Stage
 from costmodel.step.issue import Issue
-from costmodel.step.template import Linear
 
 FIRST_BUCKET: Bytes = 1 * MIB
 BUCKET: Bytes = 25 * MIB
 """Sizes at which DistributedDataParallel sends gradients (torch.nn.parallel, ``bucket_cap_mb``)."""
-OPTIMIZER_PASSES = {
-    Optimizer.SGD: 3,
-    Optimizer.ROWWISE_ADAGRAD: 5,
-    Optimizer.ADAGRAD: 5,
-    Optimizer.ADAM: 7,
-    Optimizer.PARTIAL_ROWWISE_ADAM: 5,
-}
-"""Times a dense optimizer reads or writes the size of the parameters: gradient, parameter twice,
-each state twice."""
-
-_OPTIMIZER = Issue(3.0, 2.0)
 _INDEX_BACKWARD = Issue(2.0, 4.0)
 
 
@@ -249,15 +237,6 @@ class DensePart:
     def bottom_backward(self, gradients: GradientBuckets) -> None:
         """Bottom MLP; nobody needs the gradient of the dense features."""
         self._backward(self.costs.bottom, gradients, inputs_need_gradient=False)
-
-    def optimizer(self, replicated_bytes: Linear | float = 0.0) -> None:
-        """Update dense parameters, and those of replicated tables, as one multi-tensor kernel."""
-        passes = OPTIMIZER_PASSES[self.workload.dense.optimizer]
-        num_bytes = passes * (self.costs.parameter_bytes + replicated_bytes)
-        self.builder.kernel(
-            "dense optimizer", Stage.OPTIMIZER, self.builder.stream_time(num_bytes),
-            issue=_OPTIMIZER, num_bytes=num_bytes,
-        )  # fmt: skip
 
     def _forward(self, layers: Sequence[DenseLayer]) -> None:
         batch = self.workload.local_batch_size

@@ -119,6 +119,8 @@ class _Evaluation:
                 seconds = backward_time(self._traffic(work), self.hardware)
             case WorkKind.STREAM:
                 seconds = self._stream_time(self._amount(work.amount))
+            case WorkKind.LINEAR:
+                seconds = self._amount(work.amount)
             case WorkKind.EXCHANGE:
                 seconds = self._exchange_time(op)
         return seconds

@@ -46,7 +46,9 @@ class GroupLoad:
     sent_features: float
     """Features a rank sends, over all destinations: once per shard that needs its ids."""
     parameter_bytes: float
-    """FP32 bytes of the tables replicated on every rank (data_parallel only)."""
+    """Bytes of the tables replicated on every rank (data_parallel only)."""
+    tables: float
+    """Tables in the group."""
     present: float = 1.0
     """1; templates have a formula for it, as a plan may lack the group."""
 
@@ -108,9 +110,8 @@ def _group_load(
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
-        parameter_bytes=sum(4.0 * t.num_embeddings * t.embedding_dim for t, _ in pairs)
-        if replicated
-        else 0.0,
+        parameter_bytes=sum(t.weight_bytes for t, _ in pairs) if replicated else 0.0,
+        tables=float(len(pairs)),
     )
 
 

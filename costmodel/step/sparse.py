@@ -297,9 +297,10 @@ class SparsePart:
         return [self._collective(group, "all-reduce", CollectiveOp.ALL_REDUCE, size)]
 
     @property
-    def replicated_bytes(self) -> Linear:
-        """FP32 bytes of the data_parallel tables, which every rank holds and reduces."""
-        return sum((group.parameter_bytes for group in self.groups), start=Linear())
+    def replicated(self) -> tuple[GroupFormulas, ...]:
+        """The groups of data_parallel tables, which every rank holds and reduces."""
+        kind = ShardingType.DATA_PARALLEL
+        return tuple(group for group in self.groups if group.key.sharding_type is kind)
 
     # -- shared -----------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ class _Writer:
             spread,
             option.num_ranks,
             kind is ShardingType.TABLE_COLUMN_WISE,
-            4.0 * table.num_embeddings * table.embedding_dim if replicated else 0.0,
+            table.weight_bytes if replicated else 0.0,
             cost.total_load,
             cost.shard_load,
             max(self.shards[row].traffic[Traffic.CHAIN] for row in set(rows.tolist())),
