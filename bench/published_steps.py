@@ -208,7 +208,7 @@ def nvidia_program(work: Workload, topology: Topology) -> Program:
     dense.top_backward(gradients)
     dense.interaction_backward(gradients)
     gradients.flush()
-    gradients_sent = tuple(sparse.split_gradients().values())
+    gradients_sent = tuple(sparse.gradients.split().values())
     given |= unfused_backward(builder, work, load, after=gradients_sent)
     bottom.bottom_backward(alone)
     builder.join(Resource.MAIN)

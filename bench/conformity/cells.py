@@ -31,6 +31,8 @@ UNPOOLED = (
     ShardingType.TABLE_WISE,
 )
 _FUSED = ComputeKernel.FUSED
+_ON_CPU = {Optimizer.ADAM: Optimizer.ADAGRAD}
+"""What stands for a fused optimizer that FBGEMM does not have on a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +107,9 @@ class Cell:
         if kind is ShardingType.COLUMN_WISE:
             ranks = (placed.rank % self.world_size, (placed.rank + 1) % self.world_size)
         elif kind is ShardingType.TABLE_COLUMN_WISE:
-            node = placed.rank % self.world_size // local * local
-            ranks = tuple(node + each for each in range(local))
+            ranks = tuple(range(local))
         elif kind is ShardingType.TABLE_ROW_WISE:
-            ranks = (placed.rank % self.world_size // local * local,)
+            ranks = (placed.rank * local % self.world_size,)
         elif kind is ShardingType.GRID_SHARD:
             ranks = tuple(range(0, self.world_size, local))
         dense = kind is ShardingType.DATA_PARALLEL
@@ -126,18 +127,23 @@ class Cell:
 
 def pair(kind: ShardingType, **fields: object) -> tuple[Placed, ...]:
     """Return two tables of one sharding type, which begin on different ranks."""
-    return tuple(Placed(kind=kind, fields=fields, rank=rank) for rank in (0, 1))
+    return tuple(Placed(kind=kind, fields=fields, rank=rank) for rank in (1, 0))
 
 
 def cells() -> tuple[Cell, ...]:
     """Return the whole matrix."""
     some = (*_alone(), *_mixed(), *_tables(), *_codecs(), *_modules(), *_optimizers())
-    return tuple(each for cell in some for each in (cell, *_larger(cell)))
+    return tuple(each for cell in some for each in _on_ranks(cell))
 
 
-def _larger(cell: Cell) -> Iterator[Cell]:
-    """Yield the same on two nodes of one rank, and of two, where that is something else."""
+def _on_ranks(cell: Cell) -> Iterator[Cell]:
+    """Yield a cell on two ranks, and on four where that is something else.
+
+    On one node, columns of ``grid_shard`` are not split.
+    """
     kinds = {each.kind for each in cell.tables}
+    if ShardingType.GRID_SHARD not in kinds:
+        yield cell
     if kinds & {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}:
         yield replace(cell, name=f"{cell.name}, 2 x 2", world_size=4)
     elif len(kinds) == 1 and not cell.fields and not cell.dense and "," not in cell.name:
@@ -166,8 +172,7 @@ def _tables() -> Iterator[Cell]:
         yield Cell(name=f"{kind}, fp16", tables=pair(kind, **half))
         yield Cell(name=f"{kind}, fp16 and fp32", tables=(*pair(kind, **half), *pair(kind)))
         yield Cell(name=f"{kind}, sum and mean", tables=(*pair(kind), *pair(kind, **mean)))
-        features = {"feature_names": ("f", "g")}
-        yield Cell(name=f"{kind}, 2 features", tables=(Placed(kind=kind, fields=features),))
+        yield Cell(name=f"{kind}, 2 features", tables=_two_features(kind))
     for kind in UNPOOLED:
         yield Cell(name=f"{kind}, unpooled", tables=pair(kind, pooling=Pooling.NONE))
     for kind in (ShardingType.TABLE_WISE, ShardingType.ROW_WISE):
@@ -178,6 +183,15 @@ def _tables() -> Iterator[Cell]:
                 Placed(kind=kind, kernel=kernel, rank=rank) for kernel in kernels for rank in (0, 1)
             ),
         )
+
+
+def _two_features(kind: ShardingType) -> tuple[Placed, ...]:
+    fields = (
+        {"feature_names": names, "pooling_factor": 2.0 * IDS} for names in (("f", "g"), ("h", "i"))
+    )
+    return tuple(
+        Placed(kind=kind, fields=each, rank=rank) for rank, each in zip((1, 0), fields, strict=True)
+    )
 
 
 def _codecs() -> Iterator[Cell]:
@@ -207,6 +221,6 @@ def _optimizers() -> Iterator[Cell]:
         yield Cell(
             name=f"optimizer {optimizer}",
             tables=tables,
-            fields={"optimizer": optimizer},
+            fields={"optimizer": _ON_CPU.get(optimizer, optimizer)},
             dense={"optimizer": optimizer},
         )

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+LEAST = 16
+"""Elements of a tensor worth a fact: smaller ones are counters, factors and biases."""
+
 
 class Fact(NamedTuple):
     """One operator of a step on one rank."""
@@ -32,14 +35,20 @@ class Difference:
 
 
 def merged(facts: Iterable[Fact]) -> list[Fact]:
-    """Return facts with copies that follow one another as one: a tensor is copied in pieces."""
+    """Return facts with the copies of a part as one, and concatenations that follow one another.
+
+    A tensor is copied whole or in pieces, and columns are put together table by table.
+    """
+    copied: Counter[str] = Counter()
     found: list[Fact] = []
     for fact in facts:
-        if found and fact.kind == "copy" and found[-1][:2] == fact[:2]:
+        if fact.kind == "copy":
+            copied[fact.part] += fact.num_bytes
+        elif found and fact.kind == "cat" and found[-1][:2] == fact[:2]:
             found[-1] = fact._replace(num_bytes=found[-1].num_bytes + fact.num_bytes)
         else:
             found.append(fact)
-    return found
+    return [*found, *(Fact(part, "copy", size) for part, size in copied.items())]
 
 
 def differences(trained: Iterable[Fact], synthesized: Iterable[Fact]) -> tuple[Difference, ...]:

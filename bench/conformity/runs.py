@@ -14,6 +14,8 @@ from typing import TypeAlias
 from bench.conformity.cells import Cell
 from bench.conformity.facts import Difference, Fact, differences, order
 from bench.conformity.synthesized import facts
+from costmodel.domain.workload import OptimizerImplementation
+from costmodel.step.optimizer import IMPLEMENTATIONS
 from costmodel.step.synthesis import program
 
 Trained: TypeAlias = tuple[tuple[Fact, ...], ...] | str
@@ -65,7 +67,9 @@ def run(some: Sequence[Cell]) -> tuple[Result, ...]:
 
 def _synthesize(cell: Cell) -> tuple[tuple[Fact, ...], ...]:
     made = program(cell.workload, cell.topology, cell.plan)
-    return tuple(facts(made, rank) for rank in range(cell.world_size))
+    turn = IMPLEMENTATIONS[OptimizerImplementation.FOR_LOOP][cell.workload.dense.optimizer]
+    turn_time = turn.num_ops * cell.topology.hardware.host.op_time
+    return tuple(facts(made, rank, turn_time) for rank in range(cell.world_size))
 
 
 def _train(some: Sequence[Cell], world_size: int) -> Iterator[tuple[str, Trained]]:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from bench.conformity.facts import Fact
+from bench.conformity.facts import LEAST, Fact
+from costmodel.base.units import Seconds
 from costmodel.step.graph import NodeKind, Stage
 from costmodel.step.program import Op, Program
 
@@ -22,6 +23,23 @@ _KERNELS: Mapping[str, tuple[str, Parts]] = {
     "bucketize ids": ("input", (("bucketize ids", 0.0),)),
     "stack splits": ("input", (("stack splits", 1.0),)),
     "reorder ids": ("input", (("permute ids", 1.0),)),
+    "stagger ids": ("input", (("permute ids", 1.0),)),
+    "concat lookups": ("lookup", (("cat", 1.0),)),
+    "clamp to encode": ("output", (("clamp", 1.0),)),
+    "clamp to encode sums": ("output", (("clamp", 1.0),)),
+    "clamp to encode gradients": ("gradient", (("clamp", 1.0),)),
+    "clamp to encode node gradients": ("gradient", (("clamp", 1.0),)),
+    "divide by lengths": ("output", (("scale", 1.0),)),
+    "divide gradients by lengths": ("gradient", (("scale", 1.0),)),
+    "permute outputs": ("output", (("permute rows", 1.0),)),
+    "concat columns": ("output", (("cat", 1.0),)),
+    "select rows": ("output", (("select", 1.0),)),
+    "zero rows": ("gradient", (("fill", 1.0),)),
+    "add rows": ("gradient", (("add rows", 1.0),)),
+    "permute rows' gradients": ("gradient", (("permute rows", 1.0),)),
+    "scale node gradients": ("gradient", (("scale", 1.0),)),
+    "dense bucket copy": ("reduce", (("scale", 1.0),)),
+    "weights backward": ("update", (("lookup", 0.0),)),
     "lookup": ("lookup", (("lookup", 0.0),)),
     "encode": ("output", (("cast", 1.0),)),
     "copy to send buffer": ("output", (("copy", 1.0),)),
@@ -45,18 +63,27 @@ _KERNELS: Mapping[str, tuple[str, Parts]] = {
 """Part of the step and operators of each kernel, by the end of its name."""
 
 
-def facts(program: Program, rank: int) -> tuple[Fact, ...]:
-    """Return the facts of a rank, in the order in which the host issues them."""
-    return tuple(fact for op in program.ops for fact in _of(op, program, rank))
+def facts(program: Program, rank: int, turn_time: Seconds) -> tuple[Fact, ...]:
+    """Return the facts of a rank, in the order in which the host issues them.
+
+    ``turn_time``: host time of a turn of the optimizer's loop.
+    """
+    found = [fact for op in program.ops for fact in _of(op, rank)]
+    for op in program.ops:
+        if op.name == "rest of the optimizer's loop":
+            found += [Fact("optimizer", "turn", 0)] * (1 + round(op.seconds[rank] / turn_time))
+    return tuple(found)
 
 
-def _of(op: Op, program: Program, rank: int) -> tuple[Fact, ...]:
+def _of(op: Op, rank: int) -> tuple[Fact, ...]:
     if not op.seconds[rank] or op.name.startswith("copies of"):
         return ()
     if op.kind is NodeKind.COLLECTIVE:
-        return (_collective(op, program, rank),)
+        return (_collective(op, rank),)
     name = max((end for end in _KERNELS if op.name.endswith(end)), key=len, default=None)
     if op.kind is not NodeKind.KERNEL or name is None:
+        return ()
+    if name.endswith("bucket copy") and op.num_bytes[rank] < 2 * 4 * LEAST:
         return ()
     part, kinds = _KERNELS[name]
     return tuple(
@@ -65,12 +92,11 @@ def _of(op: Op, program: Program, rank: int) -> tuple[Fact, ...]:
     )
 
 
-def _collective(op: Op, program: Program, rank: int) -> Fact:
+def _collective(op: Op, rank: int) -> Fact:
     kind = _COLLECTIVES[op.stage]
     part = "input" if op.stage is Stage.INPUT_DIST else "output"
     if kind == "all_reduce":
         part = "reduce"
     elif "gradients" in op.name:
         part = "gradient"
-    del program
     return Fact(part, kind, round(op.num_bytes[rank]))

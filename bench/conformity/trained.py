@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
-from bench.conformity.facts import Fact
+from bench.conformity.facts import LEAST, Fact
 
 Event: TypeAlias = Mapping[str, Any]
 _TYPE_BYTES = {
@@ -20,6 +20,7 @@ _PARTS = (
     ("[lookup]", "lookup"),
     ("SplitLookupFunction", "update"),
     ("IndexSelectBackward", "gradient"),
+    ("DivBackward", "gradient"),
     ("_WaitBackward", "gradient"),
     ("_ReqBackward", "gradient"),
     ("PermutePooledEmbs", "gradient"),
@@ -31,8 +32,9 @@ _PARTS = (
 )
 """The innermost range that matches says in which part of the step an operator is."""
 _DENSE = "dense"
-_LEAST = 16
-"""Elements of a tensor worth a fact: smaller ones are counters and factors."""
+_HIDDEN = {("input", "copy"), ("input", "select"), ("input", "fill")}
+"""How the divisor of mean pooling is made while the batch is distributed (torchrec 1.9.2,
+embeddingbag.py 2606-2699)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Call:
 
 
 def _copied(call: Call) -> tuple[str, int] | None:
-    if call.elements(0) < _LEAST or call.inside("c10d::"):
+    if call.elements(0) < LEAST or call.inside("c10d::", "ReduceScatterBase_Wait ["):
         return None
     kind = "copy" if call.types[0] == call.types[1] else "cast"
     if kind == "cast" and {call.types[0], call.types[1]} <= {"int", "long int", "double", "float"}:
@@ -85,20 +87,23 @@ def _copied(call: Call) -> tuple[str, int] | None:
 
 
 def _permuted(call: Call) -> tuple[str, int]:
+    if call.types[2] != "long int":
+        return "permute rows", 2 * call.size(2)
     share = call.elements(0) / call.dims[1][0]
     weights = call.size(3) if len(call.types) > 3 and call.types[3] == "float" else 0
     return "permute ids", round(2 * share * (call.size(1) + call.size(2) + weights))
 
 
 def _joined(call: Call) -> tuple[str, int] | None:
-    if call.inside("aten::stack") or call.listed() < _LEAST:
+    if call.inside("aten::stack") or call.listed() < LEAST:
         return None
     return "cat", 2 * call.listed() * 4
 
 
 def _twice(kind: str) -> Callable[[Call], tuple[str, int] | None]:
     def moved(call: Call) -> tuple[str, int] | None:
-        return (kind, 2 * call.size(0)) if call.elements(0) >= _LEAST else None
+        real = call.types[0] not in {"int", "long int"}
+        return (kind, 2 * call.size(0)) if real and call.elements(0) >= LEAST else None
 
     return moved
 
@@ -121,15 +126,30 @@ def _exchanged(call: Call) -> tuple[str, int]:
     return "all_to_all", round(((ranks - 2) * own + ranks * other) / (2 * (ranks - 1)))
 
 
-def _reduced(call: Call) -> tuple[str, int]:
-    return "all_reduce", 4 * call.listed()
+def _quantized(call: Call) -> tuple[str, int]:
+    """Rows of 32 floats become as many bytes and a scale and an offset of four bytes each."""
+    return "cast", round(call.size(0) * (1 + 40 / 128))
+
+
+def _dequantized(call: Call) -> tuple[str, int]:
+    return "cast", round(call.size(0) * (1 + 128 / 40))
+
+
+def _divided(call: Call) -> tuple[str, int] | None:
+    return ("scale", 2 * call.size(0) + call.size(1)) if call.elements(0) >= LEAST else None
+
+
+def _updated(call: Call) -> tuple[str, int] | None:
+    """Count SGD's addition of a gradient to a parameter: a turn of the optimizer's loop."""
+    both = call.part == "optimizer" and bool(call.dims[0]) and call.dims[0] == call.dims[1]
+    return ("turn", 0) if both else None
 
 
 def _plain(kind: str) -> Callable[[Call], tuple[str, int]]:
     return lambda _: (kind, 0)
 
 
-_WITHIN = ("fbgemm::", "c10d::", "SplitLookupFunction", "ReduceScatterBase_Wait [")
+_WITHIN = ("fbgemm::", "c10d::", "SplitLookupFunction")
 """Ranges whose inner operators are not facts: a lookup's own, and how gloo reduces and scatters (a
 copy before, and one after; NCCL makes none)."""
 _KERNELS = ("fbgemm::permute_pooled_embs_split",)
@@ -140,25 +160,26 @@ _HANDLERS: Mapping[str, Callable[[Call], tuple[str, int] | None]] = {
     "aten::cat": _joined,
     "aten::clamp": _twice("clamp"),
     "aten::div_": _twice("scale"),
-    "aten::div": _twice("scale"),
+    "aten::div": _divided,
     "aten::mul": _twice("scale"),
     "aten::index_select": _twice("select"),
-    "aten::index_add_": _twice("add rows"),
-    "aten::zero_": _twice("fill"),
+    "aten::index_add_": lambda call: ("add rows", 3 * call.size(0)),
+    "aten::zero_": lambda call: ("fill", call.size(0)) if call.elements(0) >= LEAST else None,
+    "aten::add_": _updated,
+    "aten::addcdiv_": lambda _: ("turn", 0),
     "aten::stack": lambda call: ("stack splits", 2 * 8 * call.listed()),
+    "fbgemm::FloatToFused8BitRowwiseQuantized": _quantized,
+    "fbgemm::Fused8BitRowwiseQuantizedToFloat": _dequantized,
     "c10d::alltoall_base_": _exchanged,
     "c10d::_reduce_scatter_base_": _sent("reduce_scatter", 1),
     "c10d::_allgather_base_": _sent("all_gather", 0),
-    "c10d::allreduce_": _reduced,
+    "c10d::allreduce_": _plain("all_reduce"),
     "fbgemm::permute_2D_sparse_data": _permuted,
     "fbgemm::permute_1D_sparse_data": _permuted,
     "fbgemm::block_bucketize_sparse_features": _plain("bucketize ids"),
     "fbgemm::permute_pooled_embs_split": _twice("permute columns"),
     "aten::addmm": _plain("product"),
     "aten::mm": _plain("product"),
-    "aten::addcmul_": _plain("addcmul"),
-    "aten::addcdiv_": _plain("addcdiv"),
-    "aten::sqrt": _plain("sqrt"),
 }
 
 
@@ -179,9 +200,14 @@ def _handled(call: Call) -> tuple[str, int] | None:
 def facts(events: Iterable[Event], world_size: int) -> tuple[Fact, ...]:
     """Return the facts of a Chrome trace of one step, in the order in which operators began."""
     found = []
+    gradient_bytes = 4
     for call in _calls(events, world_size):
         handled = _handled(call)
-        if handled is not None and call.part != _DENSE:
+        if handled is not None and call.part == "reduce" and handled[0] == "scale":
+            gradient_bytes = call.size(0) // call.elements(0)
+        if handled is not None and handled[0] == "all_reduce":  # the profiler gives no type
+            handled = "all_reduce", gradient_bytes * call.listed()
+        if handled is not None and call.part != _DENSE and (call.part, handled[0]) not in _HIDDEN:
             found.append(Fact(call.part, *handled))
     return tuple(found)
 

@@ -25,7 +25,7 @@ from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import LookupShard, gpu_caches, shard_traffic
 from costmodel.kernels.traffic import Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
-from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
 
 
@@ -101,7 +101,7 @@ class OptionFeatures:
         for table, own in zip(self.workload.tables, ways, strict=True):
             cuts.begin(table)
             for kind, compute_kernel, count in own:
-                pair = group_key(table, kind), KernelKey(compute_kernel, table.data_type)
+                pair = group_key(table, kind), kernel_key(table, compute_kernel)
                 kernel.append(kernels.setdefault(pair, len(kernels)))
                 cut.append(cuts.number(kind, compute_kernel, count))
         described, which = cuts.described(), np.array(cut)

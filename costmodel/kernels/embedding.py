@@ -87,6 +87,16 @@ class LookupShard:
         )
 
     @property
+    def is_mean(self) -> bool:
+        """Whether the kernel itself divides by the lengths; of row shards the module does.
+
+        Its backward first writes a scaled copy of the gradients (FBGEMM,
+        embedding_backward_split_template.cu 1037-1063).
+        """
+        whole = self.num_rows == self.table.num_embeddings
+        return self.table.pooling is Pooling.MEAN and whole
+
+    @property
     def num_bags(self) -> float:
         """Output rows: one per sample and feature, or one per id without pooling."""
         if self.table.pooling is Pooling.NONE:
@@ -127,20 +137,22 @@ def shard_traffic(
     output = bags * shard.num_columns * output_type.num_bytes
     ids = keys * KEY_BYTES + shard.num_samples * table.num_features * OFFSET_BYTES
     ids += 4.0 * keys if table.weighted else 0.0
-    state = optimizer.state_bytes_per_row(shard.num_columns)
-    state = -(-state // SECTOR_BYTES) * SECTOR_BYTES
-    read, update = misses * row_bytes, 2.0 * unique * (row_bytes + state)
-    gradients = bags * shard.num_columns * 4.0
+    per_row = _sectors(optimizer.state_bytes_per_row(0))
+    state = _sectors(optimizer.state_bytes_per_row(shard.num_columns)) - per_row
+    read, update = misses * row_bytes, 2.0 * unique * (row_bytes + state + per_row)
+    gradients = output * (3.0 if shard.is_mean else 1.0)
     host_read = host_update = 0.0
     if shard.compute_kernel is ComputeKernel.FUSED_UVM:
-        host_read, host_update = unique * row_bytes, UVM_UPDATE_RATIO * update / 2.0
-        read = update = 0.0
+        host_read, host_update = unique * row_bytes, UVM_UPDATE_RATIO * unique * (row_bytes + state)
+        read, update = 0.0, 2.0 * unique * per_row
     elif shard.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
-        # the cache holds weights; states stay in host memory (FBGEMM's ``cacheable=False``), and
-        # the H100's forward takes as long with Adam as with SGD (embedding.csv)
+        # the cache holds weights; states of every element stay in host memory (FBGEMM's
+        # ``cacheable=False``), and the H100's forward takes as long with Adam as with SGD
+        # (embedding.csv); one number for a row is in HBM, cached or not
+        # (split_table_batched_embeddings_ops_training.py 196-205, 1228-1240)
         host_read = row_bytes * curve.warm_misses(lookups, shard.cache_load_factor * shard.num_rows)
         host_update = UVM_UPDATE_RATIO * unique * state
-        read, update = read + 2.0 * host_read, 2.0 * unique * row_bytes
+        read, update = read + 2.0 * host_read, 2.0 * unique * (row_bytes + per_row)
     elif shard.compute_kernel is ComputeKernel.DENSE:
         # the gradient has the type of the weights: zeros, then the rows that were hit
         row = float(shard.num_columns * table.data_type.num_bytes)
@@ -157,6 +169,11 @@ def shard_traffic(
         bag_rows * ROW_GATHER_TIME,
         unique,
     )
+
+
+def _sectors(num_bytes: Bytes) -> Bytes:
+    """Return the bytes that DRAM moves for so many."""
+    return float(-(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES)
 
 
 def _l1_misses(shard: LookupShard, curve: UniqueCurve, caches: Caches) -> float:

@@ -130,10 +130,15 @@ class StepBuilder:
         return self._add_host(name, NodeKind.HOST, seconds, after=after)
 
     def wait(
-        self, name: str, after: tuple[Event, ...], after_previous: tuple[Mark, ...] = ()
+        self,
+        name: str,
+        after: tuple[Event, ...],
+        after_previous: tuple[Mark, ...] = (),
+        *,
+        times: int = 1,
     ) -> int:
-        """Block the current thread until device work is done."""
-        seconds = self.hardware.host.sync_time
+        """Block the current thread until device work is done, several times one after another."""
+        seconds = times * self.hardware.host.sync_time
         return self._add_host(
             name, NodeKind.WAIT, seconds, after=after, after_previous=after_previous
         )

@@ -58,6 +58,12 @@ def _layer_bytes(layer: DenseLayer) -> Bytes:
     return 4.0 * layer.num_parameters
 
 
+def _gradient_sizes(layer: DenseLayer) -> tuple[Bytes, ...]:
+    """Return bytes of a layer's gradients: the bias comes first, and has a copy of its own."""
+    weights = 4.0 * layer.num_inputs * layer.num_outputs
+    return (4.0 * layer.num_outputs, weights) if layer.bias else (weights,)
+
+
 @dataclass(slots=True)
 class GradientBuckets:
     """DistributedDataParallel's reducer: gradients fill buckets, full buckets are all-reduced.
@@ -79,8 +85,9 @@ class GradientBuckets:
             return
         gpu = self.builder.hardware.gpu
         self.builder.kernel(
-            f"{self.name} bucket copy", Stage.DENSE_BACKWARD, pointwise_time(2 * num_bytes, gpu)
-        )
+            f"{self.name} bucket copy", Stage.DENSE_BACKWARD,
+            pointwise_time(2 * num_bytes, gpu), num_bytes=2 * num_bytes,
+        )  # fmt: skip
         self.held += num_bytes
         if self.held >= self.capacity:
             self.flush()
@@ -273,7 +280,8 @@ class DensePart:
             )
             self._stream(f"{name} bias", Stage.DENSE_BACKWARD, outputs)
             self._cast_weight(layer)
-            gradients.add(_layer_bytes(layer))
+            for size in _gradient_sizes(layer):
+                gradients.add(size)
 
     def _dot_forward(self, widths: Widths, batch: int) -> None:
         """Concatenate to (B, F, D), multiply by its transpose, take the triangle, concatenate."""

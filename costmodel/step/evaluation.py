@@ -118,12 +118,19 @@ class _Evaluation:
             case WorkKind.BACKWARD:
                 seconds = backward_time(self._traffic(work), self.hardware)
             case WorkKind.STREAM:
-                seconds = self._stream_time(self._amount(work.amount))
+                seconds = self._stream_time(self._amount(work.amount)) * self._takes_place(work)
             case WorkKind.LINEAR:
                 seconds = self._amount(work.amount)
             case WorkKind.EXCHANGE:
                 seconds = self._exchange_time(op)
         return seconds
+
+    def _takes_place(self, work: Work) -> NDArray[np.bool_]:
+        """Tell on which ranks enough of a stream's lookup kernels have work."""
+        counts = np.zeros(self.template.topology.world_size)
+        for group, kernel in work.where:
+            counts += self.loads[group].traffic[kernel][:, Traffic.LOOKUPS] > 0
+        return counts >= work.least
 
     def _stream_time(self, num_bytes: Array) -> Array:
         gpu = self.hardware.gpu

@@ -2,7 +2,7 @@
 
 A *sharding group* is what TorchRec runs as one unit: the tables of one module (pooled, weighted
 or unpooled) that share a sharding type. It has one set of collectives, and one lookup kernel per
-(compute kernel, data type) on every rank.
+(fused or dense, data type, pooling) on every rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Workl
 from costmodel.inputs.distribution import is_hashed
 from costmodel.kernels.embedding import Caches, LookupShard, combine, gpu_caches, shard_traffic
 from costmodel.kernels.traffic import NUM_TRAFFIC
-from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
 Array = NDArray[np.float64]
 HIERARCHICAL = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
@@ -89,7 +89,7 @@ def _group_load(
     for table, sharding in pairs:
         new = table_rows(workload, topology, table, sharding)
         rows += new
-        kernel_rows.setdefault(KernelKey(sharding.compute_kernel, table.data_type), []).extend(new)
+        kernel_rows.setdefault(kernel_key(table, sharding.compute_kernel), []).extend(new)
     ranks, counts = _ranks(rows)
 
     def per_rank(values: list[float]) -> NDArray[np.float64]:

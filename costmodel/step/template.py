@@ -129,6 +129,10 @@ class Work:
     kernel: tuple[GroupKey, KernelKey] | None = None
     """Whose traffic a lookup has."""
     form: CollectiveForm | None = None
+    where: tuple[tuple[GroupKey, KernelKey], ...] = ()
+    """Of a stream that takes place on ranks with work for some of these lookup kernels only..."""
+    least: int = 0
+    """... how many of them."""
 
 
 class Issued(NamedTuple):
