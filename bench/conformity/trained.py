@@ -18,7 +18,7 @@ _PARTS = (
     ("CollectionAwaitable", "output"),
     ("[output_dist", "output"),
     ("[lookup]", "lookup"),
-    ("SplitLookupFunction", "update"),
+    ("LookupFunction", "update"),
     ("IndexSelectBackward", "gradient"),
     ("DivBackward", "gradient"),
     ("_WaitBackward", "gradient"),
@@ -78,9 +78,10 @@ class Call:
 
 
 def _copied(call: Call) -> tuple[str, int] | None:
-    if call.elements(0) < LEAST or call.inside("c10d::", "ReduceScatterBase_Wait ["):
-        return None
     kind = "copy" if call.types[0] == call.types[1] else "cast"
+    gloo = call.inside("c10d::") or (kind == "copy" and call.inside("ReduceScatterBase_Wait ["))
+    if call.elements(0) < LEAST or gloo:
+        return None
     if kind == "cast" and {call.types[0], call.types[1]} <= {"int", "long int", "double", "float"}:
         return None
     return kind, call.size(0) + call.size(1)
@@ -149,9 +150,8 @@ def _plain(kind: str) -> Callable[[Call], tuple[str, int]]:
     return lambda _: (kind, 0)
 
 
-_WITHIN = ("fbgemm::", "c10d::", "SplitLookupFunction")
-"""Ranges whose inner operators are not facts: a lookup's own, and how gloo reduces and scatters (a
-copy before, and one after; NCCL makes none)."""
+_WITHIN = ("fbgemm::", "c10d::", "LookupFunction")
+"""Ranges whose inner operators are not facts: a lookup's own, and how gloo does it."""
 _KERNELS = ("fbgemm::permute_pooled_embs_split",)
 """But for these: facts wherever they are."""
 _DENSE_BACKWARD = "torch::autograd::CppNode<(anonymous namespace)::SplitLookupFunction_De"
