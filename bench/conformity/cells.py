@@ -77,9 +77,8 @@ class Cell:
         return Workload(
             tables=tuple(self._table(index, each) for index, each in enumerate(self.tables)),
             dense=DenseModel(**layers | dict(self.dense)),
-            local_batch_size=SAMPLES,
             name=self.name,
-            **self.fields,
+            **{"local_batch_size": SAMPLES} | dict(self.fields),
         )
 
     @property

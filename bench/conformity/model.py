@@ -28,7 +28,7 @@ from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workloa
 from planner.integrations.torchrec_plans import Home
 from planner.validation.model import LEARNING_RATE, SPARSE_OPTIMIZERS
 
-MODULES = ("unpooled", "weighted", "pooled")
+MODULES = ("unpooled", "pooled", "weighted")
 """Attributes of the model, by what their tables have in common."""
 META = torch.device("meta")
 _CODECS = {

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from bench.conformity.cells import Cell
 from bench.conformity.facts import Difference, Fact, differences, order
 from bench.conformity.synthesized import facts
+from costmodel.base.units import Bytes
 from costmodel.domain.workload import OptimizerImplementation
 from costmodel.step.optimizer import IMPLEMENTATIONS
 from costmodel.step.synthesis import program
@@ -63,6 +64,24 @@ def run(some: Sequence[Cell]) -> tuple[Result, ...]:
         Result(cell=cell, trained=trained[cell.name], synthesized=_synthesize(cell))
         for cell in some
     )
+
+
+def measured_memory(some: Sequence[Cell]) -> dict[str, list[dict[str, Bytes]]]:
+    """Return the most bytes that every cell's ranks held, one process after another for each."""
+    found = {}
+    for cell in some:
+        with TemporaryDirectory(prefix="conformity-") as name:
+            folder = Path(name)
+            (folder / "cells.json").write_text(json.dumps([cell.name]), encoding="utf-8")
+            ranks = [_start(rank, cell.world_size, folder, "memory") for rank in range(2)]
+            outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
+            if any(rank.returncode for rank in ranks):
+                raise RuntimeError(_error(outputs, [rank.returncode for rank in ranks]))
+            lines = [
+                (folder / f"facts_{rank}.jsonl").read_text(encoding="utf-8") for rank in (0, 1)
+            ]
+        found[cell.name] = [json.loads(line) for line in lines]
+    return found
 
 
 def _synthesize(cell: Cell) -> tuple[tuple[Fact, ...], ...]:
@@ -116,10 +135,18 @@ def _error(outputs: Sequence[str], codes: Sequence[int]) -> str:
     return (own or lines or ["it ended without a word"])[0]
 
 
-def _start(rank: int, world_size: int, folder: Path) -> subprocess.Popen[str]:
+def _start(rank: int, world_size: int, folder: Path, *more: str) -> subprocess.Popen[str]:
     place = {"RANK": str(rank), "WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-m", "bench.conformity.worker", str(rank), str(world_size), str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "bench.conformity.worker",
+            str(rank),
+            str(world_size),
+            str(folder),
+            *more,
+        ],
         env={**os.environ, **place},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -137,7 +137,8 @@ def _dequantized(call: Call) -> tuple[str, int]:
 
 
 def _divided(call: Call) -> tuple[str, int] | None:
-    return ("scale", 2 * call.size(0) + call.size(1)) if call.elements(0) >= LEAST else None
+    small = call.elements(0) < LEAST or call.part == "optimizer"
+    return None if small else ("scale", 2 * call.size(0) + call.size(1))
 
 
 def _updated(call: Call) -> tuple[str, int] | None:
