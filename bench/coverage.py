@@ -46,7 +46,7 @@ from costmodel.uncertainty.error_model import (
     log_sigma,
 )
 from costmodel.uncertainty.step_samples import sample_program
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench/results/coverage.json"
@@ -135,7 +135,7 @@ def carried(errors: Sequence[Errors]) -> Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class JudgedStep:
     """One measured step: the log error of its prediction, and the spread its kernels give it."""
 
     name: str
@@ -149,7 +149,7 @@ class Step:
     """Standard deviation of the samples' logarithms, the structure's left out."""
 
 
-def published() -> list[Step]:
+def published() -> list[JudgedStep]:
     """Return the published steps with the spread that their kernels' errors give."""
     steps = []
     for row in published_rows():
@@ -163,7 +163,7 @@ def published() -> list[Step]:
         logs = np.log(sampled.times[:, 0])
         measured = float(row["step_ms"]) * MS
         steps.append(
-            Step(
+            JudgedStep(
                 name=f"{row['framework']} {row['num_gpus']} x {row['gpu']} {row['precision']}",
                 groups={"framework": row["framework"], "gpu": row["gpu"][:4]},
                 measured=measured,
@@ -175,19 +175,19 @@ def published() -> list[Step]:
     return steps
 
 
-def structure_sigma(steps: Sequence[Step]) -> float:
+def structure_sigma(steps: Sequence[JudgedStep]) -> float:
     """Return what errors have beyond the kernels' spread: the root of the mean difference."""
     beyond = sum(step.error**2 - step.sigma**2 for step in steps) / len(steps)
     return sqrt(max(0.0, beyond))
 
 
-def half_width(step: Step, others: Sequence[Step]) -> float:
+def half_width(step: JudgedStep, others: Sequence[JudgedStep]) -> float:
     """Return half the width of a step's interval, by Student's t: the others are few."""
     sigma = hypot(step.sigma, structure_sigma(others))
     return float(student.ppf(0.5 + LEVEL / 2, len(others))) * sigma
 
 
-def left_out(steps: Sequence[Step], by: str | None) -> tuple[Coverage, list[bool]]:
+def left_out(steps: Sequence[JudgedStep], by: str | None) -> tuple[Coverage, list[bool]]:
     """Test every step with the structure's spread of the steps that do not share its group."""
     inside = []
     for step in steps:
@@ -199,7 +199,7 @@ def left_out(steps: Sequence[Step], by: str | None) -> tuple[Coverage, list[bool
     return Coverage(what=what, points=len(steps), held=sum(inside)), inside
 
 
-def kernels_only(steps: Sequence[Step]) -> Coverage:
+def kernels_only(steps: Sequence[JudgedStep]) -> Coverage:
     """Test steps with the spread of their kernels alone."""
     held = sum(abs(step.error) <= NORMAL_90 * step.sigma for step in steps)
     return Coverage(what="errors of kernels alone", points=len(steps), held=held)
@@ -269,7 +269,7 @@ def _kernel_data(errors: Sequence[Errors]) -> dict[str, Any]:
     }
 
 
-def _row(step: Step, inside: bool) -> dict[str, Any]:  # noqa: FBT001 -- zipped
+def _row(step: JudgedStep, inside: bool) -> dict[str, Any]:  # noqa: FBT001 -- zipped
     return {
         "step": step.name,
         "measured_s": step.measured,

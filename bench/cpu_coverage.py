@@ -24,8 +24,8 @@ from costmodel.uncertainty.error_model import (
     error_model,
 )
 from costmodel.uncertainty.step_samples import sample_steps
-from planner.io.plans import plan_from_tables
-from planner.io.profiles import load_profile
+from planner.files.plans import plan_from_tables
+from planner.files.profiles import load_profile
 
 BINS = (0.5, 0.7, 0.9, 1.0)
 """Odds of the plan that is more likely the faster one."""

@@ -22,9 +22,9 @@ from costmodel.base.units import MS, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from planner.io.plans import PlanFile, plan_from_tables, table_data
-from planner.io.profiles import load_profile
-from planner.io.workload import load_workload
+from planner.files.plans import PlanFile, plan_from_tables, table_data
+from planner.files.profiles import load_profile
+from planner.files.workload import load_workload
 from planner.validation.job import Job, RankResult, rank_result
 from planner.validation.judge import (
     Outcome,
@@ -35,7 +35,7 @@ from planner.validation.judge import (
     success_rate,
 )
 from planner.validation.phases import Phase
-from planner.validation.run import predicted
+from planner.validation.validate import predicted
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "cpu_study.json"

@@ -39,8 +39,8 @@ from costmodel.domain.workload import (
     Workload,
 )
 from costmodel.inputs.distribution import ReuseHistogram, Zipf
-from planner.io.files import write_text
-from planner.io.workload_text import dump_workload
+from planner.files.disk import write_text
+from planner.files.workload_text import dump_workload
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = REPOSITORY.parent / "shared" / "data"

@@ -38,7 +38,7 @@ from costmodel.kernels.embedding import (
     shard_traffic,
 )
 from costmodel.kernels.traffic import Traffic
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared/data"
@@ -48,7 +48,7 @@ L1_BYTES = {"V100": 128 * KIB, "NVIDIA H100 80GB HBM3": 256 * KIB}
 """Per SM, with shared memory (NVIDIA's V100 and H100 whitepapers)."""
 KERNELS = {"HBM": ComputeKernel.FUSED, "UVM/hybrid": ComputeKernel.FUSED_UVM}
 CACHED_SHARE = 0.1
-"""Of the tables of 256 M rows in all, by the README beside the measurements (NVIDIA's
+"""Share of the 256 M rows in all that is cached, by the README beside the measurements (NVIDIA's
 recsys-examples, corelib/dynamicemb/benchmark at 3a814f8). The file says 1.0, with which no forward
 could take ten times the one from HBM."""
 Row = Mapping[str, str]

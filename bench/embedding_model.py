@@ -1,6 +1,6 @@
 """Learned embedding kernels against the roofline: `python -m bench.embedding_model [--write]`.
 
-Trains the networks of ``costmodel.kernels.learned_embedding`` on the committed measurements of
+Trains the networks of ``bench.learned.network`` on the committed measurements of
 FBGEMM's kernels on a CPU core (``results/cpu_embedding.csv.gz``), holding out whole sets of tables
 in five folds: every error below is of a kernel whose tables the network has not seen. Needs torch
 for training; the errors are those of the exported arrays, evaluated with numpy. The paper's errors
@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.accuracy.paper import TABLE_I
 from bench.embedding_sums import SUMS
+from bench.learned.network import DIRECTIONS, KINDS, REUSE, SIZES, table_features
+from bench.paper import TABLE_I
 from costmodel.base.units import MB, US
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
-from costmodel.kernels.learned_embedding import DIRECTIONS, KINDS, REUSE, SIZES, table_features
 from planner.calibration.fit_embedding import LookupSetting, fit_lookups
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record
 
 if TYPE_CHECKING:
-    from planner.calibration.train_embedding import MeasuredKernels
+    from bench.learned.training import MeasuredKernels
 
 RESULTS = Path(__file__).parent / "results"
 MEASURED = RESULTS / "cpu_embedding.csv.gz"
 RESULT = RESULTS / "embedding_model.json"
 EXPORTED = RESULTS / "embedding_model.npz"
-"""The network of all points, as arrays (``costmodel.kernels.learned_embedding.from_arrays``)."""
+"""The network of all points, as arrays (``bench.learned.network.from_arrays``)."""
 NUM_FOLDS = 5
 CACHE_BYTES = 32 * MB
 """L3 of the machine that was measured (AMD EPYC)."""
@@ -133,7 +133,7 @@ def held_out(rows: Sequence[MeasuredRow], predict: Callable[[Any, Any], Array]) 
 
 def measured_kernels(rows: Sequence[MeasuredRow]) -> "MeasuredKernels":
     """Return kernels in the form that networks are trained on."""
-    from planner.calibration.train_embedding import MeasuredKernels
+    from bench.learned.training import MeasuredKernels
 
     return MeasuredKernels(
         features=np.array([table for row in rows for table in row.features]),
@@ -144,7 +144,7 @@ def measured_kernels(rows: Sequence[MeasuredRow]) -> "MeasuredKernels":
 
 def network_errors(rows: Sequence[MeasuredRow], columns: tuple[str, ...], *, head: bool) -> Array:
     """Return held-out log errors of one kind of network."""
-    from planner.calibration.train_embedding import Training, train
+    from bench.learned.training import Training, train
 
     kernels = measured_kernels(rows)
 
@@ -158,7 +158,7 @@ def network_errors(rows: Sequence[MeasuredRow], columns: tuple[str, ...], *, hea
 
 def singles_errors(rows: Sequence[MeasuredRow]) -> Array:
     """Return log errors, held out, of sums of what a network says that saw single tables only."""
-    from planner.calibration.train_embedding import Training, train
+    from bench.learned.training import Training, train
 
     columns, head = VARIANTS[BEST]
     alone = np.array([len(row.features) == 1 for row in rows])
@@ -290,7 +290,7 @@ def show(found: Mapping[str, Any]) -> None:
 
 def export(rows: Sequence[MeasuredRow]) -> None:
     """Train the best form on all points and write its arrays."""
-    from planner.calibration.train_embedding import Training, train
+    from bench.learned.training import Training, train
 
     columns, head = VARIANTS[BEST]
     network = train(measured_kernels(rows), Training(columns=columns, with_head=head))

@@ -17,7 +17,7 @@ from planner.calibration.points import EmbeddingPoint, TableSet
 RESULTS = Path(__file__).parent / "results"
 SUMS = RESULTS / "cpu_embedding_sums.csv"
 MOST_BYTES = 200 * MB
-"""Of a set of tables, so that all fit beside the others that run here."""
+"""Most bytes of a set of tables, so that all fit beside the others that run here."""
 EVERY = 13
 """Points that are measured: every so many of those that qualify, for small and large batches."""
 CACHE_BYTES = 32 * MB

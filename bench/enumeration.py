@@ -26,8 +26,8 @@ from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import check_memory
-from planner.io.profiles import load_profile
-from planner.search import Search, run_sharders, sharders_for
+from planner.files.profiles import load_profile
+from planner.planning.search import Search, run_sharders, sharders_for
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -40,7 +40,7 @@ FOUND = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class InstanceFamily:
     """What the instances of a family have in common."""
 
     dims: tuple[int, ...] = (8, 16, 32, 64)
@@ -102,16 +102,16 @@ def _constrained(rng: Random, ranks: int, table: EmbeddingTable) -> EmbeddingTab
     return replace(table, **rng.choice(limits))
 
 
-FAMILIES: Mapping[str, Family] = {
-    "open": Family(),
-    "tight": Family(fills=(0.7, 0.8, 0.9, 0.95)),
-    "wide": Family(dims=(64, 128, 256), heavy=True),
-    "tiers": Family(
+FAMILIES: Mapping[str, InstanceFamily] = {
+    "open": InstanceFamily(),
+    "tight": InstanceFamily(fills=(0.7, 0.8, 0.9, 0.95)),
+    "wide": InstanceFamily(dims=(64, 128, 256), heavy=True),
+    "tiers": InstanceFamily(
         fills=(0.9, 1.1),
         dims=(32, 64),
         kernels=(ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING),
     ),
-    "limits": Family(fills=(0.6, 0.8), constrained=True),
+    "limits": InstanceFamily(fills=(0.6, 0.8), constrained=True),
 }
 
 
@@ -193,7 +193,7 @@ def _canonical(problem: ShardingProblem, choice: tuple[TableSharding, ...]) -> o
 
 
 def misses(
-    family: Family, seeds: range, sharders: list[str], seconds: Seconds
+    family: InstanceFamily, seeds: range, sharders: list[str], seconds: Seconds
 ) -> Iterator[tuple[str, float]]:
     """Yield how far every sharder is from the optimum of every instance that has a plan."""
     for seed in seeds:

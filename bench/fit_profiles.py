@@ -13,6 +13,7 @@ from statistics import median
 from bench.fitting.checks import across_nodes, across_ranks
 from bench.fitting.collectives import Measurements, fit_all
 from bench.fitting.families import families
+from bench.fitting.forms import ALL_FORMS
 from bench.fitting.gemm import (
     CHECKED,
     MEASURED,
@@ -24,13 +25,12 @@ from bench.fitting.gemm import (
 )
 from bench.fitting.sources import DATA, REPOSITORY
 from costmodel.base.units import TFLOP
-from costmodel.domain.hardware import Family, GemmEfficiency, Gpu
+from costmodel.domain.hardware import GemmEfficiency, Gpu, KernelFamily
 from costmodel.domain.workload import DataType
-from planner.calibration.curves import FORMS
 from planner.calibration.fit_collectives import Fit
 from planner.calibration.fit_gemm import GemmFit, error_on, errors_on, fit_products
-from planner.io.profile_text import fitted_text
-from planner.io.profiles import load_profile, parse_profile
+from planner.files.profile_yaml import fitted_text
+from planner.files.profiles import load_profile, parse_profile
 
 PROFILES = REPOSITORY / "planner" / "profiles"
 RESULTS = REPOSITORY / "bench" / "results"
@@ -84,7 +84,7 @@ def _gpu(head: str) -> Gpu:
     return parse_profile(head + "gemm: {}\ncollectives: []\n", "the head of a profile").gpu
 
 
-def _fitted(curves: Sequence[Fit], gemm: Gemm, known: Mapping[str, Family]) -> str:
+def _fitted(curves: Sequence[Fit], gemm: Gemm, known: Mapping[str, KernelFamily]) -> str:
     constants = {str(data_type): entry for data_type, (entry, _) in gemm.items()}
     sources = {f"gpu.gemm.{data_type}": text for data_type, (_, text) in gemm.items()}
     return fitted_text(constants, [fit.curve for fit in curves], sources, known)
@@ -226,13 +226,13 @@ def _print_tables(
     curves: Mapping[str, list[Fit]], fits: Mapping[tuple[str, DataType], GemmFit]
 ) -> None:
     print("Collectives: MAPE on held-out sizes, %, median over 2, 4, 8 ranks")
-    print(f"{'profile':14} {'op':15}" + "".join(f"{form:>20}" for form in (*FORMS, "chosen")))
+    print(f"{'profile':14} {'op':15}" + "".join(f"{form:>20}" for form in (*ALL_FORMS, "chosen")))
     for name, all_fits in curves.items():
         for op in dict.fromkeys(fit.curve.op for fit in all_fits):
             known = [fit for fit in all_fits if fit.curve.op is op and fit.errors]
             if not known:
                 continue
-            values = [median(fit.errors[form].mape for fit in known) for form in FORMS]
+            values = [median(fit.errors[form].mape for fit in known) for form in ALL_FORMS]
             values.append(median(fit.errors[fit.form].mape for fit in known))
             print(f"{name:14} {op:15}" + "".join(f"{100 * value:20.1f}" for value in values))
     print("\nMatrix products: relative error on held-out shapes, %")

@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.collectives import Measurements
+from bench.fitting.forms import CANDIDATES
 from bench.fitting.gemm import MEASURED, PEAKS, TF32_MEASURED, products
 from bench.fitting.sources import rows
 from costmodel.base.units import TFLOP, US
@@ -23,7 +24,7 @@ from costmodel.kernels.gemm import gemm_time
 from planner.calibration.curves import Array, Samples, accuracy, holdout_errors
 from planner.calibration.fit_collectives import chosen, fit_samples
 from planner.calibration.fit_gemm import Products, held_out_shapes
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 FEWEST = 12
 """Points from which on a curve's held-out errors are split in two halves."""
@@ -38,7 +39,7 @@ class Errors:
     family: str
     platform: str
     part: str = ""
-    """Of the platform: which curve."""
+    """Which curve of the platform."""
     values: Array
 
 
@@ -46,8 +47,8 @@ def collectives() -> Iterator[Errors]:
     """Yield held-out errors of every curve in the data, alternate sizes held out."""
     for gpu, op, num_ranks in _curves():
         samples, _ = Measurements().samples((gpu,), op, num_ranks)
-        errors = holdout_errors(_positive(samples))
-        form = chosen({name: accuracy(each) for name, each in errors.items()})
+        errors = holdout_errors(_positive(samples), CANDIDATES)
+        form = chosen({name: accuracy(each) for name, each in errors.items()}, CANDIDATES)
         yield Errors(
             family="collectives",
             platform=gpu,
@@ -105,7 +106,7 @@ def other_labs() -> Iterator[Errors]:
         for num_ranks in (4, 8):
             own, _ = measured.samples(("H100-SXM5-80GB",), op, num_ranks)
             theirs, _ = measured.samples((OTHER_H100,), op, num_ranks)
-            curve = fit_samples(own, "one lab", op, num_ranks).curve
+            curve = fit_samples(own, "one lab", op, num_ranks, forms=CANDIDATES).curve
             yield Errors(
                 family="collectives",
                 platform="H100, 32 MiB and more",

@@ -45,11 +45,11 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
-from planner.integrations.presence import torchrec_installed
-from planner.io.files import write_text
-from planner.io.profiles import load_profile
-from planner.plugins import AUTO, TORCHREC
-from planner.search import Search, run_sharders, sharders_for
+from planner.environment.torchrec_presence import torchrec_installed
+from planner.files.disk import write_text
+from planner.files.profiles import load_profile
+from planner.planning.plugins import AUTO, TORCHREC
+from planner.planning.search import Search, run_sharders, sharders_for
 from sharders import SHARDERS
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
@@ -278,14 +278,14 @@ def provenance() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobPart:
     """Every so-manieth job, from one on: what one of several processes does."""
 
     number: int
     count: int
 
     @classmethod
-    def parse(cls, text: str) -> "Part":
+    def parse(cls, text: str) -> "JobPart":
         """Read ``1/2``."""
         number, _, count = text.partition("/")
         return cls(int(number), int(count))
@@ -304,7 +304,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[SEED])
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     parser.add_argument("--redo", choices=["none", "stale", "all"], default="none")
-    parser.add_argument("--part", type=Part.parse, default=Part(1, 1), metavar="K/N")
+    parser.add_argument("--part", type=JobPart.parse, default=JobPart(1, 1), metavar="K/N")
     parser.add_argument("--show", action="store_true", help="only print what is there")
     return parser.parse_args()
 

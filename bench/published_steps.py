@@ -56,7 +56,7 @@ from costmodel.step.simulator import simulate
 from costmodel.step.sparse import SparsePart
 from costmodel.step.synthesis import NUM_STEPS, program
 from costmodel.step.template import Event, GroupFormulas, Work, WorkKind
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT.parent / "shared/data/step_times.csv"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench import accuracy_tables as tables
 from bench import cpu_study
-from bench.accuracy import tables
 from bench.plan_quality import medians
 from bench.table_iii import TABLE_III
 from costmodel.base.units import MS

@@ -27,17 +27,17 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench.traced_dlrm import Pair, side_by_side, synthesized
+from bench.traced_dlrm import CollectivePair, side_by_side, synthesized
 from costmodel.base.units import GIB, MS
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
-from planner.io.execution_traces import execution_traces
-from planner.io.kineto import rank_traces
-from planner.io.trace_files import read_documents
-from planner.replay.importing import ImportedRun, import_run
-from planner.replay.links import link
-from planner.replay.matching import match_collectives
-from planner.replay.modes import Mode, Replay, replay, replay_graph
-from planner.replay.operators import rank_operators
+from planner.traces.execution_traces import execution_traces
+from planner.traces.kineto import rank_traces
+from planner.traces.replay.importing import ImportedRun, import_run
+from planner.traces.replay.links import link
+from planner.traces.replay.matching import match_collectives
+from planner.traces.replay.modes import Mode, Replay, replay, replay_graph
+from planner.traces.replay.operators import rank_operators
+from planner.traces.trace_files import read_documents
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT.parent / "shared/data/traces"
@@ -227,7 +227,7 @@ def show_set(name: str, made: Mapping[str, Replay]) -> None:
         print(f"{row['rank']:6}{row['step']:6}" + numbers.format(*columns))
 
 
-def show_collectives(pairs: Sequence[Pair]) -> None:
+def show_collectives(pairs: Sequence[CollectivePair]) -> None:
     """Print the collectives of the imported and of the synthesized graph."""
     print(f"\n{'collective':26}{'imported':>12}{'synthesized':>13}  bytes on ranks 0, 1, ...")
     for pair in pairs:

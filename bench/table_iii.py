@@ -16,10 +16,10 @@ import numpy as np
 
 from costmodel.base.units import MS
 from costmodel.engine.objective import Objective
-from planner.api import make_topology
-from planner.io.profiles import load_profile
-from planner.io.workload import load_workload
-from planner.search import Search, run_sharders
+from planner.files.profiles import load_profile
+from planner.files.workload import load_workload
+from planner.planning.api import make_topology
+from planner.planning.search import Search, run_sharders
 from sharders.problem.sharding_problem import ShardingProblem
 
 ROOT = Path(__file__).parents[1]

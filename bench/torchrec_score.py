@@ -13,8 +13,8 @@ from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Workload
-from planner.integrations.torchrec_plans import from_torchrec
-from planner.validation.model import build_model, table_homes
+from planner.torchrec.plans import from_torchrec
+from planner.validation.trained_model import build_model, table_homes
 from planner.validation.trainer import AnySharder
 
 _SPLIT = {ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE, ShardingType.GRID_SHARD}

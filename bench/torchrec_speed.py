@@ -18,8 +18,8 @@ from typing import Any
 
 from bench.plan_quality import Instance, attempt, bound, isolated, provenance
 from costmodel.base.units import MS, Seconds
-from planner.plugins import AUTO, TORCHREC, load_sharder
-from planner.search import sharders_for
+from planner.planning.plugins import AUTO, TORCHREC, load_sharder
+from planner.planning.search import sharders_for
 
 RESULTS = Path(__file__).parent / "results" / "torchrec_speed.json"
 INSTANCES = {

@@ -26,9 +26,9 @@ from subprocess import CalledProcessError
 from typing import Any
 
 from bench.replay import ROOT, SETS, TRACES
-from planner.io.trace_folder import write_traces
-from planner.replay.importing import load_run
-from planner.replay.modes import replay, step_spans
+from planner.traces.replay.importing import load_run
+from planner.traces.replay.modes import replay, step_spans
+from planner.traces.trace_folder import write_traces
 
 RESULTS = ROOT / "bench/results/trace_readers.json"
 

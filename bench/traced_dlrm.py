@@ -30,7 +30,7 @@ from costmodel.step.program import Program
 from costmodel.step.sparse import SparsePart
 from costmodel.step.synthesis import write_step
 from costmodel.step.template import GroupFormulas, Template
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 WORLD_SIZE = 8
 _DIM = 16
@@ -116,11 +116,11 @@ def synthesized() -> ExecutionGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class CollectivePair:
     """The nth collective of every rank in two graphs."""
 
     name: str
-    """Of the synthesized one."""
+    """Name of the synthesized one."""
     imported: str
     synthesized: str
     """What kind it is."""
@@ -135,14 +135,14 @@ class Pair:
         return alike and self.imported_bytes == self.synthesized_bytes
 
 
-def side_by_side(imported: ExecutionGraph, made: ExecutionGraph) -> list[Pair]:
+def side_by_side(imported: ExecutionGraph, made: ExecutionGraph) -> list[CollectivePair]:
     """Return the collectives of two graphs in the order of their streams."""
     theirs, ours = _columns(imported), _columns(made)
     return [_pair(left, right) for left, right in zip_longest(theirs, ours, fillvalue=())]
 
 
-def _pair(imported: Sequence[Node], made: Sequence[Node]) -> Pair:
-    return Pair(
+def _pair(imported: Sequence[Node], made: Sequence[Node]) -> CollectivePair:
+    return CollectivePair(
         name=made[0].name if made else "",
         imported=_kinds(imported),
         synthesized=_kinds(made),

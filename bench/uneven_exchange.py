@@ -30,7 +30,7 @@ BUFFERS = (MIB / 4, MIB, 4 * MIB, 16 * MIB)
 """What every rank sends."""
 FOCUS = (0.25, 0.5, 0.75, 1.0)
 ROUNDS = 3
-"""Of all points; the fastest counts, as other work on the machine only adds time."""
+"""Times that all points are measured; the fastest counts: other work only adds time."""
 
 
 def point(size: float, focus: float, num_ranks: int) -> CollectivePoint:

@@ -13,7 +13,7 @@ from costmodel.uncertainty.sampling import Array, Draws
 from costmodel.uncertainty.step_samples import StepSamples
 
 SPREAD = 0.1
-"""Of the errors; log time."""
+"""Standard deviation of the errors, in log time."""
 REPEATS = 400
 SEED = 0
 

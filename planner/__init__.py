@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
     from costmodel.step.timeline import Timeline
     from costmodel.uncertainty.step_samples import StepSamples, sample_steps
-    from planner.api import Planned, compare, load_plan, plan, simulate
-    from planner.diff import compare_plans
-    from planner.explanation import Explanation, explain
-    from planner.io.profiles import load_profile, profile_names
-    from planner.io.workload import load_workload
-    from planner.plugins import sharder_names
-    from planner.report.model import Confidence, RankReport, Report
+    from planner.files.profiles import load_profile, profile_names
+    from planner.files.workload import load_workload
+    from planner.planning.api import Planned, compare, load_plan, plan, simulate
+    from planner.planning.diff import compare_plans
+    from planner.planning.explanation import Explanation, explain
+    from planner.planning.plugins import sharder_names
+    from planner.planning.report import Confidence, RankReport, Report
     from sharders.problem.sharding_problem import (
         Budget,
         Progress,
@@ -115,19 +115,19 @@ _MODULES = {
         "Pooling",
         "Workload",
     ),
-    "planner.api": (
+    "planner.planning.api": (
         "Planned",
         "compare",
         "load_plan",
         "plan",
         "simulate",
     ),
-    "planner.diff": ("compare_plans",),
-    "planner.explanation": ("Explanation", "explain"),
-    "planner.io.profiles": ("load_profile", "profile_names"),
-    "planner.io.workload": ("load_workload",),
-    "planner.plugins": ("sharder_names",),
-    "planner.report.model": ("Confidence", "RankReport", "Report"),
+    "planner.planning.diff": ("compare_plans",),
+    "planner.planning.explanation": ("Explanation", "explain"),
+    "planner.files.profiles": ("load_profile", "profile_names"),
+    "planner.files.workload": ("load_workload",),
+    "planner.planning.plugins": ("sharder_names",),
+    "planner.planning.report": ("Confidence", "RankReport", "Report"),
     "sharders.problem.sharding_problem": (
         "Budget",
         "Progress",

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from bench.fitting.forms import ALL_FORMS, CANDIDATES
 from bench.fitting.sources import rows
 from costmodel.base.units import MIB, US
 from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.curves import (
-    FORMS,
     Accuracy,
+    Array,
     Samples,
     accuracy,
-    extrapolation_errors,
     holdout_errors,
     rounded,
 )
@@ -89,7 +89,7 @@ def measured_curves() -> list[MeasuredCurve]:
     made = []
     for key, samples in samples_by_curve().items():
         platform, variant, op, ranks, nodes, flag = key
-        errors = {name: accuracy(each) for name, each in holdout_errors(samples).items()}
+        errors = {name: accuracy(each) for name, each in holdout_errors(samples, ALL_FORMS).items()}
         points = samples.medians()
         middle = points.times[np.searchsorted(points.sizes, samples.sizes)]
         repeat = rounded(float(np.mean(np.abs(samples.times / middle - 1))))
@@ -104,18 +104,30 @@ def measured_curves() -> list[MeasuredCurve]:
                 num_points=len(samples.sizes),
                 repeat=repeat,
                 flag=flag or noisy,
-                form=chosen(errors),
+                form=chosen(errors, CANDIDATES),
                 errors=errors,
             )
         )
     return made
 
 
+def extrapolation_errors(samples: Samples, largest: float) -> dict[str, Array]:
+    """Return relative errors of every form above the largest size it was given."""
+    points, weights = samples.medians(), samples.weights()
+    given, rows = points.sizes <= largest, samples.sizes > largest
+    return {
+        name: fit(points.sizes[given], points.times[given], weights[given])(samples.sizes[rows])
+        / samples.times[rows]
+        - 1
+        for name, fit in ALL_FORMS.items()
+    }
+
+
 def extrapolated() -> dict[str, dict[str, float]]:
     """Return every form's median MAPE above the largest size it was given."""
     found: dict[str, dict[str, list[float]]] = {}
     for largest in ASKED_ABOVE:
-        errors: dict[str, list[float]] = {name: [] for name in FORMS}
+        errors: dict[str, list[float]] = {name: [] for name in ALL_FORMS}
         for samples in samples_by_curve().values():
             sizes = np.unique(samples.sizes)
             if (sizes <= largest).sum() < FEWEST_GIVEN or sizes[-1] <= largest:
@@ -143,8 +155,8 @@ def summary(curves: Sequence[MeasuredCurve]) -> list[dict[str, Any]]:
             "op": op,
             "curves": len(group),
             "points": sum(curve.num_points for curve in group),
-            "mape": {name: median(c.errors[name].mape for c in group) for name in FORMS},
-            "gmae": {name: median(c.errors[name].gmae for c in group) for name in FORMS},
+            "mape": {name: median(c.errors[name].mape for c in group) for name in ALL_FORMS},
+            "gmae": {name: median(c.errors[name].gmae for c in group) for name in ALL_FORMS},
             "chosen_mape": median(curve.best.mape for curve in group),
             "chosen_gmae": median(curve.best.gmae for curve in group),
             "worst_mape": max(curve.best.mape for curve in group),
@@ -161,8 +173,8 @@ def overall(curves: Sequence[MeasuredCurve]) -> dict[str, Any]:
     return {
         "curves": len(trusted),
         "points": sum(curve.num_points for curve in trusted),
-        "mape": {name: median(c.errors[name].mape for c in trusted) for name in FORMS},
-        "gmae": {name: median(c.errors[name].gmae for c in trusted) for name in FORMS},
+        "mape": {name: median(c.errors[name].mape for c in trusted) for name in ALL_FORMS},
+        "gmae": {name: median(c.errors[name].gmae for c in trusted) for name in ALL_FORMS},
         "chosen_mape": median(best),
         "chosen_gmae": median(curve.best.gmae for curve in trusted),
         "worst_mape": best[-1],

@@ -9,17 +9,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bench.accuracy.curves import samples_by_curve
+from bench.fitting.forms import ALL_FORMS
 from costmodel.base.units import MS, US
 from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.curves import fitted_form
-from planner.report.text import STAGE_NAMES
+from planner.planning.report_text import STAGE_NAMES
 
 FOLDER = Path(__file__).parents[1] / "results" / "figures"
 COLORS = (
     "#4477aa", "#66ccee", "#228833", "#99cc77", "#ccbb44", "#ee8866", "#ee6677", "#aa3377",
     "#882255", "#997700", "#555555", "#bbbbbb",
 )  # fmt: skip
-"""Of the stages in their order; P. Tol's bright and muted schemes, told apart when colour-blind."""
+"""Colours of the stages in their order; P. Tol's schemes, told apart when colour-blind."""
 SHOWN = ("A100, NVSwitch", "H100, NVSwitch", "RTX PRO 6000, PCIe", "GB200, NVL72")
 FORMS = {"alpha_beta": ":", "paper_sigmoid": "--", "log_pchip": "-"}
 RANKS = 8
@@ -84,7 +85,7 @@ def curves_figure() -> Figure:
             for (form, line), color in zip(
                 FORMS.items(), ("#bbbbbb", "#ee6677", "#228833"), strict=True
             ):
-                times = fitted_form(form, samples)(sizes) / US
+                times = fitted_form(ALL_FORMS[form], samples)(sizes) / US
                 axes.loglog(sizes, times, line, color=color, linewidth=1, label=form)
             axes.set_title(f"{platform}, {op.value.replace('_', '-')}")
     panels[0, 0].set_ylabel("us")

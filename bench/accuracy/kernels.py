@@ -13,7 +13,7 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType
 from planner.calibration.curves import Array, accuracy
 from planner.calibration.fit_gemm import Products, errors_on, held_out_shapes
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 KINDS = {
     ComputeKernel.FUSED: "modelled kernel",

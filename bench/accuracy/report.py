@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bench.accuracy import paper, tables
+from bench import accuracy_tables as tables
+from bench import paper
 
 Results = Mapping[str, Any]
 Sections = dict[str, tuple[str, str]]

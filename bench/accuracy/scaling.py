@@ -15,13 +15,19 @@ from bench.fitting.sources import DATA
 from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_time, curve_time
 from costmodel.step.graph import Node, Stage
-from planner.calibration.curves import Array, Samples, accuracy, fitted_form, knots_beyond
-from planner.io.profiles import load_profile
-from planner.replay.importing import load_run
+from planner.calibration.curves import (
+    Array,
+    Samples,
+    accuracy,
+    fitted_form,
+    knots_beyond,
+    log_pchip,
+)
+from planner.files.profiles import load_profile
+from planner.traces.replay.importing import load_run
 
 ONE_DOMAIN = ("A100", "H100, NV", "H200", "L40S", "RTX", "GB200", "GB300")
 """Platforms with several numbers of ranks in one domain of links."""
-FORM = "log_pchip"
 UNEVEN_GLOO = Path(__file__).parents[1] / "results" / "uneven_exchange.json"
 UNEVEN_RUN = DATA / "traces" / "dlrm8_v100"
 
@@ -77,7 +83,7 @@ def _left_out(
 
 
 def _curve(op: CollectiveOp, num_ranks: int, samples: Samples) -> CollectiveCurve:
-    inside, outside = knots_beyond(fitted_form(FORM, samples), samples.medians())
+    inside, outside = knots_beyond(fitted_form(log_pchip, samples), samples.medians())
     return CollectiveCurve(
         op=op,
         num_ranks=num_ranks,
@@ -159,7 +165,7 @@ def uneven_gloo() -> dict[str, Any] | None:
     kept = json.loads(UNEVEN_GLOO.read_text(encoding="utf-8"))
     even = [row for row in kept["rows"] if not row["focus"]]
     curve = fitted_form(
-        FORM,
+        log_pchip,
         Samples(
             sizes=np.array([max(row["sent"]) for row in even]),
             times=np.array([row["seconds"] for row in even]),

@@ -18,7 +18,7 @@ from costmodel.step.graph import Stage
 from costmodel.step.program import Program
 from costmodel.step.simulator import simulate
 from costmodel.step.synthesis import NUM_STEPS
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 RESULTS = Path(__file__).parents[1] / "results"
 WORST = 3

@@ -21,7 +21,7 @@ from costmodel.domain.workload import (
     Pooling,
     Workload,
 )
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ROWS, COLUMNS, IDS, SAMPLES = 800, 16, 4, 8
 UNPOOLED = (

@@ -122,11 +122,12 @@ def held(trace: Mapping[str, Any]) -> Bytes:
     (step,) = (
         event for event in events if event.get("name") == MEASURED and event.get("ph") == "X"
     )
-    return max(
+    most: Bytes = max(
         event["args"]["Total Allocated"]
         for event in events
         if event.get("name") == "[memory]" and step["ts"] <= event["ts"] <= step["ts"] + step["dur"]
     )
+    return most
 
 
 def main() -> int:

@@ -25,8 +25,8 @@ from torchrec.types import DataType as TorchRecType
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workload
-from planner.integrations.torchrec_plans import Home
-from planner.validation.model import LEARNING_RATE, SPARSE_OPTIMIZERS
+from planner.torchrec.plans import Home
+from planner.validation.trained_model import LEARNING_RATE, SPARSE_OPTIMIZERS
 
 MODULES = ("unpooled", "pooled", "weighted")
 """Attributes of the model, by what their tables have in common."""

@@ -32,8 +32,8 @@ from bench.conformity.memory import MEASURED, held, memory_cells
 from bench.conformity.model import MODULES, Batch, build, homes, make_batch, sharders
 from bench.conformity.trained import facts
 from costmodel.domain.workload import Pipeline
-from planner.integrations.torchrec_plans import to_torchrec
-from planner.validation.model import dense_optimizer
+from planner.torchrec.plans import to_torchrec
+from planner.validation.trained_model import dense_optimizer
 
 SECONDS = 120
 """After which a rank gives up a collective that another one does not join."""

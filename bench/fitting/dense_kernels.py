@@ -48,7 +48,7 @@ class Model:
     """Widths, the input first."""
     top: tuple[int, ...]
     vectors: int
-    """Of the interaction: features, and the bottom MLP's output."""
+    """What the interaction multiplies: features, and the bottom MLP's output."""
     dim: int
 
     @property

@@ -9,7 +9,7 @@ from bench.embedding_anchors import PROFILES as ANCHORED
 from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.checks import node_errors
 from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
-from costmodel.domain.hardware import Family, HardwareProfile, Source
+from costmodel.domain.hardware import HardwareProfile, KernelFamily, Source
 from costmodel.domain.plan import ComputeKernel
 from planner.calibration.curves import Array, accuracy
 
@@ -20,12 +20,12 @@ FITTED_V100 = "1000000"
 """Rows per table of the V100 rows that the efficiencies were fitted to."""
 
 
-def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, Family]]:
+def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, KernelFamily]]:
     """Return, by profile, the families that say themselves what they rest on.
 
     Forward and backward share an error: two rows of a backward are held out, too few for their own.
     """
-    found: dict[str, dict[str, Family]] = {name: {} for name in profiles}
+    found: dict[str, dict[str, KernelFamily]] = {name: {} for name in profiles}
     lookups = [row for row in measured_rows() if _is_lookup(row)]
     other_shapes = [row for row in lookups if "V100" in row["gpu"] and row["E"] != FITTED_V100]
     shapes = accuracy(_errors(other_shapes, profiles))
@@ -35,7 +35,7 @@ def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, Fam
         for name in profiles:
             own = [row for row in rows if ANCHORED[row["gpu"]] == name]
             errors = shapes if own else swapped
-            found[name][family] = Family(
+            found[name][family] = KernelFamily(
                 source=Source.ROOFLINE,
                 origin=_origin(own),
                 num_points=len(own),
@@ -96,10 +96,10 @@ def _ranges(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
     }
 
 
-def _memory_bound(rows: Sequence[KernelRow]) -> Family:
+def _memory_bound(rows: Sequence[KernelRow]) -> KernelFamily:
     """Return elementwise kernels, concatenation, interaction and optimizer as one family."""
     errors = accuracy(held_out_errors(rows))
-    return Family(
+    return KernelFamily(
         source=Source.ROOFLINE,
         origin="v100_dlrm_kernels.csv: elementwise, concatenation, interaction, optimizer",
         num_points=len(rows),
@@ -108,11 +108,11 @@ def _memory_bound(rows: Sequence[KernelRow]) -> Family:
     )
 
 
-def _inter_node(profile: HardwareProfile, median: float, p90: float) -> Family:
+def _inter_node(profile: HardwareProfile, median: float, p90: float) -> KernelFamily:
     source = profile.sources["inter_node.bandwidth"]
     if profile.kind("inter_node.bandwidth") is not Source.MEASURED:
-        return Family(source=Source.DATASHEET, origin=source)
-    return Family(
+        return KernelFamily(source=Source.DATASHEET, origin=source)
+    return KernelFamily(
         source=Source.MEASURED,
         origin=f"{source}; the error is that of 2 and 10 nodes, from 32 MiB up",
         num_points=1,

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.base.units import MS
-from planner.io.trace_files import Document, read_documents
-from planner.predict.cpu_graph import CORE
-from planner.predict.prediction import Prediction, predict_documents
+from planner.traces.predict.cpu_graph import CORE
+from planner.traces.predict.prediction import Prediction, predict_documents
+from planner.traces.trace_files import Document, read_documents
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench/results"
@@ -42,7 +42,7 @@ _ROUNDS = 4
 def calibrate() -> None:
     """Measure this machine and keep its profile."""
     from bench.nlp.calibration import calibrated
-    from planner.predict.cpu_profile import dump_cpu_profile
+    from planner.traces.predict.cpu_profile import dump_cpu_profile
 
     PROFILE.write_text(dump_cpu_profile(calibrated()), encoding="utf-8")
 

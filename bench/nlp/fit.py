@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from costmodel.step.simulator import simulate
-from planner.predict.calls import Family
-from planner.predict.cpu_graph import CORE, cpu_machine
-from planner.predict.cpu_model import (
+from planner.traces.predict.calls import OpFamily
+from planner.traces.predict.cpu_graph import CORE, cpu_machine
+from planner.traces.predict.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuModel,
@@ -22,8 +22,8 @@ from planner.predict.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
-from planner.predict.steps import timed_graph
-from planner.predict.walk import RankWork, WorkKind
+from planner.traces.predict.timed_graph import timed_graph
+from planner.traces.predict.walk import RankWork, TracedWorkKind
 
 Row = Mapping[str, Any]
 _HOST = ("python_calls", "dispatches", "functions", "accumulations")
@@ -166,9 +166,9 @@ class MeasuredStep:
 
     work: RankWork
     wall: float
-    """Of the slower rank."""
+    """Wall time of the slower rank."""
     cpu: float
-    """Of one rank's threads, the mean of the ranks."""
+    """Processor time of one rank's threads, the mean of the ranks."""
 
 
 def steps(profile: CpuProfile, measured: Sequence[MeasuredStep]) -> tuple[CpuHost, InStep]:
@@ -218,7 +218,7 @@ def kernel_times(work: RankWork, model: CpuModel) -> tuple[float, float]:
     times = [0.0, 0.0]
     for item in work.items:
         if item.call is not None and (estimate := model.kernel(item.call)) is not None:
-            times[item.call.family is not Family.GEMM] += estimate.seconds
+            times[item.call.family is not OpFamily.GEMM] += estimate.seconds
     return times[0], times[1]
 
 
@@ -226,5 +226,5 @@ def _collectives(work: RankWork, profile: CpuProfile) -> float:
     """Return the CPU time of collectives."""
     if profile.all_reduce is None:
         return 0.0
-    sizes = (item.num_bytes for item in work.items if item.kind is WorkKind.COLLECTIVE)
+    sizes = (item.num_bytes for item in work.items if item.kind is TracedWorkKind.COLLECTIVE)
     return sum(map(profile.all_reduce.work_time, sizes))

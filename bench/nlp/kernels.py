@@ -21,7 +21,7 @@ LONG, _SHORT = 704, 48
 """Lengths of rows: to tell what a row costs from what an element does."""
 _REDUCTIONS, _OVERLAPS = 27, 11
 _SIDE = 128
-"""Of the square matrices that are multiplied while an all-reduce runs."""
+"""Side of the square matrices that are multiplied while an all-reduce runs."""
 _HIDES = 2.5
 """How many times as long as the all-reduce that goes on."""
 _PRODUCTS = 36

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.predict.calls import FAMILY_OF, descends
-from planner.predict.trace import contiguous
+from planner.traces.predict.calls import FAMILY_OF, descends
+from planner.traces.predict.operator_trace import contiguous
 
 _TENSOR = 6
 """Fields of a tensor: its number, storage, offset, elements, bytes of one, device."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from bench.robustness.parsers import CORPUS
-from planner.io.files import write_bytes
+from planner.files.disk import write_bytes
 
 _WAIT = 60.0
 """Seconds a process that was told to end may take, on a busy machine."""

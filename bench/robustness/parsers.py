@@ -45,7 +45,7 @@ def _plan(path: Path) -> object:
 
 
 def _profile(path: Path) -> object:
-    from planner.io.profiles import load_profile
+    from planner.files.profiles import load_profile
 
     return load_profile(path)
 
@@ -63,27 +63,27 @@ def _ids(path: Path) -> object:
 
 
 def _profiler_trace(path: Path) -> object:
-    from planner.replay.report import replay_report
+    from planner.traces.replay.replay_report import replay_report
 
     return replay_report(str(path), mode="graph", execution=None, questions=())
 
 
 def _execution_trace(path: Path) -> object:
-    from planner.io.execution_traces import execution_traces
-    from planner.io.trace_files import read_documents
-    from planner.predict.prediction import predict
+    from planner.traces.execution_traces import execution_traces
+    from planner.traces.predict.prediction import predict
+    from planner.traces.trace_files import read_documents
 
     made = predict(path, CORPUS / "cpu_kernels.yaml")
     return execution_traces(read_documents(path)), made
 
 
 def _torchrec(path: Path) -> object:
-    from planner.integrations.torchrec_exchange import take_torchrec_plan
-    from planner.integrations.torchrec_reading import read_torchrec_file
+    from planner.torchrec.exchange import take_torchrec_plan
+    from planner.torchrec.plan_reading import read_torchrec_file
 
     with contextlib.suppress(PlannerError):
         import planner
-        from planner.api import make_topology
+        from planner.planning.api import make_topology
 
         workload = planner.load_workload(CORPUS / "torchrec.yaml")
         topology = make_topology(planner.load_profile("h100-sxm"), 2)
@@ -92,7 +92,7 @@ def _torchrec(path: Path) -> object:
 
 
 def _settings(path: Path) -> object:
-    from planner.settings import resolve
+    from planner.environment.settings import resolve
 
     (path.parent / "planner.toml").write_bytes(path.read_bytes())
     return resolve({}, {}, path.parent)

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.option_features import OptionFeatures
-from costmodel.bounds.paths import Cycle, FeatureIndex, StepGraph, Vector
+from costmodel.bounds.paths import FeatureIndex, StepGraph, Vector, WeightedCycle
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
@@ -156,14 +156,14 @@ class _Relaxation:
     places: NDArray[np.intp]
     """Where they are in z."""
     memory: Vector
-    """Of every option, over what all ranks have."""
+    """Bytes of every option, as a share of what all ranks have."""
     alone: Vector
     starts: NDArray[np.intp]
     """First option of every table."""
     large: NDArray[np.intp]
     """Tables with a cycle of their own."""
     group: NDArray[np.intp]
-    """Of every option, its place in the index's groups."""
+    """The place of every option's group in the index."""
 
     def restricted(
         self, present: frozenset[GroupKey], absent: frozenset[GroupKey]
@@ -278,13 +278,13 @@ class _Game:
     with v <= what every choice so far is worth under y. Its dual solution is a mixture of choices.
     """
 
-    def __init__(self, relaxation: _Relaxation, own: Cycle, unit: Seconds) -> None:
+    def __init__(self, relaxation: _Relaxation, own: WeightedCycle, unit: Seconds) -> None:
         import highspy
 
         self._own = own
         self._unit = unit
         self._choices: list[_Choice] = []
-        self._cycles: list[Cycle] = []
+        self._cycles: list[WeightedCycle] = []
         self._num_shards = len(relaxation.large)
         self._solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self._solver.setOptionValue("output_flag", False)  # noqa: FBT003 -- highspy's signature
@@ -299,7 +299,7 @@ class _Game:
         self._solver.addRow(1.0, 1.0, len(shards), shards, np.ones(len(shards)))
         self._y: Vector = np.zeros(0)
 
-    def add_cycle(self, cycle: Cycle) -> None:
+    def add_cycle(self, cycle: WeightedCycle) -> None:
         """Let a cycle have weight."""
         worth = [cycle.constant + float(cycle.weights @ choice.z) for choice in self._choices]
         rows = np.arange(len(worth) + 1, dtype=np.int32)

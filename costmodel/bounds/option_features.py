@@ -179,15 +179,15 @@ class _Cuts:
         self.known: dict[object, int] = {}
         self.of_table: dict[object, int] = {}
         self.cuts: list[tuple[float, ...]] = []
-        """Of every cut, what is the same for all its shards."""
+        """What all shards of a cut have in common, for every cut."""
         self.firsts: list[int] = []
         """And its first shard."""
         self.shards: list[tuple[float, ...]] = []
-        """Of every different shard, how many there are of it, its rows, columns, ids and bags."""
+        """How many shards are alike, and their rows, columns, ids and bags."""
         self.traffic: list[tuple[float, ...]] = []
         self.factors: list[ShardFactors] = []
         self.factor: list[int] = []
-        """Of every shard, its place in them."""
+        """The place in ``factors`` of every shard's."""
 
     def begin(self, table: EmbeddingTable) -> None:
         """Cut this table next."""

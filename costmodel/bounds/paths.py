@@ -1,7 +1,7 @@
 """The device side of a step as formulas, and its heaviest cycles: what ``lower_bound`` is made of.
 
-A cycle here is a path from the first to the last operation of one stream within a step: from there
-the stream goes on with the next step. Its weight is linear in what the plan chooses (``Cycle``).
+A cycle here is a path from the first to the last operation of one stream within a step: the stream
+goes on with the next step from there. Its weight is linear in the plan (``WeightedCycle``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,18 +33,18 @@ Vector = NDArray[np.float64]
 Lines = tuple[tuple[float, float], ...]
 """Constants and slopes."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
-"""Of the lines below a collective's curve, over that of its chord."""
+"""Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
 STREAMS = (Resource.COMPUTE, *(group.value for group in ProcessGroup))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cycle:
+class WeightedCycle:
     """Weight of a cycle: ``constant + weights @ z``, with z the plan's features."""
 
     constant: Seconds
     weights: Vector
     common: Vector
-    """Of the weights, those that are the same on every rank."""
+    """The part of the weights that is the same on every rank."""
     lookups: bool
     """Whether every lookup and every update is on it."""
 
@@ -146,7 +146,7 @@ class StepGraph:
     def _overtakes(op: TemplateOp, queued: TemplateOp) -> bool:
         return op.resource != Resource.COMPUTE and bool(op.part_of) and not queued.part_of
 
-    def heaviest(self, z: Vector) -> Cycle:
+    def heaviest(self, z: Vector) -> WeightedCycle:
         """Return the heaviest cycle for given features."""
         times = {number: self._time(op.work, z) for number, op in self.ops.items()}
         best: tuple[Seconds, list[int]] = (-1.0, [])
@@ -174,11 +174,11 @@ class StepGraph:
             path.append(came_from[path[-1]])
         return (ends[last], path) if last in ends else (-1.0, [])
 
-    def direct(self, z: Vector) -> Cycle:
+    def direct(self, z: Vector) -> WeightedCycle:
         """Return the cycle of the compute stream alone."""
         return self.cycle([n for n, op in self.ops.items() if op.resource == Resource.COMPUTE], z)
 
-    def host(self) -> Cycle:
+    def host(self) -> WeightedCycle:
         """Return the cycle of the two host threads, which take turns, on a rank with lookups.
 
         Of work that only ranks with lookups of a group issue, what the first table brings counts;
@@ -202,7 +202,7 @@ class StepGraph:
             elif issued is None or self._lasts(issued):
                 modules = len({key[:2] for key in op.part_of})
                 weights[self.index.present(op.part_of)] += op.work.seconds / modules
-        return Cycle(constant=constant, weights=weights, common=weights, lookups=False)
+        return WeightedCycle(constant=constant, weights=weights, common=weights, lookups=False)
 
     @staticmethod
     def _depends_on_rank(work: Work) -> bool:
@@ -225,7 +225,7 @@ class StepGraph:
         """Return whether an operation is there whatever the plan."""
         return not op.part_of or not self.present.isdisjoint(op.part_of)
 
-    def cycle(self, path: Sequence[int], z: Vector) -> Cycle:
+    def cycle(self, path: Sequence[int], z: Vector) -> WeightedCycle:
         """Return a path's weight as a function of z; lookups by what bounds them at this z."""
         formulas = {number: self._formula(self.ops[number].work, z) for number in path}
         lookups = {n for n, op in self.ops.items() if op.work.kernel is not None}
@@ -233,7 +233,7 @@ class StepGraph:
         for number, (_, weights) in formulas.items():
             exchange = self.ops[number].work.kind is WorkKind.EXCHANGE
             common += weights if exchange else weights * self.index.of_plan
-        return Cycle(
+        return WeightedCycle(
             constant=sum(constant for constant, _ in formulas.values()),
             weights=np.sum([weights for _, weights in formulas.values()], axis=0),
             common=common,

@@ -7,13 +7,13 @@ from statistics import median
 from costmodel.domain.hardware import (
     CollectiveCurve,
     CollectiveOp,
-    Family,
     GemmEfficiency,
     HardwareProfile,
+    KernelFamily,
     Source,
 )
 
-NOT_MEASURED = Family(source=Source.ROOFLINE, origin="not measured")
+NOT_MEASURED = KernelFamily(source=Source.ROOFLINE, origin="not measured")
 SINGLE_NUMBERS: Mapping[str, str] = {
     "embedding_forward": "gpu.lookup_efficiency",
     "embedding_backward": "gpu.update_efficiency",
@@ -25,7 +25,7 @@ SINGLE_NUMBERS: Mapping[str, str] = {
 """What a family rests on where a profile says no more of it."""
 
 
-def kernel_families(hardware: HardwareProfile) -> Mapping[str, Family]:
+def kernel_families(hardware: HardwareProfile) -> Mapping[str, KernelFamily]:
     """Return all families by name: collectives, matrix products by type, and the rest.
 
     A collective's errors are the medians over its curves that were measured, each on one number
@@ -58,11 +58,11 @@ def is_lookup_covered(
     return dims and family.covers(lookups=lookups)
 
 
-def _collective(curves: Sequence[CollectiveCurve]) -> Family:
+def _collective(curves: Sequence[CollectiveCurve]) -> KernelFamily:
     measured = [curve for curve in curves if curve.num_points] or curves
     last = [curve.last_measured or curve.knots[-1][0] for curve in measured]
     ranks = [float(curve.num_ranks) for curve in measured]
-    return Family(
+    return KernelFamily(
         source=measured[0].source,
         origin=measured[0].origin,
         num_points=sum(curve.num_points for curve in measured),
@@ -75,18 +75,18 @@ def _collective(curves: Sequence[CollectiveCurve]) -> Family:
     )
 
 
-def _single(hardware: HardwareProfile, number: str) -> Family:
+def _single(hardware: HardwareProfile, number: str) -> KernelFamily:
     """Return a family that rests on one number of a profile."""
     kind = hardware.kind(number)
-    return Family(
+    return KernelFamily(
         source=kind,
         origin=hardware.sources.get(number, "not said"),
         num_points=int(kind is Source.MEASURED),
     )
 
 
-def _gemm(constants: GemmEfficiency, origin: str) -> Family:
-    return Family(
+def _gemm(constants: GemmEfficiency, origin: str) -> KernelFamily:
+    return KernelFamily(
         source=constants.kind if constants.num_points else Source.DATASHEET,
         origin=origin,
         num_points=constants.num_points,

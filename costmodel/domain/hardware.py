@@ -45,7 +45,7 @@ class Bound(StrEnum):
     INTRA_NODE_BANDWIDTH = "intra-node bandwidth"
     INTER_NODE_BANDWIDTH = "inter-node bandwidth"
     LINK = "link"
-    """Of a CPU's cores: latency or bandwidth."""
+    """Latency or bandwidth between the cores of a CPU."""
     MEASURED_CURVE = "measured curve"
     """Whatever bounded the measurements that are interpolated."""
     BYTES_OF_TENSORS = "bytes of its tensors"
@@ -68,7 +68,7 @@ class Basis(NamedTuple):
 
 
 NO_BASIS = Basis()
-"""Of what nothing is known, or nothing needs to be: host time has no bound."""
+"""Nothing is known, or needs to be: host time, for example, has no bound."""
 
 
 class Device(StrEnum):
@@ -105,7 +105,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class KernelFamily:
     """What the model of one family of kernels rests on, and how far off it has been."""
 
     source: Source
@@ -302,8 +302,8 @@ class HardwareProfile:
     """Relative error on held-out measurements by kernel family."""
     device: Device = Device.CUDA
     """On ``cpu``, ``gpu`` describes one core and the memory it reaches."""
-    families: Mapping[str, Family] = field(default_factory=dict)
-    """Of the kernels that are neither collectives nor matrix products, which say it themselves;
+    families: Mapping[str, KernelFamily] = field(default_factory=dict)
+    """Kernels that are neither collectives nor matrix products, which say it themselves;
     ``costmodel.domain.families`` has them all."""
     traced: TracedTimes = field(default_factory=TracedTimes)
     """Operators and kernels of a profiled job, where the profile was learned from one."""

@@ -9,8 +9,6 @@ ALONE, WORLD, INTRA_NODE, CROSS_NODE = range(4)
 """Process groups."""
 NONE, SOME, ONLY = range(3)
 """How many of the features that a duration depends on are of the whole plan."""
-ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
-"""Columns of a collective's form (``kernels.collectives.CollectiveForm``)."""
 NO_GROUP = 1 << 62
 """The bit of durations that no sharding group decides."""
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from costmodel.domain.hardware import Topology
 from costmodel.engine.codes import (
-    ACROSS,
     EXCHANGE,
     GIVEN,
     GROUPS,
@@ -115,7 +114,7 @@ def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
         features=_ints(column for column, _ in weighted),
         weights=_floats(weight for _, weight in weighted),
         constants=_floats(each.kept.work.amount.constant for each in lowered),
-        forms=np.array([each.form for each in lowered]).reshape(len(lowered), ACROSS + 1),
+        forms=np.array([each.form.numbers for each in lowered]),
         knots=knots,
         log_bytes=_floats(size for size, _ in curve),
         log_seconds=_floats(seconds for _, seconds in curve),
@@ -143,13 +142,9 @@ class _Lowered:
             (columns.feature(feature), weight) for feature, weight in work.amount.weights.items()
         )
         self.where = [columns.kernels[each] for each in work.where if each in columns.kernels]
-        self.form = _form_numbers(work.form)
-        curve = None if work.form is None else work.form.curve
-        self.curve = (
-            [(0.0, 0.0)]
-            if curve is None
-            else list(zip(curve.log_bytes.tolist(), curve.log_seconds.tolist(), strict=True))
-        )
+        self.form = CollectiveForm() if work.form is None else work.form
+        log_bytes, log_seconds = self.form.knots
+        self.curve = list(zip(log_bytes.tolist(), log_seconds.tolist(), strict=True))
 
     def per_rank(self) -> bool:
         """Return whether the duration differs between ranks, whatever it launches."""
@@ -200,13 +195,6 @@ def _touched_by(lowered: Sequence[_Lowered]) -> list[int]:
         own[each.launched] if each.kind == ISSUE else bits
         for each, bits in zip(lowered, own, strict=True)
     ]
-
-
-def _form_numbers(form: CollectiveForm | None) -> tuple[float, ...]:
-    if form is None:
-        return (0.0,) * (ACROSS + 1)
-    scale = 0.0 if form.curve is None else form.scale
-    return (form.alpha, form.offset, scale, form.ratio, form.slope, form.across)
 
 
 def _ranges(

@@ -5,8 +5,8 @@ from costmodel.engine.step cimport Step
 from costmodel.kernels cimport times
 from costmodel.kernels.times cimport LookupRates
 
-cdef int64_t ACROSS, ALPHA, BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE, LINEAR
-cdef int64_t NO_GROUP, NONE, OFFSET, ONLY, RATIO, SCALE, SLOPE
+cdef int64_t BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE, LINEAR
+cdef int64_t NO_GROUP, NONE, ONLY
 cdef Py_ssize_t NUM_TRAFFIC, LOOKUPS
 
 @cython.final
@@ -83,5 +83,5 @@ cdef class PlanState:
     @cython.locals(row=Py_ssize_t, known=Py_ssize_t, seconds=double, alike=bint, rank=Py_ssize_t)
     cdef void _take(self, Step step, Py_ssize_t op, Py_ssize_t start, double size) noexcept
 
-    @cython.locals(local=double)
+    @cython.locals(first=Py_ssize_t, last=Py_ssize_t)
     cdef double _exchange_seconds(self, Step step, Py_ssize_t op, double size) noexcept

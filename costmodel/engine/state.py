@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.engine.codes import (
-    ACROSS,
-    ALPHA,
     BACKWARD,
     CONSTANT,
     EXCHANGE,
@@ -27,11 +25,7 @@ from costmodel.engine.codes import (
     LINEAR,
     NO_GROUP,
     NONE,
-    OFFSET,
     ONLY,
-    RATIO,
-    SCALE,
-    SLOPE,
 )
 from costmodel.engine.step import Step
 from costmodel.kernels import times
@@ -344,14 +338,8 @@ class PlanState:
             self.put(row, rank, seconds)
 
     def _exchange_seconds(self, step: Step, op: int, size: float) -> float:
-        """Return the time of a collective; as ``CollectiveForm.time``."""
-        local = step.forms[op, OFFSET] + step.forms[op, SLOPE] * size
-        if step.forms[op, SCALE] > 0:
-            local += step.forms[op, SCALE] * times.curve_seconds(
-                step.forms[op, RATIO] * size,
-                step.log_bytes,
-                step.log_seconds,
-                step.knots[op],
-                step.knots[op + 1],
-            )
-        return step.forms[op, ALPHA] + max(local, step.forms[op, ACROSS] * size)
+        """Return the time of a collective."""
+        first, last = step.knots[op], step.knots[op + 1]
+        return times.exchange_seconds(
+            size, step.forms, op, step.log_bytes, step.log_seconds, first, last
+        )

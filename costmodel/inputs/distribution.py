@@ -150,7 +150,7 @@ class UniqueCurve:
     unique: Sequence[float]
     """Expected distinct rows; concave and increasing in the number of lookups."""
     share: float = 1.0
-    """Of these rows that are meant."""
+    """Share of these rows that is meant."""
 
     def unique_rows(self, num_lookups: float) -> float:
         """Return the expected distinct rows among that many lookups of the table."""

@@ -35,7 +35,7 @@ NUM_BINS = 17
 """The paper's bins: 1, 2, 3-4, 5-8, ..., 16,385-32,768, and more."""
 _BIN_ENDS = (0, *(1 << bin_ for bin_ in range(NUM_BINS - 1)))
 _MAX_EXPONENT = 4.0
-"""Of a fitted Zipf law; at 4 the hottest row takes 92% of the lookups of a large table."""
+"""Largest exponent that is fitted; at 4 the hottest row takes 92% of a large table's lookups."""
 
 
 @lru_cache(maxsize=65536)
@@ -120,7 +120,7 @@ class ZipfFit:
 
     exponent: float
     standard_error: float
-    """Of the exponent, if the law were the true one."""
+    """Standard error of the exponent, if the law were the true one."""
     unique_error: float
     """Distinct rows under the law over those counted, minus 1."""
     histogram_error: float

@@ -98,24 +98,15 @@ def link_time(
     return steps * link.latency + bus_factor(op, num_ranks) * size / link.bandwidth
 
 
-def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
-    """Time of a collective on the number of ranks it was measured on.
-
-    Straight lines between the knots in log time over log bytes. Below the first knot its time
-    (latency); above the last one its bandwidth, t = t_last S / S_last.
-    """
-    size = np.asarray(num_bytes, dtype=np.float64)
-    seconds = times.curve_times(size.reshape(-1), curve.log_bytes, curve.log_seconds)
-    return seconds.reshape(size.shape)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveForm:
     """Time of one collective on one group, as a function of the size S alone.
 
         t = alpha + max(offset + scale curve(ratio S) + slope S, across S)
 
-    The first argument is the part inside the nodes, the second the part between them.
+    The first argument is the part inside the nodes, the second the part between them. Curves are
+    straight lines between the knots in log time over log bytes; below the first knot they keep its
+    time (latency), above the last one its bandwidth, t = t_last S / S_last.
     """
 
     alpha: Seconds = 0.0
@@ -128,23 +119,33 @@ class CollectiveForm:
     """Seconds per byte."""
     curve: CollectiveCurve | None = None
 
-    def local_time(self, num_bytes: ArrayLike) -> NDArray[np.float64]:
-        """Return the part inside the nodes, any shape."""
-        size = np.asarray(num_bytes, dtype=np.float64)
-        time = self.offset + self.slope * size
-        if self.curve is not None:
-            time = time + self.scale * curve_time(self.curve, self.ratio * size)
-        return time
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The form as the columns that ``times.exchange_seconds`` reads."""
+        scale = 0.0 if self.curve is None else self.scale
+        return (self.alpha, self.offset, scale, self.ratio, self.slope, self.across)
+
+    @property
+    def knots(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Logarithms of the bytes and of the seconds at the curve's knots; without one, a 0."""
+        if self.curve is None:
+            return np.zeros(1), np.zeros(1)
+        return self.curve.log_bytes, self.curve.log_seconds
 
     def time(self, num_bytes: ArrayLike) -> NDArray[np.float64]:
         """Return the time, any shape."""
         size = np.asarray(num_bytes, dtype=np.float64)
-        slower: NDArray[np.float64] = np.maximum(self.local_time(size), self.across * size)
-        return self.alpha + slower
+        seconds = times.exchange_times(size.reshape(-1), np.array([self.numbers]), *self.knots)
+        return seconds.reshape(size.shape)
 
     def of_part(self, share: float) -> "CollectiveForm":
         """Return the form for messages of which only a share counts."""
         return replace(self, ratio=self.ratio * share, slope=self.slope * share)
+
+
+def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
+    """Return the time of a collective on the number of ranks it was measured on, any shape."""
+    return CollectiveForm(scale=1.0, curve=curve).time(num_bytes)
 
 
 def collective_time(
@@ -216,7 +217,7 @@ def _bound(
         return Bound.LINK_LATENCY
     if group.num_nodes > 1:
         form = collective_form(op, group, hardware)
-        between = form.across * num_bytes >= float(form.local_time(num_bytes))
+        between = form.alpha + form.across * num_bytes >= float(form.time(num_bytes))
         return Bound.INTER_NODE_BANDWIDTH if between else Bound.INTRA_NODE_BANDWIDTH
     return Bound.LINK_BANDWIDTH
 

@@ -109,7 +109,7 @@ class Caches(NamedTuple):
 
     l2_bytes: Bytes
     l1_bytes: Bytes = 0.0
-    """Of one SM; 0: none."""
+    """L1 cache of one SM; 0: none."""
     num_sms: int = 1
     bags_per_block: int = BAGS_PER_BLOCK
     """Bags that one block of threads, hence one SM, serves."""

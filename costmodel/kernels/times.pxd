@@ -5,6 +5,7 @@ cdef Py_ssize_t BACKWARD_KERNELS
 cdef double NO_BYTES
 cdef Py_ssize_t FORWARD_HBM, FORWARD_L2, FORWARD_UVM, BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM
 cdef Py_ssize_t LOOKUPS, CHAIN, ROWS
+cdef Py_ssize_t ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS
 
 @cython.final
 cdef class LookupRates:
@@ -19,10 +20,21 @@ cdef double curve_seconds(
     double size, double[::1] log_bytes, double[::1] log_seconds, Py_ssize_t first, Py_ssize_t last
 ) noexcept
 
+@cython.locals(local=double, scaled=double)
+cdef double exchange_seconds(
+    double size, double[:, ::1] forms, Py_ssize_t row,
+    double[::1] log_bytes, double[::1] log_seconds, Py_ssize_t first, Py_ssize_t last
+) noexcept
+
 cdef double stream_seconds(double num_bytes, double latency, double bandwidth) noexcept
 
 @cython.locals(times=double[::1], row=Py_ssize_t, count=Py_ssize_t)
 cpdef lookup_times(double[:, ::1] traffic, LookupRates rates, bint backward)
 
+@cython.locals(times=double[::1], index=Py_ssize_t, count=Py_ssize_t, knots=Py_ssize_t)
+cpdef exchange_times(
+    double[::1] sizes, double[:, ::1] forms, double[::1] log_bytes, double[::1] log_seconds
+)
+
 @cython.locals(times=double[::1], index=Py_ssize_t, count=Py_ssize_t)
-cpdef curve_times(double[::1] sizes, double[::1] log_bytes, double[::1] log_seconds)
+cpdef stream_times(double[::1] sizes, double latency, double bandwidth)

@@ -24,6 +24,8 @@ BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
     int, (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2, Traffic.BACKWARD_UVM)
 )
 LOOKUPS, CHAIN, ROWS = map(int, (Traffic.LOOKUPS, Traffic.CHAIN, Traffic.ROWS))
+ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
+"""Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
 
 class LookupRates:
@@ -104,6 +106,26 @@ def curve_seconds(
     return math.exp(known + log_size - min(log_size, log_bytes[last - 1]))
 
 
+def exchange_seconds(
+    size: float,
+    forms: Floats,
+    row: int,
+    log_bytes: Floats,
+    log_seconds: Floats,
+    first: int,
+    last: int,
+) -> float:
+    """Return the seconds of a collective: ``collectives.CollectiveForm`` says how they come.
+
+    Its form is ``forms[row]``, and its curve has the knots ``first`` to ``last``.
+    """
+    local = forms[row, OFFSET] + forms[row, SLOPE] * size
+    if forms[row, SCALE] > 0:
+        scaled = forms[row, RATIO] * size
+        local += forms[row, SCALE] * curve_seconds(scaled, log_bytes, log_seconds, first, last)
+    return forms[row, ALPHA] + max(local, forms[row, ACROSS] * size)
+
+
 def stream_seconds(num_bytes: float, latency: float, bandwidth: float) -> float:
     """Return the seconds of a kernel that moves bytes through HBM; 0 where there are none."""
     return latency + num_bytes / bandwidth if num_bytes > 0 else 0.0
@@ -122,11 +144,21 @@ def lookup_times(traffic: Floats, rates: LookupRates, backward: bool) -> Floats:
     return seconds
 
 
-def curve_times(sizes: Floats, log_bytes: Floats, log_seconds: Floats) -> Floats:
-    """Return the seconds of a collective for every size in bytes, by a curve's knots."""
+def exchange_times(sizes: Floats, forms: Floats, log_bytes: Floats, log_seconds: Floats) -> Floats:
+    """Return the seconds of a collective for every size in bytes; its form is ``forms[0]``."""
+    count, knots = sizes.shape[0], log_bytes.shape[0]
+    seconds = np.zeros(count)
+    times = seconds
+    for index in range(count):
+        times[index] = exchange_seconds(sizes[index], forms, 0, log_bytes, log_seconds, 0, knots)
+    return seconds
+
+
+def stream_times(sizes: Floats, latency: float, bandwidth: float) -> Floats:
+    """Return the seconds of a kernel that moves bytes through HBM, for every size in bytes."""
     count = sizes.shape[0]
     seconds = np.zeros(count)
     times = seconds
     for index in range(count):
-        times[index] = curve_seconds(sizes[index], log_bytes, log_seconds, 0, log_bytes.shape[0])
+        times[index] = stream_seconds(sizes[index], latency, bandwidth)
     return seconds

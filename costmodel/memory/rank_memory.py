@@ -36,14 +36,14 @@ class RankMemory:
     weights: Bytes = 0.0
     optimizer_state: Bytes = 0.0
     gradients: Bytes = 0.0
-    """Of dense kernels; and the sort buffers of the fused backward."""
+    """Gradients of dense kernels, and the sort buffers of the fused backward."""
     inputs: Bytes = 0.0
     """Ids and lengths that the rank looks up, all batches in flight."""
     outputs: Bytes = 0.0
     """Looked-up embeddings before they are sent."""
     dense_model: Bytes = 0.0
     activations: Bytes = 0.0
-    """Of the dense model for the local batch, and the local batch itself."""
+    """Activations of the dense model for the local batch, and the local batch itself."""
     host: Bytes = 0.0
     """UVM weights and state in the node's host memory; not part of ``total``."""
 

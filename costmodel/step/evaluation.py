@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from costmodel.domain.families import is_lookup_covered
 from costmodel.domain.hardware import Basis, Source
+from costmodel.kernels import times
 from costmodel.kernels.collectives import collective_estimate
 from costmodel.kernels.embedding import (
     backward_bound,
@@ -118,7 +119,10 @@ class _Evaluation:
             case WorkKind.BACKWARD:
                 seconds = backward_time(self._traffic(work), self.hardware)
             case WorkKind.STREAM:
-                seconds = self._stream_time(self._amount(work.amount)) * self._takes_place(work)
+                gpu = self.hardware.gpu
+                seconds = times.stream_times(
+                    self._amount(work.amount), gpu.kernel_latency, gpu.memory_bandwidth
+                ) * self._takes_place(work)
             case WorkKind.LINEAR:
                 seconds = self._amount(work.amount)
             case WorkKind.EXCHANGE:
@@ -131,11 +135,6 @@ class _Evaluation:
         for group, kernel in work.where:
             counts += self.loads[group].traffic[kernel][:, Traffic.LOOKUPS] > 0
         return counts >= work.least
-
-    def _stream_time(self, num_bytes: Array) -> Array:
-        gpu = self.hardware.gpu
-        moving = gpu.kernel_latency + num_bytes / gpu.memory_bandwidth
-        return np.where(num_bytes > 0, moving, 0.0)
 
     def _exchange_time(self, op: TemplateOp) -> Array:
         if op.work.form is None:

@@ -101,7 +101,7 @@ class Node:
     fills_gpu: float = 1.0
     """Share of a kernel's time in which none of another stream can start (``drain=True``)."""
     priority: int = 0
-    """Of the stream: kernels do not wait for those of lower priority (``drain=True``)."""
+    """The stream's: kernels do not wait for those of lower priority (``drain=True``)."""
     role: Role = Role.OTHER
 
 

@@ -123,7 +123,7 @@ class Work:
 
     kind: WorkKind
     seconds: Seconds = 0.0
-    """Of a constant, or of an issue."""
+    """How long a constant takes, or an issue."""
     amount: Linear = Linear()
     """Bytes of a stream or an exchange; seconds of what is linear."""
     kernel: tuple[GroupKey, KernelKey] | None = None
@@ -177,7 +177,7 @@ class TemplateOp:
     basis: Basis | None = NO_BASIS
     """None: it depends on the plan, as the duration does."""
     exchange: Exchange | None = None
-    """Of a duration that is a collective's."""
+    """The collective whose duration it is."""
 
     def exists(self, present: Collection[GroupKey]) -> bool:
         """Return whether plans that have these groups, and no others, have the operation."""

@@ -53,9 +53,9 @@ class Spread(NamedTuple):
     """Standard deviations of log factors."""
 
     shared: float
-    """Of all operations, or plans, together."""
+    """Spread of what all operations, or plans, have in common."""
     own: float
-    """Of each by itself."""
+    """Spread of each by itself."""
 
 
 ANOTHER_MACHINE: Mapping[Cause, float] = {

@@ -72,9 +72,9 @@ class PlanNoise:
     """A plan's own errors, as standard normal numbers or less where they average out."""
 
     lookups: Array
-    """Of the lookup kernels, shape (samples, ranks)."""
+    """What lookup kernels are multiplied by, shape (samples, ranks)."""
     structure: Array
-    """Of the step, shape (samples,)."""
+    """What the step is multiplied by, shape (samples,)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any, TypeAlias
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
-from scipy.optimize import OptimizeWarning, curve_fit, isotonic_regression, least_squares
+from scipy.optimize import isotonic_regression, least_squares
 
 Array: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Array], Array]
 """Seconds of sizes in bytes."""
+Fitter: TypeAlias = Callable[[Array, Array, Array], Form]
+"""A form fitted to sizes, times and weights."""
+Forms: TypeAlias = Mapping[str, Fitter]
 
 KNOTS_PER_OCTAVE = 2
 BEYOND = (4.0, 16.0)
@@ -58,7 +60,7 @@ class Accuracy:
     """Relative errors on held-out points, summed up four ways."""
 
     median: float
-    """Of the absolute errors."""
+    """Median of the absolute errors."""
     mape: float
     """Mean absolute percentage error, as a share."""
     gmae: float
@@ -105,47 +107,6 @@ def three_lines(sizes: Array, times: Array, weights: Array) -> Form:
     return _lines(sizes, times, weights, 3)
 
 
-def paper_sigmoid(sizes: Array, times: Array, weights: Array) -> Form:
-    """Fit the paper's form, its two breakpoints searched among the points (see cost-models.md)."""
-    best: tuple[float, Form] = (np.inf, alpha_beta(sizes, times, weights))
-    small = [i for i in range(1, len(sizes)) if times[i] < 2 * times[0]][-5:]
-    for low in small or [1]:
-        for high in range(max(low + 5, len(sizes) - 4), len(sizes)):
-            form = _sigmoid_between(sizes, times, weights, (low, high))
-            if form is not None:
-                best = min(best, (_mean_error(form(sizes), times), form), key=lambda pair: pair[0])
-    return best[1]
-
-
-def paper_rules(sizes: Array, times: Array, weights: Array) -> Form:
-    """Fit the paper's form with the breakpoints that its authors' code chooses.
-
-    m1 is the point before the first one, from the sixth on, where the time's second difference in
-    log space exceeds 10% (else the fifth); t_s is the time of the point before m1. m2 is the last
-    point below 95% of the highest bandwidth. The sigmoid is fitted to all points.
-
-    References
-    ----------
-    owensgroup/ml_perf_model@0e95a229, analysis/memory_bw_utils.py, ``get_turning_points``; without
-    the latency that it adds above m2 (see cost-models.md).
-
-    """
-    rate = sizes / times
-    bend = np.abs(times[:-2] * times[2:] / times[1:-1] ** 2 - 1)
-    jumps = [i for i in range(5, len(sizes) - 1) if bend[i - 1] > 0.1]
-    unsaturated = [i for i in range(1, len(sizes) - 1) if rate[i] < 0.95 * rate.max()]
-    low = min(jumps[0] - 1 if jumps else 4, len(sizes) - 1)
-    high = unsaturated[-1] if unsaturated else len(sizes) - 1
-    x, y = np.log2(sizes), np.log10(rate)
-    start = (float(np.ptp(y)), float(np.median(x)), 1.0, float(y.min()))
-    fitted = _fitted_sigmoid(x, y, start, weights)
-    if fitted is None:
-        return alpha_beta(sizes, times, weights)
-    return _sigmoid_form(
-        fitted, (sizes[low], sizes[high]), float(times[max(low - 1, 0)]), float(rate.max())
-    )
-
-
 def log_pchip(sizes: Array, times: Array, weights: Array) -> Form:
     """Monotone cubic through the points in log-log space, made increasing first."""
     growing = isotonic_regression(np.log(times), weights=weights).x
@@ -161,10 +122,7 @@ def lines_and_residual(sizes: Array, times: Array, weights: Array) -> Form:
     return lambda m: lines(m) * np.exp(rest(np.log(np.clip(m, low, high))))
 
 
-FORMS: Mapping[str, Callable[[Array, Array, Array], Form]] = {
-    "alpha_beta": alpha_beta,
-    "paper_rules": paper_rules,
-    "paper_sigmoid": paper_sigmoid,
+FORMS: Forms = {
     "two_lines": two_lines,
     "three_lines": three_lines,
     "log_pchip": log_pchip,
@@ -172,39 +130,27 @@ FORMS: Mapping[str, Callable[[Array, Array, Array], Form]] = {
 }
 
 
-def fitted_form(name: str, samples: Samples) -> Form:
+def fitted_form(fit: Fitter, samples: Samples) -> Form:
     """Fit a form to the medians of some samples."""
     points = samples.medians()
-    return FORMS[name](points.sizes, points.times, samples.weights())
+    return fit(points.sizes, points.times, samples.weights())
 
 
-def holdout_errors(samples: Samples) -> dict[str, Array]:
-    """Relative errors of every form on every row of the sizes it was not given.
+def holdout_errors(samples: Samples, forms: Forms = FORMS) -> dict[str, Array]:
+    """Return relative errors of every form on every row of the sizes it was not given.
 
     Alternate sizes are held out, the odd and then the even ones; the two ends are always given.
     """
     points, weights = samples.medians(), samples.weights()
     inner = np.arange(1, len(points.sizes) - 1)
-    errors: dict[str, list[Array]] = {name: [] for name in FORMS}
+    errors: dict[str, list[Array]] = {name: [] for name in forms}
     for fold in (0, 1):
         given = np.setdiff1d(np.arange(len(points.sizes)), inner[fold::2])
         rows = np.isin(samples.sizes, points.sizes[inner[fold::2]])
-        for name, fit in FORMS.items():
+        for name, fit in forms.items():
             form = fit(points.sizes[given], points.times[given], weights[given])
             errors[name].append(form(samples.sizes[rows]) / samples.times[rows] - 1)
     return {name: np.concatenate(parts) for name, parts in errors.items()}
-
-
-def extrapolation_errors(samples: Samples, largest: float) -> dict[str, Array]:
-    """Relative errors of every form above the largest size it was given."""
-    points, weights = samples.medians(), samples.weights()
-    given, rows = points.sizes <= largest, samples.sizes > largest
-    return {
-        name: fit(points.sizes[given], points.times[given], weights[given])(samples.sizes[rows])
-        / samples.times[rows]
-        - 1
-        for name, fit in FORMS.items()
-    }
 
 
 def knots(form: Form, first: float, last: float) -> tuple[tuple[float, float], ...]:
@@ -305,61 +251,3 @@ def _line(x: Array, y: Array, weights: Array) -> tuple[float, float]:
     slope = float(share @ ((x - middle) * (y - height)) / (share @ (x - middle) ** 2))
     slope = min(max(slope, 1e-6), 1 - 1e-6)
     return height - slope * middle, slope
-
-
-def _sigmoid(x: Array, height: float, middle: float, steepness: float, offset: float) -> Array:
-    steep = np.clip(-steepness * (x - middle), -500.0, 500.0)  # further out it is flat anyway
-    return height / (1 + np.exp(steep)) + offset
-
-
-def _sigmoid_slopes(
-    x: Array, height: float, middle: float, steepness: float, offset: float
-) -> Array:
-    """Return the derivatives of `_sigmoid` by its four parameters, one column each."""
-    del offset
-    rise = _sigmoid(x, 1.0, middle, steepness, 0.0)
-    bend = height * rise * (1 - rise)
-    return np.stack([rise, -steepness * bend, (x - middle) * bend, np.ones_like(x)], axis=1)
-
-
-def _sigmoid_between(
-    sizes: Array, times: Array, weights: Array, between: tuple[int, int]
-) -> Form | None:
-    """Fit one pair of breakpoints; None if the sigmoid does not converge."""
-    low, high = between
-    latency, bandwidth = float(np.mean(times[: low + 1])), float(np.median((sizes / times)[high:]))
-    x, y = np.log2(sizes[low : high + 1]), np.log10((sizes / times)[low : high + 1])
-    start = (np.ptp(y) * 1.5, float(np.median(x)), 0.3, float(y.min()) - 0.3)
-    fitted = _fitted_sigmoid(x, y, start, weights[low : high + 1])
-    if fitted is None:
-        return None
-    return _sigmoid_form(fitted, (sizes[low], sizes[high]), latency, bandwidth)
-
-
-def _fitted_sigmoid(
-    x: Array, y: Array, start: tuple[float, ...], weights: Array
-) -> tuple[float, ...] | None:
-    with catch_warnings():
-        simplefilter("ignore", OptimizeWarning)  # of the covariance, which nobody asked for
-        try:
-            fitted, _ = curve_fit(
-                _sigmoid, x, y, p0=start, sigma=1 / weights, jac=_sigmoid_slopes, maxfev=400
-            )
-        except RuntimeError:
-            return None
-    return tuple(fitted)
-
-
-def _sigmoid_form(
-    sigmoid: tuple[float, ...], between: tuple[float, float], latency: float, bandwidth: float
-) -> Form:
-    def form(m: Array) -> Array:
-        middle = m / 10 ** _sigmoid(np.log2(m), *sigmoid)
-        time = np.where(m >= between[1], m / bandwidth, middle)
-        return np.where(m <= between[0], latency, time)
-
-    return form
-
-
-def _mean_error(predicted: Array, times: Array) -> float:
-    return float(np.mean(np.abs(np.log(predicted / times))))

@@ -45,7 +45,7 @@ class Stopwatch(Protocol):
         ...
 
 
-class Device(Protocol):
+class DeviceUnderTest(Protocol):
     """What measuring needs of a device."""
 
     name: str
@@ -193,7 +193,7 @@ class CudaDevice:
         return max(1, round(_AHEAD / (watch.seconds() / 10)))
 
 
-def open_device(kind: str, local_rank: int, cache_bytes: Bytes) -> Device:
+def open_device(kind: str, local_rank: int, cache_bytes: Bytes) -> DeviceUnderTest:
     """Return the device of a rank: ``cpu``, or the GPU of its local rank."""
     if kind == "cpu":
         if "OMP_NUM_THREADS" not in os.environ:
@@ -204,7 +204,7 @@ def open_device(kind: str, local_rank: int, cache_bytes: Bytes) -> Device:
 
 def repeated(
     once: Callable[[], dict[str, Stopwatch]],
-    device: Device,
+    device: DeviceUnderTest,
     *,
     budget: Seconds,
     fewest: int = 5,

@@ -13,10 +13,10 @@ from planner.calibration.points import EmbeddingPoint, TableSet
 _SEED = 0
 _TABLE_COUNTS = (1, 1, 2, 3, 4, 6, 8, 16)
 _SAME_DIM_SHARE = 0.6
-"""Of the sets with several tables; the others mix dimensions."""
+"""Share of the sets with several tables that have one dimension; the others mix dimensions."""
 _FEWEST_ROWS = 100
 _DENSE_SHARE = 0.1
-"""Of the sets that are replicated tables (data_parallel), which must be small."""
+"""Share of the sets that are replicated tables (data_parallel), which must be small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,13 @@
 """Curves of collectives, fitted to measured sizes and times."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Source
 from planner.calibration.curves import (
+    FORMS,
     Accuracy,
+    Forms,
     Samples,
     accuracy,
     fitted_form,
@@ -13,8 +15,7 @@ from planner.calibration.curves import (
     knots_beyond,
 )
 
-FORM_CANDIDATES = ("paper_sigmoid", "two_lines", "three_lines", "log_pchip", "lines_and_residual")
-"""Forms that may win; alpha-beta and the authors' breakpoints are there to be compared with."""
+NONE: Forms = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +27,41 @@ class Fit:
     errors: Mapping[str, Accuracy]
 
 
-def chosen(errors: Mapping[str, Accuracy]) -> str:
+def chosen(errors: Mapping[str, Accuracy], forms: Iterable[str] = FORMS) -> str:
     """Name the form with the smallest mean error on held-out points."""
-    return min(FORM_CANDIDATES, key=lambda form: errors[form].mape)
+    return min(forms, key=lambda form: errors[form].mape)
 
 
 def fit_samples(
-    samples: Samples, origin: str, op: CollectiveOp, num_ranks: int, num_nodes: int = 1
+    samples: Samples,
+    origin: str,
+    op: CollectiveOp,
+    num_ranks: int,
+    num_nodes: int = 1,
+    forms: Forms = FORMS,
+    compared: Forms = NONE,
 ) -> Fit:
-    """Fit every form, and make a curve of the one that misses held-out sizes least."""
-    errors = {name: accuracy(each) for name, each in holdout_errors(samples).items()}
-    winner = chosen(errors)
+    """Fit every form, and make a curve of the one that misses held-out sizes least.
+
+    Parameters
+    ----------
+    samples
+        Sizes and times of the collective.
+    origin
+        Where they are from, for the profile.
+    op, num_ranks, num_nodes
+        What was measured.
+    forms
+        Forms that the curve may have.
+    compared
+        Forms that it may not have, but whose errors are wanted as well.
+
+    """
+    held_out = holdout_errors(samples, {**compared, **forms})
+    errors = {name: accuracy(each) for name, each in held_out.items()}
+    winner = chosen(errors, forms)
     points = samples.medians()
-    inside, outside = knots_beyond(fitted_form(winner, samples), points)
+    inside, outside = knots_beyond(fitted_form(forms[winner], samples), points)
     curve = CollectiveCurve(
         op=op,
         num_ranks=num_ranks,

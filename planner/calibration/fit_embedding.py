@@ -72,7 +72,7 @@ class LookupSetting:
 
     l2_bytes: Bytes
     latency: Seconds
-    """Of a kernel that does nothing."""
+    """What a kernel takes that does nothing."""
     forward_host: Seconds = 0.0
     """Host's part of the measured time: all of issuing where kernels run on the host's thread."""
     backward_host: Seconds = 0.0

@@ -18,7 +18,7 @@ HOLDOUT_SHARE = 0.2
 SEED = 0
 NUM_STARTS = 4
 _FEWEST_SHAPES = 3
-"""Of three shapes, `held_out_shapes` holds one out; of fewer none."""
+"""From three shapes on, `held_out_shapes` holds one out; none of fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,12 @@ FRESH_BYTES: Bytes = 32 * MIB
 _PLAIN = (StreamOp.COPY, StreamOp.ADD)
 """What the memory bandwidth is fitted to."""
 _FEWEST_SIZES = 4
-"""Of an operator, to fit a bandwidth: half of them are held out, and a line takes two."""
+"""A bandwidth needs so many sizes of an operator: half are held out, and a line takes two."""
 _PIECES = (HostPart.LOOKUP, HostPart.LAYER)
 _DEVICE_PIECES = (HostPart.LAUNCH, HostPart.SYNCHRONIZE, HostPart.OPERATOR)
 """What is measured of a device that runs by itself, too."""
 _LEAST_LATENCY: Seconds = 0.1 * US
-"""Of a kernel that does nothing; keeps a profile's numbers above zero."""
+"""Least time of a kernel that does nothing; keeps a profile's numbers above zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class StreamFit:
     shares: Mapping[StreamOp, float]
     """Share of the bandwidth that operators other than copies and sums reach."""
     fresh_bandwidth: BytesPerSecond | None
-    """Of new tensors of `FRESH_BYTES` and more, to which nothing is fitted; None: none measured."""
+    """How fast new tensors of `FRESH_BYTES` and more are filled; not fitted; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class HostFit:
     times: Mapping[str, Seconds]
     origins: Mapping[str, str]
     errors: Accuracy
-    """Of every piece, from the operator time that the other pieces give."""
+    """How far every piece is from the operator time that the other pieces give."""
     num_points: int
 
 

@@ -43,12 +43,12 @@ class Target:
 
     on_cpu: bool
     memory_bytes: Bytes
-    """Of one rank; the whole, not what is free: a run that is resumed must ask for the same."""
+    """All memory of a rank, not what is free: a run that is resumed must ask for the same."""
     num_ranks: int
     num_nodes: int
     optimizers: tuple[Optimizer, ...]
     data_types: tuple[DataType, ...]
-    """Of embedding weights."""
+    """Types of embedding weights."""
 
 
 def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from costmodel.base.units import MIB, Seconds
 from costmodel.domain.hardware import CollectiveOp
-from planner.calibration.device import Device
+from planner.calibration.device import DeviceUnderTest
 from planner.calibration.points import CollectivePoint
 from planner.calibration.records import Record, record_of
 from planner.calibration.timing import summary
@@ -28,7 +28,7 @@ _LARGE = 4 * MIB
 _IN_A_ROW = 20
 
 
-def measure_collective(point: CollectivePoint, device: Device) -> Record:
+def measure_collective(point: CollectivePoint, device: DeviceUnderTest) -> Record:
     """Time one collective; every rank calls this with the same point, and gets the same record."""
     run = prepared(point, device)
     for _ in range(3):
@@ -44,7 +44,7 @@ def measure_collective(point: CollectivePoint, device: Device) -> Record:
     return record_of(point, {"collective": timing})
 
 
-def prepared(point: CollectivePoint, device: Device) -> Callable[[], object]:
+def prepared(point: CollectivePoint, device: DeviceUnderTest) -> Callable[[], object]:
     """Return the call of a collective on buffers of its size."""
     world = dist.get_world_size()
     count = max(world, point.num_bytes // 4)
@@ -80,7 +80,7 @@ def splits(point: CollectivePoint) -> tuple[list[int], list[int]]:
 
 
 def _apart(
-    run: Callable[[], object], repeats: int, device: Device, num_nodes: int
+    run: Callable[[], object], repeats: int, device: DeviceUnderTest, num_nodes: int
 ) -> list[Seconds]:
     times = torch.zeros(repeats, 2, dtype=torch.float64)
     for number in range(repeats):
@@ -99,7 +99,7 @@ def _apart(
 
 
 def _in_a_row(
-    run: Callable[[], object], repeats: int, device: Device, num_nodes: int
+    run: Callable[[], object], repeats: int, device: DeviceUnderTest, num_nodes: int
 ) -> list[Seconds]:
     del num_nodes
     watches = []

@@ -8,7 +8,7 @@ import torch
 
 from costmodel.base.units import Seconds
 from costmodel.domain.workload import DataType
-from planner.calibration.device import Device, Stopwatch, repeated
+from planner.calibration.device import DeviceUnderTest, Stopwatch, repeated
 from planner.calibration.points import GemmPoint, StreamOp, StreamPoint
 from planner.calibration.records import Record, record_of
 
@@ -28,7 +28,7 @@ _TYPES = {
 }
 
 
-def measure_product(point: GemmPoint, device: Device) -> Record:
+def measure_product(point: GemmPoint, device: DeviceUnderTest) -> Record:
     """Time C = A B with the operands where the last product left them."""
     kind = {"dtype": _TYPES[point.data_type], "device": device.name}
     left = torch.rand(point.m, point.k, **kind)
@@ -48,7 +48,7 @@ def measure_product(point: GemmPoint, device: Device) -> Record:
 
 
 def measure_stream(
-    point: StreamPoint, device: Device, *, meet: Callable[[], None] | None = None
+    point: StreamPoint, device: DeviceUnderTest, *, meet: Callable[[], None] | None = None
 ) -> Record:
     """Time an operator, its inputs not in the cache; ``meet`` lets ranks begin each together.
 
@@ -70,7 +70,7 @@ def measure_stream(
     return record_of(point, timings)
 
 
-def _inputs(point: StreamPoint, device: Device) -> tuple[Any, ...]:
+def _inputs(point: StreamPoint, device: DeviceUnderTest) -> tuple[Any, ...]:
     if point.op in {StreamOp.CONCAT, StreamOp.VIEWS}:
         rows = max(1, point.num_bytes // (2 * 4 * _CONCAT_COLUMNS * _CONCAT_BLOCKS))
         blocks = torch.ones((rows, _CONCAT_COLUMNS * _CONCAT_BLOCKS), device=device.name)

@@ -15,7 +15,7 @@ import torch
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
-from planner.calibration.device import Device, Stopwatch, repeated
+from planner.calibration.device import DeviceUnderTest, Stopwatch, repeated
 from planner.calibration.ids import draw_ids, draw_lengths, reuse_histogram
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record, record_of
@@ -40,7 +40,7 @@ class _Batch:
 class TableKernel:
     """The tables of a set in memory, ready to be looked up."""
 
-    def __init__(self, tables: TableSet, device: Device) -> None:
+    def __init__(self, tables: TableSet, device: DeviceUnderTest) -> None:
         self._tables = tables
         self._device = device
         self._dense = tables.compute_kernel is ComputeKernel.DENSE
@@ -76,7 +76,7 @@ class TableKernel:
         return {"forward": forward, "backward": backward}
 
 
-def _fused_module(tables: TableSet, device: Device) -> Any:  # noqa: ANN401 - fbgemm is untyped
+def _fused_module(tables: TableSet, device: DeviceUnderTest) -> Any:  # noqa: ANN401 - fbgemm is untyped
     from fbgemm_gpu.split_embedding_configs import SparseType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
@@ -106,7 +106,7 @@ def _fused_module(tables: TableSet, device: Device) -> Any:  # noqa: ANN401 - fb
     return module
 
 
-def _dense_module(tables: TableSet, device: Device) -> Any:  # noqa: ANN401 - fbgemm is untyped
+def _dense_module(tables: TableSet, device: DeviceUnderTest) -> Any:  # noqa: ANN401 - fbgemm is untyped
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
         DenseTableBatchedEmbeddingBagsCodegen,
     )
@@ -134,7 +134,7 @@ def optimizer_type(optimizer: Optimizer) -> Any:  # noqa: ANN401 - fbgemm is unt
     }[optimizer]
 
 
-def optimizers(device: Device) -> tuple[Optimizer, ...]:
+def optimizers(device: DeviceUnderTest) -> tuple[Optimizer, ...]:
     """Return the optimizers to measure on a device unless others are asked for.
 
     On CPU one: FBGEMM's kernels there have different inner loops for each, and constants fitted to
@@ -146,12 +146,12 @@ def optimizers(device: Device) -> tuple[Optimizer, ...]:
     return (Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAM)
 
 
-def data_types(device: Device) -> tuple[DataType, ...]:
+def data_types(device: DeviceUnderTest) -> tuple[DataType, ...]:
     """Return the weight types that are measured on a device."""
     return (DataType.FP32,) if device.synchronous else (DataType.FP32, DataType.FP16)
 
 
-def _batch(point: EmbeddingPoint, device: Device, seed: int) -> _Batch:
+def _batch(point: EmbeddingPoint, device: DeviceUnderTest, seed: int) -> _Batch:
     generator = torch.Generator(device=device.name)
     generator.manual_seed(seed)
     lengths, ids = [], []

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
-from planner.calibration.device import Device, Stopwatch, repeated
+from planner.calibration.device import DeviceUnderTest, Stopwatch, repeated
 from planner.calibration.fit_host import LAYERS
 from planner.calibration.measure_embedding import TableKernel
 from planner.calibration.points import EmbeddingPoint, HostPart, HostPoint, TableSet
@@ -35,9 +35,9 @@ _TINY = TableSet(
 )
 
 
-def measure_host(point: HostPoint, device: Device) -> Record:
+def measure_host(point: HostPoint, device: DeviceUnderTest) -> Record:
     """Time one piece of host work."""
-    measure: dict[HostPart, Callable[[Device], dict[str, Timing]]] = {
+    measure: dict[HostPart, Callable[[DeviceUnderTest], dict[str, Timing]]] = {
         HostPart.OPERATOR: _operator,
         HostPart.LAYER: _layers,
         HostPart.LOOKUP: _lookup,
@@ -50,7 +50,7 @@ def measure_host(point: HostPoint, device: Device) -> Record:
     return record_of(point, measure[point.part](device))
 
 
-def _operator(device: Device) -> dict[str, Timing]:
+def _operator(device: DeviceUnderTest) -> dict[str, Timing]:
     """Time eager operators on one number, and on CUDA one until the device is done."""
     value = torch.ones(1, device=device.name)
 
@@ -69,7 +69,7 @@ def _operator(device: Device) -> dict[str, Timing]:
     return {**timings, "many": timings["many"].divided(_OPERATORS)}
 
 
-def _layers(device: Device) -> dict[str, Timing]:
+def _layers(device: DeviceUnderTest) -> dict[str, Timing]:
     parts: list[Any] = []
     for _ in range(LAYERS):
         parts += [torch.nn.Linear(16, 16), torch.nn.ReLU()]
@@ -89,12 +89,12 @@ def _layers(device: Device) -> dict[str, Timing]:
     return repeated(once, device, budget=_BUDGET)
 
 
-def _lookup(device: Device) -> dict[str, Timing]:
+def _lookup(device: DeviceUnderTest) -> dict[str, Timing]:
     point = EmbeddingPoint(tables=_TINY, num_samples=2, pooling_factors=(1.0,), zipf=(0.0,))
     return TableKernel(_TINY, device).timings(point, budget=_BUDGET)
 
 
-def _launch(device: Device) -> dict[str, Timing]:
+def _launch(device: DeviceUnderTest) -> dict[str, Timing]:
     """Read the driver's launch call off a profile; only CUDA has one."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -109,7 +109,7 @@ def _launch(device: Device) -> dict[str, Timing]:
     return {"call": Timing(seconds=total / count, wall=total / count, spread=0.0, repeats=count)}
 
 
-def _synchronize(device: Device) -> dict[str, Timing]:
+def _synchronize(device: DeviceUnderTest) -> dict[str, Timing]:
     def once() -> dict[str, Stopwatch]:
         device.synchronize()
         with device.stopwatch() as watch:
@@ -119,7 +119,7 @@ def _synchronize(device: Device) -> dict[str, Timing]:
     return repeated(once, device, budget=_BUDGET)
 
 
-def _collective(device: Device) -> dict[str, Timing]:
+def _collective(device: DeviceUnderTest) -> dict[str, Timing]:
     """Time issuing an all-to-all, until the call returns."""
     world = dist.get_world_size()
     sent = torch.ones(world, device=device.name)
@@ -137,7 +137,7 @@ def _collective(device: Device) -> dict[str, Timing]:
     return repeated(once, device, budget=_BUDGET, fewest=20, most=20)
 
 
-def _upload(num_bytes: int, device: Device) -> dict[str, Timing]:
+def _upload(num_bytes: int, device: DeviceUnderTest) -> dict[str, Timing]:
     source = torch.ones(num_bytes // 4).pin_memory()
     target = torch.empty(num_bytes // 4, device=device.name)
 

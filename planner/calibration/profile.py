@@ -15,10 +15,10 @@ from costmodel.domain.hardware import (
     Gpu,
     HardwareProfile,
     Host,
+    KernelFamily,
     Link,
     Source,
 )
-from costmodel.domain.hardware import Family as KernelFamily
 from costmodel.kernels.collectives import RankGroup, bus_factor, collective_time
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
@@ -52,7 +52,7 @@ _SHARES = {
 }
 """Fields of ``Gpu`` and what they are fitted to."""
 _UVM_SHARE = 0.8
-"""Of the copy bandwidth, for gathers of rows over PCIe: assumed, as in the V100's profile."""
+"""Share of the copy bandwidth that gathers of rows reach: assumed, as in the V100's profile."""
 _ASSUMED = "assumed, not measured; give a profile that has it with --hardware"
 _FEWEST_SIZES = 10
 """Message sizes that a curve needs: half of the inner ones are held out, and forms of three lines
@@ -60,7 +60,7 @@ compete, each through two points at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineFacts:
     """What measuring does not tell."""
 
     name: str
@@ -92,7 +92,7 @@ class _Fits:
 
 
 def fit_profile(
-    measured: Measured, machine: Machine, base: HardwareProfile | None = None
+    measured: Measured, machine: MachineFacts, base: HardwareProfile | None = None
 ) -> Calibrated:
     """Fit all families; ``base`` gives what was not measured (links, curves of other ranks)."""
     facts, records = measured.machine, measured.records
@@ -152,7 +152,7 @@ def _of(records: Sequence[Record], kind: type) -> list[Record]:
 
 
 def _setting(
-    machine: Machine, stream: StreamFit, host: HostFit, *, synchronous: bool
+    machine: MachineFacts, stream: StreamFit, host: HostFit, *, synchronous: bool
 ) -> LookupSetting:
     """Return what is known before lookups are fitted.
 
@@ -169,7 +169,7 @@ def _setting(
     )
 
 
-def _gpu(machine: Machine, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str, str]]:
+def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str, str]]:
     """Return the device without its products, and where its numbers come from."""
     fitted, bandwidth = fits.lookups.constants, rounded(fits.stream.bandwidth)
     gpu = Gpu(
@@ -284,7 +284,7 @@ def _uneven(records: Sequence[Record], profile: HardwareProfile) -> Array:
 
 
 def _host(
-    records: Sequence[Record], machine: Machine, gpu: Gpu, fits: _Fits
+    records: Sequence[Record], machine: MachineFacts, gpu: Gpu, fits: _Fits
 ) -> tuple[Host, dict[str, str]]:
     times = {"launch_time": 0.0, "launch_latency": 0.0, "sync_time": 0.0, **fits.host.times}
     none = "kernels run on the calling thread"

@@ -24,8 +24,8 @@ from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from planner.calibration.points import Family, Point, family_of, point_data, point_key, read_point
 from planner.calibration.timing import Timing
-from planner.io.files import file_error, os_reason, read_bytes, write_bytes
-from planner.io.json_text import load_json
+from planner.files.disk import file_error, os_reason, read_bytes, write_bytes
+from planner.files.json_text import load_json
 
 _LARGEST = 2**60
 """Bytes, rows, samples of a point."""
@@ -124,7 +124,7 @@ def _lines(path: Path) -> list[bytes]:
     return read_bytes(path).split(b"\n")[:-1]
 
 
-class Journal:
+class MeasurementJournal:
     """Appends records to a measurements file, each written before the next is measured."""
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:

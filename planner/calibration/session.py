@@ -17,7 +17,7 @@ import torch
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import Optimizer
-from planner.calibration.device import Device, open_device
+from planner.calibration.device import DeviceUnderTest, open_device
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.machine import (
     cache_bytes,
@@ -42,17 +42,17 @@ from planner.calibration.points import (
     TableSet,
     point_key,
 )
-from planner.calibration.profile import Machine
+from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks
 from planner.calibration.records import (
-    Journal,
     Measured,
+    MeasurementJournal,
     Record,
     keys,
     mean_record,
     read_measurements,
 )
-from planner.validation.core import CoreWatch, pin_to_core
+from planner.environment.cores import CoreWatch, pin_to_core
 
 _TURNS = 4
 """Times that what cores do together is measured, half a minute each."""
@@ -84,11 +84,11 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Calibration:
     """What the first rank fits a profile to."""
 
     measured: Measured
-    machine: Machine
+    machine: MachineFacts
     num_new: int
     """Points that were measured now."""
     num_skipped: int
@@ -110,7 +110,7 @@ def forget(measurements: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | None:
+def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Calibration | None:
     """Measure what has not been measured yet; returns the outcome on the first rank only."""
     on_cpu = request.kind == "cpu"
     core = pin_to_core(ranks.local_rank) if on_cpu and ranks.world_size > 1 else None
@@ -132,7 +132,7 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Outcome | Non
         if ranks.rank > 0:
             return None
         _keep_together(request.measurements, facts, records)
-        return Outcome(
+        return Calibration(
             measured=Measured(machine=facts, records=tuple(records)),
             machine=_machine(request.kind, ranks, cache),
             num_new=len(records) - len(known),
@@ -150,13 +150,13 @@ class _Session:
         self,
         request: Request,
         ranks: Ranks,
-        device: Device,
+        device: DeviceUnderTest,
         watcher: Watcher,
         facts: dict[str, Any],
     ) -> None:
         self._request, self._ranks, self._device = request, ranks, device
         self._watcher = watcher
-        self._journal = Journal(part_path(request.measurements, ranks.rank), facts)
+        self._journal = MeasurementJournal(part_path(request.measurements, ranks.rank), facts)
         self._new: list[Record] = []
         self._skipped = 0
 
@@ -308,7 +308,7 @@ def _keep_together(measurements: Path, facts: dict[str, Any], records: Sequence[
     """Bring everything into the first rank's file."""
     own = read_measurements(measurements)
     known = keys(own.records) if own else set()
-    journal = Journal(measurements, facts)
+    journal = MeasurementJournal(measurements, facts)
     for record in records:
         if point_key(record.point) not in known:
             journal.append(record)
@@ -316,12 +316,12 @@ def _keep_together(measurements: Path, facts: dict[str, Any], records: Sequence[
         path.unlink(missing_ok=True)
 
 
-def _machine(kind: str, ranks: Ranks, cache: float) -> Machine:
+def _machine(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
     sms = 1
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         sms = properties.multi_processor_count
-    return Machine(
+    return MachineFacts(
         name=device_name(kind),
         memory_bytes=memory_bytes(kind, ranks.local_world_size),
         host_memory_bytes=host_memory_bytes(),

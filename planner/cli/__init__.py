@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from costmodel.base.errors import PlannerError
-from planner.interrupts import interrupted_code, raising
+from planner.environment.interrupts import interrupted_code, raising
 
 USAGE, BAD_INPUT = 2, 3
 
@@ -180,7 +180,7 @@ def _usage(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def _failed(error: PlannerError, *, as_json: bool) -> int:
-    from planner.report.errors import error_json, exit_code, render_error
+    from planner.show.errors import error_json, exit_code, render_error
 
     if as_json:
         _echo_json(error_json(error)["error"])

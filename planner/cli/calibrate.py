@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
-from planner.interrupts import interrupted_code
+from planner.environment.interrupts import interrupted_code
+from planner.show.output import Output
 
 if TYPE_CHECKING:
     from costmodel.domain.hardware import HardwareProfile
-    from planner.calibration.session import Outcome, Request
+    from planner.calibration.session import Calibration, Request
 
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
 _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
@@ -105,7 +105,7 @@ def command(  # noqa: PLR0913 - an argument per option
 
 def _check_file(path: str, hint: str, *, force: bool) -> None:
     from costmodel.base.errors import InputError, Problem
-    from planner.io.files import check_writable
+    from planner.files.disk import check_writable
 
     check_writable(path)
     if Path(path).exists() and not force:
@@ -175,11 +175,11 @@ def _measure(
     remeasure: bool,
 ) -> None:
     """Measure, and on the first rank fit and report; the others only measure."""
+    from planner.calibration.calibration_report import busy_remark
+    from planner.calibration.progress import MeasuringLine
     from planner.calibration.ranks import ranks_of
-    from planner.calibration.report import busy_remark
     from planner.calibration.session import calibrate, forget
-    from planner.cli.calibrate_progress import MeasuringLine
-    from planner.io.profiles import load_profile
+    from planner.files.profiles import load_profile
 
     base = load_profile(hardware) if hardware else None
     ranks = ranks_of()
@@ -206,12 +206,17 @@ def _measure(
 
 
 def _write(
-    outcome: "Outcome", path: Path, name: str, base: "HardwareProfile | None", output: Output
+    outcome: "Calibration", path: Path, name: str, base: "HardwareProfile | None", output: Output
 ) -> None:
     """Fit the models, write the profile, and say how good it is."""
+    from planner.calibration.calibration_report import (
+        outcome_lines,
+        profile_file,
+        remarks,
+        summary_data,
+    )
     from planner.calibration.profile import fit_profile
-    from planner.calibration.report import outcome_lines, profile_file, remarks, summary_data
-    from planner.io.files import write_text
+    from planner.files.disk import write_text
 
     output.remark("Fitting the models")
     result = fit_profile(outcome.measured, outcome.machine, base)

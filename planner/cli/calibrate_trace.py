@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
-    from planner.replay.learning import Learned
+    from planner.calibration.learning import Learned
 
 _MOST_ROWS = 12
 _NS = 1e-9
@@ -19,10 +19,10 @@ def learn_from_trace(
     from dataclasses import replace
     from pathlib import Path
 
-    from planner.io.files import check_writable, write_text
-    from planner.io.profiles import dump_profile, load_profile
-    from planner.replay.importing import load_run
-    from planner.replay.learning import learn, learned_profile
+    from planner.calibration.learning import learn, learned_profile
+    from planner.files.disk import check_writable, write_text
+    from planner.files.profiles import dump_profile, load_profile
+    from planner.traces.replay.importing import load_run
 
     base = load_profile(hardware)
     if path is not None:
@@ -42,8 +42,8 @@ def learn_from_trace(
 def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator of rich's text
     from rich.text import Text
 
-    from planner.report.format import duration
-    from planner.report.layout import Column, table
+    from planner.show.format import duration
+    from planner.show.layout import Column, table
 
     yield Text("Host, with the profiler attached", style="bold")
     for name, seconds in learned.host.items():
@@ -79,7 +79,7 @@ def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator
 
 
 def _short(name: str) -> str:
-    from planner.report.format import printable
+    from planner.show.format import printable
 
     return printable(name.replace("autograd::engine::evaluate_function", "backward"))
 

@@ -13,12 +13,12 @@ from planner.cli.options import (
     output_options,
     profile_and_nodes,
 )
-from planner.cli.output import Output, ProgressLine
-from planner.interrupts import interruptible
+from planner.environment.interrupts import interruptible
+from planner.show.output import Output, ProgressLine
 
 if TYPE_CHECKING:
     from costmodel.base.errors import PlannerError
-    from planner.diff import PlanDiff
+    from planner.planning.diff import PlanDiff
 
 
 @click.command("compare")
@@ -64,11 +64,11 @@ def _compare_sharders(
     output: Output,
     flags: dict[str, object],
 ) -> None:
-    from planner.api import compare
-    from planner.report.compare_text import sharders_text
-    from planner.report.data import report_data
-    from planner.search import Search
-    from planner.settings import resolve
+    from planner.environment.settings import resolve
+    from planner.planning.api import compare
+    from planner.planning.compare_text import sharders_text
+    from planner.planning.report_data import report_data
+    from planner.planning.search import Search
 
     settings = resolve(flags)
     progress = ProgressLine(output, settings.time_limit)
@@ -103,8 +103,8 @@ def _left_out(name: str, error: "PlannerError") -> str:
 
 
 def _compare_plans(old: str, new: str, *, output: Output) -> None:
-    from planner.diff import compare_plans
-    from planner.report.compare_text import diff_text
+    from planner.planning.compare_text import diff_text
+    from planner.planning.diff import compare_plans
 
     diff = compare_plans(old, new)
     if output.json:
@@ -114,8 +114,8 @@ def _compare_plans(old: str, new: str, *, output: Output) -> None:
 
 
 def _diff_data(diff: "PlanDiff") -> dict[str, Any]:
-    from planner.io.plans import table_data
-    from planner.report.data import report_data
+    from planner.files.plans import table_data
+    from planner.planning.report_data import report_data
 
     return {
         "results": [report_data(diff.old), report_data(diff.new)],

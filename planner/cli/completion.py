@@ -4,7 +4,7 @@ import click
 
 from planner.cli import _COMPLETE, cli
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 
 @click.command("completion")

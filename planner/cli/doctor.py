@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 _MISSING = 5
 
@@ -14,7 +14,7 @@ _MISSING = 5
 @output_options
 def command(*, output: Output) -> None:
     """Check the installation: packages, profiles, plug-ins, settings."""
-    from planner.health import checks
+    from planner.doctor.health import checks
 
     found = checks()
     failed = [check for check in found if check.needed and not check.good]
@@ -29,7 +29,7 @@ def command(*, output: Output) -> None:
         click.get_current_context().exit(_MISSING)
 
 
-def _data(check: Any) -> dict[str, Any]:  # noqa: ANN401 - planner.health.Check, imported lazily
+def _data(check: Any) -> dict[str, Any]:  # noqa: ANN401 - planner.doctor.health.Check, imported lazily
     return {
         "name": check.name,
         "good": check.good,

@@ -14,7 +14,7 @@ from planner.cli.options import (
     nodes_option,
     output_options,
 )
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
     from costmodel.domain.hardware import Estimate, HardwareProfile
@@ -47,7 +47,7 @@ def _collective(name: str) -> click.Command:
     ) -> None:
         from costmodel.domain.hardware import CollectiveOp
         from costmodel.kernels.collectives import RankGroup, collective_estimate
-        from planner.api import node_count
+        from planner.planning.api import node_count
 
         profile = _profile(hardware)
         try:
@@ -153,8 +153,8 @@ def _checked(make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` make
 
 
 def _profile(hardware: str | None) -> "HardwareProfile":
-    from planner.io.profiles import load_profile
-    from planner.settings import resolve
+    from planner.environment.settings import resolve
+    from planner.files.profiles import load_profile
 
     return load_profile(resolve({"hardware": hardware}).hardware)
 
@@ -176,7 +176,7 @@ def _show(
 
 
 def _text(estimate: "Estimate", profile: "HardwareProfile") -> str:
-    from planner.report.format import duration
+    from planner.show.format import duration
 
     beyond = ", outside the measured range" if estimate.extrapolated else ""
     return (

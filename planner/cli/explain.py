@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
-    from planner.explanation import Explanation
+    from planner.planning.explanation import Explanation
 
 
 @click.command("explain")
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 @output_options
 def command(plan: str, *, output: Output) -> None:
     """Say why a PLAN's step takes as long as it does, and what would help."""
-    from planner.explanation import explain
-    from planner.report.explain_text import explanation_text
+    from planner.planning.explain_text import explanation_text
+    from planner.planning.explanation import explain
 
     explanation = explain(plan)
     if output.json:
@@ -27,8 +27,8 @@ def command(plan: str, *, output: Output) -> None:
 
 
 def _data(explanation: "Explanation") -> dict[str, Any]:
-    from planner.io.plans import table_data
-    from planner.report.data import confidence_data
+    from planner.files.plans import table_data
+    from planner.planning.report_data import confidence_data
 
     return {
         "step_time_s": explanation.report.step_time,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import COUNT, output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
     from planner.inspection.inspect import Inspection
@@ -53,8 +53,8 @@ def command(
     Understood are indices, offsets and lengths (the open DLRM dataset), KeyedJaggedTensors, batches
     with one, named arrays with lengths or offsets beside them, and columns of lists.
     """
+    from planner.files.disk import check_writable, write_text
     from planner.inspection.inspect import fragment, inspect, load_patched, patched
-    from planner.io.files import check_writable, write_text
 
     if workload is not None and embedding_dim is not None:
         raise click.UsageError("--embedding-dim goes without --workload, which has its own")
@@ -74,7 +74,7 @@ def command(
 
 def _show(found: "Inspection", target: str | None, output: Output) -> None:
     """Print the statistics; to stderr if the YAML itself goes to stdout."""
-    from planner.report.inspection_text import inspection_data, inspection_text
+    from planner.inspection.inspection_text import inspection_data, inspection_text
 
     if output.json:
         if target != "-":

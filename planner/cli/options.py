@@ -8,10 +8,10 @@ import click
 
 from costmodel.base.limits import MOST_RANKS, MOST_ROWS, MOST_SAMPLES
 from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
-    from planner.settings import Settings
+    from planner.environment.settings import Settings
 
     _ParamType = click.ParamType[Any]
 else:
@@ -75,7 +75,7 @@ def parse_count(text: str) -> int:
 
 
 def _parse_time(text: str) -> float:
-    from planner.settings import parse_time
+    from planner.environment.settings import parse_time
 
     return parse_time(text)
 
@@ -149,8 +149,8 @@ def plan_limit(flags: dict[str, Any]) -> int | None:
 
 def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int:
     """Return the number of nodes, or say what is wrong with the numbers given."""
-    from planner.api import node_count
-    from planner.io.profiles import load_profile
+    from planner.files.profiles import load_profile
+    from planner.planning.api import node_count
 
     try:
         return node_count(gpus, nodes, load_profile(settings.hardware))

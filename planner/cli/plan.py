@@ -13,14 +13,14 @@ from planner.cli.options import (
     profile_and_nodes,
     search_options,
 )
-from planner.cli.output import Output, ProgressLine
-from planner.interrupts import interruptible
+from planner.environment.interrupts import interruptible
+from planner.show.output import Output, ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from costmodel.domain.workload import Workload
-    from planner.api import Planned
+    from planner.planning.api import Planned
 
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
@@ -83,11 +83,11 @@ def command(
     """Find the plan with the shortest predicted step for a workload FILE (- is stdin)."""
     from dataclasses import replace
 
-    from planner.api import plan
-    from planner.baseline import default_baseline
-    from planner.io.files import check_writable
-    from planner.search import Search
-    from planner.settings import DEFAULT, resolve
+    from planner.environment.settings import DEFAULT, resolve
+    from planner.files.disk import check_writable
+    from planner.planning.api import plan
+    from planner.planning.baseline import default_baseline
+    from planner.planning.search import Search
 
     target = target or (None if output.json else DEFAULT_FILE)
     if target is not None:
@@ -142,7 +142,7 @@ def _source(
         return path or "", None
     if path is not None:
         raise click.UsageError("give either FILE or --from-torchrec")
-    from planner.integrations.torchrec import read_factory
+    from planner.torchrec import read_factory
 
     return read_factory(factory, batch_size)
 
@@ -151,11 +151,11 @@ def _show(planned: "Planned", target: str | None, output: Output) -> None:
     """Print the report; to stderr if the plan itself goes to stdout."""
     if output.json:
         if target != "-":
-            from planner.report.data import report_data
+            from planner.planning.report_data import report_data
 
             output.data(report_data(planned.report))
         return
-    from planner.report.text import report_text
+    from planner.planning.report_text import report_text
 
     if target != "-" or not output.quiet:
         file = sys.stderr if target == "-" else None
@@ -163,8 +163,8 @@ def _show(planned: "Planned", target: str | None, output: Output) -> None:
 
 
 def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
-    from planner.compiled import INTERPRETED, REMEDY
-    from planner.report.format import count
+    from planner.environment.compiled import INTERPRETED, REMEDY
+    from planner.show.format import count
 
     search = planned.report.search
     how = "no search"

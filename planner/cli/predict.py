@@ -3,7 +3,7 @@
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 
 @click.command("predict")
@@ -23,9 +23,9 @@ def command(traces: str, *, hardware: str, trace: str | None, output: Output) ->
     rank. They hold operators and shapes, no times: kernels are timed by models of the hardware.
     Profiler traces beside them are only compared with.
     """
-    from planner.predict.prediction import predict
-    from planner.report.predict_data import predict_data
-    from planner.report.predict_text import predict_text
+    from planner.traces.predict.predict_data import predict_data
+    from planner.traces.predict.predict_text import predict_text
+    from planner.traces.predict.prediction import predict
 
     _check_output(trace)
     prediction = predict(traces, hardware)
@@ -34,14 +34,14 @@ def command(traces: str, *, hardware: str, trace: str | None, output: Output) ->
     else:
         output.lines(lambda width: predict_text(prediction, width))
     if trace is not None:
-        from planner.io.trace_folder import write_traces
+        from planner.traces.trace_folder import write_traces
 
         for path in write_traces(prediction.timeline, trace):
             output.remark(f"Wrote {path}")
 
 
 def _check_output(trace: str | None) -> None:
-    from planner.io.trace_folder import check_traces_writable
+    from planner.traces.trace_folder import check_traces_writable
 
     if trace == "-":
         raise click.BadParameter("it needs a file", param_hint="'--trace'")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
     from costmodel.domain.hardware import HardwareProfile
@@ -37,8 +37,8 @@ def command(action: str, *, name: str | None, output: Output) -> None:
 
 
 def _list(output: Output) -> None:
-    from planner.io.profiles import load_profile, profile_names
-    from planner.report.profile_text import profiles_text
+    from planner.files.profiles import load_profile, profile_names
+    from planner.show.profile_text import profiles_text
 
     profiles = [load_profile(name) for name in profile_names()]
     if output.json:
@@ -48,8 +48,8 @@ def _list(output: Output) -> None:
 
 
 def _show(name: str, output: Output) -> None:
-    from planner.io.profiles import dump_profile, load_profile
-    from planner.report.profile_text import families_data, families_text
+    from planner.files.profiles import dump_profile, load_profile
+    from planner.show.profile_text import families_data, families_text
 
     profile = load_profile(name)
     if output.json:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
-    from planner.replay.report import ReplayReport
+    from planner.traces.replay.replay_report import ReplayReport
 
 
 @click.command("replay")
@@ -47,9 +47,9 @@ def command(
     output: Output,
 ) -> None:
     """Replay a profiled run: the profiler TRACES of all ranks, a folder or an archive."""
-    from planner.replay.report import replay_report
-    from planner.report.replay_data import replay_data
-    from planner.report.replay_text import replay_text
+    from planner.traces.replay.replay_data import replay_data
+    from planner.traces.replay.replay_report import replay_report
+    from planner.traces.replay.replay_text import replay_text
 
     if mode != "graph" and (questions or trace):
         raise click.UsageError(f"`--what-if` and `--trace` need `--mode graph`, not `{mode}`")
@@ -63,8 +63,8 @@ def command(
 
 
 def _check_outputs(trace: str | None, html: str | None) -> None:
-    from planner.io.files import check_writable
-    from planner.io.trace_folder import check_traces_writable
+    from planner.files.disk import check_writable
+    from planner.traces.trace_folder import check_traces_writable
 
     for name, path, check in (
         ("--trace", trace, check_traces_writable), ("--html", html, check_writable),
@@ -78,14 +78,14 @@ def _check_outputs(trace: str | None, html: str | None) -> None:
 def _write(report: "ReplayReport", trace: str | None, html: str | None, output: Output) -> None:
     timeline = report.replay.timeline
     if trace is not None and timeline is not None:
-        from planner.io.trace_folder import write_traces
-        from planner.replay.modes import step_spans
+        from planner.traces.replay.modes import step_spans
+        from planner.traces.trace_folder import write_traces
 
         for path in write_traces(timeline, trace, step_spans(report.run, timeline)):
             output.remark(f"Wrote {path}")
     if html is not None:
-        from planner.io.files import write_text
-        from planner.report.replay_html import replay_html
+        from planner.files.disk import write_text
+        from planner.traces.replay.replay_html import replay_html
 
         write_text(html, replay_html(report))
         output.remark(f"Wrote {html}")

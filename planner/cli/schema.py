@@ -3,7 +3,7 @@
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 
 @click.command("schema")
@@ -13,7 +13,7 @@ def command(kind: str, *, output: Output) -> None:
     """Print the JSON Schema of a file, for editors that check and complete YAML."""
     import json
 
-    from planner.io.workload import workload_schema
+    from planner.files.workload import workload_schema
 
     schema = workload_schema()
     if output.json:

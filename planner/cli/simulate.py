@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from costmodel.step.timeline import Timeline
-    from planner.api import Planned
+    from planner.planning.api import Planned
 
 
 @click.command("simulate")
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @output_options
 def command(plan: str, *, trace: str | None, output: Output) -> None:
     """Show what every stream does during the step of a PLAN."""
-    from planner.api import load_plan, simulate
-    from planner.io.files import check_writable
-    from planner.io.trace import write_trace
-    from planner.report.data import report_data
+    from planner.files.disk import check_writable
+    from planner.planning.api import load_plan, simulate
+    from planner.planning.report_data import report_data
+    from planner.traces.chrome_trace import write_trace
 
     if trace == "-":
         raise click.BadParameter("a trace needs a file", param_hint="'--trace'")
@@ -43,8 +43,8 @@ def command(plan: str, *, trace: str | None, output: Output) -> None:
 
 
 def _lines(planned: "Planned", timeline: "Timeline", width: int) -> "Iterator[Text]":
-    from planner.report.confidence_text import confidence_text
-    from planner.report.timeline_text import timeline_text
+    from planner.planning.confidence_text import confidence_text
+    from planner.planning.timeline_text import timeline_text
 
     yield from timeline_text(timeline, width)
     yield from confidence_text(planned.report, width)

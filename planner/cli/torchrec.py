@@ -13,7 +13,7 @@ from planner.cli.options import (
     output_options,
     profile_and_nodes,
 )
-from planner.cli.output import Output
+from planner.show.output import Output
 
 if TYPE_CHECKING:
     from costmodel.domain.hardware import Topology
@@ -63,7 +63,7 @@ def export_command(
     """  # noqa: D301, D400 - click's mark for lines to keep; a colon before the example
     if module is not None and factory is not None:
         raise click.UsageError("give either --module or --from-torchrec")
-    from planner.integrations.torchrec import export_plan
+    from planner.torchrec import export_plan
 
     target = target or _beside(plan, ".pt")
     made = export_plan(plan, target, module=module, factory=factory, device=device)
@@ -110,11 +110,11 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
     where `plan` is the ShardingPlan of any TorchRec planner. It does not say how tables are read,
     on which machine: a workload, a model or another plan file does. Needs torchrec.
     """  # noqa: D301 - click's mark for lines to keep
-    from planner.api import judge
-    from planner.integrations.torchrec import import_plan
-    from planner.io.files import check_writable
-    from planner.report.data import report_data
-    from planner.report.text import report_text
+    from planner.files.disk import check_writable
+    from planner.planning.api import judge
+    from planner.planning.report_data import report_data
+    from planner.planning.report_text import report_text
+    from planner.torchrec import import_plan
 
     target = target or _beside(file, ".json")
     check_writable(target)
@@ -154,11 +154,11 @@ def _job(
 
 def _read(path: str | None, factory: str | None, batch_size: int | None) -> "Workload":
     if factory is not None:
-        from planner.integrations.torchrec import read_factory
+        from planner.torchrec import read_factory
 
         workload: Workload = read_factory(factory, batch_size)[0]
         return workload
-    from planner.io.workload import load_workload
+    from planner.files.workload import load_workload
 
     return load_workload(path or STREAM)
 
@@ -166,7 +166,7 @@ def _read(path: str | None, factory: str | None, batch_size: int | None) -> "Wor
 def _of_plan(
     path: str, gpus: int | None, nodes: int | None, hardware: str | None
 ) -> "tuple[Workload, Topology, str]":
-    from planner.io.plans import load_plan_file
+    from planner.files.plans import load_plan_file
 
     like = load_plan_file(path)
     ranks = like.plan.world_size
@@ -176,9 +176,9 @@ def _of_plan(
 
 
 def _machine(gpus: int, nodes: int | None, hardware: str | None) -> "tuple[Topology, str]":
-    from planner.api import make_topology
-    from planner.io.profiles import load_profile
-    from planner.settings import resolve
+    from planner.environment.settings import resolve
+    from planner.files.profiles import load_profile
+    from planner.planning.api import make_topology
 
     settings = resolve({"hardware": hardware})
     nodes = profile_and_nodes(settings, gpus, nodes)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli.options import SEED, output_options
-from planner.cli.output import Output
+from planner.show.output import Output
 
 
 @click.command("validate")
@@ -37,11 +37,11 @@ def command(
     One process per rank builds the workload's DLRM with TorchRec's DistributedModelParallel and
     trains it on random batches with the workload's distributions.
     """
-    from planner.io.plans import load_plan_file
-    from planner.io.profiles import load_profile
-    from planner.report.validation_data import validation_data
-    from planner.report.validation_text import validation_text
-    from planner.validation.run import validate
+    from planner.files.plans import load_plan_file
+    from planner.files.profiles import load_profile
+    from planner.validation.validate import validate
+    from planner.validation.validation_data import validation_data
+    from planner.validation.validation_text import validation_text
 
     files = [load_plan_file(plan) for plan in plans]
 

@@ -8,13 +8,13 @@ from typing import Any
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import InputDistribution
+from planner.files.disk import read_text, source_name
+from planner.files.source import parse_yaml
+from planner.files.workload import workload_from_document
+from planner.files.workload_text import dump_workload_data, inputs_data
 from planner.inspection.reading import read_samples
-from planner.inspection.samples import FeatureSample, Samples
+from planner.inspection.samples import FeatureSample, RecordedIds
 from planner.inspection.statistics import TableObservation, observe
-from planner.io.files import read_text, source_name
-from planner.io.source import parse_yaml
-from planner.io.workload import workload_from_document
-from planner.io.workload_text import dump_workload_data, inputs_data
 
 DIGITS = 5
 """Significant digits of shares and hits in files: more is noise of the sample."""
@@ -61,7 +61,7 @@ def inspect(
     return _tables_of(workload, samples, num_batches, source)
 
 
-def _features_as_tables(samples: Samples, num_batches: int, source: str) -> Inspection:
+def _features_as_tables(samples: RecordedIds, num_batches: int, source: str) -> Inspection:
     tables = tuple(
         observe(feature.name, [feature], num_batches=num_batches)
         for feature in samples.features
@@ -71,7 +71,9 @@ def _features_as_tables(samples: Samples, num_batches: int, source: str) -> Insp
     return Inspection(source=source, tables=tables, skipped=(*samples.skipped, *empty))
 
 
-def _tables_of(workload: Workload, samples: Samples, num_batches: int, source: str) -> Inspection:
+def _tables_of(
+    workload: Workload, samples: RecordedIds, num_batches: int, source: str
+) -> Inspection:
     matched = _matched(samples, workload, source)
     _check_rows(matched, workload, source)
     used = {feature.name for features in matched.values() for feature in features}
@@ -92,7 +94,7 @@ def _tables_of(workload: Workload, samples: Samples, num_batches: int, source: s
     )
 
 
-def _num_batches(samples: Samples, batch_samples: int | None, source: str) -> int:
+def _num_batches(samples: RecordedIds, batch_samples: int | None, source: str) -> int:
     if batch_samples is None:
         return samples.num_batches
     least = min(feature.num_samples for feature in samples.features)
@@ -103,7 +105,7 @@ def _num_batches(samples: Samples, batch_samples: int | None, source: str) -> in
 
 
 def _matched(
-    samples: Samples, workload: Workload, source: str
+    samples: RecordedIds, workload: Workload, source: str
 ) -> dict[str, tuple[FeatureSample, ...]]:
     """Return the features of every table that has any lookups in the file."""
     by_name = {feature.name: feature for feature in samples.features}

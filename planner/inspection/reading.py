@@ -11,9 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.errors import InputError, MissingDependencyError, Problem
+from planner.files.archives import check_expanded, gunzipped, open_archive
+from planner.files.disk import read_bytes, source_name
+from planner.files.pickles import PickledObject
+from planner.files.torch_files import is_legacy, load_torch
 from planner.inspection.samples import (
     FeatureSample,
-    Samples,
+    RecordedIds,
     concatenated,
     from_arrays,
     from_jagged,
@@ -22,10 +26,6 @@ from planner.inspection.samples import (
     from_offsets,
     names_from,
 )
-from planner.inspection.torch_files import is_legacy, load_torch
-from planner.io.archives import check_expanded, gunzipped, open_archive
-from planner.io.files import read_bytes, source_name
-from planner.io.pickles import Record
 
 _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
 _NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
@@ -34,7 +34,7 @@ _DEEPEST = 3
 """Lists within each other: batches of batches of tensors."""
 
 
-def read_samples(path: str | Path) -> Samples:
+def read_samples(path: str | Path) -> RecordedIds:
     """Read the ids that a file recorded (``-`` is standard input).
 
     Raises
@@ -56,7 +56,7 @@ def read_samples(path: str | Path) -> Samples:
         raise InputError(source_name(path), (problem,)) from None
 
 
-def _with_ids(samples: Samples) -> Samples:
+def _with_ids(samples: RecordedIds) -> RecordedIds:
     if not samples.features:
         raise ValueError("there are no ids in it: nothing of whole numbers")
     if not any(len(feature.ids) for feature in samples.features):
@@ -64,7 +64,7 @@ def _with_ids(samples: Samples) -> Samples:
     return samples
 
 
-def _reader(data: bytes) -> Callable[[bytes], Samples]:
+def _reader(data: bytes) -> Callable[[bytes], RecordedIds]:
     if data.startswith(b"\x1f\x8b"):
         return _gzipped
     if data.startswith(b"PAR1"):
@@ -85,7 +85,7 @@ def _hint(data: bytes) -> str | None:
     return None if data.startswith(known) else _EXPECTED
 
 
-def _gzipped(data: bytes) -> Samples:
+def _gzipped(data: bytes) -> RecordedIds:
     plain = gunzipped(data)
     reader = _reader(plain)
     if reader is _gzipped:
@@ -93,9 +93,9 @@ def _gzipped(data: bytes) -> Samples:
     return reader(plain)
 
 
-def _npy(data: bytes) -> Samples:
+def _npy(data: bytes) -> RecordedIds:
     samples = from_arrays({"t0": _array(data)})
-    return Samples(features=samples.features, named=False)
+    return RecordedIds(features=samples.features, named=False)
 
 
 def _array(data: bytes) -> NDArray[Any]:
@@ -118,7 +118,7 @@ def _array(data: bytes) -> NDArray[Any]:
     return numbers.reshape(shape, order="F" if by_column else "C")
 
 
-def _zipped(data: bytes) -> Samples:
+def _zipped(data: bytes) -> RecordedIds:
     with open_archive(data) as archive:
         if any(name.endswith("data.pkl") for name in archive.names):
             return _saved(load_torch(data))
@@ -128,7 +128,7 @@ def _zipped(data: bytes) -> Samples:
         return from_arrays({key: _array(archive.read(name)) for key, name in arrays.items()})
 
 
-def _parquet(data: bytes) -> Samples:
+def _parquet(data: bytes) -> RecordedIds:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -153,7 +153,7 @@ def _parquet(data: bytes) -> Samples:
             skipped.append(name)
         else:
             features.append(feature)
-    return Samples(features=tuple(features), skipped=tuple(skipped))
+    return RecordedIds(features=tuple(features), skipped=tuple(skipped))
 
 
 def _column(name: str, column: Any) -> FeatureSample | None:  # noqa: ANN401 - pyarrow has no types
@@ -176,25 +176,25 @@ def _column(name: str, column: Any) -> FeatureSample | None:  # noqa: ANN401 - p
     return from_lengths(name, flat.to_numpy(zero_copy_only=False), lengths)
 
 
-def _saved(value: Any, depth: int = 0) -> Samples:  # noqa: ANN401 - whatever torch.save was given
+def _saved(value: Any, depth: int = 0) -> RecordedIds:  # noqa: ANN401 - whatever torch.save was given
     """Return the samples of a saved tensor, tuple, mapping, KeyedJaggedTensor or batch."""
     if depth > _DEEPEST:
         raise ValueError("lists within lists within lists, not tensors of ids")
-    if isinstance(value, Record):
+    if isinstance(value, PickledObject):
         return _object(value, depth)
     if isinstance(value, np.ndarray):
-        return Samples(features=(from_matrix("t0", value),), named=False)
+        return RecordedIds(features=(from_matrix("t0", value),), named=False)
     if isinstance(value, Mapping):
         return _mapping(value)
     if isinstance(value, (tuple, list)) and value:
         if all(isinstance(part, np.ndarray) for part in value):
             return _tensors(list(value))
-        if all(isinstance(part, (Record, Mapping, tuple, list)) for part in value):
+        if all(isinstance(part, (PickledObject, Mapping, tuple, list)) for part in value):
             return concatenated([_saved(part, depth + 1) for part in value])
     raise ValueError(f"a saved `{type(value).__name__}`, not tensors of ids")
 
 
-def _tensors(parts: list[Any]) -> Samples:
+def _tensors(parts: list[Any]) -> RecordedIds:
     """Return a tuple of tensors: indices, offsets and lengths, as the open DLRM dataset has it."""
     if len(parts) not in {2, 3}:
         raise ValueError(
@@ -203,16 +203,16 @@ def _tensors(parts: list[Any]) -> Samples:
     return from_arrays(dict(zip(("indices", "offsets", "lengths"), parts, strict=False)))
 
 
-def _object(value: Record, depth: int = 0) -> Samples:
+def _object(value: PickledObject, depth: int = 0) -> RecordedIds:
     state = value.state
     if "sparse_features" in state:
         return _saved(state["sparse_features"], depth + 1)
     if "_keys" in state:
         ids, lengths = _jagged(value.of.name, state)
-        return Samples(features=from_jagged(names_from(state["_keys"]), ids, lengths))
+        return RecordedIds(features=from_jagged(names_from(state["_keys"]), ids, lengths))
     if "_values" in state:
         ids, lengths = _jagged(value.of.name, state)
-        return Samples(features=(from_lengths("t0", ids, lengths),), named=False)
+        return RecordedIds(features=(from_lengths("t0", ids, lengths),), named=False)
     raise ValueError(f"a saved `{value.of.name}`, not tensors of ids")
 
 
@@ -225,14 +225,14 @@ def _jagged(name: str, state: Mapping[str, Any]) -> tuple[Any, Any]:
     raise ValueError(f"the saved `{name}` has no values, or neither lengths nor offsets")
 
 
-def _mapping(value: Mapping[Any, Any]) -> Samples:
+def _mapping(value: Mapping[Any, Any]) -> RecordedIds:
     """Return named tensors, or named pairs of values and lengths."""
     arrays: dict[str, Any] = {}
     for key, part in value.items():
         name = str(key)
-        if isinstance(part, Record) and "_keys" in part.state:
+        if isinstance(part, PickledObject) and "_keys" in part.state:
             return _object(part)
-        if isinstance(part, Record) and "_values" in part.state:
+        if isinstance(part, PickledObject) and "_values" in part.state:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = _jagged(name, part.state)
         elif isinstance(part, (tuple, list)) and len(part) == 2:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = part

@@ -55,7 +55,7 @@ class FeatureSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Samples:
+class RecordedIds:
     """What a file recorded."""
 
     features: tuple[FeatureSample, ...]
@@ -114,7 +114,7 @@ def from_jagged(
     )
 
 
-def from_arrays(arrays: Mapping[str, Any]) -> Samples:
+def from_arrays(arrays: Mapping[str, Any]) -> RecordedIds:
     """Return what named arrays record.
 
     Understood are: ``keys`` with ``values`` and ``lengths`` or ``offsets`` (a KeyedJaggedTensor
@@ -125,7 +125,7 @@ def from_arrays(arrays: Mapping[str, Any]) -> Samples:
     if "keys" in arrays:
         names = names_from(arrays["keys"])
         ids, lengths = _values_and_lengths("keys", arrays)
-        return Samples(features=from_jagged(names, ids, lengths))
+        return RecordedIds(features=from_jagged(names, ids, lengths))
     if any(name in arrays for name in _VALUES) and any(name in arrays for name in _LENGTHS):
         return _unnamed(arrays)
     pairs = {name: _lengths_beside(name, arrays) for name in arrays}
@@ -141,7 +141,7 @@ def from_arrays(arrays: Mapping[str, Any]) -> Samples:
             features.append(from_matrix(name, array))
         elif name not in used:
             skipped.append(name)
-    return Samples(features=tuple(features), skipped=tuple(skipped))
+    return RecordedIds(features=tuple(features), skipped=tuple(skipped))
 
 
 def names_from(keys: object) -> list[str]:
@@ -161,14 +161,14 @@ def _lengths_beside(name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
     return {what: key for what, key in keys.items() if key in arrays}
 
 
-def _unnamed(arrays: Mapping[str, Any]) -> Samples:
+def _unnamed(arrays: Mapping[str, Any]) -> RecordedIds:
     lengths = arrays.get("lengths")
     if isinstance(lengths, np.ndarray) and lengths.ndim == 2:
         ids, flat = _values_and_lengths("values", {**arrays, "lengths": lengths.reshape(-1)})
         names = [f"t{number}" for number in range(len(lengths))]
-        return Samples(features=from_jagged(names, ids, flat, named=False), named=False)
+        return RecordedIds(features=from_jagged(names, ids, flat, named=False), named=False)
     ids, flat = _values_and_lengths("values", arrays)
-    return Samples(features=(from_lengths("t0", ids, flat),), named=False)
+    return RecordedIds(features=(from_lengths("t0", ids, flat),), named=False)
 
 
 def _values_and_lengths(name: str, arrays: Mapping[str, Any]) -> tuple[Integers, Integers]:
@@ -203,7 +203,7 @@ def _are_ids(array: object) -> bool:
     return isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.ndim in {1, 2}
 
 
-def concatenated(batches: Sequence[Samples]) -> Samples:
+def concatenated(batches: Sequence[RecordedIds]) -> RecordedIds:
     """Return the samples of batches, one after the other; all need the same features."""
     first = batches[0]
     names = [feature.name for feature in first.features]
@@ -219,7 +219,7 @@ def concatenated(batches: Sequence[Samples]) -> Samples:
         for column in zip(*(batch.features for batch in batches), strict=True)
     )
     even = len({f.num_samples for batch in batches for f in batch.features}) == 1
-    return Samples(
+    return RecordedIds(
         features=features,
         named=first.named,
         num_batches=len(batches) if even else 1,

@@ -10,7 +10,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import ReuseHistogram, Zipf, resolved
-from planner.validation.model import feature_names
+from planner.validation.trained_model import feature_names
 
 Ids = NDArray[np.int64]
 _MOST_COUNTED = 20

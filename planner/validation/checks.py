@@ -10,7 +10,7 @@ from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
 from costmodel.memory.rank_memory import memory_per_rank
-from planner.io.plans import PlanFile
+from planner.files.plans import PlanFile
 
 RANK_BYTES: Bytes = 0.75 * GIB
 """Python, torch, FBGEMM and TorchRec in every rank: 0.6 GiB resident (x86-64, torch 2.13)."""

@@ -59,7 +59,7 @@ class Block:
     """Some consecutive steps of one plan on one rank."""
 
     wall: tuple[Seconds, ...]
-    """Of every step."""
+    """Wall time of every step."""
     cpu: tuple[Seconds, ...]
     """Processor time of all of the rank's threads, of every step."""
     foreign: float

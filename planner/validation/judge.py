@@ -10,7 +10,7 @@ import numpy as np
 
 from costmodel.base.units import Seconds
 from planner.validation.job import RankResult
-from planner.validation.phases import Prediction
+from planner.validation.phases import StepPrediction
 
 CLOSE_ENOUGH = 1.10
 """The paper counts a pick as a success up to this multiple of the fastest plan's step (Lin et al.,
@@ -26,7 +26,7 @@ class Outcome:
     """One plan: what was predicted, and what it took."""
 
     name: str
-    prediction: Prediction
+    prediction: StepPrediction
     rounds: tuple[Seconds, ...]
     """Median step of every round."""
     foreign: tuple[float, ...]
@@ -69,7 +69,7 @@ class Outcome:
         return self.predicted / self.measured - 1.0
 
 
-def outcome(name: str, prediction: Prediction, ranks: Sequence[RankResult]) -> Outcome:
+def outcome(name: str, prediction: StepPrediction, ranks: Sequence[RankResult]) -> Outcome:
     """Return a plan's outcome from what every rank measured: the slowest rank's steps count.
 
     Of others' shares of the cores, that of the rank with most work: a core whose rank waits for

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from costmodel.base.errors import PlannerError
-from planner.children import python_command
-from planner.io.plans import PlanFile, dump_plan_file, plan_text
+from planner.environment.children import python_command
+from planner.files.plans import PlanFile, dump_plan_file, plan_text
 from planner.validation.job import Job, RankResult, read_results
 
 RANK_ENVIRONMENT = {

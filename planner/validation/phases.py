@@ -45,7 +45,7 @@ _THREADS = (*HOST_THREADS, Resource.COMPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class StepPrediction:
     """What a step is predicted to take."""
 
     step_time: Seconds
@@ -55,7 +55,7 @@ class Prediction:
     """By rank; empty as ``busy``."""
 
     @classmethod
-    def of(cls, timeline: Timeline, *, synchronous: bool) -> "Prediction":
+    def of(cls, timeline: Timeline, *, synchronous: bool) -> "StepPrediction":
         """Read it off a simulated step."""
         ranks = range(timeline.graph.world_size if synchronous else 0)
         return cls(

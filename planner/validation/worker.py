@@ -13,9 +13,9 @@ from time import perf_counter, process_time
 import torch
 import torch.distributed as dist
 
-from planner.io.plans import PlanFile, load_plan_file
+from planner.environment.cores import CoreWatch, pin_to_core
+from planner.files.plans import PlanFile, load_plan_file
 from planner.validation.batches import make_batches
-from planner.validation.core import CoreWatch, pin_to_core
 from planner.validation.job import NUM_BATCHES, Block, Job, RankResult, write_results
 from planner.validation.profiling import profiled_phases
 from planner.validation.trainer import Trainer, release

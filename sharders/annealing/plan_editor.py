@@ -20,14 +20,14 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlacedOption:
     """How one table is sharded: an option, and the ranks of its column blocks."""
 
     option: TableOption
     ranks: tuple[int, ...]
 
 
-Move = Mapping[int, Choice]
+Move = Mapping[int, PlacedOption]
 """New choices, by the table's index in the workload."""
 
 
@@ -53,7 +53,7 @@ class PlanEditor:
             self._use(Engine(self.problem, [plan], every_option=True))
         arrays, present = self._engine.arrays, self._engine.choices_of(plan)
         self.choices = [
-            Choice(option, tuple(ranks[: option.num_ranks]))
+            PlacedOption(option, tuple(ranks[: option.num_ranks]))
             for option, ranks in zip(
                 (arrays.options[number] for number in np.asarray(present.option)),
                 np.asarray(present.ranks).tolist(),
@@ -127,6 +127,6 @@ class PlanEditor:
         return made
 
 
-def with_ranks(choice: Choice, ranks: Sequence[int]) -> Choice:
+def with_ranks(choice: PlacedOption, ranks: Sequence[int]) -> PlacedOption:
     """Return the same option on other ranks."""
     return replace(choice, ranks=tuple(ranks))

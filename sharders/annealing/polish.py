@@ -5,7 +5,7 @@ from itertools import combinations, islice, product
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
-from sharders.annealing.plan_editor import Choice, Move, PlanEditor, with_ranks
+from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor, with_ranks
 from sharders.problem.options import places
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
@@ -27,7 +27,7 @@ class Polisher:
         self.problem, self.budget, self.evaluated = problem, budget, evaluated
         self.state = PlanEditor(problem)
         self.step_time = float("inf")
-        self._ends: set[tuple[Choice, ...]] = set()
+        self._ends: set[tuple[PlacedOption, ...]] = set()
 
     def descend(self, plan: ShardingPlan, *, pairs: bool = True) -> tuple[ShardingPlan, Seconds]:
         """Return where a descent from a plan ends, and its step by the problem's objective."""
@@ -106,9 +106,9 @@ class Polisher:
             if alike and one.ranks != other.ranks and len(one.ranks) == len(other.ranks):
                 yield {first: with_ranks(one, other.ranks), second: with_ranks(other, one.ranks)}
 
-    def _choices(self, index: int) -> Iterator[Choice]:
+    def _choices(self, index: int) -> Iterator[PlacedOption]:
         topology, load = self.state.problem.topology, self.state.rank_times()
         order = sorted(range(topology.world_size), key=lambda rank: (float(load[rank]), rank))
         for option in self.state.problem.options[self.state.tables[index].name]:
             for ranks in islice(places(topology, option, order), MOST_PLACES):
-                yield Choice(option, ranks)
+                yield PlacedOption(option, ranks)

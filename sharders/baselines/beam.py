@@ -49,7 +49,7 @@ class Beam:
         del rng
         costs = OptionCosts(problem)
         ladders = [_ladder(problem, costs, table) for table in problem.workload.tables]
-        search = _Search(problem, budget, ladders)
+        search = _BeamSearch(problem, budget, ladders)
         beam = [search.time({})]
         quiet = 0
         while beam and quiet < DEPTH and not budget.spent(search.evaluated):
@@ -64,7 +64,7 @@ class Beam:
             evaluated=search.evaluated,
         )
 
-    def _round(self, search: "_Search", beam: Sequence["_State"]) -> list["_State"]:
+    def _round(self, search: "_BeamSearch", beam: Sequence["_State"]) -> list["_State"]:
         """Return the best of all sets of splits that are one step from the beam's."""
         states: list[_State] = []
         for state in beam:
@@ -87,7 +87,7 @@ class _State:
 
 
 @dataclass(slots=True)
-class _Search:
+class _BeamSearch:
     """Plans timed so far."""
 
     problem: ShardingProblem

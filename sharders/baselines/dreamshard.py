@@ -38,7 +38,7 @@ PATIENCE = 8
 SPREAD, LEAST_SPREAD = 2.0, 0.1
 """Standard deviation of the weights at first, and at least."""
 TEMPERATURE = 0.02
-"""Of the softmax: scores that differ by this share of a balanced load are told apart."""
+"""The softmax tells scores apart that differ by this share of a balanced load."""
 NUM_FEATURES = 7
 
 
@@ -104,7 +104,7 @@ class _Player:
         ]).T  # fmt: skip
         balanced = np.maximum(1e-12, features.sum(axis=0) / problem.topology.world_size)
         self.features: Array = features / balanced
-        """Of every table, over what a balanced rank has in all."""
+        """Features of every table, over what a balanced rank has in all."""
 
     def _ways(self, costs: OptionCosts, table: EmbeddingTable) -> list[OptionCost]:
         """Return a table's options: whole, then in as few shards as possible, copies last."""

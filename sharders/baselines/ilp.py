@@ -9,7 +9,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.annealing.polish import LAST_DESCENTS, Polisher
-from sharders.baselines.ilp_model import IlpModel, Solution
+from sharders.baselines.ilp_model import IlpModel, ProgramSolution
 from sharders.baselines.ilp_relaxation import option_shares
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
 from sharders.greedy.few_types import is_small, plans_of_few_types
@@ -28,10 +28,10 @@ MOST_VARIABLES = 6000
 """Binaries up to which HiGHS finds better plans than rounding does, within a minute (measured on
 the instances of bench/plan_quality.py)."""
 MAX_NODES = 8
-"""Of the tree, where the budget has no clock."""
+"""Most nodes of the solver's tree, where the budget has no clock."""
 TIME_LIMIT: Seconds = 60.0
 SHARE_OF_TIME = 0.6
-"""Of the time left, for each run of the solver."""
+"""Share of the time left that each run of the solver may take."""
 FEW_VARIABLES = 200
 """Binaries up to which every set of sharding types gets a program of its own: each is solved in
 some hundredths of a second."""
@@ -96,7 +96,7 @@ class Ilp:
         budget: Budget,
         start: ShardingPlan,
         types: frozenset[ShardingType] = frozenset(ShardingType),
-    ) -> Solution | None:
+    ) -> ProgramSolution | None:
         """Return the program's solution, with its own objective and bound."""
         model = IlpModel(problem, OptionCosts(problem), types)
         left = budget.time_left()
@@ -144,7 +144,7 @@ def _most(budget: Budget) -> int | None:
     return None if budget.max_evaluations is None else max(1, budget.max_evaluations - 2)
 
 
-def _rounded(model: IlpModel, limits: Limits) -> Solution | None:
+def _rounded(model: IlpModel, limits: Limits) -> ProgramSolution | None:
     """Return the plan of the relaxed program's largest shares, placed greedily."""
     ways = [
         [way.cost for _, way in sorted(zip(some, ways, strict=True), key=lambda pair: -pair[0])]
@@ -154,4 +154,4 @@ def _rounded(model: IlpModel, limits: Limits) -> Solution | None:
         plan = place_by_load(model.problem, ways)
     except InfeasibleError:
         return None
-    return Solution(plan=plan, makespan=model.makespan(plan), bound=None, optimal=False)
+    return ProgramSolution(plan=plan, makespan=model.makespan(plan), bound=None, optimal=False)

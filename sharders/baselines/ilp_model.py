@@ -41,7 +41,7 @@ _NODE_TYPES = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Solution:
+class ProgramSolution:
     """What a solver found; times are of the program's objective, not of the step."""
 
     plan: ShardingPlan
@@ -52,7 +52,7 @@ class Solution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
+class _ProgramOption:
     """One option of one table in the program."""
 
     cost: OptionCost
@@ -97,11 +97,11 @@ class IlpModel:
         return _BALANCED * self.problem.topology.world_size / max(total, 1e-9)
 
     @cached_property
-    def ways(self) -> list[list[_Way]]:
+    def ways(self) -> list[list[_ProgramOption]]:
         """Options of every table, pruned."""
         return [self._ways(table) for table in self.problem.workload.tables]
 
-    def solve(self, start: ShardingPlan, limits: Limits) -> Solution | None:
+    def solve(self, start: ShardingPlan, limits: Limits) -> ProgramSolution | None:
         """Return the best plan found, from a plan to start with; None if the solver has none."""
         program = self._program()
         first = self._values(start) if self._covers(start) else None
@@ -109,7 +109,7 @@ class IlpModel:
         plan = self._plan()
         if plan is None:
             return None
-        return Solution(
+        return ProgramSolution(
             plan=plan,
             makespan=self.makespan(plan),
             bound=None if bound is None else bound / self._per_second,
@@ -126,7 +126,7 @@ class IlpModel:
                 load[rank] += cost.shard_load
         return max(load)
 
-    def _ways(self, table: EmbeddingTable) -> list[_Way]:
+    def _ways(self, table: EmbeddingTable) -> list[_ProgramOption]:
         every = self.problem.options[table.name]
         options = [o for o in every if o.sharding_type in self.sharding_types] or every
         kinds = {option.sharding_type for option in options}
@@ -138,7 +138,7 @@ class IlpModel:
             or ShardingType.COLUMN_WISE not in kinds
         ]
         ways.sort(key=lambda way: (way.cost.total_load, way.cost.shard_load))
-        kept: list[_Way] = []
+        kept: list[_ProgramOption] = []
         for way in ways:
             if not any(_undercuts(other, way) for other in kept):
                 kept.append(way)
@@ -148,10 +148,10 @@ class IlpModel:
         on_host = [way for way in kept if way.host_per_shard][: self.max_options]
         return list(dict.fromkeys([*in_hbm, *on_host, *spread, *small]))
 
-    def _way(self, table: EmbeddingTable, option: TableOption) -> _Way:
+    def _way(self, table: EmbeddingTable, option: TableOption) -> _ProgramOption:
         sizes = option_bytes(self.problem, table, option)
         fixed = make_sharding(table, self.problem.topology, option).ranks if option.ranks else ()
-        return _Way(
+        return _ProgramOption(
             cost=self.costs.cost(table, option),
             fixed=fixed,
             bytes_per_shard=max(float(size.total) for size in sizes),
@@ -218,7 +218,7 @@ class IlpModel:
             if shares:
                 program += pulp.lpSum(shares) <= _BALANCED
 
-    def _on(self, rank: int) -> "list[tuple[_Way, pulp.LpVariable]]":
+    def _on(self, rank: int) -> "list[tuple[_ProgramOption, pulp.LpVariable]]":
         """Return the variables that put a shard on a rank."""
         node = rank // self.problem.topology.local_world_size
         found = []
@@ -238,7 +238,7 @@ class IlpModel:
         self._variables[key] = variable
         return variable
 
-    def _places(self, way: _Way) -> range:
+    def _places(self, way: _ProgramOption) -> range:
         ranks = range(self.problem.topology.world_size)
         return self._nodes if way.option.sharding_type in _NODE_TYPES else ranks
 
@@ -327,7 +327,7 @@ class IlpModel:
         return make_plan(self.problem.topology, shardings)
 
 
-def _undercuts(other: _Way, way: _Way) -> bool:
+def _undercuts(other: _ProgramOption, way: _ProgramOption) -> bool:
     """Return whether another option can take some of the ranks of this one, at less cost each."""
     alike = other.option.sharding_type is way.option.sharding_type
     return (

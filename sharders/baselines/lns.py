@@ -6,7 +6,7 @@ from math import exp
 from random import Random
 
 from costmodel.base.units import Seconds
-from sharders.annealing.plan_editor import Choice, Move, PlanEditor
+from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.annealing.polish import Polisher
 from sharders.annealing.starts import starting_plans
 from sharders.baselines.neighbourhood import Neighbourhoods
@@ -29,7 +29,7 @@ PATIENCE = 80
 """Programs without a better plan before giving up."""
 GAP = 1e-2
 MAX_NODES = 20
-"""Of the tree, where the budget has no clock."""
+"""Most nodes of the solver's tree, where the budget has no clock."""
 SPREAD = 0.3
 """Standard deviation of the change of the logarithm of a sharding type's scale."""
 TIME_LIMIT: Seconds = 0.1
@@ -53,7 +53,7 @@ class LargeNeighbourhood:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve programs until nothing better is found for a while, or the budget is spent."""
         starts, evaluated = starting_plans(problem, budget, rng)
-        search = _Search(problem, budget, rng, evaluated)
+        search = _NeighbourhoodSearch(problem, budget, rng, evaluated)
         search.state.start(starts[0][1])
         quiet = 0
         while quiet < self.patience and not budget.spent(search.evaluated):
@@ -72,7 +72,7 @@ class LargeNeighbourhood:
         return best
 
 
-class _Search:
+class _NeighbourhoodSearch:
     """The current plan, and the programs around it."""
 
     def __init__(
@@ -130,7 +130,7 @@ class _Search:
         some = split[: self.rng.randint(0, FREE_TABLES // 3)]
         return list(dict.fromkeys([*some, *there]))[:FREE_TABLES]
 
-    def _is_on(self, choice: Choice, ranks: Sequence[int]) -> bool:
+    def _is_on(self, choice: PlacedOption, ranks: Sequence[int]) -> bool:
         local = self.problem.topology.local_world_size
         if choice.option.sharding_type.within_node:
             return any(rank // local == home // local for rank in ranks for home in choice.ranks)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.domain.plan import ShardingType
-from sharders.annealing.plan_editor import Choice, Move, PlanEditor
+from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption, make_sharding, places
 from sharders.problem.placement import option_bytes
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 MEAN_WEIGHT = 0.1
-"""Of the mean load beside the largest: a plan with less work in all leaves more to gain later."""
+"""What the mean load counts beside the largest: a plan with less work leaves more to gain later."""
 UNIT = 100.0
 """Load of the slowest rank, and bytes a rank has, in the program: solvers have absolute tolerances
 around 1e-6."""
@@ -60,18 +60,18 @@ class Neighbourhoods:
         total: Array = np.sum(loads, axis=0)
         return total
 
-    def load(self, index: int, choice: Choice) -> Array:
+    def load(self, index: int, choice: PlacedOption) -> Array:
         """Return what a choice for a table adds to the load of every rank."""
         return self.weight(index, choice).load * self.scales[choice.option.sharding_type]
 
-    def weight(self, index: int, choice: Choice) -> Weight:
+    def weight(self, index: int, choice: PlacedOption) -> Weight:
         """Return what a choice for a table adds."""
         key = (index, choice.option, choice.ranks)
         if key not in self._weights:
             self._weights[key] = self._weighed(index, choice)
         return self._weights[key]
 
-    def _weighed(self, index: int, choice: Choice) -> Weight:
+    def _weighed(self, index: int, choice: PlacedOption) -> Weight:
         problem, table = self.state.problem, self.state.tables[index]
         topology = problem.topology
         ranks = list(make_sharding(table, topology, choice.option, choice.ranks).ranks)
@@ -86,17 +86,17 @@ class Neighbourhoods:
             _summed(nodes, host, topology.num_nodes),
         )
 
-    def choices(self, index: int, order: Sequence[int], most: int) -> list[Choice]:
+    def choices(self, index: int, order: Sequence[int], most: int) -> list[PlacedOption]:
         """Return what a table may choose: all its options, each on a few of some ranks."""
         topology = self.state.problem.topology
         kept = self.state.choices[index]
         found = {kept: None}
         for option in self.state.problem.options[self.state.tables[index].name]:
             for ranks in islice(places(topology, option, order), most):
-                found[Choice(option, ranks)] = None
+                found[PlacedOption(option, ranks)] = None
         return list(found)
 
-    def best(self, free: Mapping[int, Sequence[Choice]], limits: Limits) -> Move | None:
+    def best(self, free: Mapping[int, Sequence[PlacedOption]], limits: Limits) -> Move | None:
         """Return the best choices for some tables, as a move; None if they are what they are."""
         if not free:
             return None
@@ -132,7 +132,7 @@ class Neighbourhoods:
     def _add_memory(
         self,
         program: "pulp.LpProblem",
-        each: Sequence[tuple[int, Choice]],
+        each: Sequence[tuple[int, PlacedOption]],
         x: "Sequence[pulp.LpVariable]",
         free: Iterable[int],
     ) -> None:

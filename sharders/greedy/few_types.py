@@ -20,7 +20,7 @@ Kinds: TypeAlias = frozenset[tuple[ShardingType, ComputeKernel]]
 
 
 FEW_OPTIONS = 100
-"""Of all tables together: up to so many, descents from all these plans take some seconds."""
+"""Up to so many options of all tables together, descents from all these plans take seconds."""
 
 
 def is_small(problem: ShardingProblem) -> bool:

@@ -42,7 +42,7 @@ NOTHING_WHOLE = 1e-9
 FIRST_STEP, LAST_STEP = 0.3, 0.02
 """Standard deviations of a change, as shares of a parameter's range."""
 GROW = 1.5
-"""Of the step after a success; after a failure it shrinks by the fourth root, so that it settles
+"""Growth of the step after a success; after a failure it shrinks by the fourth root, and so settles
 where one trial in five succeeds (Rechenberg's rule)."""
 
 
@@ -52,7 +52,7 @@ class Chain:
 
     parent: Parameters
     time: Seconds
-    """Of the parent's plan."""
+    """Step time of the parent's plan."""
     step: float = FIRST_STEP
 
     def child(self, rng: Random, instead: Parameters | None = None) -> Parameters:

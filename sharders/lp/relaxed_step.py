@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import largest_features
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
-from costmodel.bounds.paths import Cycle, FeatureIndex, StepGraph
+from costmodel.bounds.paths import FeatureIndex, StepGraph, WeightedCycle
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
 from costmodel.step.groups import GroupKey
@@ -42,20 +42,20 @@ where that is too little."""
 
 
 @dataclass(frozen=True)
-class Choices:
+class LpOptions:
     """Options of every table of a problem, and what each puts into a step's formulas."""
 
     problem: ShardingProblem
     options: tuple[TableOption, ...]
     bounds: BoundOptions
-    """Of every option."""
+    """What the bound knows of every option."""
     memory: Array
-    """Of every option, over what all ranks have."""
+    """Bytes of every option, as a share of what all ranks have."""
 
     @classmethod
     def of(
         cls, problem: ShardingProblem, types: Container[ShardingType] = frozenset(ShardingType)
-    ) -> "Choices":
+    ) -> "LpOptions":
         """List those of some types; all of a table that would have none.
 
         A cache counts as if it held every row, but takes the memory it does.
@@ -79,7 +79,7 @@ class Choices:
 
     @property
     def table(self) -> NDArray[np.intp]:
-        """Of every option, its table."""
+        """Return the table of every option."""
         return self.bounds.table
 
     @cached_property
@@ -106,7 +106,7 @@ class Relaxed(NamedTuple):
     """What a program says."""
 
     shares: Array
-    """Of every option, 0 to 1."""
+    """Share of its table that every option gets, 0 to 1."""
     value: Seconds
     """No plan of the options that were offered and wanted has a shorter step, if it has all the
     sharding groups that are offered."""
@@ -116,10 +116,10 @@ class Relaxed(NamedTuple):
 class RelaxedStep:
     """The program of some options; cycles found for one set of them serve for its subsets."""
 
-    choices: Choices
+    choices: LpOptions
     offered: Mask
     """The options in question; their groups' fixed costs count in full."""
-    _cycles: list[Cycle] = field(default_factory=list)
+    _cycles: list[WeightedCycle] = field(default_factory=list)
 
     @cached_property
     def _kept(self) -> NDArray[np.intp]:
@@ -136,7 +136,7 @@ class RelaxedStep:
 
     @cached_property
     def _places(self) -> NDArray[np.intp]:
-        """Of every option, the features that it adds to."""
+        """Return the features that every option adds to."""
         bounds = self.choices.bounds
         used, which = np.unique(bounds.kernel[self._kept], return_inverse=True)
         places = [self._index.of_kernel(bounds.kernels[kernel]) for kernel in used]
@@ -213,14 +213,14 @@ class RelaxedStep:
         solver.passModel(program)
         return solver
 
-    def _add(self, solver: Any, cycle: Cycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
+    def _add(self, solver: Any, cycle: WeightedCycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
         weights = (self._values * cycle.weights[self._places]).sum(axis=1) / unit
         row = np.append(-weights, 1.0)
         places = np.arange(len(row), dtype=np.int32)
         solver.addRow(cycle.constant / unit, float("inf"), len(row), places, row)
 
 
-def _weight(cycle: Cycle, z: Array) -> Seconds:
+def _weight(cycle: WeightedCycle, z: Array) -> Seconds:
     return cycle.constant + float(cycle.weights @ z)
 
 
@@ -236,7 +236,7 @@ def _solve(solver: Any, memory_row: int) -> bool:  # noqa: ANN401 - highspy's
     return bool(solver.getModelStatus() == solved)
 
 
-def by_share(choices: Choices, shares: Array) -> Iterator[Sequence[int]]:
+def by_share(choices: LpOptions, shares: Array) -> Iterator[Sequence[int]]:
     """Yield every table's options (their numbers) that have a share, the largest first."""
     begins = np.searchsorted(choices.table, np.arange(choices.table[-1] + 2))
     for first, last in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):

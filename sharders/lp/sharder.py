@@ -11,7 +11,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
-from sharders.lp.relaxed_step import Array, Choices, Mask, RelaxedStep, by_share
+from sharders.lp.relaxed_step import Array, LpOptions, Mask, RelaxedStep, by_share
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import (
@@ -69,7 +69,7 @@ class Lp:
         tried = _Tried(problem, budget, _start(problem, budget, rng))
         if tried.spent():
             return tried.first
-        choices, costs = Choices.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
+        choices, costs = LpOptions.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         programs, spare, took, begun = _programs(choices), _spare(problem), 0.0, False
         for fineness in _finenesses(problem):
             fine, best = _fine(choices, costs, *fineness), inf
@@ -142,7 +142,7 @@ class _Tried:
         return self.first.evaluated + len(self.found)
 
 
-def _programs(choices: Choices) -> list[RelaxedStep]:
+def _programs(choices: LpOptions) -> list[RelaxedStep]:
     """Return a program for every set of types."""
     return [RelaxedStep(choices, choices.some(np.isin(choices.types, list(t)))) for t in TYPES]
 
@@ -154,7 +154,7 @@ def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:
     return *FINENESS[-1:], *FINENESS[:-1]
 
 
-def _fine(choices: Choices, costs: OptionCosts, columns: float, load: float) -> Mask:
+def _fine(choices: LpOptions, costs: OptionCosts, columns: float, load: float) -> Mask:
     """Return the options whose shards are no wider, and no more of the mean rank's load."""
     splits = np.isin(choices.types, [kind for kind in ShardingType if kind.splits_columns])
     fine: Mask = ~splits | (choices.width <= columns)
@@ -176,7 +176,7 @@ def _spare(problem: ShardingProblem) -> list[list[TableOption]]:
 
 
 def _placed(
-    choices: Choices, costs: OptionCosts, shares: Array, spare: Sequence[Sequence[TableOption]]
+    choices: LpOptions, costs: OptionCosts, shares: Array, spare: Sequence[Sequence[TableOption]]
 ) -> ShardingPlan | None:
     """Place every table by the options that have shares of it, or by those to spare."""
     tables, ways = choices.problem.workload.tables, []

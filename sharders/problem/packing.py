@@ -31,7 +31,7 @@ TABU = 12
 """Swaps during which a block stays where it was put."""
 MOST_BINARIES = 4000
 MOST_NODES = 2000
-"""Of the integer program: its size, and that of its tree."""
+"""Limits of the integer program: its size, and that of its tree."""
 LARGE = 0.2
 """Share of a rank's memory from which a block is split, if splits are what it takes."""
 _HOST = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
@@ -39,7 +39,7 @@ _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _SizedOption:
     """An option of a table and the bytes of its shards."""
 
     option: TableOption
@@ -96,11 +96,11 @@ def check_room(problem: ShardingProblem) -> None:
 def _least(problem: ShardingProblem, table: EmbeddingTable, what: str) -> float:
     """Return the least total, or largest shard, of a table's options."""
     options = problem.options[table.name]
-    ways = (_Way(option, option_bytes(problem, table, option)) for option in options)
+    ways = (_SizedOption(option, option_bytes(problem, table, option)) for option in options)
     return min(float(getattr(way, what)) for way in ways)
 
 
-def _selections(problem: ShardingProblem) -> Iterator[list[_Way]]:
+def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:
     """Yield options for all tables that take no more memory than there is, in sum."""
     every = [_ways(problem, table) for table in problem.workload.tables]
     ranks = problem.topology.world_size
@@ -117,23 +117,23 @@ def _selections(problem: ShardingProblem) -> Iterator[list[_Way]]:
             yield moved
 
 
-def _ways(problem: ShardingProblem, table: EmbeddingTable) -> list[_Way]:
+def _ways(problem: ShardingProblem, table: EmbeddingTable) -> list[_SizedOption]:
     options = problem.options[table.name]
     flexible = [o for o in options if not o.num_ranks or o.sharding_type in _ANYWHERE]
-    return [_Way(o, option_bytes(problem, table, o)) for o in flexible or options]
+    return [_SizedOption(o, option_bytes(problem, table, o)) for o in flexible or options]
 
 
-def _smallest(ways: Sequence[_Way], most: float) -> _Way:
+def _smallest(ways: Sequence[_SizedOption], most: float) -> _SizedOption:
     """Return the way with the least bytes in all whose shards are small enough, if there is one."""
     return min(ways, key=lambda way: (max(0.0, way.largest - most), way.total))
 
 
 def _spilled(
     problem: ShardingProblem,
-    chosen: Sequence[_Way],
-    every: Sequence[Sequence[_Way]],
+    chosen: Sequence[_SizedOption],
+    every: Sequence[Sequence[_SizedOption]],
     most: float,
-) -> list[_Way]:
+) -> list[_SizedOption]:
     """Put the largest tables behind host memory until the rest is small enough."""
     result, total = list(chosen), sum(way.total for way in chosen)
     for index in sorted(range(len(result)), key=lambda i: -result[i].total):
@@ -148,7 +148,7 @@ def _spilled(
 class _Packing:
     """Blocks of tables on ranks; ranks may hold too much until it is mended."""
 
-    def __init__(self, problem: ShardingProblem, ways: Sequence[_Way]) -> None:
+    def __init__(self, problem: ShardingProblem, ways: Sequence[_SizedOption]) -> None:
         self.problem, self.ways = problem, ways
         self.topology = problem.topology
         self.free = np.full(self.topology.world_size, float(problem.capacity))
@@ -172,7 +172,7 @@ class _Packing:
         plan = self._plan()
         return plan if self._host_fits(plan) else None
 
-    def _fix(self, index: int, way: _Way) -> None:
+    def _fix(self, index: int, way: _SizedOption) -> None:
         """Put a table where its type leaves no choice, or on the emptiest nodes."""
         local, count = self.topology.local_world_size, way.option.num_ranks
         nodes = self.free.reshape(-1, local).min(axis=1)

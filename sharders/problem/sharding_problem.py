@@ -24,7 +24,7 @@ IMPROVED = 1e-6
 """Share of the step time that counts as an improvement: less may be rounding."""
 
 
-class Objective(Protocol):
+class SearchObjective(Protocol):
     """What is minimised."""
 
     def step_time(self, plan: ShardingPlan) -> Seconds:
@@ -41,7 +41,7 @@ class ShardingProblem:
 
     workload: Workload
     topology: Topology
-    objective: Objective
+    objective: SearchObjective
     known: tuple[ShardingPlan, ...] = ()
     """Plans found already; a search may start from them."""
 
@@ -178,7 +178,7 @@ class Proof:
     """How far a sharder got with an objective of its own, which is not the step time."""
 
     value: Seconds
-    """Of its solution."""
+    """What its solution has."""
     bound: Seconds | None
     """No plan has a smaller value; None: not known."""
 
@@ -203,7 +203,7 @@ class SearchResult:
     evaluated: int = 1
     """Plans looked at."""
     proof: Proof | None = None
-    """Of a sharder that minimises something else than the step."""
+    """What a sharder proved that minimises something else than the step."""
     others: tuple[ShardingPlan, ...] = ()
     """Slower plans that differ from the best one: a search may end lower that starts from them."""
 

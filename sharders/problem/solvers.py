@@ -18,7 +18,7 @@ class Limits:
     gap: float = 1e-3
     """Relative, between the best solution and the solver's bound."""
     max_nodes: int | None = None
-    """Of the branch-and-bound tree: a limit that does not depend on the machine."""
+    """Most nodes of the branch-and-bound tree: a limit that does not depend on the machine."""
 
 
 def solve(

@@ -6,7 +6,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib, the `fit` extra")
 
-from bench.accuracy import curves, figures, paper, scaling, steps, tables
+from bench import accuracy_tables as tables
+from bench import paper
+from bench.accuracy import curves, figures, scaling, steps
 from bench.accuracy.__main__ import PARTS, QUOTED, RESULTS
 from bench.accuracy.report import report
 from bench.fitting.dense_kernels import MODELS, by_kind, held_out_errors, kernel_rows
@@ -16,7 +18,7 @@ from bench.readme import TABLES
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.step.graph import Stage
 from planner.calibration.curves import Accuracy
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 GOOD = Accuracy(median=0.01, mape=0.02, gmae=0.01, p90=0.05)
@@ -34,7 +36,7 @@ def curve(best: Accuracy, *, flag: str = "", ranks: int = 8) -> curves.MeasuredC
         repeat=0.0,
         flag=flag,
         form="log_pchip",
-        errors=dict.fromkeys(curves.FORMS, best),
+        errors=dict.fromkeys(curves.ALL_FORMS, best),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from bench.coverage import (
     LEVEL,
     RESULTS,
-    Step,
+    JudgedStep,
     kernels_only,
     left_out,
     published,
@@ -27,8 +27,8 @@ from bench.winners_curse import bias, truths
 from costmodel.domain.hardware import Topology
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE, STRUCTURE_ON_CORES
-from planner.io.plans import table_data
-from planner.io.profiles import load_profile
+from planner.files.plans import table_data
+from planner.files.profiles import load_profile
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no measurements: ../shared/data")
 
@@ -38,8 +38,8 @@ def kept() -> Any:  # noqa: ANN401 - JSON
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
-def step(error: float, sigma: float = 0.0, **groups: str) -> Step:
-    return Step(name="", groups=groups, measured=1.0, predicted=1.0, error=error, sigma=sigma)
+def step(error: float, sigma: float = 0.0, **groups: str) -> JudgedStep:
+    return JudgedStep(name="", groups=groups, measured=1.0, predicted=1.0, error=error, sigma=sigma)
 
 
 @pytest.mark.parametrize("family", ["collectives", "gemm"])

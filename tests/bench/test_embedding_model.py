@@ -15,7 +15,7 @@ from bench.embedding_model import (
     measured_rows,
     measured_sums,
 )
-from costmodel.kernels.learned_embedding import DIRECTIONS, FEATURES, from_arrays
+from bench.learned.network import DIRECTIONS, FEATURES, from_arrays
 
 ROWS = list(measured_rows())
 
@@ -68,7 +68,7 @@ def test_the_exported_network_needs_no_torch() -> None:
 
 def test_a_short_training_already_predicts() -> None:
     pytest.importorskip("torch")
-    from planner.calibration.train_embedding import Training, train
+    from bench.learned.training import Training, train
 
     known = measured_kernels([row for row in ROWS if row.table_set % 5])
     asked = measured_kernels([row for row in ROWS if row.table_set % 5 == 0])

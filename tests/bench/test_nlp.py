@@ -12,10 +12,10 @@ from execution_trace_files import EtMaker, rank, tensor
 from bench.nlp import fit
 from bench.nlp.__main__ import PROFILE, TABLE, TRACES, table
 from bench.nlp.shorten import shortened
-from planner.predict.cpu_model import CpuModel
-from planner.predict.cpu_profile import read_cpu_profile
-from planner.predict.trace import operator_traces
-from planner.predict.walk import RankWork, rank_work
+from planner.traces.predict.cpu_model import CpuModel
+from planner.traces.predict.cpu_profile import read_cpu_profile
+from planner.traces.predict.operator_trace import operator_traces
+from planner.traces.predict.walk import RankWork, rank_work
 
 
 @pytest.fixture(scope="module")

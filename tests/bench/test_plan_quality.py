@@ -6,7 +6,7 @@ from bench.draw_workloads import DATA
 from bench.plan_quality import (
     INSTANCES,
     Instance,
-    Part,
+    JobPart,
     bound,
     close_after,
     is_done,
@@ -92,7 +92,7 @@ def test_sharders_are_compared_by_the_median_of_their_seeds() -> None:
 
 
 def test_parts_share_all_jobs() -> None:
-    parts = [Part.parse("1/2"), Part.parse("2/2")]
+    parts = [JobPart.parse("1/2"), JobPart.parse("2/2")]
     assert [[part.has(index) for part in parts].count(True) for index in range(5)] == [1] * 5
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.robustness.faults import FAULTS, survived
-from planner.io.files import write_text
+from planner.files.disk import write_text
 
 QUICK = {"disk full while a plan is written"}
 TRAINS = ("calibrate", "validate", "journal")

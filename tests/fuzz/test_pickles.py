@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.io.pickles import Name, Record, load_pickle
+from planner.files.pickles import Name, PickledObject, load_pickle
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -32,7 +32,7 @@ class Held:
 @pytest.mark.parametrize("protocol", range(2, 6))
 def test_objects_are_what_was_put_into_them(protocol: int) -> None:
     (record,) = load_pickle(pickle.dumps([Held(3)], protocol))
-    assert isinstance(record, Record)
+    assert isinstance(record, PickledObject)
     assert record.of == Name(Held.__module__, "Held")
     assert record.state == {"x": 3}
 

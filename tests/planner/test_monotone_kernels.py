@@ -19,7 +19,7 @@ from costmodel.kernels.pointwise import (
     index_time,
     pointwise_time,
 )
-from planner.io.profiles import load_profile, profile_names
+from planner.files.profiles import load_profile, profile_names
 
 SLACK = 1 + 1e-9
 """Rounding."""

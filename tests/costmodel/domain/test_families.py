@@ -5,12 +5,12 @@ from machines import PLAIN_GEMM, flat_curve, machine
 from plans import table
 
 from costmodel.domain.families import SINGLE_NUMBERS, is_lookup_covered, kernel_families
-from costmodel.domain.hardware import CollectiveOp, Family, HardwareProfile, Source
+from costmodel.domain.hardware import CollectiveOp, HardwareProfile, KernelFamily, Source
 from costmodel.domain.workload import Optimizer
 from costmodel.kernels.embedding import embedding_estimate
-from planner.io.profiles import load_profile, profile_names
+from planner.files.profiles import load_profile, profile_names
 
-LOOKUPS = Family(
+LOOKUPS = KernelFamily(
     source=Source.ROOFLINE,
     origin="made up",
     num_points=3,

@@ -32,7 +32,7 @@ from costmodel.kernels.embedding import (
     forward_time,
     shard_traffic,
 )
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 ONE_ROW = EmbeddingTable(
     name="t", num_embeddings=1, embedding_dim=64, pooling_factor=4.0, inputs=Zipf(exponent=0.0)

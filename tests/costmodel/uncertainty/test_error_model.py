@@ -12,8 +12,8 @@ from strategies import cases
 from costmodel.domain.hardware import (
     CollectiveOp,
     Device,
-    Family,
     HardwareProfile,
+    KernelFamily,
     Source,
     Topology,
 )
@@ -77,7 +77,7 @@ def test_a_curve_of_another_number_of_ranks_is_worth_less() -> None:
 
 def test_lookups_measured_elsewhere_are_off_together() -> None:
     # no points on this machine: the error is of another kind of machine, the same for all tables
-    elsewhere = Family(source=Source.ROOFLINE, origin="made up", error_p90=0.5)
+    elsewhere = KernelFamily(source=Source.ROOFLINE, origin="made up", error_p90=0.5)
     found = spreads(replace(machine(), families={"embedding_forward": elsewhere}))
     assert found[Cause.LOOKUP].shared == pytest.approx(0.5 / 1.645)
     here = replace(elsewhere, num_points=9)
@@ -87,7 +87,7 @@ def test_lookups_measured_elsewhere_are_off_together() -> None:
 
 def test_a_calibrated_machine_is_not_another_one() -> None:
     curve = replace(flat_curve(CollectiveOp.ALL_TO_ALL, 8), error=0.03, error_p90=0.1)
-    host = Family(source=Source.FITTED, origin="made up", num_points=9, error_p90=0.2)
+    host = KernelFamily(source=Source.FITTED, origin="made up", num_points=9, error_p90=0.2)
     found = spreads(replace(machine(curves=(curve,)), families={"host": host}))
     assert found[Cause.HOST] == Spread(SAME_MACHINE, pytest.approx(0.2 / 1.645))
     assert found[Cause.ALL_TO_ALL].shared == SAME_MACHINE
@@ -97,7 +97,7 @@ def test_a_calibrated_machine_is_not_another_one() -> None:
 
 
 def test_cores_that_were_calibrated_have_the_structure_of_their_runs() -> None:
-    host = Family(source=Source.FITTED, origin="made up", num_points=9, error_p90=0.2)
+    host = KernelFamily(source=Source.FITTED, origin="made up", num_points=9, error_p90=0.2)
     calibrated = replace(machine(), families={"host": host})
     cores = replace(calibrated, device=Device.CPU)
     assert spreads(cores)[Cause.STRUCTURE] == STRUCTURE_ON_CORES

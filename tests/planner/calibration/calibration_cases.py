@@ -22,7 +22,7 @@ from planner.calibration.points import (
     Point,
     StreamPoint,
 )
-from planner.calibration.profile import Machine
+from planner.calibration.profile import MachineFacts
 from planner.calibration.records import Measured, Record
 
 L2_BYTES = 16 * MIB
@@ -38,7 +38,7 @@ CORE = Constants(
     row_read_time=9e-9,
     row_update_time=20e-9,
 )
-MACHINE = Machine(
+MACHINE = MachineFacts(
     name="test core",
     memory_bytes=8 * GIB,
     host_memory_bytes=16 * GIB,

@@ -13,7 +13,7 @@ import pytest
 
 from costmodel.domain.hardware import Device
 from planner.calibration.records import read_measurements
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
 
 pytest.importorskip("torch")
 pytest.importorskip("fbgemm_gpu")

@@ -28,7 +28,7 @@ from planner.calibration.points import (
 )
 from planner.calibration.profile import Calibrated, fit_profile
 from planner.calibration.records import Measured, Record
-from planner.io.profiles import dump_profile, load_profile, parse_profile
+from planner.files.profiles import dump_profile, load_profile, parse_profile
 
 pytestmark = pytest.mark.slow  # whole calibrations are fitted
 

@@ -5,13 +5,19 @@ from calibration_cases import FACTS, lookups
 
 from costmodel.base.errors import InputError
 from planner.calibration.points import StreamOp, StreamPoint
-from planner.calibration.records import Journal, Record, keys, mean_record, read_measurements
+from planner.calibration.records import (
+    MeasurementJournal,
+    Record,
+    keys,
+    mean_record,
+    read_measurements,
+)
 
 
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     records = lookups(3)
-    journal = Journal(path, FACTS)
+    journal = MeasurementJournal(path, FACTS)
     for record in records:
         journal.append(record)
     again = read_measurements(path)
@@ -23,12 +29,12 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 def test_a_line_that_was_cut_off_is_left_out_and_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     first, second = lookups(2)
-    Journal(path, FACTS).append(first)
+    MeasurementJournal(path, FACTS).append(first)
     path.write_text(path.read_text() + second.line()[:40])
     again = read_measurements(path)
     assert again is not None
     assert keys(again.records) == keys([first])
-    Journal(path, FACTS).append(second)
+    MeasurementJournal(path, FACTS).append(second)
     whole = read_measurements(path)
     assert whole is not None
     assert keys(whole.records) == keys([first, second])
@@ -49,7 +55,7 @@ SPOILT = (
 def test_a_spoilt_line_in_the_middle_costs_that_line(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "mine.jsonl"
     first, second = lookups(2)
-    journal = Journal(path, FACTS)
+    journal = MeasurementJournal(path, FACTS)
     journal.append(first)
     path.write_bytes(path.read_bytes() + line + b"\n")
     journal.append(second)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from costmodel.inputs.distribution import ReuseHistogram, Zipf
-from planner.io.source import parse_yaml
-from planner.io.workload import load_workload
+from planner.files.source import parse_yaml
+from planner.files.workload import load_workload
 
 Command = Callable[..., Any]
 SAMPLES = 2048

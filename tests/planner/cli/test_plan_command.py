@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planner import search
+from planner.planning import search
 
 Command = Callable[..., Any]
 KEYS = {

@@ -81,7 +81,8 @@ def test_a_file_or_a_model_is_needed(
 def test_without_torchrec_it_says_what_to_install(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planner.integrations import presence, torchrec
+    from planner import torchrec
+    from planner.environment import torchrec_presence as presence
 
     monkeypatch.setattr(presence, "find_spec", lambda _: None)
     monkeypatch.delitem(torchrec.__dict__, "read_factory", raising=False)

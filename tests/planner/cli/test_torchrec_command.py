@@ -104,7 +104,8 @@ def test_what_is_wrong_is_said(
 def test_without_torchrec_it_says_what_to_install(
     run: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    from planner.integrations import presence, torchrec
+    from planner import torchrec
+    from planner.environment import torchrec_presence as presence
 
     monkeypatch.setattr(presence, "find_spec", lambda _: None)
     for name in ("export_plan", "import_plan"):

@@ -13,7 +13,7 @@ import pytest
 
 from costmodel.base.errors import InputError, MissingDependencyError
 from planner.inspection.reading import read_samples
-from planner.inspection.samples import Samples
+from planner.inspection.samples import RecordedIds
 
 IDS = [5, 6, 7, 8, 9, 9]
 LENGTHS = [1, 2, 0, 3]
@@ -21,7 +21,7 @@ OFFSETS = [0, 1, 3, 3, 6]
 """One feature of four samples, or two features of two."""
 
 
-def plain(samples: Samples) -> dict[str, tuple[list[int], list[int]]]:
+def plain(samples: RecordedIds) -> dict[str, tuple[list[int], list[int]]]:
     return {f.name: (f.ids.tolist(), f.lengths.tolist()) for f in samples.features}
 
 

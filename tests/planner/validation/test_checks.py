@@ -8,7 +8,7 @@ from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
-from planner.io.plans import PlanFile
+from planner.files.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload
 
 

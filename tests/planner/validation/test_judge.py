@@ -11,13 +11,13 @@ from planner.validation.judge import (
     outcome,
     success_rate,
 )
-from planner.validation.phases import Prediction
+from planner.validation.phases import StepPrediction
 
 
 def plan(name: str, predicted: float, *rounds: float, foreign: tuple[float, ...] = ()) -> Outcome:
     return Outcome(
         name=name,
-        prediction=Prediction(step_time=predicted),
+        prediction=StepPrediction(step_time=predicted),
         rounds=rounds,
         foreign=foreign or (0.0,) * len(rounds),
     )
@@ -33,7 +33,7 @@ def test_a_step_is_the_slowest_ranks_and_a_round_its_median_step() -> None:
         RankResult(blocks=(Block(wall=(1.0, 2.0, 9.0), cpu=(0.5, 0.5, 0.7), foreign=0.01),)),
         RankResult(blocks=(Block(wall=(3.0, 1.0, 4.0), cpu=(0.9, 0.9, 0.9), foreign=0.20),)),
     ]
-    made = outcome("p", Prediction(step_time=3.3), ranks)
+    made = outcome("p", StepPrediction(step_time=3.3), ranks)
     assert made.rounds == (3.0,)
     assert made.foreign == (0.20,)  # of the rank that works more
     assert made.cpu == (0.5, 0.9)
@@ -103,7 +103,7 @@ def test_processor_time_is_compared_rank_by_rank() -> None:
     # 2 for 1 and 1 for 2: off by a factor of 2 both times
     made = Outcome(
         name="p",
-        prediction=Prediction(step_time=1.0, busy=(2.0, 1.0)),
+        prediction=StepPrediction(step_time=1.0, busy=(2.0, 1.0)),
         rounds=(1.0,),
         foreign=(0.0,),
         cpu=(1.0, 2.0),

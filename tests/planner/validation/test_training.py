@@ -24,12 +24,12 @@ from costmodel.domain.plan import (
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pipeline, Workload
 from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
 from planner.cli import main
-from planner.io.plans import PlanFile, dump_plan_file, plan_text
-from planner.io.profiles import dump_profile
+from planner.files.plans import PlanFile, dump_plan_file, plan_text
+from planner.files.profiles import dump_profile
 from planner.validation.batches import draw_ids, draw_lengths, make_batch
 from planner.validation.job import Job
 from planner.validation.launch import RankFailedError, run_job
-from planner.validation.model import build_model
+from planner.validation.trained_model import build_model
 
 needs_two_cores = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,

@@ -15,7 +15,7 @@ from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
-from sharders.annealing.plan_editor import Choice, Move, PlanEditor
+from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.problem.options import places
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -40,7 +40,7 @@ def moves(editor: PlanEditor, rng: Random) -> Iterator[Move]:
         for index in tables:
             option = rng.choice(editor.problem.options[editor.tables[index].name])
             order = rng.sample(range(topology.world_size), topology.world_size)
-            move[index] = Choice(option, next(iter(places(topology, option, order))))
+            move[index] = PlacedOption(option, next(iter(places(topology, option, order))))
         if editor.fits(move):
             yield move
 

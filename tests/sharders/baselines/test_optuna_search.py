@@ -45,7 +45,7 @@ OptunaSearch(storage=url).shard(problem, Budget(max_evaluations=24), Random(int(
 @pytest.mark.parametrize("kind", ["sqlite:///", "journal://"])
 def test_two_processes_share_a_study(tmp_path: Path, kind: str) -> None:
     url = f"{kind}{tmp_path / 'study'}"
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     both = [
         subprocess.Popen([sys.executable, "-c", SCRIPT, url, seed], cwd=root)  # noqa: S603 - ours
         for seed in ("0", "1")

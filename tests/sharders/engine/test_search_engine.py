@@ -21,7 +21,7 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.memory.rank_memory import check_memory
-from planner.compiled import MODULES, interpreted_modules
+from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import Bursts
 from sharders.annealing.sharder import Annealing
@@ -240,8 +240,8 @@ def test_where_a_rank_is_full_another_table_leaves_it() -> None:
 
 SEARCH = """
 from random import Random
-from planner.compiled import interpreted_modules
-from planner.compiled import MODULES, interpreted_modules
+from planner.environment.compiled import interpreted_modules
+from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.sharder import Annealing
 from sharders.problem.sharding_problem import Budget

@@ -8,9 +8,9 @@ import pytest
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pooling
 from costmodel.engine.objective import Objective
-from planner.api import make_topology
 from planner.examples import example_problem, example_workload
-from planner.io.profiles import load_profile
+from planner.files.profiles import load_profile
+from planner.planning.api import make_topology
 from sharders.annealing.sharder import Annealing
 from sharders.greedy.uniform import Uniform
 from sharders.problem.sharding_problem import Budget, ShardingProblem

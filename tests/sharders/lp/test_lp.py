@@ -11,7 +11,7 @@ from costmodel.domain.validity import check_plan
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.greedy.cost_greedy import CostGreedy
-from sharders.lp.relaxed_step import TOLERANCE, Array, Choices, Mask, RelaxedStep, by_share
+from sharders.lp.relaxed_step import TOLERANCE, Array, LpOptions, Mask, RelaxedStep, by_share
 from sharders.lp.sharder import Lp
 from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
@@ -21,25 +21,25 @@ def problem() -> ShardingProblem:
     return example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2)
 
 
-def everything(choices: Choices) -> Mask:
+def everything(choices: LpOptions) -> Mask:
     return np.ones(len(choices.options), dtype=bool)
 
 
-def shares_of(choices: Choices, wanted: Mask) -> Array:
+def shares_of(choices: LpOptions, wanted: Mask) -> Array:
     solved = RelaxedStep(choices, everything(choices)).solve(wanted)
     assert solved is not None
     return solved.shares
 
 
 def test_every_table_gets_shares_that_add_up_to_one() -> None:
-    choices = Choices.of(problem())
+    choices = LpOptions.of(problem())
     shares = shares_of(choices, everything(choices))
     assert np.bincount(choices.table, shares) == pytest.approx(np.ones(30))
     assert shares @ choices.memory <= 0.98
 
 
 def test_few_tables_are_divided_over_several_options() -> None:
-    choices = Choices.of(problem())
+    choices = LpOptions.of(problem())
     shares = shares_of(choices, everything(choices))
     chosen = list(by_share(choices, shares))
     assert len(chosen) == 30
@@ -47,7 +47,7 @@ def test_few_tables_are_divided_over_several_options() -> None:
 
 
 def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None:
-    choices = Choices.of(problem())
+    choices = LpOptions.of(problem())
     kinds = np.array([option.sharding_type for option in choices.options])
     wanted = kinds == ShardingType.ROW_WISE
     shares = shares_of(choices, wanted)
@@ -57,7 +57,7 @@ def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None
 
 def test_there_are_no_shares_where_nothing_fits() -> None:
     full = example_problem(example_workload(), fill=1.5)
-    choices = Choices.of(full)
+    choices = LpOptions.of(full)
     assert RelaxedStep(choices, everything(choices)).solve(everything(choices)) is None
 
 
@@ -95,7 +95,7 @@ def test_is_never_worse_than_the_plans_it_knows() -> None:
 
 def test_memory_is_that_of_all_shards() -> None:
     posed = problem()
-    choices = Choices.of(posed)
+    choices = LpOptions.of(posed)
     tables = posed.workload.tables
     total = posed.topology.world_size * posed.capacity
     for number, option in enumerate(choices.options):
@@ -107,7 +107,7 @@ def test_memory_is_that_of_all_shards() -> None:
 def test_only_some_types_are_listed_but_for_tables_that_allow_none_of_them() -> None:
     posed = problem()
     some = {ShardingType.COLUMN_WISE, ShardingType.DATA_PARALLEL}
-    listed = Choices.of(posed, some)
+    listed = LpOptions.of(posed, some)
     assert set(listed.table) == set(range(len(posed.workload.tables)))
     others = [i for i, o in enumerate(listed.options) if o.sharding_type not in some]
     for table in {posed.workload.tables[listed.table[i]] for i in others}:

@@ -14,7 +14,7 @@ from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import LoadObjective, example_hardware
-from planner.search import load_sharder
+from planner.planning.search import load_sharder
 from sharders import PORTFOLIO
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 

@@ -1,0 +1,1 @@
+"""Learned lookups, as in the paper: networks trained on measured kernels, beside the roofline."""

@@ -1,0 +1,133 @@
+"""What a calibration says about itself: hold-out errors, warnings, the head of the profile."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from costmodel.domain.families import kernel_families
+from planner.calibration.machine import busy_cores
+from planner.calibration.points import Family, family_of
+from planner.calibration.profile import Calibrated
+from planner.calibration.records import Record
+from planner.calibration.session import Calibration
+from planner.calibration.timing import UNSTABLE
+from planner.files.profiles import dump_profile
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_BUSY_SHARE = 0.25
+"""Share of the cores that others may have had in the last minute without a warning."""
+_FOREIGN_SHARE = 0.05
+"""Share of a rank's core that others may have while it measures."""
+_MANY_UNSTABLE = 0.1
+"""Share of a family's points that may vary before that is said."""
+
+
+def busy_remark() -> str | None:
+    """Return a warning if others have been using the machine just now."""
+    busy, cores = busy_cores(), os.cpu_count() or 1
+    if busy is None or busy < _BUSY_SHARE * cores:
+        return None
+    return (
+        f"warning: {busy:.1f} of {cores} cores were in use in the last minute; measurements on a "
+        "busy machine are too slow"
+    )
+
+
+def remarks(result: Calibrated, outcome: Calibration) -> Iterator[str]:
+    """Yield what a user should know before trusting the profile."""
+    for family, varying, total in _unstable(outcome.measured.records):
+        if varying > _MANY_UNSTABLE * total:
+            yield (
+                f"warning: {varying} of {total} {family} points vary by more than "
+                f"{100 * UNSTABLE:.0f}% between repeats; measure again on an idle machine"
+            )
+    if not outcome.num_new:
+        yield "note: all points had been measured before; --remeasure measures them again"
+    if outcome.foreign_share > _FOREIGN_SHARE:
+        yield (
+            f"warning: other processes had {100 * outcome.foreign_share:.0f}% of a rank's core "
+            "while it measured; collectives, which are timed by the wall clock, suffer most"
+        )
+    if outcome.num_skipped:
+        yield f"warning: {outcome.num_skipped} points did not fit in memory and were left out"
+    if not result.profile.curves:
+        yield (
+            "note: one process measures no collectives; run under torchrun, or give a profile "
+            "that has them with --hardware"
+        )
+
+
+def profile_file(result: Calibrated, outcome: Calibration, name: str) -> str:
+    """Return the profile as a file: what it was measured on, then the profile."""
+    facts = outcome.measured.machine
+    versions = ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
+    head = [
+        f"# Measured by `planner calibrate` on {facts['num_ranks']} x {facts['name']}",
+        f"# {facts['date']}, Python {facts['python']}, {versions}",
+        f"# {len(outcome.measured.records)} points; errors are relative, on points held out",
+    ]
+    profile = replace(result.profile, name=name)
+    return "\n".join(head) + "\n" + dump_profile(profile)
+
+
+def summary_data(result: Calibrated, outcome: Calibration) -> dict[str, Any]:
+    """Return the outcome as plain data, for ``--json``."""
+    return {
+        "machine": dict(outcome.measured.machine),
+        "points": len(outcome.measured.records),
+        "measured_now": outcome.num_new,
+        "skipped": outcome.num_skipped,
+        "foreign_share": outcome.foreign_share,
+        "families": {
+            name: {"points": family.num_points, "error": family.error, "p90": family.error_p90}
+            for name, family in kernel_families(result.profile).items()
+        },
+        "errors": {name: asdict(errors) for name, errors in result.errors.items()},
+        "unstable": {
+            family: {"points": total, "unstable": varying}
+            for family, varying, total in _unstable(outcome.measured.records)
+        },
+    }
+
+
+def outcome_lines(result: Calibrated, outcome: Calibration, width: int) -> Iterator["Text"]:
+    """Yield the report: every family with its points and errors."""
+    from rich.text import Text
+
+    from planner.show.layout import Column, table
+
+    facts = outcome.measured.machine
+    yield Text(f"{facts['num_ranks']} x {facts['name']}, {facts['device']}", style="bold")
+    families = kernel_families(result.profile)
+    rows = [
+        (name, f"{family.num_points:,}", family.error, family.error_p90)
+        for name, family in families.items()
+    ]
+    rows += [(name, "", errors.median, errors.p90) for name, errors in result.errors.items()]
+    columns = [
+        Column(header="Family", cells=[row[0] for row in rows]),
+        Column(header="Points", cells=[row[1] for row in rows], right=True),
+        Column(header="Median error", cells=[_percent(row[2]) for row in rows], right=True),
+        Column(header="90th percentile", cells=[_percent(row[3]) for row in rows], right=True),
+    ]
+    yield from map(Text, table(columns, width=width, gap=2))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}%"
+
+
+def _unstable(records: tuple[Record, ...]) -> Iterator[tuple[str, int, int]]:
+    """Yield how many points of every family vary too much, by their median phase."""
+    for family in Family:
+        spreads = [
+            median(record.spread.values())
+            for record in records
+            if family_of(record.point) is family and record.spread
+        ]
+        if spreads:
+            yield family.value, sum(spread > UNSTABLE for spread in spreads), len(spreads)

@@ -1,0 +1,64 @@
+"""How far a calibration is: bars on a terminal, a line per family elsewhere."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from planner.show.output import Output
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class MeasuringLine:
+    """Shows a bar per kernel family on stderr; the first rank's, the others' are alike."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._bars: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._output.live:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
+            console = Console(stderr=True, no_color=None if self._output.color else True)
+            self._bars = Progress(
+                TextColumn("{task.description:<12}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=console,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def begin(self, family: str, total: int, done: int) -> None:
+        """Show a family's bar."""
+        if self._bars is not None:
+            self._task = self._bars.add_task(family, total=total)
+        elif total:
+            before = f" ({done} measured before or by other ranks)" if done else ""
+            self._output.remark(f"Measuring {family}: {total} points{before}")
+
+    def advance(self) -> None:
+        """Move the bar by a point."""
+        if self._bars is not None and self._task is not None:
+            self._bars.advance(self._task)

@@ -1,0 +1,1 @@
+"""What the planner runs on: settings, signals, processes, cores, and what is installed."""

@@ -1,0 +1,146 @@
+"""What was asked for, from flags, environment, project file and user file, in this order.
+
+A setting is looked for in the command's flag, then ``PLANNER_HARDWARE`` and so on, then
+``planner.toml`` in the working directory, then ``planner/config.toml`` in the user's
+configuration directory; if it is nowhere, there is a default.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from costmodel.base.errors import InputError, Problem, suggestion
+
+if TYPE_CHECKING:
+    from costmodel.base.units import Seconds
+
+PROJECT_FILE = Path("planner.toml")
+USER_FILE = Path("planner", "config.toml")
+"""Under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
+MOST_TIME = 1e7
+"""Seconds, some months: a longer search is a mistake."""
+DEFAULT = "default"
+"""The origin of a setting that nobody made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Choices that every command shares."""
+
+    hardware: str = "h100-sxm"
+    sharder: str = "auto"
+    baseline: str | None = None
+    """None: TorchRec's planner where it is installed, else a stand-in."""
+    seed: int = 0
+    time_limit: "Seconds" = 10.0
+    origins: Mapping[str, str]
+    """Where each came from: ``flag``, an environment variable, a file, or ``default``."""
+
+
+def parse_time(text: str) -> "Seconds":
+    """Return seconds from ``10``, ``10s``, ``500ms`` or ``2m``."""
+    units = {"ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
+    number = text.strip().rstrip("ms")
+    unit = text.strip()[len(number) :]
+    try:
+        seconds = float(number) * units[unit]
+    except (ValueError, KeyError):
+        raise ValueError(f"`{text}` is not a time; write `10s` or `2m`") from None
+    if not 0 < seconds <= MOST_TIME:
+        raise ValueError(f"a time must be above 0, and at most {MOST_TIME:g} s, got `{text}`")
+    return seconds
+
+
+def _parse_seed(text: str) -> int:
+    try:
+        seed = int(text)
+    except ValueError:
+        raise ValueError(f"`{text[:40]}` is not a whole number") from None
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError("a seed has at most 18 digits")
+    return seed
+
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "hardware": str,
+    "sharder": str,
+    "baseline": str,
+    "seed": _parse_seed,
+    "time_limit": parse_time,
+}
+
+
+def resolve(
+    flags: Mapping[str, object],
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """Return the settings that hold, given the flags (None: not given).
+
+    Raises
+    ------
+    InputError
+        A settings file is no TOML, or has an unknown key; a value cannot be read.
+
+    """
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(_PARSERS, DEFAULT)
+    for path in (*_user_file(environment), (directory or Path()) / PROJECT_FILE):
+        for name, text in _read(path).items():
+            values[name], origins[name] = _parsed(name, text, str(path)), str(path)
+    for name in _PARSERS:
+        variable = f"PLANNER_{name.upper()}"
+        if environment.get(variable):
+            values[name] = _parsed(name, environment[variable], variable)
+            origins[name] = variable
+        if flags.get(name) is not None:
+            values[name], origins[name] = flags[name], "flag"
+    return Settings(**values, origins=origins)
+
+
+def _user_file(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the user's file; nothing where there is no home, as in some containers."""
+    base, home = environment.get("XDG_CONFIG_HOME"), environment.get("HOME")
+    if not base and not home:
+        return ()
+    return (Path(base or Path(home or "", ".config")) / USER_FILE,)
+
+
+def _read(path: Path) -> Mapping[str, str]:
+    if not os.path.isfile(path):  # noqa: PTH113 - where it cannot be known, it is no file
+        return {}
+    import tomllib
+
+    from planner.files.disk import read_text
+
+    try:
+        data = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(str(path), (Problem(message=f"not TOML: {error}".lower()),)) from None
+    except (RecursionError, ValueError):
+        message = "not usable: nested too deeply, or a number too long"
+        raise InputError(str(path), (Problem(message=message),)) from None
+    problems = [
+        Problem(message=f"unknown setting `{name}`", hint=suggestion(name, tuple(_PARSERS)))
+        for name in data
+        if name not in _PARSERS
+    ]
+    if problems:
+        raise InputError(str(path), problems)
+    return {name: _text(value) for name, value in data.items()}
+
+
+def _text(value: object) -> str:
+    from costmodel.base.limits import shown
+
+    return shown(value) if isinstance(value, int) and abs(value) >= 10**20 else str(value)
+
+
+def _parsed(name: str, text: str, source: str) -> object:
+    try:
+        return _PARSERS[name](text)
+    except ValueError as error:
+        raise InputError(source, (Problem(message=f"{name}: {error}"),)) from None

@@ -1,0 +1,32 @@
+"""JSON of unknown origin: numbers of a size that can be reckoned with, nesting that ends."""
+
+import json
+import re
+from typing import Any
+
+MOST_DIGITS = 20
+"""Most digits of a whole number; 2^64 has as many."""
+_LONG = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
+_LONG_BYTES = re.compile(_LONG.pattern.encode())
+
+
+def load_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Return what a JSON text says.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON (``json.JSONDecodeError``, which knows where), or not usable: why.
+
+    """
+    long = _LONG.search(text) if isinstance(text, str) else _LONG_BYTES.search(text)
+    try:
+        return json.loads(text, parse_int=_whole if long else None)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"it has a number of {len(digits):,} digits")
+    return int(digits)

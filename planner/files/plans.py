@@ -1,0 +1,230 @@
+"""Plan files: a sharding plan with the workload it was made for, as JSON."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costmodel.base.errors import InputError, PlanMismatchError, Problem
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import Shard, ShardingPlan, TableSharding
+from costmodel.domain.workload import Workload
+from planner.files.disk import read_text, source_name
+from planner.files.source import Document, parse_json
+from planner.files.validator import Validator, in_order
+from planner.files.workload import workload_from_document
+from planner.files.workload_text import workload_data
+
+SCHEMA_VERSION = 1
+"""Raised when a reader of today could not read the plan files of tomorrow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """A plan, and all that is needed to predict its step again: the file stands alone."""
+
+    plan: ShardingPlan
+    workload: Workload
+    hardware: str
+    """Name or path of the hardware profile."""
+    sharder: str | None = None
+    """Which sharder found the plan."""
+    seed: int | None = None
+    step_time: Seconds | None = None
+    """As predicted when the plan was made."""
+    torchrec: Mapping[str, Any] | None = None
+    """Where in a TorchRec model the tables live, if known (``plan_schema.TorchRecEntry``)."""
+
+
+def load_plan_file(path: str | Path) -> PlanFile:
+    """Read a plan file (``-`` is standard input).
+
+    Raises
+    ------
+    InputError
+        The file is not a plan file; with every problem and its position.
+    PlanMismatchError
+        The plan does not shard exactly the tables of its workload.
+
+    """
+    return parse_plan_file(read_text(path), source_name(path))
+
+
+def parse_plan_file(text: str, source: str) -> PlanFile:
+    """Read a plan file from a text; `source` is what messages call it."""
+    document = parse_json(text, source)
+    _check_is_plan(document)
+    plan_file = _plan_file(document, workload_from_document(document, ("workload",)))
+    _check_names(plan_file.plan, plan_file.workload)
+    return plan_file
+
+
+def dump_plan_file(plan_file: PlanFile) -> dict[str, Any]:
+    """Return the file as plain data; a report may add keys of its own."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "step_time_s": plan_file.step_time,
+        "sharder": plan_file.sharder,
+        "seed": plan_file.seed,
+        "hardware": plan_file.hardware,
+        "world_size": plan_file.plan.world_size,
+        "local_world_size": plan_file.plan.local_world_size,
+        "tables": [table_data(table) for table in plan_file.plan.tables],
+        **({} if plan_file.torchrec is None else {"torchrec": plan_file.torchrec}),
+        "workload": workload_data(plan_file.workload),
+    }
+
+
+def table_data(table: TableSharding) -> dict[str, Any]:
+    """Return one table's sharding as plain data."""
+    cache = table.cache_load_factor
+    return {
+        "name": table.table,
+        "sharding_type": table.sharding_type.value,
+        "compute_kernel": table.compute_kernel.value,
+        **({} if cache is None else {"cache_load_factor": cache}),
+        "shards": [
+            {
+                "rank": shard.rank,
+                "row_offset": shard.row_offset,
+                "num_rows": shard.num_rows,
+                "column_offset": shard.column_offset,
+                "num_columns": shard.num_columns,
+            }
+            for shard in table.shards
+        ],
+    }
+
+
+def plan_from_tables(tables: Iterable[Mapping[str, Any]], topology: Topology) -> ShardingPlan:
+    """Return the plan of tables as ``table_data`` writes them; pydantic checks their form."""
+    from planner.files.plan_schema import TableEntry
+
+    return ShardingPlan(
+        tables=tuple(_table_sharding(TableEntry.model_validate(table)) for table in tables),
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+    )
+
+
+def plan_text(data: Mapping[str, Any]) -> str:
+    """Return plain data as JSON with one table, rank or other list item per line."""
+    body = ",\n".join(f"  {_json(key)}: {_block(value, 2)}" for key, value in data.items())
+    return f"{{\n{body}\n}}\n"
+
+
+def _block(value: Any, indent: int) -> str:  # noqa: ANN401 - plain JSON data
+    pad = " " * indent
+    if isinstance(value, Mapping) and any(isinstance(item, list) for item in value.values()):
+        rows = [f"{_json(key)}: {_block(item, indent + 2)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(f"{pad}  {row}" for row in rows) + f"\n{pad}}}"
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return "[\n" + ",\n".join(f"{pad}  {_json(item)}" for item in value) + f"\n{pad}]"
+    return _json(value)
+
+
+def _json(value: Any) -> str:  # noqa: ANN401 - plain JSON data
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _check_is_plan(document: Document) -> None:
+    data = document.data
+    problem = None
+    if not isinstance(data, dict):
+        problem = document.problem("a plan file must be a JSON object", ())
+    elif "tables" not in data or "workload" not in data:
+        missing = "tables" if "tables" not in data else "workload"
+        problem = Problem(
+            message=f"not a plan file: it has no `{missing}`",
+            hint="plan files are written by `planner plan`",
+        )
+    elif data.get("schema_version") != SCHEMA_VERSION:
+        given = data.get("schema_version")
+        message = f"schema_version is {given}, and this planner reads {SCHEMA_VERSION}"
+        problem = document.problem(message, ("schema_version",), hint="plan again")
+    if problem:
+        raise InputError(document.source, (problem,), document.text)
+
+
+def _plan_file(document: Document, workload: Workload) -> PlanFile:
+    from planner.files.plan_schema import PlanDocument
+
+    validator = Validator(document)
+    data = {key: value for key, value in document.data.items() if key != "workload"}
+    values = validator.whole(PlanDocument, data, ())
+    if values is not None:
+        _check_ranks(validator, values)
+    if values is None or validator.problems:
+        raise InputError(document.source, in_order(validator.problems), document.text)
+    plan = ShardingPlan(
+        tables=tuple(_table_sharding(entry) for entry in values["tables"]),
+        world_size=values["world_size"],
+        local_world_size=values["local_world_size"],
+    )
+    torchrec = values.get("torchrec")
+    _check_hardware(document, values["hardware"])
+    return PlanFile(
+        plan=plan,
+        workload=workload,
+        hardware=values["hardware"],
+        sharder=values.get("sharder"),
+        seed=values.get("seed"),
+        step_time=values.get("step_time_s"),
+        torchrec=torchrec and torchrec.model_dump(exclude_none=True),
+    )
+
+
+def _check_hardware(document: Document, hardware: str) -> None:
+    """Raise InputError where a plan names a device or a pipe: reading it may never end."""
+    if "\0" in hardware or (Path(hardware).exists() and not Path(hardware).is_file()):
+        message = f"`hardware` must be a profile's name or its file, got `{hardware[:80]}`"
+        raise InputError(
+            document.source, (document.problem(message, ("hardware",)),), document.text
+        )
+
+
+def _table_sharding(entry: Any) -> TableSharding:  # noqa: ANN401 - plan_schema.TableEntry
+    return TableSharding(
+        table=entry.name,
+        sharding_type=entry.sharding_type,
+        compute_kernel=entry.compute_kernel,
+        cache_load_factor=entry.cache_load_factor,
+        shards=tuple(Shard(**shard.model_dump()) for shard in entry.shards),
+    )
+
+
+def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
+    world, local = values["world_size"], values["local_world_size"]
+    if world % local:
+        message = f"world_size {world} is not a multiple of local_world_size {local}"
+        validator.note(message, ("local_world_size",))
+    for number, table in enumerate(values["tables"]):
+        for index, shard in enumerate(table.shards):
+            if shard.rank >= world:
+                validator.note(
+                    f"rank {shard.rank} of table `{table.name}` does not exist",
+                    ("tables", number, "shards", index, "rank"),
+                    hint=f"the plan has ranks 0 to {world - 1}",
+                )
+
+
+def _check_names(plan: ShardingPlan, workload: Workload) -> None:
+    planned = Counter(table.table for table in plan.tables)
+    known = {table.name for table in workload.tables}
+    problems = [
+        *_listed("shards tables its workload does not have", sorted(set(planned) - known)),
+        *_listed("leaves out", sorted(known - set(planned))),
+        *_listed("shards more than once", sorted(n for n, c in planned.items() if c > 1)),
+    ]
+    if problems:
+        raise PlanMismatchError(f"the plan {', and '.join(problems)}", hint="plan again")
+
+
+def _listed(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return what is wrong with which tables, or nothing where there are none."""
+    shown = ", ".join(f"`{name}`" for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return (f"{what}: {shown}{more}",) if names else ()

@@ -1,0 +1,152 @@
+"""A validated profile file to a `HardwareProfile`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from costmodel.base.errors import InputError
+from costmodel.base.units import US
+from costmodel.domain.hardware import (
+    CollectiveCurve,
+    Device,
+    GemmEfficiency,
+    Gpu,
+    HardwareProfile,
+    Host,
+    KernelFamily,
+    Link,
+)
+from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
+from planner.files.profile_yaml import OVERHEADS
+from planner.files.source import Document
+from planner.files.validator import Validator, in_order
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from planner.files import profile_schema as schema
+
+_SECTIONS = {
+    "gpu": "gpu",
+    "embedding": "gpu",
+    "host": "host",
+    "intra_node": "intra_node",
+    "inter_node": "inter_node",
+}
+"""Sections of numbers with sources, and the field of `HardwareProfile` that they belong to."""
+
+
+def profile_from_document(document: Document) -> HardwareProfile:
+    """Build the profile that a document describes.
+
+    Raises
+    ------
+    InputError
+        With every problem of the file.
+
+    """
+    from planner.files.profile_schema import ProfileFile
+
+    validator = Validator(document)
+    values = validator.whole(ProfileFile, document.data, ())
+    curves = () if values is None else tuple(_curves(values["collectives"], validator))
+    if values is None or validator.problems:
+        raise InputError(document.source, in_order(validator.problems), document.text)
+    gemm = {name.value: _gemm(entry) for name, entry in values["gemm"].items()}
+    families = {
+        name: KernelFamily(**dict(entry)) for name, entry in values.get("families", {}).items()
+    }
+    gpu = {**_numbers(values["gpu"]), **_numbers(values["embedding"])}
+    stated = {name: entry.value for name, entry in values.get("errors", {}).items()}
+    numbers = dict(_sourced(values))
+    return HardwareProfile(
+        name=values["name"],
+        device=values.get("device", Device.CUDA),
+        gpus_per_node=values["gpus_per_node"].value,
+        gpu=Gpu(name=values["gpu"].name, gemm=gemm, **gpu),
+        host=Host(**_numbers(values["host"])),
+        intra_node=Link(**_numbers(values["intra_node"])),
+        inter_node=Link(**_numbers(values["inter_node"])),
+        curves=curves,
+        sources={
+            **{name: entry.source for name, entry in numbers.items()},
+            **{f"gpu.gemm.{name}": entry.source for name, entry in values["gemm"].items()},
+        },
+        kinds={
+            name: kind for name, entry in numbers.items() if (kind := entry.known_kind) is not None
+        },
+        errors={**_errors(curves, gemm, families), **stated},
+        families=families,
+        traced=_traced(values["traced"]) if "traced" in values else TracedTimes(),
+    )
+
+
+def _curves(
+    entries: "tuple[schema.CurveEntry, ...]", validator: Validator
+) -> Iterator[CollectiveCurve]:
+    for number, entry in enumerate(entries):
+        values = {name: value for name, value in entry if name not in {"bytes", "us"}}
+        knots = tuple((b, t * US) for b, t in zip(entry.bytes, entry.us, strict=True))
+        try:
+            yield CollectiveCurve(**values, knots=knots)
+        except ValueError as error:
+            validator.note(str(error), ("collectives", number))
+
+
+def _gemm(entry: "schema.GemmEntry") -> GemmEfficiency:
+    from planner.files.profile_schema import kind_of
+
+    values = {name: value for name, value in entry if name != "source" and value is not None}
+    kind = entry.kind or kind_of(entry.source)
+    return GemmEfficiency(**(values if kind is None else {**values, "kind": kind}))
+
+
+def _traced(section: "schema.TracedSection") -> TracedTimes:
+    operators = {
+        row.name: OperatorOverheads(
+            name=row.name,
+            count=row.count,
+            **{field: getattr(row, short) * US for short, field in OVERHEADS.items()},
+        )
+        for row in section.operators
+    }
+    kernels = {
+        row.name: KernelTime(name=row.name, count=row.count, median=row.us * US)
+        for row in section.kernels
+    }
+    return TracedTimes(operators=operators, kernels=kernels)
+
+
+def _numbers(section: "BaseModel") -> dict[str, Any]:
+    """Return the numbers that a section gives, without their sources."""
+    return {name: getattr(section, name).value for name in section.model_fields_set - {"name"}}
+
+
+def _sourced(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield every number that has a source, by its dotted name in a `HardwareProfile`."""
+    yield from _named("", {"gpus_per_node": values["gpus_per_node"]})
+    for section, owner in _SECTIONS.items():
+        yield from _named(f"{owner}.", dict(values[section]))
+    yield from _named("errors.", values.get("errors", {}))
+
+
+def _named(prefix: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, entry in entries.items():
+        if getattr(entry, "source", None) is not None:
+            yield prefix + name, entry
+
+
+def _errors(
+    curves: tuple[CollectiveCurve, ...],
+    gemm: Mapping[str, GemmEfficiency],
+    families: Mapping[str, KernelFamily],
+) -> dict[str, float]:
+    """Return the hold-out error of every kernel family: of curves and products the median."""
+    fits: dict[str, Iterable[CollectiveCurve | GemmEfficiency]] = {
+        "collectives": curves,
+        "gemm": gemm.values(),
+    }
+    known = {name: [f.error for f in each if f.error is not None] for name, each in fits.items()}
+    errors = {name: median(values) for name, values in known.items() if values}
+    others = {name: family.error for name, family in families.items()}
+    return {**errors, **{name: e for name, e in others.items() if e is not None}}

@@ -1,0 +1,267 @@
+"""The hardware profile file as pydantic models: names, units, and the bounds of every number."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Annotated, Any, Generic, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from costmodel.domain.hardware import CollectiveOp, Device, Source
+from costmodel.domain.workload import DataType
+from planner.files.profile_units import FLOP_RATE, NUMBER, RATE, SIZE, TIME, parse_quantity
+from planner.files.validator import OWN_MESSAGE
+
+_T = TypeVar("_T")
+
+
+def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = inf) -> Any:  # noqa: ANN401 - what Annotated takes
+    """Return a validator to SI numbers of at least 0."""
+
+    def number(value: object) -> float:
+        try:
+            found = parse_quantity(value, units)
+        except ValueError as error:
+            raise _refusal(str(error)) from None
+        if not (0 <= found <= most and found < inf) or (above_zero and found == 0):
+            least = "above 0" if above_zero else "at least 0"
+            wanted = f"{least} and at most {most:g}" if most < inf else least
+            raise _refusal(f"must be {wanted}, got `{value}`")
+        return found
+
+    return BeforeValidator(number)
+
+
+def _refusal(message: str) -> PydanticCustomError:
+    return PydanticCustomError(OWN_MESSAGE, "{message}", {"message": message})
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise _refusal("needs a text")
+    return text
+
+
+def _range(pair: list[float]) -> tuple[float, float]:
+    if len(pair) != 2 or pair[0] > pair[1]:
+        raise _refusal("needs the lowest and the highest value")
+    return pair[0], pair[1]
+
+
+def _of_length(length: int) -> Any:  # noqa: ANN401 - what Annotated takes
+    def checked(values: list[_T]) -> tuple[_T, ...]:
+        if len(values) != length:
+            raise _refusal(f"needs {length} items, got {len(values)}")
+        return tuple(values)
+
+    return AfterValidator(checked)
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+Size = Annotated[float, _si(SIZE, above_zero=True)]
+Rate = Annotated[float, _si(RATE, above_zero=True)]
+Time = Annotated[float, _si(TIME)]
+KernelLatency = Annotated[float, _si(TIME, above_zero=True)]
+Positive = Annotated[float, _si(NUMBER, above_zero=True)]
+Efficiency = Annotated[float, _si(NUMBER, above_zero=True, most=10)]
+"""A share that fits may put somewhat above 1, but a percentage is a mistake."""
+Share = Annotated[float, _si(NUMBER, most=1)]
+Relative = Annotated[float, _si(NUMBER)]
+"""A relative error."""
+Range = Annotated[list[float], AfterValidator(_range)]
+Some = Annotated[int, Field(ge=1, le=2**31)]
+Points = Annotated[int, Field(ge=0)]
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+Kind = Annotated[Source, Field(strict=False)]
+"""What a number rests on."""
+_BEGINNINGS = {
+    "assumed": Source.ASSUMED,
+    "datasheet": Source.DATASHEET,
+    "not measured": Source.DATASHEET,
+}
+
+
+def kind_of(sentence: str) -> Source | None:
+    """Return the kind of source that a sentence begins with.
+
+    Profiles that were written before there was ``kind`` have sentences only.
+    """
+    says = sentence.lower()
+    return next((kind for words, kind in _BEGINNINGS.items() if says.startswith(words)), None)
+
+
+class _ProfileSection(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Stated(_ProfileSection, Generic[_T]):
+    """A number and where it comes from; a bare number has no source."""
+
+    value: _T
+    source: Text | None
+    kind: Kind | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, entry: object) -> object:
+        return entry if isinstance(entry, dict) else {"value": entry, "source": None}
+
+    @property
+    def known_kind(self) -> Source | None:
+        """The kind of source that is given, or that the sentence begins with."""
+        return self.kind or kind_of(self.source or "")
+
+
+class GpuSection(_ProfileSection):
+    """Fields of ``Gpu`` that data sheets tell."""
+
+    name: Text
+    memory_bytes: Stated[Size]
+    memory_bandwidth: Stated[Rate]
+    l2_bytes: Stated[Size]
+    l2_bandwidth: Stated[Rate]
+    num_sms: Stated[Some]
+    kernel_latency: Stated[KernelLatency]
+    l1_bytes: Stated[Annotated[float, _si(SIZE)]] | None = None
+    concat_efficiency: Stated[Efficiency] | None = None
+    view_efficiency: Stated[Efficiency] | None = None
+    in_place_efficiency: Stated[Efficiency] | None = None
+
+
+class EmbeddingSection(_ProfileSection):
+    """Fields of ``Gpu`` that are fitted to lookups."""
+
+    lookup_efficiency: Stated[Efficiency]
+    update_efficiency: Stated[Efficiency]
+    sort_rate: Stated[Positive]
+    overlap: Stated[Share] | None = None
+    lookup_time: Stated[Time] | None = None
+    row_read_time: Stated[Time] | None = None
+    row_update_time: Stated[Time] | None = None
+
+
+class HostSection(_ProfileSection):
+    """Fields of ``Host``."""
+
+    memory_bytes: Stated[Size]
+    pcie_bandwidth: Stated[Rate]
+    uvm_bandwidth: Stated[Rate]
+    launch_time: Stated[Time]
+    launch_latency: Stated[Time]
+    op_time: Stated[Time]
+    backward_op_time: Stated[Time]
+    sync_time: Stated[Time]
+
+
+class LinkSection(_ProfileSection):
+    """Fields of ``Link``."""
+
+    latency: Stated[Time]
+    bandwidth: Stated[Rate]
+
+
+class _Fit(_ProfileSection):
+    """What every fit says about its accuracy."""
+
+    error: Relative | None = None
+    error_p90: Relative | None = None
+    num_points: Points = 0
+
+
+class GemmEntry(_Fit):
+    """Fields of ``GemmEfficiency``."""
+
+    source: Text
+    kind: Kind | None = None
+    peak: Annotated[float, _si(FLOP_RATE, above_zero=True)]
+    max_efficiency: Efficiency
+    tile_efficiency: Annotated[list[Efficiency], _of_length(4)]
+    prologue_depth: Annotated[float, _si(NUMBER)]
+    split_time: Time
+    l2_efficiency: Efficiency
+    memory_efficiency: Efficiency
+    latency: KernelLatency
+    shapes: Annotated[list[Range], _of_length(3)] | None = None
+
+
+class FamilyEntry(_Fit):
+    """Fields of ``KernelFamily``."""
+
+    source: Annotated[Source, Field(strict=False)]
+    origin: Text
+    ranges: dict[str, Range] = Field(default_factory=dict)
+
+
+class CurveEntry(_Fit):
+    """A ``CollectiveCurve``, its knots as two lists."""
+
+    op: Annotated[CollectiveOp, Field(strict=False)]
+    num_ranks: Some
+    num_nodes: Some = 1
+    source: Annotated[Source, Field(strict=False)]
+    origin: Text
+    last_measured: Above0 | None = None
+    bytes: list[Above0]
+    us: list[Above0]
+
+    @model_validator(mode="after")
+    def _as_many_times_as_sizes(self) -> Self:
+        sizes, times = len(self.bytes), len(self.us)
+        if sizes != times:
+            raise _refusal(f"needs `bytes` and `us` equally long, got {sizes} and {times} numbers")
+        return self
+
+
+class OperatorEntry(_ProfileSection):
+    """An ``OperatorOverheads``; the paper's T1 to T5."""
+
+    name: str
+    count: Points
+    t1_us: Microseconds
+    t2_us: Microseconds
+    t3_us: Microseconds
+    t4_us: Microseconds
+    t5_us: Microseconds
+
+
+class KernelEntry(_ProfileSection):
+    """A ``KernelTime``."""
+
+    name: str
+    count: Points
+    us: Microseconds
+
+
+class TracedSection(_ProfileSection):
+    """``TracedTimes`` as lists, for names of kernels are longer than keys of YAML may be."""
+
+    operators: list[OperatorEntry] = Field(default_factory=list)
+    kernels: list[KernelEntry] = Field(default_factory=list)
+
+
+class ProfileFile(_ProfileSection):
+    """One kind of machine."""
+
+    name: Text
+    device: Annotated[Device, Field(strict=False)] = Device.CUDA
+    gpus_per_node: Stated[Some]
+    gpu: GpuSection
+    embedding: EmbeddingSection
+    host: HostSection
+    intra_node: LinkSection
+    inter_node: LinkSection
+    errors: dict[str, Stated[Relative]] = Field(default_factory=dict)
+    families: dict[str, FamilyEntry] = Field(default_factory=dict)
+    gemm: dict[Annotated[DataType, Field(strict=False)], GemmEntry]
+    collectives: list[CurveEntry]
+    traced: TracedSection = Field(default_factory=TracedSection)

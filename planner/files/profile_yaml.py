@@ -1,0 +1,192 @@
+"""A `HardwareProfile` to YAML text, compact and in a fixed order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from json import dumps
+from textwrap import fill
+
+from costmodel.base.units import US
+from costmodel.domain.hardware import (
+    CollectiveCurve,
+    Device,
+    GemmEfficiency,
+    Gpu,
+    HardwareProfile,
+    KernelFamily,
+    Source,
+)
+from costmodel.domain.traced import TracedTimes
+from planner.files.profile_units import quantity_text
+
+EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
+"""Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
+_CORE_FIELDS = ("overlap", "lookup_time", "row_read_time", "row_update_time")
+"""More such fields, which the profile of a GPU leaves at their defaults."""
+_OPTIONAL_FIELDS = ("l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency")
+"""Fields of `Gpu` that are left out where they have their defaults."""
+OVERHEADS = {
+    "t1_us": "before", "t2_us": "lead", "t3_us": "tail", "t4_us": "call", "t5_us": "between",
+}  # fmt: skip
+"""Fields of traced operators in a file, and in `OperatorOverheads`."""
+_WIDTH = 99
+
+
+def profile_text(profile: HardwareProfile) -> str:
+    """Write every field with its source, so that `load_profile` gives the same profile back."""
+    skip = {*EMBEDDING_FIELDS, *_CORE_FIELDS, "name", "gemm"}
+    defaults = {item.name: item.default for item in fields(Gpu)}
+    skip |= {name for name in _OPTIONAL_FIELDS if getattr(profile.gpu, name) == defaults[name]}
+    gpu = _section(profile.gpu, "gpu", profile, skip=skip)
+    own = [name for name in _CORE_FIELDS if getattr(profile.gpu, name) != defaults[name]]
+    embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
+    return "\n".join([
+        f"name: {dumps(profile.name)}",
+        *([] if profile.device is Device.CUDA else [f"device: {profile.device}"]),
+        _entry("gpus_per_node", profile.gpus_per_node, "gpus_per_node", profile).lstrip(),
+        "gpu:",
+        f"  name: {dumps(profile.gpu.name)}",
+        *gpu,
+        "embedding:",
+        *(_entry(name, embedding[name], f"gpu.{name}", profile) for name in embedding),
+        "host:",
+        *_section(profile.host, "host", profile),
+        "intra_node:",
+        *_section(profile.intra_node, "intra_node", profile),
+        "inter_node:",
+        *_section(profile.inter_node, "inter_node", profile),
+        *_errors(profile),
+        fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
+        + _traced(profile.traced),
+    ])
+
+
+def fitted_text(
+    gemm: Mapping[str, GemmEfficiency],
+    curves: Sequence[CollectiveCurve],
+    sources: Mapping[str, str],
+    families: Mapping[str, KernelFamily],
+) -> str:
+    """Write ``families``, ``gemm`` and ``collectives``, the sections that fits rewrite."""
+    lines = ["families:"] if families else []
+    for name, family in families.items():
+        lines += _family(name, family)
+    lines.append("gemm:" if gemm else "gemm: {}")
+    for data_type, constants in gemm.items():
+        lines += [f"  {data_type}:", f"    source: {dumps(sources[f'gpu.gemm.{data_type}'])}"]
+        lines += [
+            f"    {item.name}: {_plain(getattr(constants, item.name), item.name)}"
+            for item in fields(GemmEfficiency)
+            if item.name != "shapes" and getattr(constants, item.name) != item.default
+        ]
+        if constants.shapes:
+            lines.append(f"    shapes: [{', '.join(map(_pair, constants.shapes))}]")
+    lines.append("collectives:" if curves else "collectives: []")
+    anchors: dict[tuple[float, ...], str] = {}
+    for curve in curves:
+        lines += _curve(curve, anchors)
+    return "\n".join(lines) + "\n"
+
+
+def _traced(traced: TracedTimes) -> str:
+    """Write times by name; lists, for names of kernels are longer than keys of YAML may be."""
+    if traced == TracedTimes():
+        return ""
+    lines = ["traced:", f"  operators:{'' if traced.operators else ' []'}"]
+    for row in traced.operators.values():
+        times = ", ".join(
+            f"{short}: {getattr(row, name) / US:.6g}" for short, name in OVERHEADS.items()
+        )
+        lines.append(f"    - {{name: {dumps(row.name)}, count: {row.count}, {times}}}")
+    lines.append(f"  kernels:{'' if traced.kernels else ' []'}")
+    for kernel in traced.kernels.values():
+        time = f"us: {kernel.median / US:.6g}"
+        lines.append(f"    - {{name: {dumps(kernel.name)}, count: {kernel.count}, {time}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _family(name: str, family: KernelFamily) -> list[str]:
+    ranges = (f"{quantity}: {_pair(pair)}" for quantity, pair in family.ranges.items())
+    return [
+        f"  {name}:",
+        f"    source: {family.source}",
+        f"    origin: {dumps(family.origin)}",
+        *_accuracy(family),
+        *([f"    ranges: {{{', '.join(ranges)}}}"] if family.ranges else []),
+    ]
+
+
+def _accuracy(fit: KernelFamily | CollectiveCurve) -> list[str]:
+    """Write number of points and errors, where there are any."""
+    errors = {"error": fit.error, "error_p90": fit.error_p90}
+    return [
+        *([f"    num_points: {fit.num_points}"] if fit.num_points else []),
+        *(f"    {name}: {error:.4g}" for name, error in errors.items() if error is not None),
+    ]
+
+
+def _pair(pair: Sequence[float]) -> str:
+    return f"[{pair[0]:.12g}, {pair[1]:.12g}]"
+
+
+def _curve(curve: CollectiveCurve, anchors: dict[tuple[float, ...], str]) -> list[str]:
+    """Write one curve; message sizes that an earlier curve has are a reference to that one's."""
+    sizes = tuple(size for size, _ in curve.knots)
+    if sizes in anchors:
+        size_lines = [f"    bytes: *{anchors[sizes]}"]
+    else:
+        anchors[sizes] = f"sizes{len(anchors) + 1}"
+        size_lines = _flow(f"    bytes: &{anchors[sizes]} ", (f"{size:.12g}" for size in sizes))
+    return [
+        f"  - op: {curve.op}",
+        f"    num_ranks: {curve.num_ranks}",
+        *([f"    num_nodes: {curve.num_nodes}"] if curve.num_nodes > 1 else []),
+        f"    source: {curve.source}",
+        f"    origin: {dumps(curve.origin)}",
+        *_accuracy(curve),
+        *([f"    last_measured: {curve.last_measured:.12g}"] if curve.last_measured else []),
+        *size_lines,
+        *_flow("    us: ", (f"{time / US:.12g}" for _, time in curve.knots)),
+    ]
+
+
+def _flow(start: str, items: Iterable[str]) -> list[str]:
+    text = start + "[" + ", ".join(items) + "]"
+    return [fill(text, _WIDTH, subsequent_indent=" " * 6, break_long_words=False)]
+
+
+def _section(
+    values: object, path: str, profile: HardwareProfile, *, skip: Iterable[str] = ()
+) -> list[str]:
+    names = (item.name for item in fields(values))  # type: ignore[arg-type] # all are dataclasses
+    return [
+        _entry(name, getattr(values, name), f"{path}.{name}", profile)
+        for name in names
+        if name not in skip
+    ]
+
+
+def _entry(name: str, value: float, path: str, profile: HardwareProfile) -> str:
+    text = quantity_text(value, name)
+    source = profile.sources.get(path)
+    if source is None:
+        return f"  {name}: {text}"
+    kind = f"kind: {profile.kinds[path]}, " if path in profile.kinds else ""
+    return f"  {name}: {{value: {text}, {kind}source: {dumps(source)}}}"
+
+
+def _errors(profile: HardwareProfile) -> list[str]:
+    """Write the errors that were stated; those of the fits follow from the fits."""
+    lines = [
+        _entry(family, error, f"errors.{family}", profile)
+        for family, error in profile.errors.items()
+        if f"errors.{family}" in profile.sources
+    ]
+    return ["errors:", *lines] if lines else []
+
+
+def _plain(value: float | tuple[float, ...] | Source, name: str) -> str:
+    if isinstance(value, Source):
+        return value.value
+    if isinstance(value, tuple):
+        return f"[{', '.join(f'{item:.12g}' for item in value)}]"
+    return quantity_text(value, name)

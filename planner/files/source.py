@@ -1,0 +1,292 @@
+"""YAML (and so JSON) text to plain data that remembers where everything was written.
+
+PyYAML's ``compose`` gives a tree of nodes with positions; the data is built from that tree here,
+so that duplicate keys are seen, and a problem found later in the data can still be pointed at.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.limits import shown
+from planner.files.json_text import MOST_DIGITS, load_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import yaml
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Keys and list indices that lead from the top of a document to a value."""
+
+MAX_DEPTH = 50
+"""Lists and mappings inside each other; files of ours need six."""
+
+MOST_PROBLEMS = 100
+"""Problems of one file that are noted; only some of them are shown."""
+
+_YAML_TAG = "tag:yaml.org,2002:"
+_SCALARS = {"null", "bool", "int", "float"}
+_TEXT_TAGS = {_YAML_TAG + name for name in ("str", "timestamp", "value")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A stretch of one line, counted from 1."""
+
+    line: int
+    column: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file: its data, and the way back from the data to the text."""
+
+    source: str
+    """The file's name, for messages."""
+    text: str
+    data: Any
+    """Mappings, lists and scalars."""
+
+    @cached_property
+    def _root(self) -> "yaml.Node | None":
+        try:
+            return _compose(self.text, self.source)
+        except InputError:  # JSON that is no YAML: its problems go without positions
+            return None
+
+    def problem(
+        self, message: str, path: KeyPath, *, at_key: bool = False, hint: str | None = None
+    ) -> Problem:
+        """Return a problem that points at a value (or at its key).
+
+        A path into nothing points at the deepest value on the way that does exist.
+        """
+        node = _find(self._root, path, at_key=at_key)
+        if node is None:
+            return Problem(message=message, hint=hint)
+        span = _span(node, self._lines)
+        return Problem(
+            message=message, line=span.line, column=span.column, width=span.width, hint=hint
+        )
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    def raw(self, path: KeyPath) -> str:
+        """Return a scalar as it was written; empty for a list, a mapping, or nothing."""
+        node = _find(self._root, path, at_key=False)
+        return node.value if node is not None and isinstance(node.value, str) else ""
+
+    def has(self, path: KeyPath) -> bool:
+        """Tell whether the text has a value at that path."""
+        here = self.data
+        for part in path:
+            try:
+                here = here[part]
+            except (KeyError, IndexError, TypeError):
+                return False
+        return True
+
+
+def parse_yaml(text: str, source: str) -> Document:
+    """Read a YAML text.
+
+    Raises
+    ------
+    InputError
+        The text is empty, is not YAML, or uses a key twice.
+
+    """
+    root = _compose(text, source)
+    if root is None:
+        problem = Problem(message="the file is empty", hint="see `planner schema workload`")
+        raise InputError(source, (problem,), text)
+    reader = _NodeReader(text)
+    data = reader.value(root)
+    if reader.problems:
+        raise InputError(source, tuple(reader.problems), text)
+    return Document(source, text, data)
+
+
+def parse_json(text: str, source: str) -> Document:
+    """Read a JSON text: faster than as YAML, for files that programs write.
+
+    Raises
+    ------
+    InputError
+        The text is empty or is not JSON.
+
+    """
+    if not text.strip():
+        raise InputError(source, (Problem(message="the file is empty"),), text)
+    try:
+        return Document(source, text, load_json(text))
+    except json.JSONDecodeError as error:
+        problem = Problem(
+            message=f"not JSON: {error.msg[0].lower()}{error.msg[1:]}",
+            line=error.lineno,
+            column=error.colno,
+        )
+        raise InputError(source, (problem,), text) from None
+    except ValueError as error:
+        raise InputError(source, (Problem(message=f"not usable: {error}"),), text) from None
+
+
+def _compose(text: str, source: str) -> "yaml.Node | None":
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        if _may_be_deep(text) and _is_deep(yaml.parse(text, Loader=loader)):
+            problem = Problem(message="lists or mappings are nested too deeply")
+            raise InputError(source, (problem,), text)
+        root: yaml.Node | None = yaml.compose(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        raise InputError(source, (_syntax_problem(error, text),), text) from None
+    except yaml.YAMLError as error:
+        reason = getattr(error, "reason", None) or str(error).splitlines()[0]
+        raise InputError(source, (Problem(message=f"not YAML: {reason}"),), text) from None
+    return root
+
+
+def _may_be_deep(text: str) -> bool:
+    """Tell texts that could overflow the stack of PyYAML's recursive ``compose``."""
+    return max(map(text.count, ("[", "{", "- - ", "? ? "))) > 2000
+
+
+def _is_deep(events: "Iterable[yaml.Event]") -> bool:
+    import yaml
+
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+def _syntax_problem(error: "yaml.MarkedYAMLError", text: str) -> Problem:
+    message = f"not YAML: {error.problem or error.context}"
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return Problem(message=message)
+    at_tab = _line(text.splitlines(), mark.line)[mark.column : mark.column + 1] == "\t"
+    hint = "indent with spaces; YAML allows no tabs" if at_tab else None
+    return Problem(message=message, line=mark.line + 1, column=mark.column + 1, hint=hint)
+
+
+class _NodeReader:
+    """Builds plain data from nodes, and collects what it cannot take."""
+
+    def __init__(self, text: str) -> None:
+        import yaml
+
+        self.lines = text.splitlines()
+        self.problems: list[Problem] = []
+        self._constructor = yaml.SafeLoader("")
+        self._open: set[int] = set()
+        self._built: dict[int, Any] = {}
+        """Aliases share what their anchor became."""
+
+    def value(self, node: "yaml.Node") -> Any:  # noqa: ANN401 - plain YAML data
+        import yaml
+
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if id(node) in self._open:
+            return self._refuse(node, "an alias must not contain itself")
+        if len(self._open) == MAX_DEPTH:
+            return self._refuse(node, "nested too deeply")
+        if id(node) not in self._built:
+            self._open.add(id(node))
+            self._built[id(node)] = (
+                self._mapping(node)
+                if isinstance(node, yaml.MappingNode)
+                else [self.value(item) for item in node.value]
+            )
+            self._open.discard(id(node))
+        return self._built[id(node)]
+
+    def _mapping(self, node: "yaml.MappingNode") -> dict[str, Any]:
+        import yaml
+
+        data: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._refuse(key, "a key must be text")
+            elif key.tag == _YAML_TAG + "merge":
+                self._refuse(key, "merge keys are not supported", "use `defaults` for all tables")
+            elif key.value in data:
+                self._refuse(
+                    key, f"key `{key.value}` twice", f"first on line {lines[key.value]}; keep one"
+                )
+            else:
+                lines[key.value] = key.start_mark.line + 1
+                data[key.value] = self.value(value)
+        return data
+
+    def _scalar(self, node: "yaml.ScalarNode") -> Any:  # noqa: ANN401 - plain YAML data
+        import yaml
+
+        if node.tag in _TEXT_TAGS:
+            return node.value
+        if not node.tag.startswith(_YAML_TAG):
+            return self._refuse(node, f"tag `{node.tag}` is not supported")
+        kind = node.tag.removeprefix(_YAML_TAG)
+        if kind not in _SCALARS:
+            return self._refuse(node, "this tag is not supported")
+        try:
+            value = getattr(self._constructor, f"construct_yaml_{kind}")(node)
+        except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
+            return self._refuse(node, f"cannot read `{node.value[:40]}` as a number")
+        if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+            return self._refuse(node, f"{shown(value)} is too large a number")
+        return value
+
+    def _refuse(self, node: "yaml.Node", message: str, hint: str | None = None) -> None:
+        if len(self.problems) >= MOST_PROBLEMS:
+            return
+        span = _span(node, self.lines)
+        self.problems.append(
+            Problem(
+                message=message, line=span.line, column=span.column, width=span.width, hint=hint
+            )
+        )
+
+
+def _find(root: "yaml.Node | None", path: KeyPath, *, at_key: bool) -> "yaml.Node | None":
+    import yaml
+
+    node = root
+    for depth, part in enumerate(path):
+        last = depth == len(path) - 1
+        step: yaml.Node | None = None
+        if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            step = node.value[part] if part < len(node.value) else None
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == part:
+                    step = key if last and at_key else value
+                    break
+        if step is None:
+            return node
+        node = step
+    return node
+
+
+def _span(node: "yaml.Node", lines: list[str]) -> Span:
+    start, end = node.start_mark, node.end_mark
+    line = _line(lines, start.line)
+    stop = end.column if end.line == start.line else len(line.rstrip())
+    return Span(line=start.line + 1, column=start.column + 1, width=max(1, stop - start.column))
+
+
+def _line(lines: list[str], number: int) -> str:
+    return lines[number] if number < len(lines) else ""

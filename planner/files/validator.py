@@ -1,0 +1,263 @@
+"""Pydantic's findings, in the user's words and at the user's line and column."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+from costmodel.base.errors import Problem, suggestion
+from costmodel.base.limits import shown
+from planner.files.source import MOST_PROBLEMS, Document, KeyPath
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+_WANTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+"""Pydantic's error types that mean a wrong type, and the right one."""
+
+_CHOICE = {"enum", "literal_error"}
+_KEY = "[key]"
+"""What Pydantic calls a mapping's key, where that is what is wrong."""
+OWN_MESSAGE = "own_message"
+"""Error type of validators of ours, whose message goes on after the name of the field."""
+
+
+_LABELS = dict.fromkeys(("forward", "backward", "precision", "output_type"), "data type")
+"""What a field's values are called, where its name does not say."""
+
+
+class Validator:
+    """Checks parts of one document against models, and keeps every problem found."""
+
+    def __init__(self, document: Document, synonyms: Mapping[str, str] | None = None) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+        self._noted: set[Problem] = set()
+        self._synonyms = synonyms or {}
+        """Names people write for other reasons, and the hint they get."""
+
+    def whole(self, model: "type[BaseModel]", data: object, path: KeyPath) -> dict[str, Any] | None:
+        """Return the fields that the data gives, lists as tuples; None if any is wrong."""
+        values, bad = self._validated(model, data, path, model)
+        return None if bad else values
+
+    def fields(
+        self,
+        model: "type[BaseModel]",
+        data: object,
+        path: KeyPath,
+        *,
+        known: "type[BaseModel] | None" = None,
+    ) -> tuple[dict[str, Any], bool]:
+        """Return the usable fields that the data gives, and whether that is all of them.
+
+        The model must require none. `known` is the model with all names to suggest, if another.
+        """
+        values, bad = self._validated(model, data, path, known or model)
+        if bad and isinstance(data, dict):
+            usable = {key: value for key, value in data.items() if key not in bad}
+            return _given(model.model_validate(usable)), False
+        return values, not bad
+
+    def _validated(
+        self, model: "type[BaseModel]", data: object, path: KeyPath, known: "type[BaseModel]"
+    ) -> tuple[dict[str, Any], set[str | int]]:
+        """Return either the fields, or the first keys of all that is wrong, which is noted."""
+        from pydantic import ValidationError
+
+        try:
+            return _given(model.model_validate(data)), set()
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        for detail in details[:MOST_PROBLEMS]:
+            self._note(known, detail, path)
+        return {}, {(*detail["loc"], "")[0] for detail in details}
+
+    def note(
+        self, message: str, path: KeyPath, *, at_key: bool = False, hint: str | None = None
+    ) -> None:
+        """Note a problem, unless the same one is noted already."""
+        if self.full:
+            return
+        problem = self.document.problem(message, path, at_key=at_key, hint=hint)
+        if problem not in self._noted:
+            self._noted.add(problem)
+            self.problems.append(problem)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is wrong that nobody reads the rest: finding where it is takes long."""
+        return len(self.problems) >= MOST_PROBLEMS
+
+    def _note(self, model: "type[BaseModel]", detail: "ErrorDetails", path: KeyPath) -> None:
+        where = (*path, *detail["loc"])
+        name = _field_name(detail["loc"])
+        kind = detail["type"]
+        if kind == "extra_forbidden":
+            fields = _fields_at(model, detail["loc"])
+            hint = self._synonyms.get(name) or suggestion(name, fields) or _one_of(fields)
+            self.note(f"unknown field `{name}`", where, at_key=True, hint=hint)
+        elif kind == "missing":
+            self.note(f"missing field `{name}`", where[:-1])
+        elif kind in _CHOICE and name == _KEY:
+            key, choices = str(detail["input"]), _choices(detail)
+            hint = suggestion(key, choices) or _one_of(choices)
+            self.note(f"unknown field `{key}`", where[:-1], at_key=True, hint=hint)
+        elif kind in _CHOICE:
+            self._note_choice(name, detail, where)
+        elif kind in _WANTED:
+            self._note_type(detail, where)
+        elif kind == OWN_MESSAGE:
+            self.note(f"{_called(where)}{detail['msg']}", where)
+        else:
+            self.note(f"{_called(where)}{_reworded(detail)}", where)
+
+    def _note_choice(self, name: str, detail: "ErrorDetails", where: KeyPath) -> None:
+        given = detail["input"]
+        choices = _choices(detail)
+        label = _LABELS.get(name, name.removesuffix("s").replace("_", " "))
+        hint: str | None
+        if isinstance(given, str) and detail["type"] == "enum":
+            hint = suggestion(given.lower(), choices) or _one_of(choices)
+            self.note(f"unknown {label} `{given}`", where, hint=hint)
+        else:
+            raw = self.document.raw(where)
+            hint = f"YAML reads {raw} as {_said(given)}" if isinstance(given, bool) else None
+            wanted = f"must be one of {', '.join(choices)}"
+            self.note(f"`{name}` {wanted}, got {_said(given)}", where, hint=hint)
+
+    def _note_type(self, detail: "ErrorDetails", where: KeyPath) -> None:
+        given, wanted = detail["input"], _WANTED[detail["type"]]
+        raw = self.document.raw(where)
+        hint_for = _HINTS.get(wanted)
+        hint = hint_for(given, raw) if hint_for else None
+        self.note(f"{_called(where)}must be {wanted}, got {_said(given)}", where, hint=hint)
+
+
+def _given(model: "BaseModel") -> dict[str, Any]:
+    values = {name: getattr(model, name) for name in model.model_fields_set}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+
+
+def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Return problems in the order of the file, those without a position first."""
+    return tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
+
+
+def _number_hint(given: object, raw: str) -> str | None:
+    if not isinstance(given, str):
+        return None
+    try:
+        number = float(given.replace("_", "").replace(",", ""))
+    except ValueError:
+        return None
+    if not math.isfinite(number):
+        return None
+    plain = f"{int(number):_}" if number == int(number) else repr(number)
+    why = "YAML reads this as text" if raw == given else "quotes make it text"
+    return f"{why}; write {plain}"
+
+
+def _whole_number_hint(given: object, raw: str) -> str | None:
+    if isinstance(given, float) and math.isfinite(given):
+        return f"write {round(given):_}"
+    return _number_hint(given, raw)
+
+
+def _misread(given: object, raw: str) -> str | None:
+    if raw and not isinstance(given, str):
+        return f'YAML reads {raw} as {_said(given)}; write "{raw}"'
+    return None
+
+
+def _flag_hint(given: object, raw: str) -> str | None:
+    del raw
+    return "write it without quotes" if str(given).lower() in {"true", "false"} else None
+
+
+def _list_hint(given: object, raw: str) -> str | None:
+    return f"write [{raw}]" if raw and given is not None else None
+
+
+_HINTS: dict[str, Callable[[object, str], str | None]] = {
+    "a whole number": _whole_number_hint,
+    "a number": _number_hint,
+    "text": _misread,
+    "true or false": _flag_hint,
+    "a list": _list_hint,
+}
+
+
+def _said(given: object) -> str:
+    """Return a value as it is called in a message."""
+    if given is None:
+        return "nothing"
+    if isinstance(given, bool):
+        return "True" if given else "False"
+    if isinstance(given, str):
+        return f"the text `{given if len(given) <= 40 else given[:37] + '...'}`"
+    if isinstance(given, int | float):
+        return f"the number {given if abs(given) < 10**20 else shown(given)}"
+    return "a list" if isinstance(given, list) else "a mapping"
+
+
+def _choices(detail: "ErrorDetails") -> list[str]:
+    expected = str(detail.get("ctx", {}).get("expected", ""))
+    parts = [part.strip("' ") for chunk in expected.split(" or ") for part in chunk.split(",")]
+    return [part for part in parts if part]
+
+
+def _one_of(choices: Sequence[str]) -> str:
+    return f"one of: {', '.join(choices)}"
+
+
+def _field_name(loc: tuple[int | str, ...]) -> str:
+    return next((part for part in reversed(loc) if isinstance(part, str)), "")
+
+
+def _called(path: KeyPath) -> str:
+    """Return what a message calls the value at a path, with a space to go on.
+
+    The ``value`` of a number that is written with its source goes by the number's name.
+    """
+    path = path[:-1] if path[-1:] == ("value",) else path
+    name = _field_name(path)
+    if not name:
+        return "the file "
+    return f"an item of `{name}` " if isinstance(path[-1], int) else f"`{name}` "
+
+
+def _reworded(detail: "ErrorDetails") -> str:
+    message = detail["msg"].removeprefix("Value error, ")
+    if message.startswith("Input should "):
+        return f"must {message.removeprefix('Input should ')}, got {_said(detail['input'])}"
+    return f"is not usable: {message[:1].lower()}{message[1:]}"
+
+
+def _fields_at(model: "type[BaseModel]", loc: tuple[int | str, ...]) -> list[str]:
+    """Return the field names of the model that a location's last part would belong to."""
+    for part in loc[:-1]:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _inner_model(model.model_fields[part].annotation) or model
+    return list(model.model_fields)
+
+
+def _inner_model(annotation: object) -> "type[BaseModel] | None":
+    """Return the first model in a type expression such as ``list[Table] | None``."""
+    from pydantic import BaseModel
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_inner_model, get_args(annotation))), None)

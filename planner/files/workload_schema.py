@@ -1,0 +1,204 @@
+"""The workload file as pydantic models: names, types, units and defaults, for reading and for docs.
+
+Rules about values (a dimension is a multiple of 4, a share lies in (0, 1]) live in the domain
+classes of ``costmodel``; only what those cannot know is said here. Defaults are theirs too.
+"""
+
+import dataclasses
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Interaction,
+    Optimizer,
+    OptimizerImplementation,
+    Pipeline,
+    Pooling,
+    Workload,
+)
+from costmodel.inputs.distribution import Zipf
+
+
+def _defaults(domain_class: type) -> dict[str, Any]:
+    return {
+        field.name: list(field.default) if isinstance(field.default, tuple) else field.default
+        for field in dataclasses.fields(domain_class)
+        if field.default is not dataclasses.MISSING
+    }
+
+
+_TABLE = _defaults(EmbeddingTable)
+_DENSE = _defaults(DenseModel)
+_WORKLOAD = _defaults(Workload)
+
+Int64 = Annotated[int, Field(le=2**63 - 1)]
+"""What PyTorch can count to."""
+
+
+class _WorkloadSection(BaseModel):
+    """No coercion (the text ``"1e6"`` is not a number) and no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+def _spelled_out(inputs: object) -> object:
+    return {"zipf": 0.0} if inputs == "uniform" else inputs
+
+
+class Inputs(_WorkloadSection):
+    """Which rows a batch hits: exactly one of zipf, reuse_histogram and unique_fraction."""
+
+    zipf: float | None = None
+    """Exponent of a Zipf law over the rows, 0 (uniform) to 5."""
+    hot_rows_first: bool = False
+    """With zipf: whether popular rows have small ids; otherwise ids are taken as hashed."""
+    reuse_histogram: list[float] | None = None
+    """Share of the distinct rows that are hit 1, 2, 3-4, 5-8, 9-16, ... times in one batch."""
+    mean_hits: list[float] | None = None
+    """With reuse_histogram: mean hits of the rows of every bin; by default as in a power law."""
+    range_lookups: list[float] | None = None
+    """With reuse_histogram: share of the lookups on each of some equally long ranges of rows, the
+    smallest ids first; by default ids are taken as hashed."""
+    range_rows: list[float] | None = None
+    """With range_lookups: share of the distinct rows in each of these ranges."""
+    unique_fraction: float | None = None
+    """Distinct rows over lookups in one batch."""
+    num_lookups: float | None = None
+    """With reuse_histogram and unique_fraction: lookups of the table in the batch that was
+    counted; by default local_batch_size * pooling_factor."""
+
+
+InputsField = Annotated[
+    Inputs,
+    BeforeValidator(_spelled_out, json_schema_input_type=Inputs | Literal["uniform"]),
+    Field(
+        default_factory=lambda: Inputs(zipf=Zipf().exponent),
+        description="Which rows a batch hits, and how often; by default a Zipf law of exponent "
+        f"{Zipf().exponent}. `uniform` is short for a Zipf exponent of 0.",
+    ),
+]
+
+
+class TableFields(_WorkloadSection):
+    """Fields of a table that `defaults` may set for all tables."""
+
+    num_embeddings: Int64 | None = Field(default=None, json_schema_extra={"minimum": 1})
+    """Rows. Needed here or in `defaults`."""
+    embedding_dim: Int64 | None = Field(
+        default=None, json_schema_extra={"minimum": 4, "multipleOf": 4}
+    )
+    """Columns, a multiple of 4. Needed here or in `defaults`."""
+    pooling_factor: float = Field(
+        default=_TABLE["pooling_factor"], json_schema_extra={"exclusiveMinimum": 0}
+    )
+    """Mean number of ids looked up per sample, over all features of the table."""
+    data_type: Annotated[DataType, Field(strict=False)] = _TABLE["data_type"]
+    """Element type of the weights."""
+    pooling: Annotated[Pooling, Field(strict=False)] = _TABLE["pooling"]
+    """How the rows looked up by one sample become its embedding."""
+    weighted: bool = _TABLE["weighted"]
+    """Whether each id carries a per-sample weight."""
+    inputs: InputsField
+    sharding_types: list[Annotated[ShardingType, Field(strict=False)]] = _TABLE["sharding_types"]
+    """Sharding types to choose from; empty stands for all that suit the table."""
+    compute_kernels: list[Annotated[ComputeKernel, Field(strict=False)]] = _TABLE["compute_kernels"]
+    """Kernels to choose from; empty stands for `fused` (and `dense` for data_parallel)."""
+    min_shard_dim: Int64 = Field(
+        default=_TABLE["min_shard_dim"], json_schema_extra={"minimum": 4, "multipleOf": 4}
+    )
+    """Narrowest column shard allowed, in columns (TorchRec's `min_partition`)."""
+    cache_load_factor: float = Field(
+        default=_TABLE["cache_load_factor"], json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}
+    )
+    """Share of the rows that `fused_uvm_caching` keeps in HBM."""
+
+
+class Table(TableFields):
+    """One embedding table, and how a training batch reads it."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["name"]})
+
+    name: str | None = None
+    """Unique in the file. Needed."""
+    feature_names: list[str] = _TABLE["feature_names"]
+    """Features that share the table; empty stands for one feature of the table's name."""
+    ranks: list[Int64] = Field(default=_TABLE["ranks"], json_schema_extra={"uniqueItems": True})
+    """Ranks (GPUs, from 0) that the table is to be on, and no others; empty stands for any. One for
+    table_wise; one for each block of columns, in order, for column_wise and table_column_wise; all
+    of a node for table_row_wise, of several for grid_shard (if sharding_types has only these, one
+    rank stands for its node); all there are for row_wise and data_parallel."""
+
+
+class Comms(_WorkloadSection):
+    """Quantized communication (TorchRec's `qcomm`): element types on the wire."""
+
+    forward: Annotated[DataType, Field(strict=False)] | None = None
+    """Type in which embeddings are sent; by default `output_type`."""
+    backward: Annotated[DataType, Field(strict=False)] | None = None
+    """Type in which their gradients are sent; by default `output_type`."""
+
+
+class Dense(_WorkloadSection):
+    """The data-parallel part of a DLRM: bottom MLP, interaction, top MLP."""
+
+    num_dense_features: Int64 = Field(
+        default=_DENSE["num_dense_features"], json_schema_extra={"minimum": 1}
+    )
+    """Width of the dense input."""
+    bottom_mlp: list[Int64] = _DENSE["bottom_mlp"]
+    """Output width of every layer."""
+    interaction: Annotated[Interaction, Field(strict=False)] = _DENSE["interaction"]
+    """How dense and sparse features meet before the top MLP."""
+    fused_interaction: bool = _DENSE["fused_interaction"]
+    """dot: one hand-written kernel per direction instead of cat, bmm, index, cat."""
+    cross_layers: Int64 = Field(default=_DENSE["cross_layers"], ge=1)
+    """dcn_v2: number of cross layers."""
+    cross_rank: Int64 = Field(default=_DENSE["cross_rank"], ge=1)
+    """dcn_v2: width of the low-rank projection."""
+    top_mlp: list[Int64] = _DENSE["top_mlp"]
+    """Output width of every layer."""
+    precision: Annotated[DataType, Field(strict=False)] = _DENSE["precision"]
+    """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
+    optimizer: Annotated[Optimizer, Field(strict=False)] = _DENSE["optimizer"]
+    """What updates the dense parameters."""
+    optimizer_implementation: Annotated[OptimizerImplementation, Field(strict=False)] | None = None
+    """`foreach` or `fused` where the optimizer is made with `foreach=True` or `fused=True`; by
+    default what torch takes: foreach on GPUs, but the loop if a table is data_parallel."""
+
+
+class Head(_WorkloadSection):
+    """Everything in a workload file but the tables."""
+
+    name: str = _WORKLOAD["name"]
+    """What reports call the model."""
+    local_batch_size: Int64 = Field(
+        default=_WORKLOAD["local_batch_size"], json_schema_extra={"minimum": 1}
+    )
+    """Samples per rank (GPU) and step."""
+    pipeline: Annotated[Pipeline, Field(strict=False)] = _WORKLOAD["pipeline"]
+    """How the training loop overlaps batches: `none` and `sparse_dist` are TorchRec's
+    TrainPipelineBase and TrainPipelineSparseDist, `dlrm` is plain facebookresearch/dlrm."""
+    optimizer: Annotated[Optimizer, Field(strict=False)] = _WORKLOAD["optimizer"]
+    """What updates the embeddings, fused into their backward pass."""
+    output_type: Annotated[DataType, Field(strict=False)] = _WORKLOAD["output_type"]
+    """Element type of the looked-up embeddings (FBGEMM's `output_dtype`)."""
+    comms: Comms = Field(default_factory=Comms)
+    """Quantized communication; by default none."""
+    index_bytes: Literal[4, 8] = _WORKLOAD["index_bytes"]
+    """Bytes of one id on the wire."""
+    dense: Dense = Field(default_factory=Dense)
+    """The data-parallel part of the model."""
+
+
+class WorkloadFile(Head):
+    """A recommendation model and how it is trained. Sizes are counts, SI units, no suffixes."""
+
+    defaults: TableFields = Field(default_factory=TableFields.model_construct)
+    """Fields given to every table that does not set them itself."""
+    tables: Annotated[list[Table], Field(min_length=1)]
+    """The embedding tables."""

@@ -1,0 +1,117 @@
+"""Workloads as plain data and as YAML, in the form of a workload file (``files.workload``)."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.inputs.distribution import InputDistribution, UniqueFraction, Zipf
+
+_ALWAYS = ("num_dense_features", "bottom_mlp", "interaction", "top_mlp", "precision", "optimizer")
+"""Fields of the dense model that are written even when they are the defaults."""
+_OPTIONAL = ("mean_hits", "range_lookups", "range_rows")
+"""What may be known of a counted batch beside its reuse histogram."""
+
+
+def workload_data(workload: Workload) -> dict[str, Any]:
+    """Return the workload as plain data, in the form of a workload file."""
+    rows = [_table_data(table) for table in workload.tables]
+    common = _shared(rows)
+    dense = {
+        field.name: _plain(getattr(workload.dense, field.name))
+        for field in dataclasses.fields(DenseModel)
+        if field.name in _ALWAYS or getattr(workload.dense, field.name) != field.default
+    }
+    data: dict[str, Any] = {
+        "name": workload.name,
+        "local_batch_size": workload.local_batch_size,
+        "pipeline": _plain(workload.pipeline),
+        "optimizer": _plain(workload.optimizer),
+        "output_type": _plain(workload.output_type),
+        "index_bytes": workload.index_bytes,
+    }
+    comms = {"forward": workload.comms_forward, "backward": workload.comms_backward}
+    given = {name: _plain(data_type) for name, data_type in comms.items() if data_type}
+    if given:
+        data["comms"] = given
+    data["dense"] = dense
+    if common:
+        data["defaults"] = common
+    data["tables"] = [
+        {key: value for key, value in row.items() if key not in common} for row in rows
+    ]
+    return data
+
+
+def dump_workload(workload: Workload) -> str:
+    """Return the workload as YAML, one table per line."""
+    return dump_workload_data(workload_data(workload))
+
+
+def dump_workload_data(data: Mapping[str, Any]) -> str:
+    """Return plain data in the form of a workload file as YAML, one table per line."""
+    rest = dict(data)
+    tables = rest.pop("tables")
+    lines = [f"{key}: {_flow(value)}" for key, value in rest.items()]
+    lines += ["tables:", *(f"  - {_flow(table)}" for table in tables)]
+    return "\n".join(lines) + "\n"
+
+
+def _table_data(table: EmbeddingTable) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for field in dataclasses.fields(EmbeddingTable):
+        value = getattr(table, field.name)
+        if field.name == "inputs":
+            if value != Zipf():
+                data["inputs"] = inputs_data(value)
+        elif value != field.default:
+            data[field.name] = _plain(value)
+    return data
+
+
+def inputs_data(inputs: InputDistribution) -> dict[str, Any]:
+    """Return an input distribution as the `inputs` of a table in a workload file."""
+    if isinstance(inputs, Zipf):
+        hot = {"hot_rows_first": True} if inputs.hot_rows_first else {}
+        return {"zipf": inputs.exponent, **hot}
+    if isinstance(inputs, UniqueFraction):
+        return {"unique_fraction": inputs.fraction, "num_lookups": inputs.num_lookups}
+    optional = {name: list(getattr(inputs, name)) for name in _OPTIONAL if getattr(inputs, name)}
+    return {
+        "reuse_histogram": list(inputs.row_shares),
+        "num_lookups": inputs.num_lookups,
+        **optional,
+    }
+
+
+def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields, fit for `defaults`, in which all tables agree."""
+    own = {"name", "feature_names", "ranks"}
+    if len(rows) < 2:
+        return {}
+    return {
+        key: value
+        for key, value in rows[0].items()
+        if key not in own and all(key in row and row[key] == value for row in rows)
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def _flow(value: object) -> str:
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(
+        value,
+        Dumper=dumper,
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=2**30,
+    )
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,102 @@
+"""What recorded ids say about tables, as text and as JSON."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from costmodel.inputs.reuse import NUM_BINS
+from planner.inspection.inspect import Inspection
+from planner.inspection.statistics import SKEW_RANKS, TableObservation
+from planner.show.format import count, percent, printable, significant
+from planner.show.layout import Column, table
+
+
+def inspection_text(inspection: Inspection, width: int) -> Iterator[Text]:
+    """Yield the tables' statistics, and how often a batch hits their rows."""
+    tables = inspection.tables
+    samples = max(table.num_samples for table in tables)
+    batches = max(table.num_batches for table in tables)
+    of_batches = f"in {count(batches, 'batch')}" if batches == 1 else f"in {batches:,} batches"
+    yield Text(f"{count(len(tables), 'table')}, {count(samples, 'sample')} {of_batches}")
+    yield Text("")
+    yield from _table(_statistics(tables), width)
+    yield Text("")
+    yield Text("  Distinct rows by their hits in one batch, in %", style="bold")
+    yield from _table(_reuse(tables), width, gap=2)
+    if inspection.skipped:
+        yield Text("")
+        yield Text(f"  no ids, left out: {printable(', '.join(inspection.skipped))}")
+
+
+def inspection_data(inspection: Inspection) -> dict[str, Any]:
+    """Return the inspection as plain data."""
+    return {
+        "source": inspection.source,
+        "tables": [_data(table) for table in inspection.tables],
+        "skipped": list(inspection.skipped),
+        "missing": list(inspection.missing),
+    }
+
+
+def _data(observed: TableObservation) -> dict[str, Any]:
+    return {**asdict(observed), "unique_fraction": observed.unique_fraction}
+
+
+def _table(columns: list[Column], width: int, gap: int = 3) -> Iterator[Text]:
+    lines = table(columns, width=width, gap=gap)
+    yield Text(lines[0], style="bold")
+    yield from map(Text, lines[1:])
+
+
+def _statistics(tables: tuple[TableObservation, ...]) -> list[Column]:
+    def column(header: str, cells: list[str], priority: int = 0) -> Column:
+        return Column(header=header, cells=cells, right=True, priority=priority)
+
+    return [
+        Column(header="Table", cells=[printable(t.name) for t in tables]),
+        column("Rows", [f"{t.num_embeddings:,}" for t in tables], 5),
+        column("Pooling", [significant(t.pooling_factor) for t in tables]),
+        column("Unique", [_share(t.unique_fraction) for t in tables]),
+        column("Hottest row", [_share(t.hot_rows[0].lookup_share) for t in tables], 2),
+        column("Half of all on", [count(t.half_rows, "row") for t in tables], 3),
+        column("Zipf", [_zipf(t) for t in tables], 1),
+        column("Misfit", [percent(t.zipf.histogram_error) for t in tables], 1),
+        column(f"Skew of {SKEW_RANKS}", [f"{t.skew:.2f}" for t in tables], 2),
+        column("Half batch", [f"{100 * t.half_batch_error:+.1f}%" for t in tables], 4),
+    ]
+
+
+def _reuse(tables: tuple[TableObservation, ...]) -> list[Column]:
+    names = Column(header="Table", cells=[printable(table.name) for table in tables])
+    bins = []
+    for bin_ in range(NUM_BINS):
+        most = 1 << min(bin_, NUM_BINS - 2)
+        least = most // 2 + 1
+        header = str(most) if bin_ < 2 else f"{_short(least)}+"
+        if bin_ == NUM_BINS - 1:
+            header = f">{_short(most)}"
+        cells = [_cell(table.reuse_rows[bin_] / table.unique_rows) for table in tables]
+        bins.append(Column(header=header, cells=cells, right=True))
+    return [names, *bins]
+
+
+def _short(number: int) -> str:
+    return str(number) if number < 1024 else f"{number // 1024}k"
+
+
+def _cell(share: float) -> str:
+    if share == 0:
+        return "·"
+    if share < 0.001:
+        return "<.1"
+    return f"{100 * share:.1f}".removeprefix("0") if share < 0.0995 else f"{100 * share:.0f}"
+
+
+def _share(share: float) -> str:
+    return f"{significant(100 * share, 2 if share < 0.1 else 3)}%"
+
+
+def _zipf(observed: TableObservation) -> str:
+    return f"{observed.zipf.exponent:.3f} ± {max(observed.zipf.standard_error, 0.001):.3f}"

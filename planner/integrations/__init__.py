@@ -1,1 +1,0 @@
-"""Seats for the planner inside other frameworks; each module needs its framework installed."""

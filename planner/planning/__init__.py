@@ -1,0 +1,1 @@
+"""Plans: searched, compared with a baseline, explained, and shown."""

@@ -1,0 +1,353 @@
+"""What the commands do, as functions: plan, compare, simulate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from costmodel.base.errors import InputError, PlannerError, Problem
+from costmodel.base.limits import MOST_RANKS
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from planner.environment.compiled import interpreted_modules
+from planner.files.profiles import load_profile
+from planner.files.workload import read_workload, refused
+from planner.planning.baseline import STAND_IN, baseline_beside
+from planner.planning.confidence import confidences, picked_confidence, probability_faster
+from planner.planning.plugins import AUTO
+from planner.planning.report import Baseline, Confidence, Report, SearchReport, make_report
+from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
+
+if TYPE_CHECKING:
+    from costmodel.step.timeline import Timeline
+    from planner.files.plans import PlanFile
+
+DEFAULT_HARDWARE = "h100-sxm"
+BOUND_SHARE = 0.2
+"""Share of the time limit that the bound which a report gives may take after it."""
+BOUND_TIME: Seconds = 0.2
+"""And this long in any case: one round at 3 tables and 64 GPUs takes 0.1 s."""
+
+WorkloadLike: TypeAlias = Workload | str | Path
+HardwareLike: TypeAlias = HardwareProfile | str | Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan, what it is for, and the report on it."""
+
+    workload: Workload
+    topology: Topology
+    plan: ShardingPlan
+    report: Report
+    hardware_name: str
+    """The profile's name, or the path it was read from."""
+    torchrec: Mapping[str, Any] | None = None
+    """Where in a TorchRec model the tables live, if known, for ``planner torchrec export``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``plan.json``: the report, and the workload it is about."""
+        from planner.files.plans import PlanFile, dump_plan_file
+        from planner.planning.report_data import report_data
+
+        search = self.report.search
+        file = PlanFile(
+            plan=self.plan,
+            workload=self.workload,
+            hardware=self.hardware_name,
+            sharder=search.sharder if search else None,
+            seed=search.seed if search else None,
+            step_time=self.report.step_time,
+            torchrec=self.torchrec,
+        )
+        written = dump_plan_file(file)
+        workload = written.pop("workload")
+        return {**report_data(self.report), **written, "workload": workload}
+
+    def save(self, path: str | Path) -> None:
+        """Write ``plan.json``, as a whole or not at all; ``-`` is standard output."""
+        from planner.files.disk import write_text
+        from planner.files.plans import plan_text
+
+        write_text(path, plan_text(self.to_dict()))
+
+
+def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
+    """Return the number of nodes that so many GPUs in all are on.
+
+    Raises
+    ------
+    ValueError
+        They cannot be spread evenly, or a node has fewer.
+
+    """
+    per_node = hardware.gpus_per_node
+    if not 1 <= gpus <= MOST_RANKS:
+        raise ValueError(f"1 to {MOST_RANKS:,} GPUs can be planned for, got {gpus:,}")
+    if nodes is None:
+        nodes = -(-gpus // per_node)
+    if nodes < 1 or gpus % nodes:
+        raise ValueError(f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
+    if gpus // nodes > per_node:
+        raise ValueError(
+            f"a node of {hardware.name} has {per_node} GPUs; {gpus} need {-(-gpus // per_node)} "
+            f"nodes or more, not {nodes}"
+        )
+    return nodes
+
+
+def make_topology(hardware: HardwareProfile, gpus: int, nodes: int | None = None) -> Topology:
+    """Return so many GPUs in all, spread evenly over nodes (None: as few as hold them)."""
+    try:
+        local = gpus // node_count(gpus, nodes, hardware)
+    except ValueError as error:
+        raise InputError("gpus", (Problem(message=str(error)),)) from None
+    return Topology(hardware=hardware, world_size=gpus, local_world_size=local)
+
+
+def plan(
+    workload: WorkloadLike,
+    *,
+    gpus: int,
+    nodes: int | None = None,
+    hardware: HardwareLike = DEFAULT_HARDWARE,
+    sharder: str = AUTO,
+    baseline: str = STAND_IN,
+    search: Search | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of Search
+) -> Planned:
+    """Search for the plan with the shortest predicted step.
+
+    Parameters
+    ----------
+    workload
+        A workload, or the path of a workload file.
+    gpus, nodes
+        GPUs in all, and the number of nodes they are on (None: as few as hold them).
+    hardware
+        A profile, its name, or its path.
+    sharder
+        Name of a sharder, or ``auto``: all built-in ones, the shortest simulated step wins.
+    baseline
+        What the report compares with: a sharder, or ``none``. ``torchrec``, TorchRec's own planner,
+        runs in a process of its own beside the search, and is waited for until the time limit.
+    search, options
+        How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
+
+    Raises
+    ------
+    PlannerError
+        Bad input, no plan fits, a plug-in is broken.
+
+    """
+    task = _task(workload, hardware, gpus, nodes)
+    search = replace(search or Search(), **options)
+    names = sharders_for(sharder)
+    deadline = search.clock() + search.time_limit
+    with baseline_beside(baseline, task.problem, search, names) as judge:
+        attempts = run_sharders(names, task.problem, search)
+        ranked = sorted(attempts, key=lambda attempt: attempt.step_time)
+        best = ranked[0]
+        report = task.report(best, attempts, requested=sharder, seed=search.seed)
+        report = task.bounded(report, search, deadline)
+        report = replace(report, confidence=task.confidence(ranked))
+        return task.planned(best, replace(report, baseline=task.beaten(judge(attempts), best)))
+
+
+def compare(
+    workload: WorkloadLike,
+    *,
+    gpus: int,
+    nodes: int | None = None,
+    hardware: HardwareLike = DEFAULT_HARDWARE,
+    sharders: Sequence[str] = (),
+    search: Search | None = None,
+    left_out: Callable[[str, PlannerError], None] | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of Search
+) -> tuple[Planned, ...]:
+    """Run several sharders (none named: all, and ``auto``), simulate their plans, best first.
+
+    None knows what the others found, and each may take an equal share of the time left. A sharder
+    that finds no plan is left out, and ``left_out`` told its name and why; if none finds one, the
+    first's error is raised.
+    """
+    from planner.planning.plugins import sharder_names
+
+    task = _task(workload, hardware, gpus, nodes)
+    search = replace(search or Search(), **options)
+    names = tuple(sharders) or (*sharder_names(), AUTO)
+    attempts = run_apart(names, task.problem, search)
+    errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
+    found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
+    if not found:
+        raise next(iter(errors.values()))
+    if left_out is not None:
+        for name, error in errors.items():
+            left_out(name, error)
+    reports = [
+        task.report(attempt, (attempt,), requested=attempt.sharder, seed=search.seed)
+        for attempt in found
+    ]
+    sure = confidences(
+        task.problem.workload, task.problem.topology, [_found(attempt) for attempt in found]
+    )
+    return tuple(
+        task.planned(attempt, replace(report, confidence=confidence))
+        for attempt, report, confidence in zip(found, reports, sure, strict=True)
+    )
+
+
+def load_plan(path: str | Path) -> Planned:
+    """Read a plan file and predict its step again, with the models of today."""
+    from planner.files.plans import load_plan_file
+
+    return judge(load_plan_file(path))
+
+
+def judge(file: "PlanFile") -> Planned:
+    """Check a plan that comes from elsewhere, and predict its step."""
+    from costmodel.domain.validity import check_plan
+    from costmodel.memory.rank_memory import check_memory
+
+    profile = load_profile(file.hardware)
+    topology = Topology(
+        hardware=profile,
+        world_size=file.plan.world_size,
+        local_world_size=file.plan.local_world_size,
+    )
+    check_plan(file.workload, topology, file.plan)
+    check_memory(file.workload, topology, file.plan)
+    timeline = _simulated(file.workload, topology, file.plan)
+    (confidence,) = confidences(file.workload, topology, (file.plan,))
+    report = make_report(file.workload, topology, file.plan, timeline)
+    report = replace(report, confidence=confidence)
+    if file.sharder is not None:
+        found = SearchReport(
+            sharder=file.sharder,
+            requested=file.sharder,
+            seed=file.seed or 0,
+            status="loaded",
+            evaluated=0,
+            time=0.0,
+        )
+        report = replace(report, search=found)
+    return Planned(
+        workload=file.workload,
+        topology=topology,
+        plan=file.plan,
+        report=report,
+        hardware_name=file.hardware,
+        torchrec=file.torchrec,
+    )
+
+
+def simulate(planned: Planned | str | Path) -> "Timeline":
+    """Return the timeline of a plan, or of a plan file."""
+    loaded = planned if isinstance(planned, Planned) else load_plan(planned)
+    return _simulated(loaded.workload, loaded.topology, loaded.plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlanningTask:
+    """A problem to solve, and the name its hardware goes by."""
+
+    problem: Any
+    hardware_name: str
+
+    def report(
+        self, attempt: Attempt, attempts: Sequence[Attempt], *, requested: str, seed: int
+    ) -> Report:
+        """Simulate an attempt's plan."""
+        workload, topology = self.problem.workload, self.problem.topology
+        found = _found(attempt)
+        bounds = [each.bound for each in attempts if each.bound is not None]
+        made = make_report(workload, topology, found, _simulated(workload, topology, found))
+        search = SearchReport(
+            sharder=attempt.sharder,
+            requested=requested,
+            seed=seed,
+            status=attempt.status.value,
+            evaluated=sum(each.evaluated for each in attempts),
+            time=sum(each.time for each in attempts),
+            bound=max(bounds, default=None),
+            proof=attempt.proof,
+            compiled=not interpreted_modules(),
+        )
+        return replace(made, search=search)
+
+    def confidence(self, ranked: Sequence[Attempt]) -> Confidence:
+        """Return how sure the first of some attempts is, having been picked from all."""
+        picked, *others = (attempt.plan for attempt in ranked if attempt.plan)
+        return picked_confidence(self.problem.workload, self.problem.topology, picked, others)
+
+    def beaten(self, baseline: Baseline | None, best: Attempt) -> Baseline | None:
+        """Add to a baseline how likely a plan is faster."""
+        if baseline is None or baseline.plan is None:
+            return baseline
+        workload, topology = self.problem.workload, self.problem.topology
+        chance = probability_faster(
+            (workload, topology, _found(best)), (workload, topology, baseline.plan)
+        )
+        return replace(baseline, probability_beaten=chance)
+
+    def bounded(self, report: Report, search: Search, deadline: Seconds) -> Report:
+        """Add what no plan undercuts to the report of a search, as far as time allows."""
+        from costmodel.bounds.lower_bound import step_time_bound
+
+        if report.search is None:
+            return report
+        end = max(deadline, search.clock() + BOUND_SHARE * search.seconds + BOUND_TIME)
+        bound = step_time_bound(
+            self.problem.workload,
+            self.problem.topology,
+            lambda: search.interrupted() or search.clock() > end,
+        )
+        bound = max(bound, report.search.bound or 0.0)
+        return replace(report, search=replace(report.search, bound=bound))
+
+    def planned(self, attempt: Attempt, report: Report) -> Planned:
+        """Return an attempt's plan with everything it is about."""
+        return Planned(
+            workload=self.problem.workload,
+            topology=self.problem.topology,
+            plan=_found(attempt),
+            report=report,
+            hardware_name=self.hardware_name,
+        )
+
+
+def _task(
+    workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None
+) -> _PlanningTask:
+    from costmodel.engine.objective import Objective
+    from sharders.problem.options import refusals
+    from sharders.problem.sharding_problem import ShardingProblem
+
+    profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
+    loaded, document = (
+        (workload, None) if isinstance(workload, Workload) else read_workload(workload)
+    )
+    topology = make_topology(profile, gpus, nodes)
+    without_choice = refusals(loaded, topology)
+    if without_choice:
+        raise refused(loaded, document, without_choice)
+    problem = ShardingProblem(
+        workload=loaded, topology=topology, objective=Objective(loaded, topology)
+    )
+    name = profile.name if isinstance(hardware, HardwareProfile) else str(hardware)
+    return _PlanningTask(problem=problem, hardware_name=name)
+
+
+def _found(attempt: Attempt) -> ShardingPlan:
+    if attempt.plan is None:
+        raise ValueError(f"sharder `{attempt.sharder}` found no plan")
+    return attempt.plan
+
+
+def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":
+    from costmodel.step.simulator import simulate
+    from costmodel.step.synthesis import synthesize
+
+    return simulate(synthesize(workload, topology, plan))

@@ -1,0 +1,196 @@
+"""What a plan is compared with: TorchRec's own planner, in a process of its own, or a stand-in.
+
+Importing torch takes seconds. A process started when the search starts imports it, and plans,
+while the search runs; it is heard if it is done within the search's time limit.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from tempfile import TemporaryFile
+from typing import IO, TypeAlias
+
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from planner.environment.children import python_command
+from planner.environment.torchrec_presence import require_torchrec, torchrec_installed
+from planner.planning.plugins import TORCHREC, load_sharder
+from planner.planning.report import Baseline
+from planner.planning.search import Attempt, Search, run_sharder
+from sharders.problem.sharding_problem import Progress, ShardingProblem
+
+STAND_IN = "torchrec_greedy"
+"""Our re-implementation of TorchRec's planner: what is compared with where the real one is not."""
+NONE = "none"
+_STAND_IN_SHARE = 0.1
+"""Share of the search's time limit that a baseline in this process may take."""
+_PROPOSAL_SHARE = 0.8
+"""Share of the time limit after which TorchRec's planner proposes no more."""
+_POLL: Seconds = 0.05
+
+Judge: TypeAlias = Callable[[Sequence[Attempt]], Baseline | None]
+"""Returns the baseline, given what the search found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    """TorchRec's planner at work, and where its answer goes."""
+
+    running: subprocess.Popen[bytes]
+    answer: IO[bytes]
+
+
+def default_baseline() -> str:
+    """Return TorchRec's planner where it is installed, else the stand-in."""
+    return TORCHREC if torchrec_installed() else STAND_IN
+
+
+@contextmanager
+def baseline_beside(
+    name: str, problem: ShardingProblem, search: Search, searched: Collection[str] = ()
+) -> Iterator[Judge]:
+    """Start the baseline; inside, search; the judge waits for it at most until the time limit.
+
+    Parameters
+    ----------
+    name
+        A sharder, or ``none``. ``torchrec`` runs in a process of its own while the search runs, and
+        the stand-in takes its place where it has no plan in time; others run after the search.
+    problem, search
+        What is planned, and how.
+    searched
+        Sharders that the search runs; their plans are not made twice.
+
+    Raises
+    ------
+    UnknownNameError, MissingDependencyError
+        There is no such sharder, or its package is missing.
+
+    """
+    if name == NONE:
+        yield lambda _: None
+    elif name in searched:
+        yield lambda attempts: _baseline(next(each for each in attempts if each.sharder == name))
+    elif name == TORCHREC:
+        require_torchrec("the baseline `torchrec`")
+        end = time.monotonic() + search.time_limit
+        with _started(problem, search.time_limit) as process:
+            yield lambda attempts: _torchrec(process, end, problem, search, attempts)
+    else:
+        load_sharder(name)
+        yield lambda _: _run_here(name, problem, search)
+
+
+def _torchrec(
+    process: _Process | None,
+    end: Seconds,
+    problem: ShardingProblem,
+    search: Search,
+    attempts: Sequence[Attempt],
+) -> Baseline | None:
+    told: ShardingPlan | str = "could not be started"
+    if process is not None:
+        told = _answer(process, end, search, attempts)
+    if isinstance(told, ShardingPlan):
+        step_time = problem.objective.step_time(told)
+        return Baseline(sharder=TORCHREC, step_time=step_time, plan=told)
+    stand_in = _run_here(STAND_IN, problem, search)
+    return stand_in and replace(stand_in, reason=f"TorchRec's own planner {told}")
+
+
+@contextmanager
+def _started(problem: ShardingProblem, time_limit: Seconds) -> Iterator[_Process | None]:
+    """Start TorchRec's planner; it gets no Ctrl-C, and ends when the block does.
+
+    It answers into a file: a pipe would hold a small plan, and keep the process until it is read.
+    """
+    with TemporaryFile() as question, TemporaryFile() as answer:
+        pickle.dump((problem.workload, problem.topology, time_limit), question)
+        question.seek(0)
+        try:
+            running = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                python_command("planner.planning.baseline"),
+                stdin=question,
+                stdout=answer,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            yield None
+            return
+        try:
+            yield _Process(running=running, answer=answer)
+        finally:
+            running.kill()
+            running.wait()
+
+
+def _answer(
+    process: _Process, end: Seconds, search: Search, attempts: Sequence[Attempt]
+) -> ShardingPlan | str:
+    """Return TorchRec's plan, or why there is none."""
+    progress = Progress(
+        evaluated=sum(attempt.evaluated for attempt in attempts),
+        best=min(attempt.step_time for attempt in attempts),
+    )
+    while process.running.poll() is None:
+        if search.interrupted():
+            return "was interrupted"
+        if time.monotonic() > end:
+            return f"was not done in {search.time_limit:g} s"
+        search.watch("waiting for TorchRec's planner", progress)
+        with suppress(subprocess.TimeoutExpired):
+            process.running.wait(_POLL)
+    if process.running.returncode:
+        return "failed"
+    process.answer.seek(0)
+    answer = b64decode(process.answer.read().splitlines()[-1])
+    told: ShardingPlan | str = pickle.loads(answer)  # noqa: S301 - our child's
+    return told
+
+
+def _run_here(name: str, problem: ShardingProblem, search: Search) -> Baseline | None:
+    deadline = search.clock() + _STAND_IN_SHARE * search.time_limit
+    return _baseline(run_sharder(name, problem, replace(search, watch=Search().watch), deadline))
+
+
+def _baseline(attempt: Attempt) -> Baseline | None:
+    if attempt.plan is None:
+        return None
+    return Baseline(sharder=attempt.sharder, step_time=attempt.step_time, plan=attempt.plan)
+
+
+def _plan_or_reason(
+    problem: ShardingProblem, time_limit: Seconds, start: Seconds
+) -> ShardingPlan | str:
+    try:
+        attempt = run_sharder(TORCHREC, problem, Search(), start + _PROPOSAL_SHARE * time_limit)
+    except PlannerError as error:
+        return f"failed: {error}"
+    return "found no plan that fits" if attempt.plan is None else attempt.plan
+
+
+def main() -> None:
+    """Let TorchRec plan what standard input has, at a lower priority than the search."""
+    from costmodel.engine.objective import Objective
+
+    start = time.monotonic()
+    if hasattr(os, "nice"):
+        os.nice(10)
+    workload, topology, time_limit = pickle.load(sys.stdin.buffer)  # noqa: S301 - our parent's
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=Objective(workload, topology)
+    )
+    told = pickle.dumps(_plan_or_reason(problem, time_limit, start))
+    sys.stdout.write(b64encode(told).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""An explanation as text: the critical path, why these choices, what would help."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from planner.planning.confidence_text import confidence_text
+from planner.planning.explanation import Explanation, PathRow, Remedy, TableExplanation
+from planner.planning.report import Report
+from planner.planning.report_text import STAGE_NAMES
+from planner.show.format import change, duration, durations, printable, rate
+from planner.show.layout import Column, table
+
+_MOST_ROWS = 24
+_WORTH = 0.005
+"""A change is worth printing from half a percent on."""
+
+
+def explanation_text(explanation: Explanation, width: int) -> Iterator[Text]:
+    """Yield the lines of an explanation."""
+    step_time = duration(explanation.report.step_time)
+    yield Text(
+        f"{step_time} per step; rank {explanation.last_rank} is the last to finish. Critical path:"
+    )
+    yield from _path_text(explanation, width)
+    if explanation.report.confidence is not None:
+        yield Text("  How sure this is", style="bold")
+        yield from confidence_text(explanation.report, width)
+    yield Text("  Why these choices", style="bold")
+    yield from map(Text, table(_choice_columns(explanation), width=width, indent=4, gap=4))
+    yield Text("  What would help", style="bold")
+    remedies = _helpful(explanation)
+    if not remedies:
+        yield Text("    nothing that was tried: see --json")
+        return
+    columns = _remedy_columns(remedies, explanation.report)
+    yield from map(Text, table(columns, width=width, indent=4, gap=2))
+
+
+def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
+    """Yield the rows of the path, the shortest left out where there are many."""
+    rows = explanation.path
+    if len(rows) > _MOST_ROWS:
+        limit = sorted((row.seconds for row in rows), reverse=True)[_MOST_ROWS - 1]
+        rows = tuple(row for row in rows if row.seconds >= limit)
+    lines = table(_path_columns(rows), width=width)
+    yield Text(lines[0], style="bold")
+    yield from map(Text, lines[1:])
+    left = len(explanation.path) - len(rows)
+    if left:
+        rest = explanation.report.step_time - sum(row.seconds for row in rows)
+        yield Text(f"  and {left} shorter ones, {duration(rest)} in all")
+
+
+def _path_columns(rows: tuple[PathRow, ...]) -> list[Column]:
+    ends = max((row.start + row.seconds for row in rows), default=0.0)
+    return [
+        Column(header="at", cells=durations((r.start for r in rows), ends), right=True, priority=3),
+        Column(header="took", cells=durations((r.seconds for r in rows), ends), right=True),
+        Column(header="stage", cells=[STAGE_NAMES[row.stage] for row in rows]),
+        Column(
+            header="rank",
+            cells=["all" if row.rank is None else str(row.rank) for row in rows],
+            right=True,
+        ),
+        Column(header="bound by", cells=[row.bound_by for row in rows], priority=1),
+        Column(header="from", cells=[row.source for row in rows], priority=2),
+    ]
+
+
+def _choice_columns(explanation: Explanation) -> list[Column]:
+    choices = explanation.choices
+    step_time = explanation.report.step_time
+    return [
+        Column(header="", cells=[printable(choice.sharding.table) for choice in choices]),
+        Column(header="", cells=[_how(choice) for choice in choices]),
+        Column(header="", cells=[_why(choice, step_time) for choice in choices]),
+    ]
+
+
+def _how(choice: TableExplanation) -> str:
+    sharding = choice.sharding
+    if len(sharding.shards) == 1:
+        return f"{sharding.sharding_type} → {sharding.shards[0].rank}"
+    return f"{sharding.sharding_type} ×{len(sharding.shards)}"
+
+
+def _why(choice: TableExplanation, step_time: float) -> str:
+    alone, mean = duration(choice.alone), duration(choice.mean)
+    if choice.fixed:
+        return f"your `ranks`; its lookups take {alone}, the mean rank's {mean}"
+    if choice.whole_step_time is None:
+        return f"its lookups take {alone}; all of the mean rank's take {mean}"
+    if not choice.whole_fits:
+        return "it fits on no GPU as a whole, beside the others"
+    whole = change(choice.whole_step_time / step_time)
+    if choice.alone > choice.mean:
+        return f"its lookups alone take {alone}, the mean rank's {mean}; whole: {whole}"
+    return f"whole on one rank: step time {whole}"
+
+
+def _helpful(explanation: Explanation) -> list[Remedy]:
+    """Return what shortens the step, or trains more samples a second, by half a percent."""
+    before = explanation.report
+    return [
+        each
+        for each in explanation.remedies
+        if each.step_time < (1 - _WORTH) * before.step_time
+        or each.samples_per_second > (1 + _WORTH) * before.samples_per_second
+    ]
+
+
+def _remedy_columns(remedies: list[Remedy], before: Report) -> list[Column]:
+    more = [each.samples_per_second / before.samples_per_second for each in remedies]
+    changes = [change(each.step_time / before.step_time) for each in remedies]
+    rates = [f"{rate(each.samples_per_second)} samples/s" for each in remedies]
+    return [
+        Column(header="", cells=[each.change for each in remedies]),
+        Column(header="", cells=durations(each.step_time for each in remedies), right=True),
+        Column(header="", cells=changes, right=True, priority=1),
+        Column(header="", cells=rates, right=True, priority=2),
+        Column(header="", cells=[f"{ratio:.2f}×" for ratio in more], right=True, priority=4),
+        Column(header="", cells=[each.effect for each in remedies], priority=3),
+    ]

@@ -1,0 +1,195 @@
+"""Running sharders in several processes of one machine, each from its own seed.
+
+The first process does exactly what a search without others would do, so more processes never give
+a worse plan in the same time (on as many idle cores); the others do the same from other seeds.
+Processes are spawned, as forks of a process with threads may hang: a script that plans with
+``jobs`` needs the usual ``if __name__ == "__main__":``.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING
+
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from planner.environment.children import end_with, safe_path
+from planner.planning.search import Attempt, Search, run_sharders
+from sharders.problem.sharding_problem import Progress, ShardingProblem
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+SEEDS_APART = 1_000_003
+"""Between processes: no two searches that a user is likely to start have a seed in common."""
+LOOK_EVERY: Seconds = 0.1
+"""How often to look for an interrupt; and how seldom a process reports."""
+GRACE: Seconds = 60.0
+"""How long after the time limit a process may go on before it is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProcessTask:
+    """What a process is to do."""
+
+    names: tuple[str, ...]
+    workload: Workload
+    topology: Topology
+    seed: int
+    deadline: Seconds
+    """By the monotonic clock, which all processes share."""
+    max_plans: int | None
+    """Plans that this process may look at, instead."""
+    storage: str | None
+    parent: int
+    """The process that waits for the results, and with which this one ends."""
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What the processes have reported."""
+
+    search: Search
+    latest: dict[int, Progress] = field(default_factory=dict)
+    found: dict[int, tuple[Attempt, ...]] = field(default_factory=dict)
+
+    def note(self, number: int, message: object) -> None:
+        """Take a process's progress, or its results."""
+        if isinstance(message, tuple) and message and isinstance(message[0], str):
+            name, progress = message
+            self.latest[number] = progress
+            best = min(each.best for each in self.latest.values())
+            evaluated = sum(each.evaluated for each in self.latest.values())
+            self.search.watch(name, replace(progress, best=best, evaluated=evaluated))
+        elif isinstance(message, tuple):
+            self.found[number] = message
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Return all results, in the order of the processes."""
+        return tuple(attempt for number in sorted(self.found) for attempt in self.found[number])
+
+
+def run_in_parallel(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> tuple[Attempt, ...]:
+    """Run the sharders in each of ``search.jobs`` processes; return what all of them found.
+
+    Interrupts are passed on, and each process returns the best plan it has. What finds no plan in
+    any process is run once more here, for its error.
+
+    Raises
+    ------
+    PlannerError
+        As ``run_sharders``.
+
+    """
+    context = multiprocessing.get_context("spawn")
+    with safe_path():  # the first event starts a process that keeps track of such things
+        stop = context.Event()
+    task = _ProcessTask(
+        names=tuple(names),
+        workload=problem.workload,
+        topology=problem.topology,
+        seed=search.seed,
+        deadline=time.monotonic() + search.seconds,
+        max_plans=None if search.max_plans is None else max(1, search.max_plans // search.jobs),
+        storage=search.storage,
+        parent=os.getpid(),
+    )
+    workers: dict[Connection, tuple[int, SpawnProcess]] = {}
+    with _uninterrupted(), safe_path():
+        for number in range(search.jobs):
+            ours, theirs = context.Pipe(duplex=False)
+            own = replace(task, seed=search.seed + SEEDS_APART * number)
+            process = context.Process(target=_work, args=(own, theirs, stop), daemon=True)
+            process.start()
+            theirs.close()
+            workers[ours] = (number, process)
+    standing = _Standing(search)
+    try:
+        _listen(workers, standing, stop, task.deadline)
+    finally:
+        for _, process in workers.values():
+            process.kill()
+            process.join()
+    return standing.attempts() or run_sharders(names, problem, replace(search, jobs=1))
+
+
+def _listen(
+    workers: "dict[Connection, tuple[int, SpawnProcess]]",
+    standing: _Standing,
+    stop: Event,
+    deadline: Seconds,
+) -> None:
+    """Hear all processes until each has sent its results, or ended without."""
+    open_ends = list(workers)
+    while open_ends and time.monotonic() < deadline + GRACE:
+        if standing.search.interrupted():
+            stop.set()
+        for end in wait(open_ends, timeout=LOOK_EVERY):
+            if not isinstance(end, Connection):
+                continue
+            number, _ = workers[end]
+            try:
+                standing.note(number, end.recv())
+            except EOFError:
+                open_ends.remove(end)
+                continue
+            if number in standing.found:
+                open_ends.remove(end)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, which the terminal sends to all of them."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
+    """Search, report now and then, and send what was found: nothing if there is no plan."""
+    end_with(task.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    reported = 0.0
+
+    def watch(name: str, progress: Progress) -> None:
+        nonlocal reported
+        if time.monotonic() - reported > LOOK_EVERY:
+            reported = time.monotonic()
+            results.send((name, progress))
+
+    problem = ShardingProblem(
+        workload=task.workload,
+        topology=task.topology,
+        objective=Objective(task.workload, task.topology),
+    )
+    search = Search(
+        seed=task.seed,
+        time_limit=max(0.0, task.deadline - time.monotonic()),
+        max_plans=task.max_plans,
+        interrupted=lambda: bool(asked) or stop.is_set(),
+        watch=watch,
+        storage=task.storage,
+    )
+    found: tuple[Attempt, ...] = ()
+    with suppress(PlannerError):
+        found = run_sharders(task.names, problem, search)
+    results.send(tuple(replace(attempt, error=None) for attempt in found if attempt.plan))

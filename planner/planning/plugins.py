@@ -1,0 +1,75 @@
+"""Sharders by name: built-in ones, frameworks' own, and those that packages offer as entry points.
+
+A package offers a sharder with, in its ``pyproject.toml``::
+
+    [project.entry-points."planner.sharders"]
+    mine = "my_package.module:MySharder"
+
+"""
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from costmodel.base.errors import PluginError, UnknownNameError
+from planner.environment.torchrec_presence import require_torchrec, torchrec_installed
+from sharders import SHARDERS
+from sharders.problem.sharding_problem import Sharder
+
+GROUP = "planner.sharders"
+TORCHREC = "torchrec"
+"""TorchRec's own planner; there where torchrec is installed."""
+TORCHREC_SHARDER = "planner.torchrec.sharder:TorchRecPlanner"
+"""Imported when used, as the built-in sharders are: it stands above this package."""
+AUTO = "auto"
+"""Not a sharder: stands for all built-in ones, the best plan winning."""
+
+
+def sharder_names() -> tuple[str, ...]:
+    """Return the names of all sharders, the built-in ones first."""
+    integrated = (TORCHREC,) if torchrec_installed() else ()
+    third_party = (point.name for point in entry_points(group=GROUP))
+    return tuple(dict.fromkeys((*SHARDERS, *integrated, *third_party)))
+
+
+def load_sharder(name: str) -> Sharder:
+    """Return the sharder of that name; a built-in one wins over a plug-in.
+
+    Raises
+    ------
+    UnknownNameError
+        Nothing has that name.
+    MissingDependencyError
+        It is TorchRec's planner, and torchrec is not installed.
+    PluginError
+        A third-party sharder cannot be imported or made, or has no ``shard`` method.
+
+    """
+    if name in SHARDERS:
+        return _made(SHARDERS[name])
+    if name == TORCHREC:
+        require_torchrec("the sharder `torchrec`")
+        return _made(TORCHREC_SHARDER)
+    points = entry_points(group=GROUP, name=name)
+    if not points:
+        raise UnknownNameError("sharder", name, (AUTO, *sharder_names()))
+    return _from_plugin(next(iter(points)))
+
+
+def _made(target: str) -> Sharder:
+    """Return a sharder of ours, ``module:Class``."""
+    module, _, attribute = target.partition(":")
+    sharder: Sharder = getattr(import_module(module), attribute)()
+    return sharder
+
+
+def _from_plugin(point: EntryPoint) -> Sharder:
+    try:
+        made = point.load()()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        hint = f"it is `{point.value}`; mend or uninstall the package that offers it"
+        raise PluginError(point.name, reason, hint) from error
+    if not callable(getattr(made, "shard", None)):
+        raise PluginError(point.name, f"`{point.value}` has no method `shard`")
+    sharder: Sharder = made
+    return sharder

@@ -1,0 +1,209 @@
+"""Reports: what was planned and what it costs, as plain data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, TableSharding
+from costmodel.domain.workload import Workload
+from costmodel.memory.rank_memory import RankMemory, memory_per_rank, usable_bytes
+from costmodel.step.graph import Resource, Stage
+from costmodel.step.timeline import Timeline
+from planner.planning.extrapolation import Extrapolation, extrapolations
+from sharders.problem.sharding_problem import Proof
+
+COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, Stage.ALL_REDUCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """What one rank does during a step."""
+
+    rank: int
+    lookup_forward: Seconds
+    lookup_backward: Seconds
+    communication: Seconds
+    """Collectives at work, from when their last member is ready."""
+    waiting: Seconds
+    """Collectives that wait for slower ranks."""
+    idle: Seconds
+    """The compute stream does nothing."""
+    memory: RankMemory
+
+    @property
+    def lookup(self) -> Seconds:
+        """Forward and backward lookups."""
+        return self.lookup_forward + self.lookup_backward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    """One table, and where it went."""
+
+    sharding: TableSharding
+    weight_bytes: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchReport:
+    """How the plan was found."""
+
+    sharder: str
+    """The sharder whose plan it is."""
+    requested: str
+    """What was asked for: the same, or ``auto``."""
+    seed: int
+    status: str
+    evaluated: int
+    """Plans looked at, by all sharders that ran."""
+    time: Seconds
+    bound: Seconds | None = None
+    """No valid plan is faster than this under the model; None: not known."""
+    proof: Proof | None = None
+    """What a sharder proved that minimised something else than the step."""
+    compiled: bool = True
+    """Whether the search ran compiled, not interpreted (``planner.environment.compiled``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Another sharder's step time, to compare with."""
+
+    sharder: str
+    step_time: Seconds
+    reason: str | None = None
+    """Why it is not what was asked for."""
+    plan: ShardingPlan | None = None
+    probability_beaten: float | None = None
+    """That the plan it is compared with is faster, given how far off the models have been."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How sure a predicted step time is, by the errors its models had on held-out measurements."""
+
+    level: float
+    interval: tuple[Seconds, Seconds]
+    """Holds the step time with that probability."""
+    expected: Seconds
+    """The mean: more than predicted, as ranks wait for the slowest one, whichever that is."""
+    optimism: float = 0.0
+    """By what share a plan picked for its prediction is under-estimated; in the numbers above."""
+    num_candidates: int = 1
+    """Plans that it was picked from, or is compared with, itself included."""
+    probability_fastest: float = 1.0
+    """That it is the fastest of them."""
+    probability_beaten: float = 0.5
+    """That the first of them is faster; a half for the first itself."""
+    regret: Seconds = 0.0
+    """By how much the fastest of them is expected to be faster."""
+    causes: Mapping[str, float]
+    """Share of the variance by what errors are of, largest first; the rest are single kernels'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A plan's predicted step: how long, why, and with how much memory."""
+
+    workload: str
+    num_tables: int
+    weight_bytes: Bytes
+    local_batch_size: int
+    hardware: str
+    world_size: int
+    local_world_size: int
+    step_time: Seconds
+    breakdown: Mapping[Stage, Seconds]
+    """Time of every stage on the critical path; sums to the step time."""
+    ranks: tuple[RankReport, ...]
+    usable_bytes: Bytes
+    """Memory of one GPU that is left for tables."""
+    tables: tuple[TableReport, ...]
+    hardware_assumed: bool = False
+    """Whether nobody chose the hardware, so that the default was taken."""
+    confidence: Confidence | None = None
+    search: SearchReport | None = None
+    baseline: Baseline | None = None
+    extrapolated: tuple[Extrapolation, ...] = ()
+    """What rests on kernels outside what was measured, the most critical first."""
+
+    @property
+    def interval(self) -> tuple[Seconds, Seconds] | None:
+        """Where the step time lies with 90% probability, if that was asked."""
+        return None if self.confidence is None else self.confidence.interval
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput of all GPUs together."""
+        return self.local_batch_size * self.world_size / self.step_time
+
+    @property
+    def peak_memory_bytes(self) -> Bytes:
+        """HBM in use on the fullest rank: tables, dense model, activations."""
+        return max(rank.memory.total for rank in self.ranks)
+
+    @property
+    def imbalance(self) -> float:
+        """Lookup time of the busiest rank over the mean; 1 is perfect."""
+        times = [rank.lookup for rank in self.ranks]
+        mean = sum(times) / len(times)
+        return max(times) / mean if mean else 1.0
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.world_size // self.local_world_size
+
+
+def make_report(
+    workload: Workload,
+    topology: Topology,
+    plan: ShardingPlan,
+    timeline: Timeline,
+) -> Report:
+    """Judge a simulated plan; who found it, and what it beats, is for the caller to add."""
+    memory = memory_per_rank(workload, topology, plan)
+    return Report(
+        workload=workload.name,
+        num_tables=len(workload.tables),
+        weight_bytes=workload.weight_bytes,
+        local_batch_size=workload.local_batch_size,
+        hardware=topology.hardware.name,
+        world_size=topology.world_size,
+        local_world_size=topology.local_world_size,
+        step_time=timeline.step_time,
+        breakdown=timeline.breakdown(),
+        extrapolated=extrapolations(timeline),
+        ranks=rank_reports(timeline, memory),
+        usable_bytes=usable_bytes(workload, topology),
+        tables=tuple(
+            TableReport(
+                sharding=plan.table(table.name),
+                weight_bytes=table.weight_bytes,
+            )
+            for table in workload.tables
+        ),
+    )
+
+
+def rank_reports(timeline: Timeline, memory: Sequence[RankMemory]) -> tuple[RankReport, ...]:
+    """Return what every rank does in the last step of a timeline."""
+    return tuple(_rank_report(timeline, rank, held) for rank, held in enumerate(memory))
+
+
+def _rank_report(timeline: Timeline, rank: int, memory: RankMemory) -> RankReport:
+    busy: dict[Stage, Seconds] = dict.fromkeys(Stage, 0.0)
+    for resource, stages in timeline.busy(rank).items():
+        for stage, seconds in stages.items():
+            copies = resource == Resource.COMPUTE and stage in COLLECTIVE_STAGES  # of a CPU's core
+            busy[stage] += 0.0 if copies else seconds
+    return RankReport(
+        rank=rank,
+        lookup_forward=busy[Stage.LOOKUP_FORWARD],
+        lookup_backward=busy[Stage.LOOKUP_BACKWARD],
+        communication=sum(busy[stage] for stage in COLLECTIVE_STAGES),
+        waiting=timeline.waiting(rank),
+        idle=timeline.idle(rank),
+        memory=memory,
+    )

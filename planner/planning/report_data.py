@@ -1,0 +1,121 @@
+"""Reports as JSON-able data: SI units, the unit in the key."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from costmodel.memory.rank_memory import RankMemory
+from planner.files.plans import table_data
+from planner.planning.extrapolation import Extrapolation
+from planner.planning.report import Confidence, RankReport, Report, SearchReport
+from sharders.problem.sharding_problem import Proof
+
+SCHEMA_VERSION = 1
+"""Raised when a reader of today could misread tomorrow's output."""
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """Return a report as plain data."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "workload_name": report.workload,
+        "step_time_s": report.step_time,
+        "step_time_interval_s": report.interval,
+        "uncertainty": confidence_data(report.confidence),
+        "samples_per_s": report.samples_per_second,
+        **_search_data(report.search),
+        "baseline": _baseline_data(report),
+        "hardware": report.hardware,
+        "hardware_assumed": report.hardware_assumed,
+        "world_size": report.world_size,
+        "local_world_size": report.local_world_size,
+        "local_batch_size": report.local_batch_size,
+        "weight_bytes": report.weight_bytes,
+        "peak_memory_bytes": report.peak_memory_bytes,
+        "usable_memory_bytes": report.usable_bytes,
+        "imbalance": report.imbalance,
+        "extrapolated": [_extrapolation_data(each) for each in report.extrapolated],
+        "breakdown": {stage.value: seconds for stage, seconds in report.breakdown.items()},
+        "ranks": [_rank_data(rank) for rank in report.ranks],
+        "tables": [table_data(table.sharding) for table in report.tables],
+    }
+
+
+def confidence_data(confidence: Confidence | None) -> Mapping[str, Any] | None:
+    """Return how sure a step time is as plain data."""
+    if confidence is None:
+        return None
+    return {
+        "level": confidence.level,
+        "interval_s": confidence.interval,
+        "expected_step_time_s": confidence.expected,
+        "optimism": confidence.optimism,
+        "num_candidates": confidence.num_candidates,
+        "probability_fastest": confidence.probability_fastest,
+        "probability_beaten_by_first": confidence.probability_beaten,
+        "expected_regret_s": confidence.regret,
+        "variance_shares": dict(confidence.causes),
+    }
+
+
+def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
+    if search is None:
+        return {"sharder": None, "seed": None, "bound_s": None}
+    return {
+        "sharder": search.sharder,
+        "requested_sharder": search.requested,
+        "seed": search.seed,
+        "status": search.status,
+        "evaluated": search.evaluated,
+        "search_time_s": search.time,
+        "compiled": search.compiled,
+        "bound_s": search.bound,
+        **_proof_data(search.proof),
+    }
+
+
+def _proof_data(proof: Proof | None) -> Mapping[str, Any]:
+    if proof is None:
+        return {}
+    own = {"value_s": proof.value, "bound_s": proof.bound, "gap": proof.gap}
+    return {"own_objective": own}
+
+
+def _baseline_data(report: Report) -> Mapping[str, Any] | None:
+    baseline = report.baseline
+    if baseline is None:
+        return None
+    return {
+        "sharder": baseline.sharder,
+        "step_time_s": baseline.step_time,
+        "speedup": baseline.step_time / report.step_time,
+        "reason": baseline.reason,
+        "probability_beaten": baseline.probability_beaten,
+    }
+
+
+def _extrapolation_data(found: Extrapolation) -> Mapping[str, Any]:
+    return {
+        "stage": found.stage.value,
+        "kernels": list(found.kernels),
+        "time_s": found.time,
+        "critical_path_s": found.critical,
+    }
+
+
+def _rank_data(rank: RankReport) -> Mapping[str, Any]:
+    return {
+        "rank": rank.rank,
+        "lookup_forward_s": rank.lookup_forward,
+        "lookup_backward_s": rank.lookup_backward,
+        "communication_s": rank.communication,
+        "waiting_s": rank.waiting,
+        "idle_s": rank.idle,
+        "memory_bytes": rank.memory.total,
+        "tables_memory_bytes": rank.memory.tables,
+        "memory": _memory_data(rank.memory),
+    }
+
+
+def _memory_data(memory: RankMemory) -> Mapping[str, float]:
+    return {f"{part.name}_bytes": getattr(memory, part.name) for part in fields(memory)}

@@ -1,0 +1,253 @@
+"""The report of a plan as text: the answer, where the time goes, memory, decisions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+
+from rich.text import Text
+
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.step.graph import Stage
+from planner.planning.confidence_text import expected_text, odds, span
+from planner.planning.extrapolation import Extrapolation, critical_share
+from planner.planning.report import RankReport, Report, TableReport
+from planner.show.format import (
+    bar,
+    count,
+    duration,
+    durations,
+    memory,
+    percent,
+    percent_fine,
+    printable,
+    rate,
+)
+from planner.show.layout import Column, flow, table
+
+LEAST_BEYOND = 0.005
+"""Smallest extrapolated share of the critical path that is worth a line."""
+MOST_RANKS = 16
+"""Ranks listed one by one; of more, the busiest are."""
+_FEW_RANKS = 8
+_TABLE_LINES = 2
+"""Lines of table names per sharding type."""
+_MOST_ITEMS = 40
+_BAR = 40
+_MEMORY_BAR = 16
+
+STAGE_NAMES: Mapping[Stage, str] = {
+    Stage.INPUT_DIST: "input dist",
+    Stage.MEMORY_COPY: "host to device",
+    Stage.LOOKUP_FORWARD: "lookup forward",
+    Stage.LOOKUP_BACKWARD: "lookup backward",
+    Stage.ALL_TO_ALL: "all-to-all",
+    Stage.REDUCE_SCATTER: "reduce-scatter",
+    Stage.ALL_GATHER: "all-gather",
+    Stage.ALL_REDUCE: "all-reduce",
+    Stage.DENSE_FORWARD: "dense forward",
+    Stage.DENSE_BACKWARD: "dense backward",
+    Stage.OPTIMIZER: "optimizer",
+    Stage.HOST: "host",
+}
+_BASELINES = {
+    "torchrec": "TorchRec's own planner",
+    "torchrec_greedy": "torchrec_greedy, a stand-in for TorchRec's planner",
+}
+
+
+def report_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield the lines of a plan's report."""
+    yield from _plain(_headline(report, width))
+    yield Text()
+    yield from _answer(report, width)
+    yield Text()
+    yield Text("  Where the step goes (critical path)", style="bold")
+    yield from _plain(breakdown_lines(report.breakdown, width))
+    yield Text()
+    yield from ranks_text(report, width)
+    yield Text()
+    yield Text("  Tables", style="bold")
+    yield from _plain(table_lines(report, width))
+
+
+def _plain(lines: Sequence[str]) -> Iterator[Text]:
+    return map(Text, lines)
+
+
+def _headline(report: Report, width: int) -> list[str]:
+    nodes = f" in {report.num_nodes} nodes" if report.num_nodes > 1 else ""
+    assumed = " (assumed; set --hardware)" if report.hardware_assumed else ""
+    weights = memory(report.weight_bytes)
+    parts = (
+        f"{count(report.num_tables, 'table')}, {weights} of weights",
+        f"local batch {report.local_batch_size:,}",
+        f"{report.world_size} × {report.hardware}{nodes}{assumed}",
+    )
+    return [" · ".join(parts)] if sum(map(len, parts)) + 6 <= width else list(parts)
+
+
+def _answer(report: Report, width: int) -> Iterator[Text]:
+    rows = [("step time", duration(report.step_time), _throughput(report))]
+    baseline, search, confidence = report.baseline, report.search, report.confidence
+    if confidence is not None:
+        rows.append(("expected", duration(confidence.expected), expected_text(confidence)))
+    if baseline is not None:
+        rows.append(("baseline", duration(baseline.step_time), _against_baseline(report)))
+    if search is not None and search.bound is not None:
+        gap = percent_fine(report.step_time / search.bound - 1)
+        text = f"no plan beats this under the model; this one is within {gap}"
+        rows.append(("bound", duration(search.bound), text))
+    beyond = critical_share(report.extrapolated, report.step_time)
+    if beyond >= LEAST_BEYOND:
+        rows.append(("beyond", percent(beyond), beyond_text(report.extrapolated)))
+    widest = max(len(value) for _, value, _ in rows)
+    for index, (label, value, text) in enumerate(rows):
+        style = "bold" if index == 0 else ""
+        room = width - widest - 15
+        beside, below = (text, "") if len(text) <= room else ("", text)
+        yield Text.assemble(
+            f"  {label:<9}  ", (f"{value:>{widest}}", style), f"  {beside}".rstrip()
+        )
+        yield from (Text(f"    {line}") for line in wrap(below, max(20, width - 4)))
+
+
+def beyond_text(found: Sequence[Extrapolation]) -> str:
+    """Say which stages on the critical path are outside what was measured, two by name."""
+    stages = [STAGE_NAMES[each.stage] for each in found if each.critical > 0]
+    more = [f"{len(stages) - 2} more"] if len(stages) > 2 else []
+    return f"of the step lies outside measurements: {', '.join(stages[:2] + more)}"
+
+
+def _throughput(report: Report) -> str:
+    interval = ""
+    if report.confidence is not None:
+        interval = f"({span(report.confidence.interval)}, {percent(report.confidence.level)})    "
+    return f"{interval}{rate(report.samples_per_second)} samples/s"
+
+
+def _against_baseline(report: Report) -> str:
+    baseline = report.baseline
+    if baseline is None:
+        return ""
+    ratio = baseline.step_time / report.step_time
+    if abs(ratio - 1) < 5e-3:
+        verdict = "this plan is as fast"
+    elif ratio > 1:
+        verdict = f"this plan is {ratio:.2f}× faster{_chance(baseline.probability_beaten)}"
+    else:
+        verdict = f"this plan is {1 / ratio:.2f}× slower"
+    name = _BASELINES.get(baseline.sharder, baseline.sharder)
+    if baseline.reason is not None:
+        name = f"{baseline.sharder} ({baseline.reason})"
+    return f"{name}; {verdict}"
+
+
+def _chance(probability: float | None) -> str:
+    return "" if probability is None else f", P {odds(probability)}"
+
+
+def breakdown_lines(breakdown: Mapping[Stage, float], width: int) -> list[str]:
+    """Return one line per stage with its seconds, share and bar, largest first."""
+    total = sum(breakdown.values())
+    shown = {stage: seconds for stage, seconds in breakdown.items() if seconds >= 0.001 * total}
+    columns = [
+        Column(header="", cells=[STAGE_NAMES[stage] for stage in shown]),
+        Column(header="", cells=durations(shown.values(), total), right=True),
+        Column(header="", cells=[percent(s / total) for s in shown.values()], right=True),
+        Column(
+            header="", cells=[bar(s / total, _BAR).rstrip() for s in shown.values()], priority=1
+        ),
+    ]
+    return table(columns, width=width, indent=4, gap=2)
+
+
+def ranks_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield the table of ranks: all, or the busiest when there are many."""
+    ranks = report.ranks
+    if len(ranks) > MOST_RANKS:
+        busiest = sorted(ranks, key=lambda rank: (-rank.lookup, rank.rank))
+        ranks = tuple(busiest[:_FEW_RANKS])
+    lines = table(_rank_columns(ranks, report), width=width)
+    yield Text(lines[0], style="bold")
+    yield from _plain(lines[1:])
+    rest = len(report.ranks) - len(ranks)
+    if rest:
+        least = min(rank.lookup for rank in report.ranks)
+        yield Text(f"  {rest} less busy ranks; the least busy looks up for {duration(least)}")
+
+
+def _rank_columns(ranks: Sequence[RankReport], report: Report) -> list[Column]:
+    usable = report.usable_bytes
+    held = [rank.memory.tables for rank in ranks]
+    shares = [num_bytes / usable if usable > 0 else 1.0 for num_bytes in held]
+    bars = [bar(share, _MEMORY_BAR, "·") for share in shares]
+    memories = [memory(num_bytes) for num_bytes in held]
+    widest = max(map(len, memories))
+
+    def times(name: str, attribute: str, priority: int) -> Column:
+        cells = durations((getattr(rank, attribute) for rank in ranks), report.step_time)
+        return Column(header=name, cells=cells, right=True, priority=priority)
+
+    return [
+        Column(header="Rank", cells=[str(rank.rank) for rank in ranks], right=True),
+        times("Lookup", "lookup", 0),
+        times("Collectives", "communication", 2),
+        times("Waiting", "waiting", 4),
+        times("Idle", "idle", 3),
+        Column(
+            header=f"Memory, of {memory(usable)} usable",
+            cells=[
+                f"{drawn}  {text:>{widest}}  {percent(share):>4}"
+                for drawn, text, share in zip(bars, memories, shares, strict=True)
+            ],
+            priority=1,
+        ),
+    ]
+
+
+def table_lines(report: Report, width: int) -> list[str]:
+    """Return the tables by sharding type, the largest first, as ``name → ranks``."""
+    groups: dict[str, list[TableReport]] = {}
+    for entry in sorted(report.tables, key=lambda entry: -entry.weight_bytes):
+        groups.setdefault(_group(entry), []).append(entry)
+    label = max(map(len, groups)) + 4
+    lines = []
+    for name in sorted(groups, key=lambda name: (len(groups[name]), name)):
+        items = [f"{printable(t.sharding.table)} → {_ranks(t, report)}" for t in groups[name]]
+        rows = _summarised(items, width=width, indent=4 + label)
+        lines.append(f"    {name:<{label}}{rows[0]}")
+        lines.extend(" " * (4 + label) + row for row in rows[1:])
+    return lines
+
+
+def _summarised(items: Sequence[str], *, width: int, indent: int) -> list[str]:
+    """Return as many items as fit on two lines, and how many there are besides."""
+    shown = min(len(items), _MOST_ITEMS)
+    while True:
+        more = [f"{len(items) - shown} more"] if shown < len(items) else []
+        rows = flow([*items[:shown], *more], width=width, indent=indent)
+        if len(rows) <= _TABLE_LINES or shown <= 1:
+            return rows
+        shown -= 1
+
+
+def _group(entry: TableReport) -> str:
+    sharding = entry.sharding
+    default = ComputeKernel.FUSED
+    if sharding.sharding_type is ShardingType.DATA_PARALLEL:
+        default = ComputeKernel.DENSE
+    kernel = "" if sharding.compute_kernel is default else f", {sharding.compute_kernel}"
+    return f"{sharding.sharding_type}{kernel}"
+
+
+def _ranks(entry: TableReport, report: Report) -> str:
+    return rank_list(entry.sharding.ranks, report.world_size)
+
+
+def rank_list(ranks: Sequence[int], world_size: int) -> str:
+    """Return ranks as text: listed, a range, or ``all``."""
+    distinct = sorted(set(ranks))
+    if len(distinct) == world_size > 1 and len(ranks) == world_size:
+        return "all"
+    if len(distinct) > 4 and distinct == list(range(distinct[0], distinct[-1] + 1)):
+        return f"{distinct[0]}-{distinct[-1]}"
+    return " ".join(map(str, distinct if len(distinct) < len(ranks) else ranks))

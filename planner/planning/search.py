@@ -1,0 +1,349 @@
+"""Running sharders: against the clock, until interrupted, and judged by one objective."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass, replace
+from math import inf
+from random import Random
+from typing import Any
+
+from costmodel.base.errors import InfeasibleError, MissingDependencyError, PlannerError, PluginError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.validity import check_plan
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory
+from planner.environment.interrupts import interruptible
+from planner.planning.plugins import AUTO, load_sharder
+from sharders import PORTFOLIO, SHARDERS, PortfolioMember
+from sharders.problem.option_costs import OptionCosts
+from sharders.problem.packing import check_room
+from sharders.problem.sharding_problem import (
+    Budget,
+    Paced,
+    Progress,
+    Proof,
+    SearchResult,
+    SearchStatus,
+    Sharder,
+    ShardingProblem,
+)
+
+STORAGE = "storage"
+"""Field of a sharder that can share its trials with others: the URL where they are kept."""
+Watch = Callable[[str, Progress], None]
+"""Told the sharder's name and where it stands."""
+
+
+def _never() -> bool:
+    return False
+
+
+def _unwatched(sharder: str, progress: Progress) -> None:
+    del sharder, progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How to search: for how long, from which seed, and who is told."""
+
+    seed: int = 0
+    time_limit: Seconds = 10.0
+    max_plans: int | None = None
+    """Plans to look at, instead of a time limit: the same seed then gives the same plan on a
+    machine, whatever its load."""
+    interrupted: Callable[[], bool] = _never
+    """Asked now and then; once true, the best plan so far is the answer."""
+    watch: Watch = _unwatched
+    clock: Callable[[], Seconds] = time.monotonic
+    """What the time limit is measured by; benches use CPU time."""
+    jobs: int = 1
+    """Processes of this machine that search at once, each from a seed of its own."""
+    storage: str | None = None
+    """URL of an Optuna storage: searches that name the same one, on any machine, share a study."""
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ValueError(f"jobs must be at least 1, got {self.jobs}")
+        if self.max_plans is not None and self.max_plans < 1:
+            raise ValueError(f"max_plans must be at least 1, got {self.max_plans}")
+
+    @property
+    def seconds(self) -> Seconds:
+        """What sharders may take: all the time there is, where plans are counted instead."""
+        return self.time_limit if self.max_plans is None else inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What one sharder found, or why it found nothing."""
+
+    sharder: str
+    plan: ShardingPlan | None
+    step_time: Seconds = float("inf")
+    """By our objective, whatever the sharder minimised."""
+    status: SearchStatus = SearchStatus.CONVERGED
+    bound: Seconds | None = None
+    evaluated: int = 0
+    time: Seconds = 0.0
+    error: PlannerError | None = None
+    proof: Proof | None = None
+    """What a sharder proved that minimises something else than the step."""
+    others: tuple[ShardingPlan, ...] = ()
+    """Slower plans that later sharders may start from."""
+
+    @property
+    def plans(self) -> tuple[ShardingPlan, ...]:
+        """All plans found, the best one first."""
+        return (*(() if self.plan is None else (self.plan,)), *self.others)
+
+
+def sharders_for(name: str) -> tuple[str, ...]:
+    """Return the sharders that a request stands for."""
+    return tuple(PORTFOLIO.members) if name == AUTO else (name,)
+
+
+def run_sharders(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> tuple[Attempt, ...]:
+    """Run sharders one after the other; the time limit is for all of them together.
+
+    With others to come, a sharder may take its fraction of the time left (``sharders.PORTFOLIO``),
+    or rather of what those to come can do without; it is left out where it needs more. Where plans
+    are counted (``Search.max_plans``), it may look at its fraction of those left.
+
+    Whether or not time is left, the first one that finds a plan is heard. The first Ctrl-C ends the
+    search as soon as there is a plan, and the best one so far is the answer; a second one
+    (``KeyboardInterrupt``) is raised only if no sharder has returned a plan. With ``search.jobs``
+    all of this happens in so many processes (``planner.planning.parallel``).
+
+    Raises
+    ------
+    PlannerError
+        What the first sharder raised, if none finds a plan.
+
+    """
+    check_room(problem)
+    attempts: list[Attempt] = []
+    with _until_interrupted(search) as heeding:
+        if heeding.jobs > 1:
+            from planner.planning.parallel import run_in_parallel
+
+            return run_in_parallel(names, problem, heeding)
+        try:
+            attempts.extend(_in_turn(names, problem, heeding))
+        except KeyboardInterrupt:
+            if not any(attempt.plan for attempt in attempts):
+                raise
+    if not any(attempt.plan for attempt in attempts):
+        raise _first_error(attempts)
+    return tuple(attempts)
+
+
+@contextmanager
+def _until_interrupted(search: Search) -> Iterator[Search]:
+    """Yield a search that the first Ctrl-C ends, too."""
+    with interruptible() as interrupt:
+        yield replace(search, interrupted=lambda: interrupt.happened or search.interrupted())
+
+
+def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> Iterator[Attempt]:
+    """Yield what each sharder finds, as soon as it has."""
+    deadline = search.clock() + search.seconds
+    search = replace(search, watch=_best_so_far(search.watch))
+    attempts: list[Attempt] = []
+    option_time = 0.0
+    for position, name in enumerate(names):
+        found = any(attempt.plan for attempt in attempts)
+        if found and (search.interrupted() or search.clock() > deadline):
+            break
+        plans = tuple(plan for attempt in attempts for plan in attempt.plans)
+        now = search.clock()
+        share, plans_left = 1.0, _plans_left(search, attempts)
+        if plans_left is not None:
+            if found and plans_left == 0:
+                break
+            share = _member(name).time_fraction if len(names) > 1 else 1.0
+            plans_left = max(1, int(share * plans_left))
+        elif len(names) > 1:
+            option_time = option_time or _option_time(problem, search)
+            share = _share(names[position:], problem, deadline - now, option_time)
+        if found and share == 0:
+            continue
+        until = now + share * max(0.0, deadline - now) if plans_left is None else inf
+        problem = problem.with_known(plans)  # with all that was computed of it so far
+        counted = replace(search, max_plans=plans_left)
+        attempts.append(run_sharder(name, problem, counted, until))
+        yield attempts[-1]
+
+
+def _plans_left(search: Search, attempts: Sequence[Attempt]) -> int | None:
+    """Return how many plans may still be looked at; None: as many as there is time for."""
+    if search.max_plans is None:
+        return None
+    return max(0, search.max_plans - sum(attempt.evaluated for attempt in attempts))
+
+
+def _best_so_far(watch: Watch) -> Watch:
+    """Return what tells of the best plan of all sharders: each counts from its own first one."""
+    best = float("inf")
+
+    def lowest(sharder: str, progress: Progress) -> None:
+        nonlocal best
+        best = min(best, progress.best)
+        watch(sharder, replace(progress, best=best))
+
+    return lowest
+
+
+def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
+    """Measure what the cost of one option of a table takes to compute on this machine.
+
+    No work is lost: costs are kept, and every search but the simplest needs them.
+    """
+    costs, tables, count = OptionCosts(problem), problem.workload.tables, 0
+    for table in tables[: PORTFOLIO.probed_tables]:  # the first ones fill caches
+        costs.some(table, problem.options[table.name])
+    begin = search.clock()
+    for table in tables[PORTFOLIO.probed_tables : 2 * PORTFOLIO.probed_tables]:
+        count += len(costs.some(table, problem.options[table.name]))
+    return (search.clock() - begin) / max(1, count)
+
+
+def _share(
+    names: Sequence[str], problem: ShardingProblem, left: Seconds, option_time: Seconds
+) -> float:
+    """Return the share of the time left that the first of some sharders may take; 0: none.
+
+    ``option_time``: what the cost of one option takes to compute.
+    """
+    own = option_time * _startup_options(names[0], problem)
+    member = _member(names[0])
+    main = [name for name in names[1:] if _member(name).time_fraction == 1]
+    needed = [option_time * _startup_options(name, problem) for name in main]
+    kept = max((each for each in needed if each <= left), default=0.0)
+    time = member.time_fraction * (left - kept) if member.time_fraction < 1 else left
+    if member.mandatory and (time < own or kept == 0):
+        ample = PORTFOLIO.mandatory_factor * own
+        time = ample if 0 < kept <= left - ample else left
+    least = PORTFOLIO.startup_slack * own if member.mandatory and kept == 0 else own
+    return time / left if time >= least and left > 0 else 0.0
+
+
+def _member(name: str) -> PortfolioMember:
+    return PORTFOLIO.members.get(name, PortfolioMember())
+
+
+def _startup_options(name: str, problem: ShardingProblem) -> float:
+    sharder = load_sharder(name)
+    return sharder.startup_options(problem) if isinstance(sharder, Paced) else 0.0
+
+
+def run_apart(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> tuple[Attempt, ...]:
+    """Run sharders, or ``auto``, one after the other, none knowing what the others found.
+
+    Each may take an equal share of the time, or of what is left if that is more: those that need
+    little leave theirs to the ones after them, and those that overrun take nothing from them.
+    Being interrupted ends it; the last one heard is then one that has a plan.
+    """
+    attempts: list[Attempt] = []
+    with _until_interrupted(search) as heeding:
+        try:
+            attempts.extend(_each_apart(names, problem, heeding))
+        except KeyboardInterrupt:
+            if not any(attempt.plan for attempt in attempts):
+                raise
+    return tuple(attempts)
+
+
+def _each_apart(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> Iterator[Attempt]:
+    deadline, fair = search.clock() + search.time_limit, search.time_limit / len(names)
+    plans = None if search.max_plans is None else max(1, search.max_plans // len(names))
+    found = False
+    for position, name in enumerate(names):
+        if found and search.interrupted():
+            break
+        share = max(fair, (deadline - search.clock()) / (len(names) - position))
+        own = replace(search, time_limit=max(share, 0.0), max_plans=plans)
+        attempt = _alone(name, problem, own)
+        found = found or attempt.plan is not None
+        yield attempt
+
+
+def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
+    start = search.clock()
+    try:
+        tried = run_sharders(sharders_for(name), problem, search)
+    except (InfeasibleError, MissingDependencyError) as error:
+        return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
+    best = min(tried, key=lambda attempt: attempt.step_time)
+    evaluated = sum(attempt.evaluated for attempt in tried)
+    return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
+
+
+def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
+    """Run one sharder until a moment of the monotonic clock, and check what it returns."""
+    sharder = with_storage(load_sharder(name), search.storage)
+    budget = Budget(
+        max_evaluations=search.max_plans,
+        should_stop=lambda: search.interrupted() or search.clock() > deadline,
+        time_left=lambda: deadline - search.clock(),
+        report=lambda progress: search.watch(name, progress),
+    )
+    start = search.clock()
+    try:
+        rng = Random(search.seed)  # noqa: S311 - searching, not hiding
+        result = _checked(name, sharder.shard(problem, budget, rng), problem)
+    except (InfeasibleError, MissingDependencyError) as error:
+        return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
+    return Attempt(
+        sharder=name,
+        plan=result.plan,
+        step_time=_objective(problem).step_time(result.plan),
+        status=result.status,
+        bound=result.bound,
+        evaluated=result.evaluated,
+        time=search.clock() - start,
+        proof=result.proof,
+        others=result.others,
+    )
+
+
+def _objective(problem: ShardingProblem) -> Objective:
+    """Return ours; a sharder may have been given another."""
+    if isinstance(problem.objective, Objective):
+        return problem.objective
+    return Objective(problem.workload, problem.topology)
+
+
+def with_storage(sharder: Sharder, storage: str | None) -> Sharder:
+    """Return a sharder that keeps its trials in a storage, if it is one that can."""
+    if storage is None or not (is_dataclass(type(sharder)) and hasattr(sharder, STORAGE)):
+        return sharder
+    made: Any = sharder
+    changed: Sharder = replace(made, **{STORAGE: storage})
+    return changed
+
+
+def _checked(name: str, result: SearchResult, problem: ShardingProblem) -> SearchResult:
+    """Return the result if its plan can be used; ours are tested, third parties' are not."""
+    if name in SHARDERS:
+        return result
+    if not isinstance(result, SearchResult):
+        raise PluginError(name, f"returned a {type(result).__name__}, not a SearchResult")
+    try:
+        check_plan(problem.workload, problem.topology, result.plan)
+        check_memory(problem.workload, problem.topology, result.plan)
+    except PlannerError as error:
+        raise PluginError(name, f"returned a plan that cannot be used: {error}") from error
+    return result
+
+
+def _first_error(attempts: Sequence[Attempt]) -> PlannerError:
+    errors = [attempt.error for attempt in attempts if attempt.error is not None]
+    return errors[0]

@@ -1,1 +1,0 @@
-"""What the user sees: reports as plain data, as text, and as JSON."""

@@ -1,0 +1,1 @@
+"""How anything is shown: numbers, tables, errors, and where output goes."""

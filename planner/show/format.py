@@ -1,0 +1,100 @@
+"""Numbers as people read them: here, and only here, SI becomes text."""
+
+from collections.abc import Iterable
+
+from costmodel.base.units import GB, GIB, KIB, MIB, MS, US, Bytes, BytesPerSecond, Seconds
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+"""Block characters: a bar may end in any eighth of a column."""
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return a number with that many significant digits, never in scientific notation."""
+    if value == 0:
+        return f"{0:.{digits - 1}f}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    magnitude = int(f"{abs(rounded):e}".split("e")[1])
+    return f"{rounded:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def duration(seconds: Seconds) -> str:
+    """Return a duration with three significant digits: s, ms, or us below 1 ms."""
+    for unit, name in ((1.0, "s"), (MS, "ms")):
+        if abs(float(f"{seconds:.2e}")) >= unit:
+            return f"{significant(seconds / unit)} {name}"
+    return f"{significant(seconds / US)} us"
+
+
+def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
+    """Return the durations of one column: one unit, and decimal points below each other.
+
+    The largest one, or the one given, decides: it has at least three significant digits, and two
+    decimals up to 100, so that smaller ones have three as well.
+    """
+    values = list(column)
+    largest = max([largest, *map(abs, values)])
+    unit, name = next(
+        ((unit, name) for unit, name in ((1.0, "s"), (MS, "ms")) if largest >= unit), (US, "us")
+    )
+    decimals = 2 if largest < 100 * unit else 1
+    return [f"{value / unit:,.{decimals}f} {name}" for value in values]
+
+
+def memory(num_bytes: Bytes) -> str:
+    """Return a memory size: GiB with one decimal, or MiB and KiB for small ones."""
+    if num_bytes >= 0.1 * GIB or num_bytes == 0:
+        return f"{num_bytes / GIB:,.1f} GiB"
+    if num_bytes >= 0.1 * MIB:
+        return f"{num_bytes / MIB:,.1f} MiB"
+    return f"{num_bytes / KIB:,.1f} KiB"
+
+
+def bandwidth(bytes_per_second: BytesPerSecond) -> str:
+    """Return a bandwidth in GB/s (1e9 bytes)."""
+    return f"{significant(bytes_per_second / GB)} GB/s"
+
+
+def rate(per_second: float) -> str:
+    """Return a rate without its unit: ``11.5 M`` stands for 11.5 million a second."""
+    for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if per_second >= unit:
+            return f"{significant(per_second / unit)}{name}"
+    return significant(per_second)
+
+
+def percent(share: float) -> str:
+    """Return a share in whole percent."""
+    return f"{100 * share:.0f}%"
+
+
+def percent_fine(share: float) -> str:
+    """Return a small share in percent with one decimal."""
+    return f"{100 * share:.1f}%"
+
+
+def change(ratio: float) -> str:
+    """Return the relative change that a ratio stands for, signed: 1.067 is ``+6.7%``."""
+    return f"{100 * (ratio - 1):+.1f}%"
+
+
+def count(number: int, thing: str) -> str:
+    """Return a count with its noun in the right number."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def bar(share: float, width: int, background: str = " ") -> str:
+    """Return a horizontal bar that fills a share of the width, to an eighth of a column."""
+    eighths = round(8 * width * min(1.0, max(0.0, share)))
+    full, rest = divmod(eighths, 8)
+    drawn = "█" * full + (_EIGHTHS[rest] if rest else "")
+    return drawn + background * (width - len(drawn))
+
+
+def printable(text: str) -> str:
+    """Return text that cannot move the cursor: names come from files, and files from anywhere."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def signed_duration(seconds: Seconds) -> str:
+    """Return a change of a duration, with its sign."""
+    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"

@@ -1,0 +1,102 @@
+"""Where output goes: reports to stdout, remarks to stderr, JSON instead of either."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from sharders.problem.sharding_problem import Progress
+
+WIDEST = 100
+"""Columns of a report, however wide the terminal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """How a command was asked to speak."""
+
+    json: bool = False
+    quiet: bool = False
+    color: bool = True
+
+    def data(self, data: Mapping[str, Any]) -> None:
+        """Print one JSON object, with ``schema_version`` first."""
+        import json
+
+        click.echo(json.dumps({"schema_version": 1, **data}, indent=2, ensure_ascii=False))
+
+    def lines(self, lines: Callable[[int], "Iterable[Text]"], file: TextIO | None = None) -> None:
+        """Print styled lines, made for the width there is."""
+        from rich.console import Console
+
+        console = Console(
+            file=file, highlight=False, soft_wrap=True, no_color=None if self.color else True
+        )
+        fixed = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+        width = min(WIDEST, console.width) if fixed else WIDEST
+        with console.capture() as written:
+            for line in lines(width):
+                line.plain = _harmless(line.plain)
+                console.print(line)
+        click.echo(written.get(), file=file, nl=False, color=True)
+
+    def remark(self, text: str) -> None:
+        """Say on stderr what was done, unless asked to be quiet."""
+        if not self.quiet:
+            click.echo(_harmless(text), err=True)
+
+    @property
+    def live(self) -> bool:
+        """Whether a line that changes can be shown."""
+        dumb = os.environ.get("TERM", "dumb") == "dumb"
+        return sys.stderr.isatty() and not (self.quiet or self.json or dumb)
+
+
+def _harmless(text: str) -> str:
+    """Return text without what moves a terminal's cursor: names come from files."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
+class ProgressLine:
+    """One line on a terminal's stderr that says where a search stands, and goes away."""
+
+    def __init__(self, output: Output, time_limit: float) -> None:
+        self._live = output.live
+        self._time_limit = time_limit
+        self._start = self._shown = time.monotonic()
+
+    def watch(self, sharder: str, progress: "Progress") -> None:
+        """Show a search's progress, ten times a second at most."""
+        now = time.monotonic()
+        if not self._live or now - self._shown < 0.1:
+            return
+        from planner.show.format import count, duration
+
+        self._shown = now
+        bound = f" (bound {duration(progress.bound)})" if progress.bound is not None else ""
+        self._write(
+            f"{sharder}  {now - self._start:.1f} of {self._time_limit:g} s · "
+            f"best {duration(progress.best)}{bound} · {count(progress.evaluated, 'plan')}"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal as it was."""
+        if self._live:
+            self._write("")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()

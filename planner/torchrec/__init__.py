@@ -1,0 +1,62 @@
+"""The planner as TorchRec's: plan by predicted iteration time, or rate TorchRec's own proposals.
+
+    >>> from planner.torchrec import IterationTimePlanner    # doctest: +SKIP
+    >>> plan = IterationTimePlanner(topology, batch_size).plan(model, sharders)    # doctest: +SKIP
+
+Torch and torchrec are imported when the first name is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from planner.environment.torchrec_presence import require_torchrec
+
+if TYPE_CHECKING:
+    from planner.torchrec.factory import read_factory
+    from planner.torchrec.plan_files import (
+        export_plan,
+        import_plan,
+        load_torchrec_plan,
+        save_plan,
+    )
+    from planner.torchrec.planner import IterationTimePlanner, Solution
+    from planner.torchrec.plans import Home, from_torchrec, to_torchrec
+    from planner.torchrec.rating import IterationTimePerfModel
+
+_HOMES = {
+    "Home": "plans",
+    "IterationTimePerfModel": "rating",
+    "IterationTimePlanner": "planner",
+    "Solution": "planner",
+    "export_plan": "plan_files",
+    "from_torchrec": "plans",
+    "import_plan": "plan_files",
+    "load_torchrec_plan": "plan_files",
+    "read_factory": "factory",
+    "save_plan": "plan_files",
+    "to_torchrec": "plans",
+}
+
+__all__ = [
+    "Home",
+    "IterationTimePerfModel",
+    "IterationTimePlanner",
+    "Solution",
+    "export_plan",
+    "from_torchrec",
+    "import_plan",
+    "load_torchrec_plan",
+    "read_factory",
+    "require_torchrec",
+    "save_plan",
+    "to_torchrec",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
+    if name not in _HOMES:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    require_torchrec("planning in TorchRec")
+    value = getattr(import_module(f"planner.torchrec.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,212 @@
+"""TorchRec plans as files that a training script loads with torch alone, and back into ours.
+
+What a TorchRec plan says and our plan does not (module paths, cache parameters, rounding, bounds
+checks, output types) is kept beside the plan, as plain data (``planner.files.plan_schema``); what
+cannot be kept is refused, so that nothing is lost in either direction.
+"""
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchrec.distributed.types import (
+    BoundsCheckMode,
+    CacheAlgorithm,
+    CacheParams,
+    ParameterSharding,
+)
+from torchrec.distributed.types import ShardingPlan as TorchRecPlan
+from torchrec.types import DataType
+
+from costmodel.base.errors import PlanMismatchError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from planner.files.disk import write_bytes
+from planner.torchrec.plans import Home, from_torchrec, to_torchrec
+
+DEVICE = "cuda"
+_FLAGS = ("enforce_hbm", "stochastic_rounding")
+_ENUMS = {"bounds_check_mode": BoundsCheckMode, "output_dtype": DataType}
+_CACHE_VALUES = ("reserved_memory", "prefetch_pipeline")
+_CACHE_ENUMS = {"algorithm": CacheAlgorithm, "precision": DataType}
+
+
+def write_torchrec_file(path: str | Path, plan: TorchRecPlan) -> None:
+    """Write a plan for ``torch.load(path, weights_only=False)``: torchrec's classes, none of ours.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written.
+
+    """
+    content = io.BytesIO()
+    torch.save(plan, content)
+    write_bytes(path, content.getvalue())
+
+
+def make_torchrec_plan(
+    plan: ShardingPlan, places: Mapping[str, Any], device: str = DEVICE
+) -> TorchRecPlan:
+    """Return the plan in TorchRec's terms, with all that the tables' places say.
+
+    Parameters
+    ----------
+    plan
+        A valid plan.
+    places
+        By table, as in a plan file (``planner.files.plan_schema.PlaceEntry``).
+    device
+        ``cuda`` or ``cpu``.
+
+    """
+    homes = {
+        name: Home(module=place["module"], table=place["table"]) for name, place in places.items()
+    }
+    made = to_torchrec(plan, homes, compute_device=device)
+    for sharding in plan.tables:
+        home = homes[sharding.table]
+        parameter: ParameterSharding = made.plan[home.module][home.table]
+        try:
+            _add(parameter, places[sharding.table])
+        except KeyError as error:
+            message = f"table `{sharding.table}`: TorchRec knows no {error}".replace("'", "`")
+            raise PlanMismatchError(message) from error
+    return made
+
+
+def placed(homes: Mapping[str, Home], places: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where tables live, with what their old places say besides."""
+    return {
+        name: {**places.get(name, {}), "module": home.module, "table": home.table}
+        for name, home in homes.items()
+    }
+
+
+def take_torchrec_plan(
+    plan: TorchRecPlan, workload: Workload, topology: Topology
+) -> tuple[ShardingPlan, dict[str, Any]]:
+    """Return a TorchRec plan in our terms, and what it says besides, for a plan file.
+
+    Raises
+    ------
+    PlanMismatchError
+        It shards other tables than the workload's, or says what cannot be kept.
+
+    """
+    homes = table_homes(plan)
+    _check_names(homes, workload)
+    ours = from_torchrec(plan, homes, workload, topology)
+    places = {}
+    for name, home in homes.items():
+        parameter = plan.plan[home.module][home.table]
+        places[name] = {"module": home.module, "table": home.table, **_besides(name, parameter)}
+    device = _device(plan)
+    again = make_torchrec_plan(ours, places, device)
+    for name, home in homes.items():
+        _check_same(name, plan.plan[home.module][home.table], again.plan[home.module][home.table])
+    return ours, {"device": device, "tables": places}
+
+
+def table_homes(plan: TorchRecPlan) -> dict[str, Home]:
+    """Return where every table lives, by its name; by module and name where several share one."""
+    homes = [
+        Home(module=path, table=table) for path, tables in plan.plan.items() for table in tables
+    ]
+    times = Counter(home.table for home in homes)
+    return {
+        home.table if times[home.table] == 1 else f"{home.module}.{home.table}": home
+        for home in homes
+    }
+
+
+def _check_names(homes: Mapping[str, Home], workload: Workload) -> None:
+    wanted = {table.name for table in workload.tables}
+    for name in sorted(homes.keys() ^ wanted):
+        has, lacks = ("workload", "plan") if name in wanted else ("plan", "workload")
+        raise PlanMismatchError(
+            f"the {has} has a table `{name}` that the {lacks} lacks",
+            hint="give the workload that the plan was made for",
+        )
+
+
+def _besides(name: str, parameter: ParameterSharding) -> dict[str, Any]:
+    """Return what a table's sharding says that our plan does not, as plain data."""
+    lost = [
+        label
+        for label, value in (
+            ("key_value_params", parameter.key_value_params),
+            ("cache statistics", getattr(parameter.cache_params, "stats", None)),
+            (
+                "multipass_prefetch_config",
+                getattr(parameter.cache_params, "multipass_prefetch_config", None),
+            ),
+        )
+        if value is not None
+    ]
+    if lost:
+        raise PlanMismatchError(
+            f"table `{name}` has {', '.join(lost)}, which no plan file can keep"
+        )
+    said = dict(_plain(parameter, (*_FLAGS, *_ENUMS)))
+    if parameter.cache_params is not None:
+        said["cache"] = dict(_plain(parameter.cache_params, (*_CACHE_VALUES, *_CACHE_ENUMS)))
+    return said
+
+
+def _plain(source: object, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for name in names:
+        value = getattr(source, name, None)
+        if value is not None:
+            yield name, value.name if isinstance(value, Enum) else value
+
+
+def _add(parameter: ParameterSharding, place: Mapping[str, Any]) -> None:
+    """Set what a place says beyond where it is: the inverse of ``_besides``."""
+    for name in _FLAGS:
+        setattr(parameter, name, place.get(name))
+    for name, kind in _ENUMS.items():
+        if name in place:
+            setattr(parameter, name, kind[place[name]])
+    cache = place.get("cache")
+    if cache is None:
+        return
+    parameter.cache_params = parameter.cache_params or CacheParams()
+    for name in _CACHE_VALUES:
+        setattr(parameter.cache_params, name, cache.get(name))
+    for name, kind in _CACHE_ENUMS.items():
+        if name in cache:
+            setattr(parameter.cache_params, name, kind[cache[name]])
+
+
+def _device(plan: TorchRecPlan) -> str:
+    for tables in plan.plan.values():
+        for parameter in tables.values():
+            if parameter.sharding_spec is not None:
+                device: str = parameter.sharding_spec.shards[0].placement.device().type
+                return device
+    return DEVICE
+
+
+def _check_same(name: str, given: ParameterSharding, again: ParameterSharding) -> None:
+    """Raise PlanMismatchError where a way to us and back changes a table's sharding."""
+    if given == again:
+        return
+    for part in vars(given):
+        before, after = getattr(given, part), getattr(again, part)
+        if before != after:
+            raise PlanMismatchError(
+                f"table `{name}`: its {part} {_short(before)} would come back as {_short(after)}",
+                hint="GPUs and nodes must be those that the plan was made for",
+            )
+
+
+def _short(value: object) -> str:
+    shards = getattr(value, "shards", None)
+    text = ", ".join(str(shard.placement) for shard in shards) if shards else str(value)
+    return f"`{text}`" if len(text) <= 80 else f"`{text[:77]}...`"

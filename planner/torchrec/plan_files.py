@@ -1,0 +1,177 @@
+"""Plan files of ``planner plan`` for TorchRec models, and of TorchRec models for ``planner``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torchrec.distributed.types import ShardingPlan as TorchRecPlan
+
+from costmodel.base.errors import PlanMismatchError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import TableSharding
+from costmodel.domain.validity import allowed_kernels
+from costmodel.domain.workload import EmbeddingTable, Workload
+from planner.files.disk import write_text
+from planner.files.plans import PlanFile, dump_plan_file, load_plan_file, plan_text
+from planner.torchrec.exchange import (
+    DEVICE,
+    make_torchrec_plan,
+    placed,
+    take_torchrec_plan,
+    write_torchrec_file,
+)
+from planner.torchrec.factory import read_factory
+from planner.torchrec.model_reading import ModelReading, read_model
+from planner.torchrec.plan_reading import read_torchrec_file
+
+if TYPE_CHECKING:
+    from planner.torchrec.planner import Solution
+
+
+def export_plan(
+    path: str | Path,
+    target: str | Path,
+    *,
+    module: str | None = None,
+    factory: str | None = None,
+    device: str | None = None,
+) -> TorchRecPlan:
+    """Write a plan file's plan for ``torch.load(target, weights_only=False)``, and return it.
+
+    Parameters
+    ----------
+    path, target
+        The plan file, and what is written.
+    module
+        Path of the module that all tables are in, as ``DistributedModelParallel`` sees it.
+    factory
+        Instead, ``module:function`` that returns the model, whose tables must be the file's. With
+        neither, the file itself must say where its tables live.
+    device
+        By default the file's, or CUDA where it names none.
+
+    Raises
+    ------
+    PlannerError
+        Nothing says where the tables live, or they are not the model's; no such file.
+
+    """
+    file = load_plan_file(path)
+    said = file.torchrec or {"device": DEVICE, "tables": {}}
+    places = said["tables"]
+    if factory is not None:
+        workload, read = read_factory(factory, file.workload.local_batch_size)
+        _check_same_tables(file.workload, workload.tables)
+        places = {name: {**places.get(name, {}), **at} for name, at in read["tables"].items()}
+    elif module is not None:
+        places = {
+            table.name: {**places.get(table.name, {}), "module": module, "table": table.name}
+            for table in file.workload.tables
+        }
+    _check_placed(file.workload, places, path)
+    plan = make_torchrec_plan(file.plan, places, device or said["device"])
+    write_torchrec_file(target, plan)
+    return plan
+
+
+def import_plan(
+    path: str | Path, workload: Workload, topology: Topology, hardware: str
+) -> PlanFile:
+    """Return the plan that ``torch.save(plan, path)`` wrote, as a plan file's content.
+
+    Tables that list no compute kernels may have any.
+
+    Parameters
+    ----------
+    path
+        The file.
+    workload, topology
+        What the plan is for.
+    hardware
+        Name or path of the topology's profile.
+
+    Raises
+    ------
+    PlannerError
+        No such file, no plan in it, or one for other tables or ranks.
+
+    """
+    plan, besides = take_torchrec_plan(read_torchrec_file(path), workload, topology)
+    tables = tuple(_allowing(plan.table(table.name), table) for table in workload.tables)
+    return PlanFile(
+        plan=plan, workload=replace(workload, tables=tables), hardware=hardware, torchrec=besides
+    )
+
+
+def load_torchrec_plan(
+    path: str | Path,
+    module: nn.Module,
+    sharders: Sequence[Any],
+    compute_device: str | None = None,
+) -> TorchRecPlan:
+    """Return a plan file's plan for a model whose tables have the workload's names and shapes.
+
+    The device is by default the file's, or CUDA where it names none.
+
+    Raises
+    ------
+    PlanMismatchError
+        The file's tables are not the model's.
+
+    """
+    file = load_plan_file(path)
+    said = file.torchrec or {"device": DEVICE, "tables": {}}
+    device = compute_device or said["device"]
+    reading = ModelReading(compute_device=device, local_batch_size=file.workload.local_batch_size)
+    model = read_model(module, sharders, reading)
+    _check_same_tables(file.workload, model.tables)
+    return make_torchrec_plan(file.plan, placed(model.homes, said["tables"]), device)
+
+
+def save_plan(path: str | Path, solution: "Solution") -> None:
+    """Write what ``IterationTimePlanner`` found, for ``planner explain`` and ``simulate``."""
+    _, besides = take_torchrec_plan(solution.torchrec_plan, solution.workload, solution.topology)
+    file = PlanFile(
+        plan=solution.plan,
+        workload=solution.workload,
+        hardware=solution.hardware,
+        sharder=solution.sharder,
+        step_time=solution.step_time,
+        torchrec=besides,
+    )
+    write_text(path, plan_text(dump_plan_file(file)))
+
+
+def _allowing(sharding: TableSharding, table: EmbeddingTable) -> EmbeddingTable:
+    kernel = sharding.compute_kernel
+    if table.compute_kernels or kernel in allowed_kernels(table, sharding.sharding_type):
+        return table
+    return replace(table, compute_kernels=(kernel,))
+
+
+def _check_same_tables(workload: Workload, tables: Sequence[EmbeddingTable]) -> None:
+    planned = {t.name: (t.num_embeddings, t.embedding_dim) for t in workload.tables}
+    there = {t.name: (t.num_embeddings, t.embedding_dim) for t in tables}
+    for name in sorted(planned.keys() | there.keys()):
+        if planned.get(name) != there.get(name):
+            raise PlanMismatchError(
+                f"table `{name}` is {_shape(there.get(name))} in the model, "
+                f"{_shape(planned.get(name))} in the plan file"
+            )
+
+
+def _check_placed(workload: Workload, places: Mapping[str, Any], path: str | Path) -> None:
+    missing = [table.name for table in workload.tables if table.name not in places]
+    if missing:
+        raise PlanMismatchError(
+            f"{path} does not say where in the model table `{missing[0]}` lives",
+            hint="name the module of all tables, as in --module "
+            "sparse_arch.embedding_bag_collection, or a function that makes the model, as in "
+            "--from-torchrec my_model:make",
+        )
+
+
+def _shape(rows_columns: tuple[int, int] | None) -> str:
+    return "absent" if rows_columns is None else f"{rows_columns[0]} x {rows_columns[1]}"

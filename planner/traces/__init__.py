@@ -1,0 +1,1 @@
+"""Traces of profilers and execution traces: read, replayed, predicted from, and written."""

@@ -1,0 +1,262 @@
+"""A timeline as a Chrome trace, in the words of PyTorch's profiler (Kineto).
+
+One process per rank, one thread per host thread or stream; arrows from launches to kernels,
+between streams that wait for each other, and from the last rank of a collective to the others.
+Perfetto and chrome://tracing open it; categories and the names of collectives and copies are
+those that tools for profiler traces look for. Slices of a thread nest or are apart to the
+nanosecond, no arrow points back in time, and no thread has number 0, which is "none" to Perfetto:
+it would put such slices on the thread whose number is the process's.
+
+References
+----------
+Trace Event Format (Google, 2016): phases X, M, s, f. Kineto, ``output_json.cpp``: categories.
+Perfetto (ec5d16b1), ``src/trace_processor/importers``: ``json/json_trace_tokenizer.cc``,
+``json/json_trace_parser.cc``, ``common/slice_tracker.cc``, ``common/flow_tracker.cc``.
+
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from costmodel.base.units import US, Seconds
+from costmodel.step.graph import HOST_THREADS, Node, NodeKind, Resource
+from costmodel.step.timeline import Timeline
+from planner.files.disk import write_text
+
+Event: TypeAlias = dict[str, Any]
+
+
+class StepSpan(NamedTuple):
+    """One step of one rank, as its host sees it."""
+
+    rank: int
+    number: int
+    start: Seconds
+    end: Seconds
+
+
+_CATEGORIES: Mapping[NodeKind, str] = {
+    NodeKind.HOST: "cpu_op",
+    NodeKind.WAIT: "cuda_runtime",
+    NodeKind.KERNEL: "kernel",
+    NodeKind.COPY: "gpu_memcpy",
+    NodeKind.COLLECTIVE: "kernel",
+}
+_PREFIXES: Mapping[NodeKind, str] = {
+    NodeKind.WAIT: "cudaStreamSynchronize: ",
+    NodeKind.COPY: "Memcpy HtoD: ",
+    NodeKind.COLLECTIVE: "ncclDevKernel: ",
+}
+"""How profilers name them, and tools recognise them."""
+_KNOWN_NAMES = ("nccl", "Mem", "cuda")
+"""Names that came from a profiler."""
+_THREADS: Mapping[str, int] = {
+    Resource.MAIN: 1,
+    Resource.AUTOGRAD: 2,
+    Resource.COMPUTE: 7,
+}
+"""Thread numbers; Kineto shows PyTorch's default stream as 7."""
+_STEPS = 3
+"""Thread number of the steps."""
+_FIRST_OTHER_STREAM = 20
+
+
+def trace_events(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> Iterator[Event]:
+    """Yield the events of all ranks and steps, times in microseconds.
+
+    Without ``steps``, those are shown that begin and end for all ranks at once.
+    """
+    threads = _thread_numbers(timeline)
+    yield from _names(timeline, threads)
+    yield from map(_step, tuple(steps) or _common_steps(timeline))
+    for index, node in enumerate(timeline.graph.nodes):
+        yield _slice(timeline, index, threads[node.resource])
+    yield from _launches(timeline, threads)
+    yield from _arrows(timeline, threads)
+
+
+def write_trace(timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] = ()) -> None:
+    """Write a trace file, as a whole or not at all; ``-`` is standard output."""
+    write_text(path, trace_text(timeline, steps))
+
+
+def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
+    """Return the trace as JSON, one event per line."""
+    head = json.dumps({
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": 0,
+            "world_size": timeline.graph.world_size,
+        },
+    })
+    events = ",\n".join(
+        json.dumps(event, ensure_ascii=False) for event in trace_events(timeline, steps)
+    )
+    return f'{head[:-1]}, "traceEvents": [\n{events}\n]}}\n'
+
+
+def _thread_numbers(timeline: Timeline) -> Mapping[str, int]:
+    others = dict.fromkeys(n.resource for n in timeline.graph.nodes if n.resource not in _THREADS)
+    return {**_THREADS, **{name: _FIRST_OTHER_STREAM + i for i, name in enumerate(others)}}
+
+
+def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+    used = {(node.rank, node.resource) for node in timeline.graph.nodes}
+    for rank in range(timeline.graph.world_size):
+        yield _metadata("process_name", rank, _STEPS, {"name": f"rank {rank}"})
+        yield _metadata("process_sort_index", rank, _STEPS, {"sort_index": rank})
+        yield _metadata("thread_name", rank, _STEPS, {"name": "steps"})
+        yield _metadata("thread_sort_index", rank, _STEPS, {"sort_index": 0})
+    for rank, resource in sorted(used, key=lambda use: (use[0], threads[use[1]])):
+        number = threads[resource]
+        kind = "thread" if _is_host_thread(resource) else f"stream {number}"
+        yield _metadata("thread_name", rank, number, {"name": f"{kind} {resource}"})
+        yield _metadata("thread_sort_index", rank, number, {"sort_index": number})
+
+
+def _is_host_thread(resource: str) -> bool:
+    """Whether a resource is a thread; profiled runs have several of autograd, with numbers."""
+    return resource.partition(" ")[0] in HOST_THREADS
+
+
+def _metadata(name: str, rank: int, thread: int, args: Mapping[str, Any]) -> Event:
+    return {"ph": "M", "name": name, "pid": rank, "tid": thread, "ts": 0, "args": args}
+
+
+def _common_steps(timeline: Timeline) -> Iterator[StepSpan]:
+    starts = (0.0, *timeline.step_ends)
+    for step, end in enumerate(timeline.step_ends):
+        for rank in range(timeline.graph.world_size):
+            yield StepSpan(rank, step, starts[step], end)
+
+
+def _step(step: StepSpan) -> Event:
+    """Return the slice of a step, as ``torch.profiler``'s step annotations."""
+    return {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": f"ProfilerStep#{step.number}",
+        "pid": step.rank,
+        "tid": _STEPS,
+        **_span(step.start, step.end),
+        "args": {},
+    }
+
+
+def _slice(timeline: Timeline, index: int, thread: int) -> Event:
+    """Return a node as a slice; a collective's covers its wait for peers, as profilers show it."""
+    node = timeline.graph.nodes[index]
+    return {
+        "ph": "X",
+        "cat": _CATEGORIES[node.kind],
+        "name": _shown_name(node),
+        "pid": node.rank,
+        "tid": thread,
+        **_span(_shown_start(timeline, index), timeline.ends[index]),
+        "args": _args(timeline, index, thread),
+    }
+
+
+def _shown_name(node: Node) -> str:
+    known = node.name.startswith(_KNOWN_NAMES)
+    return node.name if known else _PREFIXES.get(node.kind, "") + node.name
+
+
+def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
+    node = timeline.graph.nodes[index]
+    args: dict[str, Any] = {"stage": node.stage.value, "step": node.step, "rank": node.rank}
+    if not _is_host_thread(node.resource):
+        args |= {
+            "device": node.rank,
+            "stream": thread,
+            "correlation": index,
+            "bytes": node.num_bytes,
+            "bound_by": node.basis.bound_by or "",
+            "source": node.basis.origin,
+        }
+    if node.collective is not None:
+        waited = max(0.0, timeline.starts[index] - timeline.ready[index])
+        args |= {"collective": node.collective, "waiting_us": _us(waited)}
+    return args
+
+
+def _launches(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+    """Yield the runtime calls by which tools find a kernel's thread and step: moments, no time.
+
+    As in a profiler's trace, what was launched before the first event has none.
+    """
+    for index, node in enumerate(timeline.graph.nodes):
+        if node.launched_by is not None and timeline.ends[node.launched_by] > 0:
+            launcher = timeline.graph.nodes[node.launched_by]
+            copies = node.kind is NodeKind.COPY
+            yield {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaMemcpyAsync" if copies else "cudaLaunchKernel",
+                "pid": launcher.rank,
+                "tid": threads[launcher.resource],
+                "ts": _us(timeline.ends[node.launched_by]),
+                "dur": 0,
+                "args": {"correlation": index},
+            }
+
+
+def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+    """Yield a start and a finish event for every dependency between threads or ranks."""
+    for number, (kind, source, target) in enumerate(_dependencies(timeline)):
+        begin = _shown_start(timeline, source)
+        end = max(begin, _shown_start(timeline, target))
+        for phase, index, at in (("s", source, begin), ("f", target, end)):
+            node = timeline.graph.nodes[index]
+            yield {
+                "ph": phase,
+                "id": number,
+                "cat": kind,
+                "name": kind,
+                "pid": node.rank,
+                "tid": threads[node.resource],
+                "ts": _us(at),
+                **({"bp": "e"} if phase == "f" else {}),
+            }
+
+
+def _dependencies(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
+    nodes = timeline.graph.nodes
+    last: dict[int, int] = {}
+    for index, node in enumerate(nodes):
+        if node.launched_by is not None:
+            yield "ac2g", node.launched_by, index
+        for before in node.after:
+            if _thread(nodes[before]) != _thread(node):
+                yield "dependency", before, index
+        if node.collective is not None:
+            known = last.get(node.collective, index)
+            last[node.collective] = max(known, index, key=lambda i: (timeline.ready[i], -i))
+    for index, node in enumerate(nodes):
+        if node.collective is not None and last[node.collective] != index:
+            yield "collective", last[node.collective], index
+
+
+def _thread(node: Node) -> tuple[int, str]:
+    return node.rank, node.resource
+
+
+def _shown_start(timeline: Timeline, index: int) -> float:
+    if timeline.graph.nodes[index].collective is None:
+        return timeline.starts[index]
+    return min(timeline.ready[index], timeline.starts[index])
+
+
+def _span(start: float, end: float) -> dict[str, float]:
+    """Return start and duration; the end is rounded, so that what follows does not overlap."""
+    begin = _us(start)
+    return {"ts": begin, "dur": round(_us(end) - begin, 3)}
+
+
+def _us(seconds: float) -> float:
+    """Return microseconds to a thousandth, the clock of the viewers."""
+    return round(seconds / US, 3)

@@ -1,0 +1,280 @@
+"""Reading profiler (Kineto) traces: what every rank's host threads called and its GPU ran.
+
+Times become seconds on one clock for all ranks; what cannot be replayed is refused with the
+reason, all reasons at once.
+
+References
+----------
+Kineto, ``libkineto/src/output_json.cpp``: event categories and arguments.
+
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
+from planner.traces.kineto_events import (
+    CALLS,
+    DEVICE,
+    Activity,
+    Call,
+    EventReader,
+    RecordedWait,
+    Scope,
+    is_collective,
+    is_number,
+)
+from planner.traces.trace_files import Document, read_documents
+
+_STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")
+_TICK: Seconds = 1e-9
+"""Nanosecond: no step is shorter."""
+_MOST_LISTED = 8
+_NUMBERED = re.compile(r"(?:rank|worker)[_-]?([0-9]{1,9})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """The trace of one rank, events in the order of their start."""
+
+    rank: int
+    source: str
+    world_size: int | None
+    calls: Sequence[Call]
+    scopes: Sequence[Scope]
+    activities: Sequence[Activity]
+    recorded_waits: Sequence[RecordedWait]
+    steps: Sequence[tuple[int, Seconds, Seconds]]
+    """Number, start and end on the host of every profiled step."""
+    main_thread: int
+    pid: int | None = None
+
+    @property
+    def start(self) -> Seconds:
+        """When the first event begins."""
+        return min(self.calls[0].start, *(start for _, start, _ in self.steps[:1]))
+
+
+def read_kineto(path: str | Path) -> list[RankTrace]:
+    """Return the traces of all ranks of a job, by rank.
+
+    Raises
+    ------
+    InputError
+        Something is missing, damaged, or not what can be replayed.
+
+    """
+    return rank_traces(read_documents(path), path)
+
+
+def rank_traces(found: Sequence[tuple[str, Document]], path: str | Path) -> list[RankTrace]:
+    """Return the traces that are among the JSON documents of a path; see `read_kineto`."""
+    documents = [(name, document) for name, document in found if "nodes" not in document]
+    problems: list[Problem] = []
+    traces: list[RankTrace] = []
+    epoch = min((_base(d) + _first(d) for _, d in documents), default=0.0)
+    for index, (name, document) in enumerate(documents):
+        refusal = _refusal(name, document)
+        if refusal is not None:
+            problems.append(refusal)
+            continue
+        trace = _rank_trace(name, document, index, epoch)
+        if trace is None:
+            message = f"`{name}` has no calls with times, or no kernels with times and streams"
+            problems.append(Problem(message=message))
+        else:
+            traces.append(trace)
+    problems += _missing(traces) if not problems else []
+    if problems or not traces:
+        nothing = Problem(message="no profiler traces are in it, only execution traces")
+        raise InputError(str(path), problems or [nothing])
+    first = min(min(trace.start, trace.activities[0].start) for trace in traces)
+    return sorted((_shifted(trace, -first) for trace in traces), key=lambda trace: trace.rank)
+
+
+def _base(document: Document) -> float:
+    """Return where a file's clock starts, in microseconds."""
+    base = document.get("baseTimeNanoseconds")
+    return base / 1e3 if is_number(base) else 0.0
+
+
+def _first(document: Document) -> float:
+    """Return the earliest time stamp: small numbers keep fractions of microseconds."""
+    events = document.get("traceEvents")
+    stamps = (
+        (e.get("ts") for e in events if isinstance(e, dict)) if isinstance(events, list) else ()
+    )
+    return min((float(ts) for ts in stamps if is_number(ts) and ts > 0), default=0.0)
+
+
+def _refusal(name: str, document: Document) -> Problem | None:
+    """Say why a file cannot be replayed, if so."""
+    events = document.get("traceEvents")
+    if not isinstance(events, list):
+        hint = "export it with `torch.profiler.profile(...).export_chrome_trace`"
+        return Problem(message=f"`{name}` is not a profiler trace: no `traceEvents`", hint=hint)
+    counts: dict[str, int] = defaultdict(int)
+    graphs = 0
+    for event in events:
+        if isinstance(event, dict) and event.get("ph") == "X":
+            counts[str(event.get("cat"))] += 1
+            graphs += "GraphLaunch" in str(event.get("name"))
+    if graphs:
+        message = (
+            f"`{name}` launches CUDA graphs, {graphs} times; "
+            "which of their kernels wait for which is not recorded"
+        )
+        return Problem(message=message, hint="profile once without CUDA graphs")
+    if not sum(counts.values()):
+        return Problem(message=f"`{name}` has no events", hint="profile at least one whole step")
+    calls = sum(counts[kind] for kind in CALLS)
+    if not calls or not sum(counts[kind] for kind in DEVICE):
+        what = "no calls of the CUDA runtime" if not calls else "nothing that ran on a GPU"
+        hint = "profile with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`"
+        return Problem(message=f"`{name}` records {what}", hint=hint)
+    return None
+
+
+def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
+    """Say which ranks there should be, and are not or twice."""
+    ranks = [trace.rank for trace in traces]
+    double = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    if double:
+        names = [trace.source for trace in traces if trace.rank == double[0]]
+        files = ", ".join(f"`{name}`" for name in names[:3])
+        message = f"rank {double[0]} is there {len(names)} times: {files}"
+        yield Problem(message=message, hint="give the traces of one job only")
+    sizes = {trace.world_size for trace in traces if trace.world_size}
+    if len(sizes) > 1:
+        yield Problem(message=f"the traces are of jobs of different sizes: {sorted(sizes)} ranks")
+    size = max(sizes, default=max(ranks, default=-1) + 1)
+    outside = sorted(rank for rank in set(ranks) if not 0 <= rank < size)
+    if outside:
+        yield Problem(message=f"there is no rank {outside[0]} in a job of {size} ranks")
+    num_missing = size - len(set(ranks)) + len(outside)
+    if num_missing:
+        message = f"traces of {size - num_missing} of {size} ranks; missing: "
+        message += _listed(_first_missing(ranks, size), num_missing)
+        hint = "a rank waits for the others, so the traces of all of them are needed"
+        yield Problem(message=message, hint=hint)
+    alone = [trace for trace in traces if size == 1 and any(map(is_collective, trace.activities))]
+    if alone:
+        message = f"`{alone[0].source}` runs collectives, and no other rank's trace is there"
+        yield Problem(message=message, hint="give the folder with the traces of all ranks")
+
+
+def _first_missing(ranks: Sequence[int], size: int) -> list[int]:
+    """Return the first few ranks that are not there."""
+    return list(islice((rank for rank in range(size) if rank not in ranks), _MOST_LISTED))
+
+
+def _listed(numbers: Sequence[int], count: int) -> str:
+    shown = ", ".join(map(str, numbers))
+    return f"{shown}, and {count - len(numbers)} more" if count > len(numbers) else shown
+
+
+def _rank_trace(name: str, document: Document, index: int, epoch: float) -> RankTrace | None:
+    info = document.get("distributedInfo")
+    info = info if isinstance(info, dict) else {}
+    numbered = _NUMBERED.search(Path(name).name)
+    rank, size = info.get("rank"), info.get("world_size")
+    guessed = int(numbered[1]) if numbered else index
+    read = EventReader(offset=_base(document) - epoch)
+    for event in document["traceEvents"]:
+        read.event(event)
+    if not read.calls or not read.activities:
+        return None
+    calls, scopes = sorted(read.calls, key=_by_start), sorted(read.scopes, key=_by_start)
+    activities = _on_host_clock(read.activities, calls)
+    main = _main_thread(scopes, calls)
+    return RankTrace(
+        rank=int(rank) if is_number(rank) else guessed,
+        source=name,
+        world_size=int(size) if is_number(size) and size >= 1 else None,
+        calls=_with_scopes(calls, scopes),
+        scopes=scopes,
+        activities=sorted(activities, key=_by_start),
+        recorded_waits=read.waits,
+        steps=_steps(scopes, calls, main),
+        main_thread=main,
+        pid=read.pid,
+    )
+
+
+def _by_start(event: Call | Scope | Activity) -> tuple[float, float]:
+    return event.start, -event.end
+
+
+def _on_host_clock(activities: Sequence[Activity], calls: Sequence[Call]) -> list[Activity]:
+    """Shift the GPU's clock so that nothing starts before it is launched.
+
+    Profilers convert GPU timestamps to host time with an error of tens of microseconds, that
+    shows as kernels that start before their launch; it differs from rank to rank.
+    """
+    launched = {call.correlation: call.start for call in calls}
+    early = max(
+        (launched[a.correlation] - a.start for a in activities if a.correlation in launched),
+        default=0.0,
+    )
+    shift = max(0.0, early)
+    return [replace(a, start=a.start + shift, end=a.end + shift) for a in activities]
+
+
+def _main_thread(scopes: Sequence[Scope], calls: Sequence[Call]) -> int:
+    for scope in scopes:
+        if _STEP.match(scope.name):
+            return scope.thread
+    threads = [call.thread for call in calls]
+    return max(sorted(set(threads)), key=threads.count)
+
+
+def _steps(
+    scopes: Sequence[Scope], calls: Sequence[Call], main: int
+) -> list[tuple[int, Seconds, Seconds]]:
+    """Return the profiler's steps; without any, all of the trace is one step."""
+    marked = [
+        (int(match[1]), scope.start, scope.end)
+        for scope in scopes
+        if scope.thread == main and scope.end > scope.start and (match := _STEP.match(scope.name))
+    ]
+    start = calls[0].start
+    return marked or [(0, start, max(start + _TICK, *(call.end for call in calls)))]
+
+
+def _with_scopes(calls: Sequence[Call], scopes: Sequence[Scope]) -> list[Call]:
+    """Add to every call the operators that enclose it; both are sorted by start."""
+    stacks: dict[int, list[Scope]] = defaultdict(list)
+    waiting = iter(scopes)
+    upcoming = next(waiting, None)
+    result = []
+    for call in calls:
+        while upcoming is not None and upcoming.start <= call.start:
+            stack = stacks[upcoming.thread]
+            _leave(stack, upcoming.start)
+            stack.append(upcoming)
+            upcoming = next(waiting, None)
+        stack = stacks[call.thread]
+        _leave(stack, call.start)
+        result.append(replace(call, scopes=tuple(scope.name for scope in stack)))
+    return result
+
+
+def _leave(stack: list[Scope], now: Seconds) -> None:
+    while stack and stack[-1].end <= now:
+        stack.pop()
+
+
+def _shifted(trace: RankTrace, by: Seconds) -> RankTrace:
+    """Return the trace with another origin of time."""
+    return replace(
+        trace,
+        calls=[replace(c, start=c.start + by, end=c.end + by) for c in trace.calls],
+        scopes=[replace(s, start=s.start + by, end=s.end + by) for s in trace.scopes],
+        activities=[replace(a, start=a.start + by, end=a.end + by) for a in trace.activities],
+        steps=[(number, start + by, end + by) for number, start, end in trace.steps],
+    )

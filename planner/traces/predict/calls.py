@@ -1,0 +1,262 @@
+"""What an operator asks of the hardware: a matrix product, or elements to go over.
+
+The table below says what is known about PyTorch's operators. An operator that is in none of its
+groups is work that no model knows, and is reported as that.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+
+from costmodel.base.units import Bytes
+from planner.traces.predict.operator_trace import TraceOp
+from planner.traces.predict.tensor_layout import num_runs
+
+
+class OpFamily(StrEnum):
+    """Kinds of kernels that share a model."""
+
+    GEMM = "gemm"
+    ELEMENTWISE = "elementwise"
+    COPY = "copy"
+    REDUCTION = "reduction"
+    SOFTMAX = "softmax"
+    NORMALIZATION = "normalization"
+    RANDOM = "random"
+    EMBEDDING = "embedding"
+    LOSS = "loss"
+    OPTIMIZER = "optimizer"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """``count`` independent products C[m, n] = A[m, k] B[k, n]."""
+
+    count: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flop(self) -> float:
+        """Multiplications and additions."""
+        return 2.0 * self.count * self.m * self.n * self.k
+
+    @property
+    def num_elements(self) -> int:
+        """Elements of A, B and C."""
+        return self.count * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCall:
+    """One kernel as a model sees it."""
+
+    operator: str
+    """Its name; with ``/columns`` or ``/strided`` where the layout asks for another kernel."""
+    family: OpFamily
+    num_elements: int
+    num_runs: int
+    """Inner loops over memory, or rows of a normalization."""
+    num_bytes: Bytes
+    """Read plus written."""
+    element_type: str
+    product: Product | None = None
+    read_bytes: Bytes = 0.0
+    """Bytes of the tensors that it reads."""
+    reuse: tuple[tuple[Bytes, Bytes], ...] = ()
+    """Size of every tensor that it reads or makes, and how much was touched since its last use."""
+
+
+_UNARY = """abs cos erf exp log neg reciprocal relu rsqrt sigmoid silu sin sqrt square tanh gelu
+clamp clamp_min bitwise_not logical_not pow log1p"""
+_BINARY = """add sub rsub mul div remainder maximum minimum eq ne lt le gt ge masked_fill where
+bitwise_and bitwise_or logical_and logical_or lerp addcmul addcdiv"""
+_BACKWARD = """gelu_backward tanh_backward threshold_backward sigmoid_backward silu_backward
+native_dropout_backward"""
+_NAMES: Mapping[OpFamily, str] = {
+    OpFamily.GEMM: "mm addmm bmm baddbmm addmv mv dot",
+    OpFamily.ELEMENTWISE: f"{_UNARY} {_BINARY} {_BACKWARD}",
+    OpFamily.COPY: "copy_ cat fill_ zero_ index_copy_ tril triu arange flip roll constant_pad_nd",
+    OpFamily.REDUCTION: "sum mean amax amin max min cumsum any all norm linalg_vector_norm argmax",
+    OpFamily.SOFTMAX: """_softmax _softmax_backward_data _log_softmax
+    _log_softmax_backward_data""",
+    OpFamily.NORMALIZATION: "native_layer_norm native_layer_norm_backward",
+    OpFamily.RANDOM: "bernoulli_ native_dropout normal_ uniform_ random_",
+    OpFamily.EMBEDDING: """index_select embedding_dense_backward gather index index_put_ index_add_
+    scatter_add_ _embedding_bag _embedding_bag_dense_backward""",
+    OpFamily.LOSS: """nll_loss_forward nll_loss_backward mse_loss mse_loss_backward
+    binary_cross_entropy_with_logits""",
+    OpFamily.OPTIMIZER: """_fused_adamw_ _fused_adam_ _fused_sgd_ _fused_adagrad_""",
+}
+FAMILY_OF: Mapping[str, OpFamily] = {
+    f"aten::{name}": family for family, names in _NAMES.items() for name in names.split()
+}
+_DESCEND = frozenset({
+    "aten::embedding_dense_backward", "aten::nll_loss_backward",
+})  # fmt: skip
+"""Operators with a kernel of their own that also call others worth their own models."""
+_METADATA_NAMES = """
+_conj _local_scalar_dense _pin_memory _reshape_alias _to_copy _unsafe_view alias as_strided
+atleast_1d broadcast_tensors broadcast_to chunk clone conj contiguous detach detach_ dim
+empty empty_like empty_strided expand expand_as flatten flatten_dense_tensors full full_like
+is_floating_point is_nonzero is_pinned item lift_fresh movedim narrow new_empty
+new_empty_strided numel numpy_T ones ones_like permute pin_memory ravel real record_stream
+rename requires_grad_ reshape resize_ resolve_conj resolve_neg result_type retain_grad
+scalar_tensor select set_ size slice split split_with_sizes squeeze squeeze_ stride swapaxes
+t tensor to transpose unbind unflatten unflatten_dense_tensors unsafe_chunk unsafe_split
+unsqueeze unsqueeze_ view view_as zeros zeros_like
+"""
+"""Operators that look at tensors or make room for them; what they fill, they fill by others."""
+_METADATA = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
+
+
+def is_metadata(name: str) -> bool:
+    """Whether an operator by itself moves no elements."""
+    return name in _METADATA or name in {"detach", "detach_"}
+
+
+def descends(name: str) -> bool:
+    """Whether operators called inside this one have kernels besides its own."""
+    return name in _DESCEND
+
+
+def kernel_call(op: TraceOp) -> KernelCall | None:
+    """Return what an operator asks for; None if nothing is known about it."""
+    name = op.name
+    family = FAMILY_OF.get(name) or FAMILY_OF.get(name.removesuffix("_"))
+    if family is None:
+        return None
+    if family is OpFamily.GEMM:
+        return _matrix_call(op)
+    make = _SHAPED.get(family, _elementwise)
+    return make(op, family)
+
+
+def unknown_call(op: TraceOp) -> KernelCall:
+    """Return a call by the bytes of an operator's tensors alone.
+
+    Of an input that is larger than all outputs, as much as the largest output is taken to be
+    read: such operators look rows up.
+    """
+    largest = max((t.num_bytes for t in op.outputs), default=None)
+    sizes = [t.num_bytes if largest is None else min(t.num_bytes, largest) for t in op.inputs]
+    call = _streaming(op, OpFamily.UNKNOWN, op.name, num_runs=1)
+    return replace(call, num_bytes=sum(sizes) + sum(t.num_bytes for t in op.outputs))
+
+
+def _matrix_call(op: TraceOp) -> KernelCall | None:
+    matrices = [t for t in op.inputs if len(t.shape) >= 1][-2:]
+    if len(matrices) < 2:
+        return None
+    first, second = (tensor.shape for tensor in matrices)
+    product = Product(
+        count=prod(first[:-2]),
+        m=first[-2] if len(first) > 1 else 1,
+        k=first[-1],
+        n=second[-1] if len(second) > 1 else 1,
+    )
+    return KernelCall(
+        operator=op.name,
+        family=OpFamily.GEMM,
+        num_elements=product.num_elements,
+        num_runs=1,
+        num_bytes=float(product.num_elements * matrices[0].element_bytes),
+        element_type=matrices[0].element_type,
+        product=product,
+    )
+
+
+def _elementwise(op: TraceOp, family: OpFamily) -> KernelCall:
+    tensors = (*op.outputs, *op.inputs)
+    runs, strided = num_runs(tensors)
+    name = op.name + ("/strided" if strided else "")
+    return _streaming(op, family, name, num_runs=1 if strided else runs)
+
+
+def _reduction(op: TraceOp, family: OpFamily) -> KernelCall:
+    """Distinguish sums over rows from those over columns, whose output is as wide as a row."""
+    source = op.inputs[0].shape if op.inputs else ()
+    dims = op.arguments[1] if len(op.arguments) > 1 else None
+    axes = [dims] if isinstance(dims, int) else dims if isinstance(dims, list) else []
+    last = len(source) - 1
+    inner = not axes or any(axis in {last, -1} for axis in axes)
+    rows = prod(source[:-1])
+    return _streaming(op, family, op.name if inner else f"{op.name}/columns", num_runs=max(1, rows))
+
+
+def _rows(op: TraceOp, family: OpFamily) -> KernelCall:
+    """Count rows of the last dimension: each is normalized by itself."""
+    shape = op.inputs[0].shape if op.inputs else ()
+    return _streaming(op, family, op.name, num_runs=max(1, prod(shape[:-1])))
+
+
+def _gathered(op: TraceOp, family: OpFamily) -> KernelCall:
+    """Count the rows that are read or written, not the table they are in."""
+    if op.name.endswith("_"):
+        moved = op.inputs[-1:]
+    else:
+        moved = op.inputs[:1] if "backward" in op.name else op.outputs[:1]
+    shape = moved[0].shape if moved else ()
+    size = moved[0].num_bytes if moved else 0.0
+    return KernelCall(
+        operator=op.name,
+        family=family,
+        num_elements=prod(shape),
+        num_runs=max(1, prod(shape[:-1])),
+        num_bytes=2 * size,
+        element_type=moved[0].element_type if moved else "",
+    )
+
+
+def _labels(op: TraceOp, family: OpFamily) -> KernelCall:
+    """Count the rows of a loss: of each, one element is looked at."""
+    rows = op.inputs[0].shape[0] if op.inputs and op.inputs[0].shape else 1
+    if op.name.endswith("nll_loss_backward") and len(op.inputs) > 1:
+        rows = prod(op.inputs[1].shape[:1])
+    return KernelCall(
+        operator=op.name,
+        family=family,
+        num_elements=rows,
+        num_runs=1,
+        num_bytes=12.0 * rows,
+        element_type=op.inputs[0].element_type if op.inputs else "",
+    )
+
+
+def _updates(op: TraceOp, family: OpFamily) -> KernelCall:
+    """Count the elements of every list of tensors that an optimizer goes over."""
+    written = sum(tensor.num_bytes for tensor in op.inputs)
+    return _streaming(
+        op, family, op.name, num_runs=max(1, len(op.inputs) // 4), extra_bytes=written
+    )
+
+
+def _streaming(
+    op: TraceOp, family: OpFamily, name: str, *, num_runs: int, extra_bytes: Bytes = 0.0
+) -> KernelCall:
+    tensors = (*op.inputs, *op.outputs)
+    of_lists = family is OpFamily.OPTIMIZER or name.startswith("aten::cat")
+    overwrites = family is OpFamily.COPY and op.name.endswith("_")
+    moved = (*op.inputs[overwrites:], *op.outputs)
+    sizes = [t.num_elements for t in (op.inputs if of_lists else tensors)]
+    return KernelCall(
+        operator=name,
+        family=family,
+        num_elements=sum(sizes) if of_lists else max(sizes, default=0),
+        num_runs=num_runs,
+        num_bytes=sum(t.num_bytes for t in moved) + extra_bytes,
+        element_type=tensors[0].element_type if tensors else "",
+    )
+
+
+_SHAPED: Mapping[OpFamily, Callable[[TraceOp, OpFamily], KernelCall]] = {
+    OpFamily.REDUCTION: _reduction,
+    OpFamily.SOFTMAX: _rows,
+    OpFamily.NORMALIZATION: _rows,
+    OpFamily.EMBEDDING: _gathered,
+    OpFamily.LOSS: _labels,
+    OpFamily.OPTIMIZER: _updates,
+}

@@ -1,0 +1,82 @@
+"""What a prediction asks of hardware, and the answer for a GPU."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
+from costmodel.domain.workload import DataType
+from costmodel.kernels.gemm import gemm_estimate
+from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
+from planner.traces.predict.calls import KernelCall, OpFamily
+
+LARGE_PRODUCT = 128
+"""Batched products with a side of at most this pad to small tiles (``batched_product_time``)."""
+_TYPES: Mapping[str, DataType] = {
+    "float": DataType.FP32,
+    "c10::Half": DataType.FP16,
+    "c10::BFloat16": DataType.BF16,
+}
+"""PyTorch's names of types in execution traces."""
+
+
+class KernelModel(Protocol):
+    """Says how long a kernel takes."""
+
+    def kernel(self, call: KernelCall) -> Estimate | None:
+        """Return the time of a kernel, or None if this model does not know the operator."""
+
+
+class GpuModel:
+    """Kernels of a GPU: matrix products by their model, the rest by the bytes they stream."""
+
+    def __init__(self, hardware: HardwareProfile) -> None:
+        self.gpu = hardware.gpu
+
+    def kernel(self, call: KernelCall) -> Estimate | None:
+        """Return the time of a kernel; None of families that no model covers."""
+        return _BY_FAMILY.get(call.family, _streamed)(call, self.gpu)
+
+
+def _products(call: KernelCall, gpu: Gpu) -> Estimate | None:
+    data_type = _TYPES.get(call.element_type)
+    if call.product is None or data_type is None or not gpu.gemm:
+        return None
+    product = call.product
+    if product.count == 1:
+        return gemm_estimate(product.m, product.n, product.k, data_type, gpu)
+    if max(product.m, product.n) <= LARGE_PRODUCT:
+        seconds = batched_product_time(
+            product.count, product.m, product.n, product.k, data_type, gpu
+        )
+    else:
+        rows = product.count * product.m
+        seconds = gemm_estimate(rows, product.n, product.k, data_type, gpu).seconds
+    return Estimate(seconds=seconds, bound_by=Bound.ARITHMETIC, source=Source.FITTED)
+
+
+def _streamed(call: KernelCall, gpu: Gpu) -> Estimate | None:
+    return _bandwidth(pointwise_time(call.num_bytes, gpu), gpu)
+
+
+def _copied(call: KernelCall, gpu: Gpu) -> Estimate | None:
+    time = concat_time if call.operator.startswith("aten::cat") else pointwise_time
+    return _bandwidth(time(call.num_bytes, gpu), gpu)
+
+
+def _unknown(call: KernelCall, gpu: Gpu) -> Estimate | None:
+    del call, gpu
+    return None
+
+
+def _bandwidth(seconds: Seconds, gpu: Gpu) -> Estimate:
+    launch_bound = seconds < 2 * gpu.kernel_latency
+    bound = Bound.KERNEL_LATENCY if launch_bound else Bound.MEMORY_BANDWIDTH
+    return Estimate(seconds=seconds, bound_by=bound, source=Source.ROOFLINE)
+
+
+_BY_FAMILY: Mapping[OpFamily, Callable[[KernelCall, Gpu], Estimate | None]] = {
+    OpFamily.GEMM: _products,
+    OpFamily.COPY: _copied,
+    OpFamily.UNKNOWN: _unknown,
+}

@@ -1,0 +1,57 @@
+"""Step times in the profiler traces beside execution traces, to compare a prediction with."""
+
+import re
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from costmodel.base.units import Seconds
+from planner.traces.kineto_events import EventReader, Scope
+from planner.traces.trace_files import Document, last_number
+
+_STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
+
+
+def measured_steps(
+    found: Sequence[tuple[str, Document]], pids: Mapping[int, int | None]
+) -> Mapping[int, Seconds]:
+    """Return the median step of every rank that a profiler trace is there for.
+
+    Traces belong to the rank that they say, that runs in the same process, or whose number is
+    the last in their name. Without marks of steps, all that was recorded is one.
+    """
+    steps: dict[int, Seconds] = {}
+    ranks = {pid: rank for rank, pid in pids.items() if pid is not None}
+    for name, document in found:
+        events = document.get("traceEvents")
+        if not isinstance(events, list):
+            continue
+        reader = EventReader(offset=0.0)
+        for event in events:
+            reader.event(event)
+        rank = _rank(name, document, ranks)
+        seconds = _step_time(reader.scopes)
+        if rank in pids and seconds is not None:
+            steps[rank] = seconds
+    return steps
+
+
+def _rank(name: str, document: Document, ranks: Mapping[int, int]) -> int:
+    info = document.get("distributedInfo")
+    stated = info.get("rank") if isinstance(info, dict) else None
+    if isinstance(stated, int):
+        return stated
+    events = document["traceEvents"]
+    pids = {e.get("pid") for e in events if isinstance(e, dict) and e.get("cat") == "cpu_op"}
+    known = [rank for pid, rank in ranks.items() if pid in pids]
+    number = last_number(name)
+    return known[0] if known else -1 if number is None else number
+
+
+def _step_time(scopes: Sequence[Scope]) -> Seconds | None:
+    marked = [s.end - s.start for s in scopes if _STEP.match(s.name) and s.end > s.start]
+    if marked:
+        return median(marked)
+    whole = [scope for scope in scopes if not scope.annotation]
+    if not whole:
+        return None
+    return max(s.end for s in whole) - min(s.start for s in whole)

@@ -1,0 +1,188 @@
+"""A training step predicted from execution traces and a hardware profile."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
+from costmodel.kernels.collectives import RankGroup
+from costmodel.step.graph import Stage
+from costmodel.step.simulator import simulate
+from costmodel.step.timeline import Timeline
+from planner.files.profiles import load_profile
+from planner.traces.predict.cpu_graph import cpu_machine
+from planner.traces.predict.cpu_profile import is_cpu_profile, read_cpu_profile
+from planner.traces.predict.gpu_graph import gpu_machine
+from planner.traces.predict.measured import measured_steps
+from planner.traces.predict.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
+from planner.traces.predict.timed_graph import TargetMachine, Timed, timed_graph, work_of_step
+from planner.traces.trace_files import Document, read_documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStep:
+    """One rank's step."""
+
+    rank: int
+    predicted: Seconds
+    measured: Seconds | None
+    """Step in the profiler trace beside the execution trace, with what profiling costs; None where
+    there is none, or where one is of a CPU and the hardware a GPU or the reverse."""
+    stages: Mapping[Stage, Seconds]
+    """Time of its threads and streams, by what it is spent for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyTime:
+    """Kernels of one kind, per rank and step."""
+
+    family: str
+    count: float
+    seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownOperator:
+    """An operator that no model knows."""
+
+    name: str
+    count: int
+    """Calls in a step of all ranks."""
+    share: float
+    """Share of the predicted kernel time, guessed from the bytes of its tensors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the command shows."""
+
+    source: str
+    hardware: str
+    step_time: Seconds
+    ranks: Sequence[RankStep]
+    families: Sequence[FamilyTime]
+    unknown: Sequence[UnknownOperator]
+    num_kernels: int
+    """Kernels of all ranks in a step."""
+    extrapolated: float
+    """Share of the kernel time outside the range that was measured."""
+    timeline: Timeline
+
+    @property
+    def measured(self) -> Seconds | None:
+        """The slowest rank's measured step, if all were measured."""
+        times = [rank.measured for rank in self.ranks if rank.measured is not None]
+        return max(times) if len(times) == len(self.ranks) else None
+
+
+def predict(path: str | Path, hardware: str | Path) -> Prediction:
+    """Predict a step from the execution traces of all ranks of a job.
+
+    Raises
+    ------
+    InputError
+        The traces or the profile cannot be used.
+    UnknownNameError
+        No profile has that name.
+
+    """
+    documents = read_documents(path)
+    return predict_documents(documents, str(path), hardware)
+
+
+def predict_documents(
+    documents: Sequence[tuple[str, Document]], source: str, hardware: str | Path
+) -> Prediction:
+    """Predict a step from documents that were read; see `predict`."""
+    traces = operator_traces(documents, source)
+    works = work_of_step(traces, source)
+    machine = _machine(hardware, len(traces), source)
+    made = timed_graph(works, machine)
+    timeline = simulate(made.graph)
+    pids = {trace.rank: trace.pid for trace in traces}
+    comparable = machine.on_cpu == runs_on_cpu(traces)
+    measured = measured_steps(documents, pids) if comparable else {}
+    kernels = made.kernels
+    total = sum(kernel.estimate.seconds for kernel in kernels)
+    beyond = sum(k.estimate.seconds for k in kernels if k.estimate.extrapolated)
+    return Prediction(
+        source=source,
+        hardware=str(hardware),
+        step_time=timeline.step_time,
+        ranks=[_rank_step(timeline, trace, measured) for trace in traces],
+        families=_families(kernels, len(traces)),
+        unknown=_unknown(kernels, total),
+        num_kernels=len(kernels),
+        extrapolated=beyond / total if total else 0.0,
+        timeline=timeline,
+    )
+
+
+def _machine(hardware: str | Path, num_ranks: int, source: str) -> TargetMachine:
+    if is_cpu_profile(hardware):
+        profile = read_cpu_profile(hardware)
+        reduced = profile.all_reduce
+        if num_ranks > 1 and (reduced is None or reduced.num_ranks != num_ranks):
+            known = "no ranks" if reduced is None else f"{reduced.num_ranks} ranks"
+            message = f"traces of {num_ranks} ranks, but `{hardware}` has all-reduces of {known}"
+            hint = "measure them on as many ranks"
+            raise InputError(source, (Problem(message=message, hint=hint),))
+        return cpu_machine(profile)
+    gpus = load_profile(hardware)
+    local = min(num_ranks, gpus.gpus_per_node)
+    if num_ranks % local:
+        message = f"{num_ranks} ranks do not fill nodes of {gpus.gpus_per_node} GPUs evenly"
+        raise InputError(source, (Problem(message=message, hint="use another profile"),))
+    return gpu_machine(gpus, RankGroup(num_ranks=num_ranks, ranks_per_node=local))
+
+
+def _rank_step(
+    timeline: Timeline, trace: OperatorTrace, measured: Mapping[int, Seconds]
+) -> RankStep:
+    stages: dict[Stage, Seconds] = defaultdict(float)
+    for busy in timeline.busy(trace.rank).values():
+        for stage, seconds in busy.items():
+            stages[stage] += seconds
+    return RankStep(
+        rank=trace.rank,
+        predicted=_own_time(timeline, trace.rank),
+        measured=measured.get(trace.rank),
+        stages=dict(sorted(stages.items(), key=lambda item: -item[1])),
+    )
+
+
+def _own_time(timeline: Timeline, rank: int) -> Seconds:
+    """Return the time between the ends of one rank's last two steps."""
+    last = timeline.graph.num_steps - 1
+    ends = dict.fromkeys(range(last + 1), 0.0)
+    for node, end in zip(timeline.graph.nodes, timeline.ends, strict=True):
+        if node.rank == rank:
+            ends[node.step] = max(ends[node.step], end)
+    return ends[last] - ends.get(last - 1, 0.0)
+
+
+def _families(kernels: Iterable[Timed], num_ranks: int) -> list[FamilyTime]:
+    counts: dict[str, int] = defaultdict(int)
+    times: dict[str, Seconds] = defaultdict(float)
+    for kernel in kernels:
+        counts[kernel.call.family] += 1
+        times[kernel.call.family] += kernel.estimate.seconds
+    return [
+        FamilyTime(family=name, count=counts[name] / num_ranks, seconds=times[name] / num_ranks)
+        for name in sorted(times, key=lambda name: -times[name])
+    ]
+
+
+def _unknown(kernels: Iterable[Timed], total: Seconds) -> list[UnknownOperator]:
+    counts: dict[str, int] = defaultdict(int)
+    times: dict[str, Seconds] = defaultdict(float)
+    for kernel in kernels:
+        if not kernel.known:
+            counts[kernel.call.operator] += 1
+            times[kernel.call.operator] += kernel.estimate.seconds
+    return [
+        UnknownOperator(name=name, count=counts[name], share=times[name] / total)
+        for name in sorted(times, key=lambda name: -times[name])
+    ]

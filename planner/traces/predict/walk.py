@@ -1,0 +1,333 @@
+"""The work in a trace, in the order of its calls: kernels, collectives, waits, and host time.
+
+The walk stops at operators that have a model of their own (what they call inside is part of
+it), counts what only the host does, and keeps as unknown what no model covers.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from costmodel.base.units import Bytes
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.step.graph import Stage
+from planner.traces.predict.calls import (
+    KernelCall,
+    OpFamily,
+    descends,
+    is_metadata,
+    kernel_call,
+    unknown_call,
+)
+from planner.traces.predict.operator_trace import TraceOp
+
+_FUNCTION = "autograd::engine::evaluate_function"
+_QUIET_FUNCTION = re.compile(r"\w*Backward\d*$|torch::autograd::(AccumulateGrad|GraphRoot)$")
+"""Functions of autograd that call operators for all they compute."""
+_FROM_BUCKET = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+"""DistributedDataParallel has waited for its buckets when it copies gradients out of them."""
+_OPTIMIZER = "Optimizer.step"
+_INSIDE_COLLECTIVES = ("gloo:", "nccl:", "record_param_comms")
+"""What ``c10d::`` operators record inside; the recorder does not always know that they did."""
+_PLAIN = re.compile(r"(aten|torch\.distributed|torch::distributed)\b")
+_COLLECTIVES: Mapping[str, CollectiveOp] = {
+    "allreduce": CollectiveOp.ALL_REDUCE,
+    "broadcast": CollectiveOp.ALL_REDUCE,
+    "reduce_scatter": CollectiveOp.REDUCE_SCATTER,
+    "allgather": CollectiveOp.ALL_GATHER,
+    "alltoall": CollectiveOp.ALL_TO_ALL,
+}
+"""What ``c10d::`` operators start; a broadcast is charged as an all-reduce, for want of curves."""
+_STAGES: Mapping[CollectiveOp, Stage] = {op: Stage(op.value) for op in CollectiveOp}
+
+
+class TracedWorkKind(StrEnum):
+    """What an item of work is."""
+
+    KERNEL = "kernel"
+    COLLECTIVE = "collective"
+    WAIT = "wait"
+    """Wait for all collectives that were started."""
+
+
+@dataclass(slots=True)
+class HostCounts:
+    """What the host does besides kernels."""
+
+    python_calls: int = 0
+    """Operators called from Python."""
+    dispatches: int = 0
+    """Operators that call others, or only look at tensors."""
+    functions: int = 0
+    """Functions of autograd."""
+    accumulations: int = 0
+    """Gradients added up, with the hooks of DistributedDataParallel."""
+    outermost: list[str] = field(default_factory=list)
+    """Names of operators and functions of autograd that no other operator calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedWork:
+    """One item, and what the host did since the one before."""
+
+    kind: TracedWorkKind
+    name: str
+    stage: Stage
+    backward: bool
+    before: HostCounts = field(default_factory=HostCounts)
+    call: KernelCall | None = None
+    collective: CollectiveOp | None = None
+    num_bytes: Bytes = 0.0
+    blocking: bool = False
+    """Whether the host waits at once for the collective that it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWork:
+    """What one rank does in one step."""
+
+    items: Sequence[TracedWork]
+    after: HostCounts
+    """What the host does after the last item."""
+
+
+def rank_work(ops: Sequence[TraceOp]) -> RankWork:
+    """Return the work of the operators of one step."""
+    return _Walk(_mended(ops)).run()
+
+
+def _mended(ops: Sequence[TraceOp]) -> list[TraceOp]:
+    """Return the operators with the optimizer outside of backward.
+
+    Where a gradient's hook starts a collective, the recorder can miss the end of that function
+    of autograd, and takes what follows backward for a part of it (PyTorch 2.13 on CPU).
+    """
+    mended = []
+    functions = {op.id for op in ops if op.name.startswith(_FUNCTION)}
+    lost: int | None = None
+    optimizer = 0
+    for op in ops:
+        if op.name.startswith(_OPTIMIZER) and op.parent in functions:
+            lost, optimizer = op.parent, op.id
+            mended.append(replace(op, parent=0))
+        elif op.parent == lost:
+            mended.append(replace(op, parent=optimizer))
+        else:
+            mended.append(op)
+    return mended
+
+
+@dataclass(slots=True)
+class _Context:
+    """Where in the tree of calls an operator is."""
+
+    hidden: bool = False
+    """Inside an operator that has its own model."""
+    backward: bool = False
+    optimizer: bool = False
+    python: bool = True
+    """Called from Python, not by another operator."""
+
+
+class _Memory:
+    """What was touched when: caches hold what was touched last."""
+
+    def __init__(self) -> None:
+        self._touched: Bytes = 0.0
+        self._last: dict[int, Bytes] = {}
+        """Bytes touched in all up to the last use, by storage."""
+
+    def after(self, op: TraceOp, call: KernelCall) -> KernelCall:
+        """Return a call with the reuse of what it reads, and note what it touches."""
+        reads = [t for t in op.inputs if t.num_elements > 1]
+        known = {t.storage for t in reads}
+        makes = [t for t in op.outputs if t.num_elements > 1 and t.storage not in known]
+        reuse = tuple((t.num_bytes, self._distance(t.storage)) for t in (*reads, *makes))
+        for tensor in (*reads, *makes):
+            self._touched += tensor.num_bytes
+            if tensor.storage is not None:
+                self._last[tensor.storage] = self._touched
+        return replace(call, reuse=reuse, read_bytes=sum(t.num_bytes for t in reads))
+
+    def _distance(self, storage: int | None) -> Bytes:
+        if storage is None or storage not in self._last:
+            return float("inf")
+        return self._touched - self._last[storage]
+
+
+class _Walk:
+    def __init__(self, ops: Sequence[TraceOp]) -> None:
+        self.ops = ops
+        self.children = _children(ops)
+        self.known = _with_known_work(ops)
+        self.context: dict[int, _Context] = {}
+        self.items: list[TracedWork] = []
+        self.counts = HostCounts()
+        self.memory = _Memory()
+        self.pending = False
+        """Whether collectives were started in backward and not waited for."""
+        self.last_function = max(
+            (i for i, op in enumerate(ops) if op.name.startswith(_FUNCTION)), default=-1
+        )
+
+    def run(self) -> RankWork:
+        for index, op in enumerate(self.ops):
+            context = self.context.get(op.parent, _Context())
+            self._before(index, op, context)
+            self.context[op.id] = self._inside(op, context)
+            if not context.hidden:
+                self._op(op, context)
+        if self.pending:
+            self._add(TracedWorkKind.WAIT, "end of backward", _Context())
+        return RankWork(items=self.items, after=self.counts)
+
+    def _before(self, index: int, op: TraceOp, context: _Context) -> None:
+        """Wait for what backward started, where DistributedDataParallel does."""
+        over = index > self.last_function and not context.backward
+        if self.pending and not context.hidden and (op.name == _FROM_BUCKET or over):
+            self._add(TracedWorkKind.WAIT, "end of backward", context)
+            self.pending = False
+
+    def _op(self, op: TraceOp, context: _Context) -> None:
+        if op.name.startswith(_FUNCTION):
+            accumulates = op.name.endswith("AccumulateGrad")
+            self.counts.accumulations += accumulates
+            self.counts.functions += not accumulates
+        elif "::" in op.name and context.python and not context.backward:
+            self.counts.python_calls += 1
+        if "::" in op.name and context.python:
+            self.counts.outermost.append(op.name)
+        collective = _collective(op)
+        if collective is not None:
+            self._start(op, collective, context)
+        elif (call := kernel_call(op)) is not None:
+            self._add(TracedWorkKind.KERNEL, op.name, context, call=self.memory.after(op, call))
+        elif _waits(op):
+            self._add(TracedWorkKind.WAIT, op.name, context)
+            self.pending = False
+        elif self._is_unknown(op):
+            self._add(TracedWorkKind.KERNEL, op.name, context, call=unknown_call(op))
+        elif "::" in op.name and not op.name.startswith(_FUNCTION):
+            self.counts.dispatches += 1
+
+    def _is_unknown(self, op: TraceOp) -> bool:
+        """Whether an operator works on tensors, and neither it nor what it calls is known."""
+        if op.id in self.known or is_metadata(op.name) or not (op.inputs or op.outputs):
+            return False
+        if op.name.startswith(_INSIDE_COLLECTIVES):
+            return False
+        if _QUIET_FUNCTION.search(op.name) or op.name.startswith((_FUNCTION, "##")):
+            return False
+        leaf = not self.children.get(op.id)
+        return leaf or "::" in op.name
+
+    def _start(self, op: TraceOp, collective: CollectiveOp, context: _Context) -> None:
+        backward = context.backward
+        self._add(
+            TracedWorkKind.COLLECTIVE,
+            op.name,
+            context,
+            collective=collective,
+            num_bytes=_message_bytes(op, collective),
+            blocking=not backward,
+        )
+        self.pending = self.pending or backward
+
+    def _add(
+        self,
+        kind: TracedWorkKind,
+        name: str,
+        context: _Context,
+        *,
+        call: KernelCall | None = None,
+        collective: CollectiveOp | None = None,
+        num_bytes: Bytes = 0.0,
+        blocking: bool = False,
+    ) -> None:
+        stage = _stage(context, call) if collective is None else _STAGES[collective]
+        self.items.append(
+            TracedWork(
+                kind=kind,
+                name=name,
+                stage=stage,
+                backward=context.backward,
+                before=self.counts,
+                call=call,
+                collective=collective,
+                num_bytes=num_bytes,
+                blocking=blocking,
+            )
+        )
+        self.counts = HostCounts()
+
+    def _inside(self, op: TraceOp, context: _Context) -> _Context:
+        """Return the context of what an operator calls."""
+        modelled = kernel_call(op) is not None and not descends(op.name)
+        started = _collective(op) is not None
+        unknown = self._is_unknown(op)
+        return _Context(
+            hidden=context.hidden or modelled or started or unknown,
+            backward=context.backward or op.name.startswith(_FUNCTION),
+            optimizer=context.optimizer or op.name.startswith(_OPTIMIZER),
+            python=context.python and "::" not in op.name,
+        )
+
+
+def _children(ops: Sequence[TraceOp]) -> Mapping[int, Sequence[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for op in ops:
+        found[op.parent].append(op.id)
+    return found
+
+
+def _with_known_work(ops: Sequence[TraceOp]) -> set[int]:
+    """Return operators that a model knows, or that call one it knows."""
+    parents = {op.id: op.parent for op in ops}
+    found: set[int] = set()
+    for op in ops:
+        if kernel_call(op) is None and _collective(op) is None:
+            continue
+        for ancestor in _upwards(op.id, parents):
+            if ancestor in found:
+                break
+            found.add(ancestor)
+    return found
+
+
+def _upwards(start: int, parents: Mapping[int, int]) -> Iterator[int]:
+    at: int | None = start
+    seen: set[int] = set()
+    while at is not None and at not in seen:
+        yield at
+        seen.add(at)
+        at = parents.get(at)
+
+
+def _collective(op: TraceOp) -> CollectiveOp | None:
+    if not op.name.startswith("c10d::"):
+        return None
+    name = op.name.removeprefix("c10d::").lstrip("_")
+    return next((kind for part, kind in _COLLECTIVES.items() if name.startswith(part)), None)
+
+
+def _waits(op: TraceOp) -> bool:
+    return op.name == "record_param_comms" and "wait" in op.arguments
+
+
+def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
+    sent = sum(tensor.num_bytes for tensor in op.inputs)
+    received = sum(tensor.num_bytes for tensor in op.outputs)
+    if kind is CollectiveOp.ALL_REDUCE:
+        return sent or received
+    sizes = [tensor.num_bytes for tensor in (*op.inputs, *op.outputs)]
+    return max(sizes, default=0.0)
+
+
+def _stage(context: _Context, call: KernelCall | None) -> Stage:
+    if call is not None and call.family is OpFamily.EMBEDDING:
+        return Stage.LOOKUP_BACKWARD if context.backward else Stage.LOOKUP_FORWARD
+    if context.optimizer:
+        return Stage.OPTIMIZER
+    return Stage.DENSE_BACKWARD if context.backward else Stage.DENSE_FORWARD

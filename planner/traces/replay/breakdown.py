@@ -1,0 +1,241 @@
+"""Where a replayed run's time goes: per rank and stream, and on the critical path."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+from costmodel.base.units import Seconds
+from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.timeline import DEVICE_KINDS, PathSegment, Timeline
+from planner.traces.replay.classify import Category, category
+
+CATEGORIES: Sequence[Category] = tuple(each for each in Category if each is not Category.HOST)
+"""Categories of work on the device."""
+_COLLECTIVES = (
+    Category.ALL_TO_ALL,
+    Category.ALL_REDUCE,
+    Category.REDUCE_SCATTER,
+    Category.ALL_GATHER,
+)
+
+
+class Limit(StrEnum):
+    """What would have to be faster for a part of the critical path to be shorter."""
+
+    CPU = "CPU"
+    GPU = "GPU"
+    NETWORK = "network"
+
+
+def bound(category: Category) -> Limit:
+    """Return what bounds the work of a category."""
+    if category is Category.HOST:
+        return Limit.CPU
+    return Limit.NETWORK if category in _COLLECTIVES else Limit.GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamUse:
+    """What one stream of one rank does from the first event of the run to the last."""
+
+    rank: int
+    stream: str
+    busy: Mapping[Category, Seconds]
+    """By category; of collectives only what they take once all ranks have joined."""
+    waiting: Seconds
+    """Collectives that wait for other ranks to join."""
+    idle: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommunicationTimes:
+    """How one rank's collectives meet its compute stream."""
+
+    rank: int
+    hidden: Seconds
+    """Communicating while some other stream computes."""
+    exposed: Seconds
+    """Communicating while nothing computes."""
+    waiting: Seconds
+    """Waiting for other ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathPart:
+    """One category of the critical path."""
+
+    category: Category
+    seconds: Seconds
+    rank: int | None
+    """The only rank it is on, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of the critical path that stays on one rank, thread or stream, and category."""
+
+    start: Seconds
+    """From the beginning of the step."""
+    seconds: Seconds
+    rank: int
+    resource: str
+    category: Category
+    longest: str
+    """Name of the node that takes most of it; the host's have that of the call they lead to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Where the time goes."""
+
+    streams: Sequence[StreamUse]
+    communication: Sequence[CommunicationTimes]
+    path: Sequence[PathPart]
+    """Critical path of the last step, longest first."""
+    path_time: Seconds
+    stretches: Sequence[Stretch]
+    """The same in the order of time."""
+
+    @property
+    def host_bound(self) -> float:
+        """The share of the critical path that is the host's."""
+        return self.bounds.get(Limit.CPU, 0.0)
+
+    @property
+    def bounds(self) -> Mapping[Limit, float]:
+        """The shares of the critical path by what bounds it, largest first."""
+        shares: dict[Limit, float] = defaultdict(float)
+        for part in self.path:
+            shares[bound(part.category)] += part.seconds / self.path_time
+        return dict(sorted(shares.items(), key=lambda share: -share[1]))
+
+
+def breakdown(timeline: Timeline) -> Breakdown:
+    """Read the breakdown off a timed graph."""
+    ranks = range(timeline.graph.world_size)
+    by_rank: dict[int, list[int]] = defaultdict(list)
+    for index, node in enumerate(timeline.graph.nodes):
+        if node.kind in DEVICE_KINDS:
+            by_rank[node.rank].append(index)
+    segments = timeline.critical_path()
+    path = _path(timeline, segments)
+    return Breakdown(
+        streams=[use for rank in ranks for use in _streams(timeline, rank, by_rank[rank])],
+        communication=[_communication(timeline, rank, by_rank[rank]) for rank in ranks],
+        path=path,
+        path_time=sum(part.seconds for part in path),
+        stretches=_stretches(timeline, segments),
+    )
+
+
+def _streams(timeline: Timeline, rank: int, nodes: Sequence[int]) -> list[StreamUse]:
+    busy: dict[str, dict[Category, Seconds]] = defaultdict(lambda: defaultdict(float))
+    waiting: dict[str, Seconds] = defaultdict(float)
+    for index in nodes:
+        node = timeline.graph.nodes[index]
+        busy[node.resource][category(node.name, node.kind, node.stage)] += node.seconds
+        if node.kind is NodeKind.COLLECTIVE:
+            waiting[node.resource] += max(0.0, timeline.starts[index] - timeline.ready[index])
+    whole = max(timeline.ends)
+    order = sorted(busy, key=lambda stream: (stream != "compute", stream))
+    return [
+        StreamUse(
+            rank=rank,
+            stream=stream,
+            busy=dict(busy[stream]),
+            waiting=waiting[stream],
+            idle=max(0.0, whole - sum(busy[stream].values()) - waiting[stream]),
+        )
+        for stream in order
+    ]
+
+
+def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> CommunicationTimes:
+    work: list[tuple[Seconds, Seconds]] = []
+    collectives: list[tuple[Seconds, Seconds]] = []
+    waiting = 0.0
+    for index in nodes:
+        span = (timeline.starts[index], timeline.ends[index])
+        if timeline.graph.nodes[index].kind is NodeKind.COLLECTIVE:
+            collectives.append(span)
+            waiting += max(0.0, timeline.starts[index] - timeline.ready[index])
+        else:
+            work.append(span)
+    total = sum(end - start for start, end in _union(collectives))
+    hidden = _overlap(_union(collectives), _union(work))
+    return CommunicationTimes(rank=rank, hidden=hidden, exposed=total - hidden, waiting=waiting)
+
+
+def _union(spans: Sequence[tuple[Seconds, Seconds]]) -> list[tuple[Seconds, Seconds]]:
+    merged: list[tuple[Seconds, Seconds]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _overlap(
+    first: Sequence[tuple[Seconds, Seconds]], second: Sequence[tuple[Seconds, Seconds]]
+) -> Seconds:
+    """Return how long both run; each is sorted and without overlaps of its own."""
+    total, i, j = 0.0, 0, 0
+    while i < len(first) and j < len(second):
+        total += max(0.0, min(first[i][1], second[j][1]) - max(first[i][0], second[j][0]))
+        if first[i][1] < second[j][1]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+def _path(timeline: Timeline, segments: Sequence[PathSegment]) -> list[PathPart]:
+    seconds: dict[Category, Seconds] = defaultdict(float)
+    ranks: dict[Category, set[int]] = defaultdict(set)
+    for segment in segments:
+        name = _category(timeline, segment)
+        seconds[name] += segment.seconds
+        ranks[name].add(timeline.graph.nodes[segment.node].rank)
+    return [
+        PathPart(
+            category=name,
+            seconds=seconds[name],
+            rank=min(ranks[name]) if len(ranks[name]) == 1 else None,
+        )
+        for name in sorted(seconds, key=lambda each: -seconds[each])
+    ]
+
+
+def _stretches(timeline: Timeline, segments: Sequence[PathSegment]) -> list[Stretch]:
+    def place(segment: PathSegment) -> tuple[int, str, Category]:
+        node = timeline.graph.nodes[segment.node]
+        what = _category(timeline, segment)
+        resource = what.value if what is Category.HOST else node.resource
+        return node.rank, resource, what
+
+    begin = timeline.window[0]
+    stretches = []
+    for (rank, resource, what), same in groupby(segments, place):
+        parts = list(same)
+        longest = max(parts, key=lambda part: part.seconds)
+        stretches.append(
+            Stretch(
+                start=parts[0].start - begin,
+                seconds=sum(part.seconds for part in parts),
+                rank=rank,
+                resource=resource,
+                category=what,
+                longest=timeline.graph.nodes[longest.node].name,
+            )
+        )
+    return stretches
+
+
+def _category(timeline: Timeline, segment: PathSegment) -> Category:
+    node = timeline.graph.nodes[segment.node]
+    if segment.stage is Stage.HOST:
+        return Category.HOST
+    return category(node.name, node.kind, node.stage)

@@ -1,0 +1,102 @@
+"""From the profiler traces of a job to an execution graph, the type plans are synthesized to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from costmodel.base.units import Seconds
+from costmodel.step.graph import ExecutionGraph, NodeKind
+from planner.traces.execution_traces import execution_traces
+from planner.traces.kineto import RankTrace, rank_traces
+from planner.traces.replay.links import Links, link
+from planner.traces.replay.matching import match_collectives
+from planner.traces.replay.operators import RankOperators, rank_operators
+from planner.traces.replay.rank_graph import RankGraph, StepMark, WaitEdge
+from planner.traces.trace_files import read_documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitCounts:
+    """How the edges between streams were found."""
+
+    recorded: int
+    """By the profiler, or by the sequence numbers of execution traces."""
+    inferred: int
+    """From the order of calls and from what had ended when the waiting kernel started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedRun:
+    """A profiled run as an execution graph, and what was measured."""
+
+    graph: ExecutionGraph
+    operators: Sequence[RankOperators]
+    """The same run as Algorithm 1 sees it, by rank."""
+    marks: Sequence[StepMark]
+    makespan: Seconds
+    """From the first event of any rank to the last."""
+    measured: Sequence[tuple[Seconds, Seconds]]
+    """Start and end of every node, as profiled."""
+    waits: WaitCounts
+    wait_edges: Sequence[WaitEdge]
+    """Which of the graph's edges between streams were recorded, and which inferred."""
+    num_pinned: int
+    """Device nodes launched before the trace began that start when they did."""
+    sizes_known: bool
+    """Whether every collective's message size is recorded."""
+    notes: Sequence[str] = ()
+
+
+def load_run(path: str | Path, execution: str | Path | None = None) -> ImportedRun:
+    """Import the traces of all ranks; execution traces beside them are used.
+
+    Raises
+    ------
+    InputError
+        Something is missing, damaged, or not what can be replayed.
+
+    """
+    documents = read_documents(path)
+    beside = documents if execution is None else read_documents(execution)
+    traces = rank_traces(documents, path)
+    return import_run(traces, str(path), link(traces, execution_traces(beside)))
+
+
+def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = None) -> ImportedRun:
+    """Build the graph of all ranks.
+
+    Raises
+    ------
+    InputError
+        The ranks' collectives do not match.
+
+    """
+    links = links or Links()
+    members = match_collectives(traces, source)
+    parts: list[RankGraph] = []
+    for trace in traces:
+        first = sum(len(part.nodes) for part in parts)
+        parts.append(RankGraph(trace, members, links, first))
+    marks = [mark for part in parts for mark in part.marks]
+    nodes = [node for part in parts for node in part.nodes]
+    numbers = {step: index for index, step in enumerate(sorted({node.step for node in nodes}))}
+    measured = [times for part in parts for times in part.measured]
+    return ImportedRun(
+        graph=ExecutionGraph(
+            nodes=[replace(node, step=numbers[node.step]) for node in nodes],
+            world_size=len(traces),
+            num_steps=len(numbers),
+        ),
+        operators=[rank_operators(part.trace, members, part.blocked) for part in parts],
+        marks=marks,
+        makespan=max(end for _, end in measured),
+        measured=measured,
+        waits=WaitCounts(
+            recorded=sum(part.recorded for part in parts),
+            inferred=sum(part.inferred for part in parts),
+        ),
+        wait_edges=[edge for part in parts for edge in part.wait_edges],
+        num_pinned=sum(part.pinned for part in parts),
+        sizes_known=all(n.num_bytes for n in nodes if n.kind is NodeKind.COLLECTIVE),
+        notes=links.notes,
+    )

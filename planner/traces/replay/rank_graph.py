@@ -1,0 +1,392 @@
+"""The nodes of one rank, from its profiler trace.
+
+Host time between two calls of the CUDA runtime becomes a host node; a launch, the device node it
+launches; a call that blocks, a wait for what it waits for. Host threads take turns: the next call
+of any thread follows the last one of all (in PyTorch the main thread sleeps while autograd's
+works). Every duration is the trace's own.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from costmodel.base.units import US, Seconds
+from costmodel.domain.hardware import Basis, Source
+from costmodel.step.graph import Node, NodeKind, Role, Stage
+from planner.traces.kineto import RankTrace
+from planner.traces.kineto_events import (
+    Activity,
+    Call,
+    RecordedWait,
+    is_collective,
+    starts_collective,
+)
+from planner.traces.replay.classify import node_kind, stage, stream_names
+from planner.traces.replay.crowding import fills_gpu, urgent_streams
+from planner.traces.replay.links import Links
+from planner.traces.replay.matching import Member
+
+_QUEUED: Seconds = 2 * US
+"""Kernels this close together are queued back to back: two ticks of the profiler's clock."""
+_WOKEN: Seconds = 20 * US
+"""A kernel that starts this soon after something it could wait for was waiting for it. On the
+V100 runs, kernels start 1 to 10 us after the event that their stream waits for."""
+_DEVICE_BLOCKS = ("DeviceSynchronize", "CtxSynchronize", "cudaFree")
+_STREAM_BLOCKS = ("StreamSynchronize", "EventSynchronize")
+_BLOCKING_COPY = "DtoH (Device -> Pageable)"
+"""CUDA returns from copies to pageable memory only when they are done (CUDA Runtime API, "API
+synchronization behavior")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMark:
+    """Where one step of one rank begins and ends."""
+
+    rank: int
+    step: int
+    """The profiler's number."""
+    begin: int
+    """Node that ends when the step begins."""
+    end: int
+    measured: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitEdge:
+    """A node on one stream that waits for a node on another."""
+
+    waits: int
+    waited_for: int
+    recorded: bool
+    """By the profiler or an execution trace; else inferred."""
+
+
+class RankGraph:
+    """The nodes of one rank, in the order of its calls."""
+
+    def __init__(
+        self, trace: RankTrace, members: Mapping[tuple[int, int], Member], links: Links, first: int
+    ) -> None:
+        self.trace = trace
+        self.nodes: list[Node] = []
+        self.measured: list[tuple[Seconds, Seconds]] = []
+        self.marks: list[StepMark] = []
+        self.blocked: list[tuple[Seconds, Seconds]] = []
+        """When the host was blocked by the device."""
+        self.recorded = self.inferred = self.pinned = 0
+        self.wait_edges: list[WaitEdge] = []
+        self._members = members
+        self._links = links
+        self._first = first
+        """Index in the whole graph of this rank's first node."""
+        self._streams = stream_names(trace)
+        self._urgent = urgent_streams(trace)
+        self._threads = _thread_names(trace)
+        self._calls = {call.correlation: call for call in trace.calls}
+        self._latency = _launch_latency(trace, self._calls)
+        self._recorded_waits = {wait.correlation: wait for wait in trace.recorded_waits}
+        self._next = _next_on_stream(trace.activities)
+        self._now: Seconds = 0.0
+        """Host time that is accounted for."""
+        self._host = 0
+        """The latest host node."""
+        self._step = trace.steps[0][0]
+        self._launched: dict[int, list[int]] = defaultdict(list)
+        """Device nodes by stream, in launch order."""
+        self._node_of: dict[int, int] = {}
+        """Nodes of activities."""
+        self._activity_of: dict[int, Activity] = {}
+        """Activities of nodes."""
+        self._waiting: list[Call] = []
+        """Stream waits after which no kernel was launched yet."""
+        self._current: int | None = None
+        """The stream of the latest kernel that is not a collective."""
+        self._build()
+
+    def _build(self) -> None:
+        trace = self.trace
+        activity_of = {a.correlation: i for i, a in enumerate(trace.activities)}
+        self._host_until("trace begins", trace.main_thread, 0.0, Role.BEFORE_TRACE)
+        for index, activity in enumerate(trace.activities):
+            if activity.correlation not in self._calls:
+                self._launched_before(index)
+        self._host_until("start skew", trace.main_thread, trace.start, Role.START_SKEW)
+        begins: dict[int, int] = {}
+        for event in _in_order(trace):
+            if isinstance(event, Call):
+                self._call(event, activity_of.get(event.correlation))
+            else:
+                self._mark(event, begins)
+
+    # The host
+
+    def _host_until(self, name: str, thread: int, until: Seconds, role: Role = Role.OTHER) -> None:
+        """Account for the host's time until now."""
+        self._add_host(name, NodeKind.HOST, thread, until - self._now, until, role=role)
+
+    def _block(self, call: Call, waits_for: Sequence[int], until: Seconds) -> None:
+        """Let the host wait; the time to return after what it waited for is its own."""
+        begin = min(until, max([self._now, *(self._end(index) for index in waits_for)]))
+        if begin > self._now:
+            self.blocked.append((self._now, begin))
+        self._add_host(call.name, NodeKind.WAIT, call.thread, until - begin, until, waits_for)
+
+    def _add_host(
+        self, name: str, kind: NodeKind, thread: int, seconds: Seconds, until: Seconds,
+        waits_for: Sequence[int] = (), role: Role = Role.OTHER,
+    ) -> None:  # fmt: skip
+        until = max(until, self._now)
+        node = Node(
+            name,
+            kind,
+            Stage.HOST,
+            self.trace.rank,
+            self._threads[thread],
+            max(0.0, seconds),
+            after=(self._host, *waits_for) if self.nodes else (),
+            step=self._step,
+            basis=Basis(source=Source.MEASURED),
+            role=role,
+        )
+        self._host = self._add(node, (self._now, until))
+        self._now = until
+
+    def _mark(self, mark: "_Mark", began: dict[int, int]) -> None:
+        if mark.begins:
+            self._step = mark.number
+        what = "begins" if mark.begins else "ends"
+        self._host_until(f"step {mark.number} {what}", self.trace.main_thread, mark.at)
+        if mark.begins:
+            began[mark.number] = self._host
+        elif mark.number in began:
+            begin = began[mark.number]
+            measured = mark.at - self._end(begin)
+            self.marks.append(
+                StepMark(
+                    rank=self.trace.rank,
+                    step=mark.number,
+                    begin=begin,
+                    end=self._host,
+                    measured=measured,
+                )
+            )
+
+    def _call(self, call: Call, activity: int | None) -> None:
+        if activity is not None:
+            self._launch(call, activity)
+        elif "StreamWaitEvent" in call.name:
+            if call.correlation in self._recorded_waits or not starts_collective(call):
+                self._waiting.append(call)
+        elif call.name.endswith(_STREAM_BLOCKS):
+            self._host_until(call.name, call.thread, call.start)
+            self._block(call, self._before(self._current, call.end), call.end)
+        elif any(name in call.name for name in _DEVICE_BLOCKS):
+            self._host_until(call.name, call.thread, call.start)
+            self._block(call, self._all_before(call.end), call.end)
+        elif call.name.endswith("EventElapsedTime") and call.start > self._now:
+            # Reading a timer waits for its event, and profilers do not record that wait.
+            hidden = [i for i in self._all_before(call.start) if self._end(i) > self._now]
+            if hidden:
+                self._block(call, hidden, call.start)
+
+    def _launch(self, call: Call, index: int) -> None:
+        activity = self.trace.activities[index]
+        self._host_until(call.name, call.thread, call.start)
+        delay = min(max(0.0, activity.start - call.start), self._latency)
+        self._device(index, call, delay=delay, after=self._sources(activity))
+        if not is_collective(activity):
+            self._current = activity.stream
+        if activity.kind == "memcpy" and _BLOCKING_COPY in activity.name:
+            self._block(call, (self._node_of[index],), call.end)
+
+    # The device
+
+    def _device(
+        self, index: int, call: Call | None, *, delay: Seconds, after: Mapping[int, bool]
+    ) -> None:
+        """Add a device node; ``after`` says of what it waits for whether that was recorded."""
+        activity = self.trace.activities[index]
+        member = self._members.get((self.trace.rank, index))
+        alone = is_collective(activity) and member is None
+        backward = call is None or call.thread != self.trace.main_thread
+        node = Node(
+            activity.name,
+            NodeKind.KERNEL if alone else node_kind(activity),
+            stage(activity, call.scopes if call else (), backward=backward),
+            self.trace.rank,
+            self._streams[activity.stream],
+            member.seconds if member else self._occupied(index),
+            after=tuple(after),
+            launched_by=self._host,
+            launch_delay=delay,
+            collective=member.collective if member else None,
+            step=self._step,
+            num_bytes=self._links.num_bytes.get((self.trace.rank, index), activity.num_bytes),
+            basis=Basis(source=Source.MEASURED),
+            fills_gpu=fills_gpu(activity),
+            priority=int(activity.stream in self._urgent),
+        )
+        position = self._add(node, (activity.start, activity.end))
+        self.wait_edges += [
+            WaitEdge(waits=position, waited_for=source, recorded=recorded)
+            for source, recorded in after.items()
+        ]
+        self._launched[activity.stream].append(position)
+        self._node_of[index] = position
+        self._activity_of[position] = activity
+
+    def _occupied(self, index: int) -> Seconds:
+        """Return how long a kernel holds its stream: until the next, if that one is queued."""
+        activity = self.trace.activities[index]
+        later = self._next[index]
+        if later is not None and 0 <= later.start - activity.end <= _QUEUED:
+            return later.start - activity.start
+        return activity.end - activity.start
+
+    def _launched_before(self, index: int) -> None:
+        """Add a device node whose launch is not in the trace.
+
+        It follows its stream, or what ended just before it started; failing both, it starts
+        when it did.
+        """
+        activity = self.trace.activities[index]
+        before = self._launched[activity.stream]
+        after: list[int] = []
+        delay = 0.0
+        if not before or activity.start - self._end(before[-1]) > _WOKEN:
+            after = self._just_ended(activity)
+            delay = 0.0 if after else activity.start
+            self.inferred += len(after)
+            self.pinned += not after
+        self._device(index, None, delay=delay, after=dict.fromkeys(after, False))
+
+    def _just_ended(self, activity: Activity) -> list[int]:
+        return [
+            node
+            for stream, nodes in self._launched.items()
+            if stream != activity.stream
+            for node in nodes
+            if 0 <= activity.start - self._end(node) <= _WOKEN
+        ][-1:]
+
+    # What streams wait for
+
+    def _sources(self, activity: Activity) -> dict[int, bool]:
+        """Return what a kernel waits for on other streams, and whether that was recorded."""
+        open_waits, later = [], []
+        found: dict[int | None, bool] = {}
+        for call in self._waiting:
+            wait = self._recorded_waits.get(call.correlation)
+            if wait is not None and wait.waiting_stream != activity.stream:
+                later.append(call)
+            elif wait is not None:
+                found[self._recorded_source(wait)] = True
+            else:
+                open_waits.append(call)
+        if is_collective(activity):
+            self._waiting = later + open_waits
+            if not self._recorded_waits:
+                producer = self._before(self._current, activity.start)
+                self.inferred += len(producer)
+                return dict.fromkeys(producer, False)
+        else:
+            self._waiting = later
+            for call in open_waits:
+                source, known = self._source(call, activity)
+                found[source] = found.get(source, False) or known
+        return {node: known for node, known in found.items() if node is not None}
+
+    def _recorded_source(self, wait: RecordedWait) -> int | None:
+        """Return the last node of a stream that was launched before its event was recorded."""
+        self.recorded += 1
+        for node in reversed(self._launched.get(wait.recorded_on, [])):
+            if self._activity_of[node].correlation < wait.recorded_at:
+                return node
+        return None
+
+    def _source(self, call: Call, activity: Activity) -> tuple[int | None, bool]:
+        """Return what a stream waits for: what was recorded, or else the last that had ended."""
+        key = (self.trace.rank, call.correlation)
+        if key in self._links.waits:
+            self.recorded += 1
+            collective = self._links.waits[key]
+            return None if collective is None else self._node_of.get(collective), True
+        others = [stream for stream in self._launched if stream != activity.stream]
+        candidates = [node for s in others for node in self._before(s, activity.start)]
+        self.inferred += bool(candidates)
+        return max(candidates, key=self._end, default=None), False
+
+    def _before(self, stream: int | None, at: Seconds) -> tuple[int, ...]:
+        """Return a stream's last node that had ended by then."""
+        for node in reversed(self._launched.get(stream, []) if stream is not None else []):
+            if self._end(node) <= at + _QUEUED:
+                return (node,)
+        return ()
+
+    def _all_before(self, at: Seconds) -> tuple[int, ...]:
+        return tuple(node for stream in self._launched for node in self._before(stream, at))
+
+    def _add(self, node: Node, measured: tuple[Seconds, Seconds]) -> int:
+        self.nodes.append(node)
+        self.measured.append(measured)
+        return self._first + len(self.nodes) - 1
+
+    def _end(self, node: int) -> Seconds:
+        return self.measured[node - self._first][1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A boundary of a step."""
+
+    at: Seconds
+    number: int
+    begins: bool
+
+
+def _in_order(trace: RankTrace) -> list[Call | _Mark]:
+    """Return calls and step boundaries by time; a step ends before the next one begins."""
+    events: list[tuple[Seconds, int, Call | _Mark]] = [(c.start, 2, c) for c in trace.calls]
+    for number, start, end in trace.steps:
+        events += [
+            (start, 1, _Mark(start, number, begins=True)),
+            (end, 0, _Mark(end, number, begins=False)),
+        ]
+    return [event for _, _, event in sorted(events, key=lambda each: each[:2])]
+
+
+def _thread_names(trace: RankTrace) -> Mapping[int, str]:
+    """Return what a rank's host threads are called; the busiest but main is autograd's."""
+    count: dict[int, int] = defaultdict(int)
+    for call in trace.calls:
+        count[call.thread] += 1
+    names = {trace.main_thread: "main"}
+    others = sorted((t for t in count if t not in names), key=lambda t: (-count[t], t))
+    return names | {t: f"autograd {n}" if n else "autograd" for n, t in enumerate(others)}
+
+
+def _next_on_stream(activities: Sequence[Activity]) -> list[Activity | None]:
+    """Return what follows every activity on its stream."""
+    found: list[Activity | None] = [None] * len(activities)
+    later: dict[int, Activity] = {}
+    for index in range(len(activities) - 1, -1, -1):
+        found[index] = later.get(activities[index].stream)
+        later[activities[index].stream] = activities[index]
+    return found
+
+
+def _launch_latency(trace: RankTrace, calls: Mapping[int, Call]) -> Seconds:
+    """Return the typical time from a launch to its kernel, where the stream was idle.
+
+    Collectives are left out: most wait for what computes their input.
+    """
+    ends: dict[int, Seconds] = {}
+    idle = []
+    for activity in trace.activities:
+        call = calls.get(activity.correlation)
+        idle_stream = call is not None and ends.get(activity.stream, 0.0) < call.start
+        if call is not None and idle_stream and not is_collective(activity):
+            idle.append(activity.start - call.start)
+        ends[activity.stream] = activity.end
+    return median(idle) if idle else 0.0

@@ -1,0 +1,104 @@
+"""What-if questions in words: ``all_to_all x0.5``, ``balance``, ``collectives h100-sxm``."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from costmodel.base.errors import InputError, Problem, UnknownNameError
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.step.changes import balanced, scaled, with_collectives
+from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
+from planner.traces.replay.classify import Category, category
+from planner.traces.replay.importing import ImportedRun
+
+_SCALE = re.compile(r"(?P<what>[\w -]+?)\s+[x×](?P<factor>\d+(?:\.\d*)?|\.\d+)")
+_LOOKUPS = (Stage.LOOKUP_FORWARD, Stage.LOOKUP_BACKWARD)
+_PINNED = "ranks begin as far apart as they did, with the kernels launched before"
+_SAME_WORK = "the same kernels, launches and waits in the same order"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A change to a run, and what it takes for granted."""
+
+    text: str
+    graph: ExecutionGraph
+    assumptions: tuple[str, ...]
+
+
+def _is_host(node: Node) -> bool:
+    return node.kind in (NodeKind.HOST, NodeKind.WAIT) and node.role is not Role.START_SKEW
+
+
+_GROUPS: Mapping[str, Callable[[Node], bool]] = {
+    "embedding": lambda node: node.stage in _LOOKUPS,
+    "gemm": lambda node: category(node.name, node.kind, node.stage) is Category.GEMM,
+    "collectives": lambda node: node.kind is NodeKind.COLLECTIVE,
+    "kernels": lambda node: node.kind is NodeKind.KERNEL,
+    "host": _is_host,
+}
+_STAGES = tuple(stage for stage in Stage if stage is not Stage.HOST)
+
+
+def what_if(run: ImportedRun, text: str, source: str) -> WhatIf:
+    """Return the run's graph as it would be.
+
+    Raises
+    ------
+    InputError
+        The question cannot be understood, or the trace lacks what it needs.
+    UnknownNameError
+        It names something that nothing here answers to.
+
+    """
+    words = " ".join(text.split())
+    if words == "balance":
+        alike = "every kernel of a stage grows or shrinks by the same factor on a rank"
+        return _made(words, balanced(run.graph), "tables can be cut to any size", alike)
+    if words == "no host":
+        words = "host x0"
+    if match := _SCALE.fullmatch(words):
+        return _scaled(run, words, match["what"].replace(" ", "_"), float(match["factor"]))
+    if words.startswith("collectives "):
+        return _other_collectives(run, words, words.removeprefix("collectives "), source)
+    message = f"`{text}` is not a question"
+    hint = "one of: `all_to_all x0.5`, `host x0`, `balance`, `collectives h100-sxm`"
+    raise InputError("--what-if", (Problem(message=message, hint=hint),))
+
+
+def _scaled(run: ImportedRun, text: str, what: str, factor: float) -> WhatIf:
+    chosen = _GROUPS.get(what)
+    if chosen is None:
+        if what not in _STAGES:
+            raise UnknownNameError("kind of work", what, (*_GROUPS, *_STAGES))
+        stage = Stage(what)
+
+        def chosen(node: Node) -> bool:
+            return node.stage is stage
+
+    assumed = ["launch latency of the GPU stays"] if what == "host" else []
+    return _made(text, scaled(run.graph, chosen, factor), *assumed)
+
+
+def _other_collectives(run: ImportedRun, text: str, profile: str, source: str) -> WhatIf:
+    from costmodel.kernels.collectives import RankGroup, collective_time
+    from planner.files.profiles import load_profile
+
+    hardware = load_profile(profile)
+    if not run.sizes_known:
+        message = "message sizes of collectives are not recorded in these traces"
+        hint = "give the execution traces of the same steps with `--execution-traces`"
+        raise InputError(source, (Problem(message=message, hint=hint),))
+
+    def time(stage: Stage, num_bytes: Bytes, members: int) -> Seconds:
+        group = RankGroup(num_ranks=members, ranks_per_node=members)
+        return float(collective_time(CollectiveOp(stage.value), num_bytes, group, hardware))
+
+    return _made(
+        text, with_collectives(run.graph, time), f"all ranks in one node of {hardware.name}"
+    )
+
+
+def _made(text: str, graph: ExecutionGraph, *assumptions: str) -> WhatIf:
+    return WhatIf(text=text, graph=graph, assumptions=(*assumptions, _SAME_WORK, _PINNED))

@@ -1,0 +1,190 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import plans, topologies, workloads
+
+from costmodel.base.errors import InputError, PlanMismatchError
+from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable, Workload
+from planner.files.plans import (
+    PlanFile,
+    dump_plan_file,
+    load_plan_file,
+    parse_plan_file,
+    plan_text,
+)
+
+WORKLOAD = Workload(
+    tables=(
+        EmbeddingTable(name="a", num_embeddings=10, embedding_dim=8),
+        EmbeddingTable(name="b", num_embeddings=20, embedding_dim=4),
+    )
+)
+PLAN = ShardingPlan(
+    tables=(
+        TableSharding(
+            table="a",
+            sharding_type=ShardingType.COLUMN_WISE,
+            compute_kernel=ComputeKernel.FUSED_UVM_CACHING,
+            cache_load_factor=0.5,
+            shards=(
+                Shard(rank=0, row_offset=0, num_rows=10, column_offset=0, num_columns=4),
+                Shard(rank=1, row_offset=0, num_rows=10, column_offset=4, num_columns=4),
+            ),
+        ),
+        TableSharding(
+            table="b",
+            sharding_type=ShardingType.TABLE_WISE,
+            shards=(Shard(rank=1, row_offset=0, num_rows=20, column_offset=0, num_columns=4),),
+        ),
+    ),
+    world_size=2,
+    local_world_size=2,
+)
+FILE = PlanFile(
+    plan=PLAN, workload=WORKLOAD, hardware="h100-sxm", sharder="greedy", seed=3, step_time=0.0057
+)
+
+
+def changed(**values: object) -> str:
+    return plan_text(dump_plan_file(FILE) | values)
+
+
+def problems_of(text: str) -> list[tuple[str, int | None]]:
+    with pytest.raises(InputError) as caught:
+        parse_plan_file(text, "plan.json")
+    return [(problem.message, problem.line) for problem in caught.value.problems]
+
+
+def test_a_file_loads_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(changed(), encoding="utf-8")
+    assert load_plan_file(tmp_path / "plan.json") == FILE
+
+
+def test_keys_are_those_of_torchrec_and_the_report() -> None:
+    data = dump_plan_file(FILE)
+    assert data["schema_version"] == 1
+    assert data["step_time_s"] == 0.0057
+    assert data["tables"][0] == {
+        "name": "a",
+        "sharding_type": "column_wise",
+        "compute_kernel": "fused_uvm_caching",
+        "cache_load_factor": 0.5,
+        "shards": [
+            {"rank": 0, "row_offset": 0, "num_rows": 10, "column_offset": 0, "num_columns": 4},
+            {"rank": 1, "row_offset": 0, "num_rows": 10, "column_offset": 4, "num_columns": 4},
+        ],
+    }
+
+
+def test_the_text_has_one_table_per_line() -> None:
+    lines = changed().splitlines()
+    assert sum('"sharding_type"' in line for line in lines) == len(PLAN.tables)
+
+
+def test_a_report_may_add_keys() -> None:
+    text = changed(breakdown={"lookup": 0.1}, ranks=[{"rank": 0}], peak_memory_bytes=5)
+    assert parse_plan_file(text, "plan.json") == FILE
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_plan_loads_as_it_was(data: st.DataObject) -> None:
+    workload, topology = data.draw(workloads()), data.draw(topologies())
+    plan = data.draw(plans(workload, topology))
+    file = PlanFile(plan=plan, workload=workload, hardware=topology.hardware.name)
+    text = plan_text(dump_plan_file(file))
+    assert json.loads(text) == dump_plan_file(file)
+    assert parse_plan_file(text, "plan.json") == file
+
+
+def test_problems_of_a_plan_have_positions() -> None:
+    text = changed().replace('"num_rows": 20', '"num_rows": -1')
+    assert problems_of(text) == [
+        ("`num_rows` must be greater than or equal to 0, got the number -1", 11)
+    ]
+    assert problems_of(changed().replace('"rank": 0', '"rank": 7')) == [
+        ("rank 7 of table `a` does not exist", 10)
+    ]
+
+
+def test_an_unknown_sharding_type_has_a_suggestion() -> None:
+    text = changed().replace("column_wise", "colum_wise")
+    assert problems_of(text) == [("unknown sharding type `colum_wise`", 10)]
+
+
+def test_a_broken_workload_is_reported_where_it_stands() -> None:
+    ((message, line),) = problems_of(changed().replace('"embedding_dim": 8', '"embedding_dim": 9'))
+    assert message == "`embedding_dim` must be a multiple of 4, got 9"
+    assert '"embedding_dim": 9' in changed().replace(": 8", ": 9").splitlines()[(line or 0) - 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("[1]", "a plan file must be a JSON object"),
+        ('{"tables": []}', "not a plan file: it has no `workload`"),
+        ("{", "not JSON: expecting property name enclosed in double quotes"),
+        (changed(schema_version=9), "schema_version is 9, and this planner reads 1"),
+        (changed(local_world_size=3), "world_size 2 is not a multiple of local_world_size 3"),
+        (changed(workload=[]), "a workload must be a mapping, got a list"),
+        (changed(hardware=None), "`hardware` must be text, got nothing"),
+    ],
+)
+def test_what_is_no_plan_file(text: str, message: str) -> None:
+    assert [found for found, _ in problems_of(text)] == [message]
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (PLAN.tables[:1], "leaves out: `b`"),
+        ((*PLAN.tables, PLAN.tables[0]), "shards more than once: `a`"),
+        (
+            (*PLAN.tables, dataclasses.replace(PLAN.tables[1], table="c")),
+            "shards tables its workload does not have: `c`",
+        ),
+    ],
+)
+def test_a_plan_for_other_tables_is_refused(
+    tables: tuple[TableSharding, ...], message: str
+) -> None:
+    file = dataclasses.replace(FILE, plan=dataclasses.replace(PLAN, tables=tables))
+    with pytest.raises(PlanMismatchError) as caught:
+        parse_plan_file(plan_text(dump_plan_file(file)), "plan.json")
+    assert str(caught.value) == f"the plan {message}"
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(["hardware", "world_size", "seed", "step_time_s", "tables", "workload"]),
+    st.one_of(
+        st.none(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=5),
+        st.lists(st.integers(), max_size=2),
+        st.just([{"name": "a", "sharding_type": "row_wise", "shards": [{}]}]),
+        st.just({"tables": []}),
+    ),
+)
+def test_whatever_stands_in_a_field_is_read_or_refused(key: str, value: object) -> None:
+    try:
+        file = parse_plan_file(changed(**{key: value}), "plan.json")
+    except (InputError, PlanMismatchError) as error:
+        assert str(error)  # noqa: PT017 - either outcome is right
+    else:
+        assert key not in {"tables", "workload"}
+        assert file.plan.tables == PLAN.tables
+
+
+@pytest.mark.parametrize("hardware", ["/dev/zero", "/", "a\0b"])
+def test_hardware_that_is_no_file_is_not_read(hardware: str) -> None:
+    with pytest.raises(InputError, match="must be a profile's name or its file"):
+        parse_plan_file(changed(hardware=hardware), "plan.json")

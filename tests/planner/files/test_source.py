@@ -1,0 +1,135 @@
+import time
+
+import pytest
+
+from costmodel.base.errors import InputError
+from planner.files.source import MAX_DEPTH, parse_json, parse_yaml
+from planner.files.workload import parse_workload
+from planner.show.errors import render_error
+
+TEXT = """\
+name: model
+tables:
+  - {name: a, rows: 40_000_000}
+  - name: b
+    off: no
+"""
+
+
+def problem_of(text: str) -> tuple[str, int | None, int | None]:
+    with pytest.raises(InputError) as caught:
+        parse_yaml(text, "model.yaml")
+    (problem,) = caught.value.problems
+    return problem.message, problem.line, problem.column
+
+
+def test_data_is_plain() -> None:
+    document = parse_yaml(TEXT, "model.yaml")
+    assert document.data == {
+        "name": "model",
+        "tables": [{"name": "a", "rows": 40_000_000}, {"name": "b", "off": False}],
+    }
+
+
+def test_a_problem_points_at_the_value_or_its_key() -> None:
+    document = parse_yaml(TEXT, "model.yaml")
+    value = document.problem("", ("tables", 0, "rows"))
+    key = document.problem("", ("tables", 0, "rows"), at_key=True)
+    assert (value.line, value.column, value.width) == (3, 21, len("40_000_000"))
+    assert (key.line, key.column, key.width) == (3, 15, len("rows"))
+
+
+def test_a_path_into_nothing_points_at_what_is_there() -> None:
+    problem = parse_yaml(TEXT, "model.yaml").problem("", ("tables", 1, "missing"))
+    assert (problem.line, problem.column, problem.width) == (4, 5, len("name: b"))
+
+
+def test_raw_is_what_was_written() -> None:
+    document = parse_yaml(TEXT, "model.yaml")
+    assert document.raw(("tables", 1, "off")) == "no"
+    assert document.raw(("tables",)) == ""
+
+
+def test_json_is_yaml() -> None:
+    assert parse_yaml('{"a": [1, 2.5, null, true, "x"]}', "x.json").data == {
+        "a": [1, 2.5, None, True, "x"]
+    }
+
+
+def test_aliases_repeat_their_anchor() -> None:
+    assert parse_yaml("a: &x [1]\nb: *x\n", "x").data == {"a": [1], "b": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ("the file is empty", None, None)),
+        ("# only a comment\n", ("the file is empty", None, None)),
+        ("a: 1\nb: 2\na: 3\n", ("key `a` twice", 3, 1)),
+        ("a: &x {b: *x}\n", ("an alias must not contain itself", 1, 4)),
+        ("a: {}\n<<: {}\n", ("merge keys are not supported", 2, 1)),
+        ("a: !!python/name:os.system x\n", ("this tag is not supported", 1, 4)),
+        ("a: !mine x\n", ("tag `!mine` is not supported", 1, 4)),
+        ("? [1, 2]\n: 3\n", ("a key must be text", 1, 3)),
+        ("a: b: c\n", ("not YAML: mapping values are not allowed in this context", 1, 5)),
+        ("a: 1\n---\nb: 2\n", ("not YAML: but found another document", 2, 1)),
+        ("a: 0b_\n", ("cannot read `0b_` as a number", 1, 4)),
+        ("\x01", ("not YAML: control characters are not allowed", None, None)),
+        ("- " * 9000, ("lists or mappings are nested too deeply", None, None)),
+        ("[" * 60 + "]" * 60, ("nested too deeply", 1, MAX_DEPTH + 1)),
+    ],
+)
+def test_what_is_refused(text: str, expected: tuple[str, int | None, int | None]) -> None:
+    assert problem_of(text) == expected
+
+
+def test_a_tab_is_explained() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_yaml("a:\n\t- 1\n", "x")
+    assert caught.value.problems[0].hint == "indent with spaces; YAML allows no tabs"
+
+
+def test_many_aliases_of_aliases_take_no_time() -> None:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
+    assert set(parse_yaml("\n".join(lines), "x").data) == {f"a{i}" for i in range(30)}
+
+
+def test_broken_json_has_a_position() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_json('{"a": 1,\n "b" 2}', "plan.json")
+    (problem,) = caught.value.problems
+    assert (problem.message, problem.line, problem.column) == (
+        "not JSON: expecting ':' delimiter",
+        2,
+        6,
+    )
+
+
+def test_deep_json_is_refused() -> None:
+    with pytest.raises(InputError):
+        parse_json("[" * 100_000, "plan.json")
+
+
+def test_thousands_of_mistakes_are_reported_as_fast_as_some() -> None:
+    rows = [f"  - {{name: t{i}, num_embeddings: 10, embedding_dim: 7}}" for i in range(4_000)]
+    start = time.process_time()
+    with pytest.raises(InputError) as caught:
+        parse_workload("\n".join(["tables:", *rows]), "bad.yaml")
+    text = render_error(caught.value)
+    assert time.process_time() - start < 10  # 20 s when every mistake was compared with all others
+    assert text.count("must be a multiple of 4") == 20
+    assert "... and 80 more" in text
+    assert "bad.yaml has 100 problems or more" in text
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['!!int ""', '!!float ""', "0x" + "f" * 20_000, "9" * 5_000, "!!bool x", "!!timestamp x",
+     "1:2:3:4:5:6:7:8:9:1:2:3:4:5:6:7:8:9", "!!binary x", "!!int 0b", "1e999", "!!null x", "0o9",
+     "!!int _", "!!float :", "!!int '-'"],
+)  # fmt: skip
+def test_any_scalar_is_a_value_or_an_error_in_words(value: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_workload(f"tables:\n  - {{name: a, num_embeddings: {value}, embedding_dim: x}}", "a")
+    assert render_error(caught.value)

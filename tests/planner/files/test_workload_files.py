@@ -1,0 +1,348 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from machines import machine
+from pydantic import BaseModel
+
+from costmodel.base.errors import InputError, Problem
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import (
+    DenseModel,
+    EmbeddingTable,
+    Workload,
+)
+from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
+from planner.files import workload_schema as schema
+from planner.files.workload import (
+    load_workload,
+    parse_workload,
+    read_workload,
+    refused,
+    workload_schema,
+)
+from planner.show.errors import render_error
+from sharders.problem.options import refusals
+
+SHIPPED = sorted((Path(__file__).parents[3] / "bench" / "workloads").glob("*.yaml"))
+TABLE = "{name: a, num_embeddings: 100, embedding_dim: 16}"
+
+
+def problems_of(text: str) -> list[Problem]:
+    with pytest.raises(InputError) as caught:
+        parse_workload(text, "tables.yaml")
+    return list(caught.value.problems)
+
+
+def problem_of(text: str) -> tuple[str, int | None, int | None, str | None]:
+    (problem,) = problems_of(text)
+    return problem.message, problem.line, problem.column, problem.hint
+
+
+def table_of(fields: str, top: str = "") -> EmbeddingTable:
+    row = f"{{name: a, num_embeddings: 100, embedding_dim: 16, {fields}}}"
+    return parse_workload(f"{top}\ntables: [{row}]", "x").tables[0]
+
+
+def test_what_a_file_does_not_say_is_the_default() -> None:
+    table = EmbeddingTable(name="a", num_embeddings=100, embedding_dim=16)
+    assert parse_workload(f"tables: [{TABLE}]", "x") == Workload(tables=(table,))
+
+
+def test_defaults_hold_for_tables_that_do_not_say() -> None:
+    text = """\
+defaults: {embedding_dim: 64, pooling_factor: 3}
+tables:
+  - {name: a, num_embeddings: 10}
+  - {name: b, num_embeddings: 10, embedding_dim: 32}
+"""
+    first, second = parse_workload(text, "x").tables
+    assert (first.embedding_dim, second.embedding_dim) == (64, 32)
+    assert (first.pooling_factor, second.pooling_factor) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ("uniform", Zipf(exponent=0.0)),
+        ("{zipf: 1.2}", Zipf(exponent=1.2)),
+        ("{zipf: 1, hot_rows_first: true}", Zipf(exponent=1.0, hot_rows_first=True)),
+        # 2 lookups per sample, 8 samples
+        ("{unique_fraction: 0.3}", UniqueFraction(fraction=0.3, num_lookups=16.0)),
+        ("{unique_fraction: 0.3, num_lookups: 99}", UniqueFraction(fraction=0.3, num_lookups=99)),
+        ("{reuse_histogram: [3, 1]}", ReuseHistogram(row_shares=(3.0, 1.0), num_lookups=16.0)),
+        (
+            """{reuse_histogram: [3, 0, 1], mean_hits: [1, 2, 3.5], num_lookups: 9,
+            range_lookups: [2, 1], range_rows: [1, 1]}""",
+            ReuseHistogram(
+                row_shares=(3.0, 0.0, 1.0),
+                num_lookups=9,
+                mean_hits=(1.0, 2.0, 3.5),
+                range_lookups=(2.0, 1.0),
+                range_rows=(1.0, 1.0),
+            ),
+        ),
+    ],
+)
+def test_inputs(inputs: str, expected: InputDistribution) -> None:
+    table = table_of(f"pooling_factor: 2, inputs: {inputs}", "local_batch_size: 8")
+    assert table.inputs == expected
+
+
+def test_all_problems_are_reported_at_once_in_order() -> None:
+    text = """\
+local_batch_size: 0
+optimizer: sdg
+dense: {top_mlp: [0], interaction: 3}
+tables:
+  - {name: a, num_embedings: 5, num_embeddings: -1, embedding_dim: 30}
+  - {name: a, num_embeddings: 1e6, embedding_dim: 16}
+"""
+    assert [(p.line, p.column, p.message) for p in problems_of(text)] == [
+        (1, 19, "`local_batch_size` must be at least 1, got 0"),
+        (2, 12, "unknown optimizer `sdg`"),
+        (3, 18, "layer widths must be at least 1"),
+        (3, 36, "`interaction` must be one of dot, cat, dcn_v2, got the number 3"),
+        (5, 15, "unknown field `num_embedings`"),
+        (5, 49, "`num_embeddings` must be at least 1, got -1"),
+        (5, 68, "`embedding_dim` must be a multiple of 4, got 30"),
+        (6, 12, "table `a` twice"),
+        (6, 31, "`num_embeddings` must be a whole number, got the text `1e6`"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "hint"),
+    [
+        ("num_embedings: 3", "unknown field `num_embedings`", "did you mean `num_embeddings`?"),
+        ("rows: 3", "unknown field `rows`", "write `num_embeddings`"),
+        (
+            "pooling_factor: 1e1",
+            "`pooling_factor` must be a number, got the text `1e1`",
+            "YAML reads this as text; write 10",
+        ),
+        (
+            "min_shard_dim: 8.0",
+            "`min_shard_dim` must be a whole number, got the number 8.0",
+            "write 8",
+        ),
+        ("min_shard_dim: 7", "`min_shard_dim` must be a multiple of 4, got 7", "write 4 or 8"),
+        ("ranks: 3", "`ranks` must be a list, got the number 3", "write [3]"),
+        ("ranks: [1, 1]", "`ranks` must be different numbers from 0 on, got 1, 1", None),
+        ("ranks: [-1]", "`ranks` must be different numbers from 0 on, got -1", None),
+        ("ranks: [1.0]", "an item of `ranks` must be a whole number, got the number 1.0",
+         "write 1"),
+        ("placement: [1]", "unknown field `placement`", "write `ranks`"),
+        ("pooling_factor: -2", "`pooling_factor` must be above 0, got -2.0", None),
+        ("pooling_factor: .nan", "`pooling_factor` must be above 0, got nan", None),
+        ("weighted: 'true'", "`weighted` must be true or false, got the text `true`",
+         "write it without quotes"),
+        ("feature_names: f", "`feature_names` must be a list, got the text `f`", "write [f]"),
+        ("feature_names: [no]", "an item of `feature_names` must be text, got False",
+         'YAML reads no as False; write "no"'),
+        ("sharding_types: [table_wize]", "unknown sharding type `table_wize`",
+         "did you mean `table_wise`?"),
+        ("compute_kernels: [fused_uvn]", "unknown compute kernel `fused_uvn`",
+         "did you mean `fused_uvm`?"),
+        ("constraints: {ranks: [0]}", "unknown field `constraints`",
+         "write what it holds, such as `sharding_types`, as fields of the table"),
+        ("data_type: FP16", "unknown data type `FP16`", "did you mean `fp16`?"),
+        ("pooling: off", "`pooling` must be one of sum, mean, none, got False",
+         "YAML reads off as False"),
+        ("inputs: {zipf: 9}", "zipf exponent must be in [0, 5], got 9.0", None),
+        ("inputs: {}", "`inputs` needs exactly one of zipf, reuse_histogram and unique_fraction",
+         None),
+        ("inputs: unifrom", "`inputs` must be a mapping, got the text `unifrom`", None),
+    ],
+)  # fmt: skip
+def test_a_problem_of_a_table(fields: str, message: str, hint: str | None) -> None:
+    text = f"tables:\n  - name: a\n    num_embeddings: 8\n    embedding_dim: 8\n    {fields}\n"
+    found, line, _, found_hint = problem_of(text)
+    assert (found, line, found_hint) == (message, 5, hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (f"- {TABLE}", "a workload must be a mapping, got a list",
+         "put the tables under a `tables:` key"),
+        (f"tables: [{TABLE}]\nbatch_size: 3", "unknown field `batch_size`",
+         "write `local_batch_size`: samples per GPU and step"),
+        (f"tables: [{TABLE}]\nglobal_batch_size: 3", "unknown field `global_batch_size`",
+         "write `local_batch_size`: the global batch size over the number of GPUs"),
+        (f"tables: [{TABLE}]\npipelin: none", "unknown field `pipelin`",
+         "did you mean `pipeline`?"),
+        (f"tables: [{TABLE}]\nindex_bytes: 5",
+         "`index_bytes` must be one of 4, 8, got the number 5", None),
+        (f"tables: [{TABLE}]\ncomms: {{forward: fp12}}", "unknown data type `fp12`",
+         "did you mean `fp32`?"),
+        (f"tables: [{TABLE}]\nname: no", "`name` must be text, got False",
+         'YAML reads no as False; write "no"'),
+        ("tables: 3", "`tables` must be a list",
+         "tables: [{name: ..., num_embeddings: ..., embedding_dim: ...}]"),
+        ("tables: [3]", "an item of `tables` must be a mapping, got the number 3", None),
+        ("tables: [{name: a, embedding_dim: 4}]", "missing field `num_embeddings` in table `a`",
+         "give it here or under `defaults`"),
+        ("tables: [{num_embeddings: 4, embedding_dim: 4}]", "missing field `name`", None),
+    ],
+)  # fmt: skip
+def test_a_problem_of_the_file(text: str, message: str, hint: str | None) -> None:
+    found, _, _, found_hint = problem_of(text)
+    assert found == message
+    if hint:
+        assert found_hint == hint
+
+
+def test_a_bad_default_is_one_problem_however_many_tables() -> None:
+    text = """\
+defaults: {embedding_dim: 6}
+tables:
+  - {name: a, num_embeddings: 1}
+  - {name: b, num_embeddings: 1}
+"""
+    assert problem_of(text) == (
+        "`embedding_dim` must be a multiple of 4, got 6", 1, 27, "write 4 or 8",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "domain", "renamed"),
+    [
+        (schema.Table, EmbeddingTable, {}),
+        (schema.Dense, DenseModel, {}),
+        (schema.WorkloadFile, Workload, {"comms_forward": "comms", "comms_backward": "comms"}),
+    ],
+)
+def test_the_schema_has_every_field_of_the_domain(
+    model: type[BaseModel], domain: type, renamed: dict[str, str]
+) -> None:
+    public = [f.name for f in dataclasses.fields(domain) if not f.name.startswith("_")]
+    named = {renamed.get(name, name) for name in public}
+    assert set(model.model_fields) - {"defaults"} == named
+
+
+def test_every_field_in_the_schema_is_described_and_closed() -> None:
+    whole = workload_schema()
+    Draft202012Validator.check_schema(whole)
+    for part in (whole, *whole["$defs"].values()):
+        if part.get("type") == "object":
+            assert part["additionalProperties"] is False
+            for name, field in part["properties"].items():
+                assert "description" in field or "$ref" in field, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_workloads_follow_the_schema(path: Path) -> None:
+    import yaml
+
+    data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    Draft202012Validator(workload_schema()).validate(data)
+    assert load_workload(path).name == path.stem
+
+
+def test_856_tables_are_parsed_once_and_in_c(parsers: list[object]) -> None:
+    load_workload(next(path for path in SHIPPED if path.stem == "open_856"))
+    assert parsers == [yaml.CSafeLoader]
+
+
+def test_json_files_load_too() -> None:
+    text = json.dumps({"tables": [{"name": "a", "num_embeddings": 3, "embedding_dim": 4}]})
+    assert parse_workload(text, "x.json").tables[0].num_embeddings == 3
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=5,
+)
+VALID = {
+    "name": "m",
+    "local_batch_size": 8,
+    "comms": {"forward": "fp16"},
+    "dense": {"top_mlp": [4, 1], "cross_rank": 3},
+    "defaults": {"embedding_dim": 8, "inputs": {"zipf": 1.0}},
+    "tables": [
+        {"name": "a", "num_embeddings": 3, "inputs": {"reuse_histogram": [1.0, 2.0]}},
+        {"name": "b", "num_embeddings": 3, "sharding_types": ["table_wise"]},
+    ],
+}
+PLACES = [
+    ("name",),
+    ("local_batch_size",),
+    ("comms",),
+    ("comms", "forward"),
+    ("dense",),
+    ("dense", "top_mlp"),
+    ("dense", "top_mlp", 0),
+    ("defaults",),
+    ("defaults", "embedding_dim"),
+    ("defaults", "inputs"),
+    ("defaults", "inputs", "zipf"),
+    ("tables",),
+    ("tables", 0),
+    ("tables", 0, "name"),
+    ("tables", 0, "inputs", "reuse_histogram"),
+    ("tables", 0, "inputs", "reuse_histogram", 1),
+    ("tables", 1, "sharding_types", 0),
+]
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(PLACES), anything)
+def test_whatever_stands_in_a_field_is_read_or_explained(
+    place: tuple[str | int, ...], value: object
+) -> None:
+    data: Any = json.loads(json.dumps(VALID))
+    here = data
+    for part in place[:-1]:
+        here = here[part]
+    here[place[-1]] = value
+    text = json.dumps(data, ensure_ascii=False)
+    shown = ["error"]
+    try:
+        parse_workload(text, "x.json")
+    except InputError as error:
+        shown = render_error(error).splitlines()
+    assert shown[0].startswith("error")
+    assert all(line.isprintable() for line in shown)
+
+
+REFUSED = """\
+error: table `b` cannot be on rank 7: there is none
+   --> tables.yaml:4:22
+    |
+  4 |   - {name: b, ranks: [1, 7]}
+    |                      ^^^^^^ 4 GPUs are ranks 0 to 3
+error: table `c` cannot be on ranks [0, 1] and no others
+   --> tables.yaml:6:12
+    |
+  6 |     ranks: [0, 1]
+    |            ^^^^^^ ranks that types take: table_wise 1
+error: tables.yaml has 2 problems; nothing was planned
+"""
+
+
+def test_constraints_that_leave_nothing_are_shown_where_they_stand(tmp_path: Path) -> None:
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        "defaults: {num_embeddings: 8, embedding_dim: 8, sharding_types: [table_wise]}\n"
+        "tables:\n"
+        "  - {name: a}\n"
+        "  - {name: b, ranks: [1, 7]}\n"
+        "  - name: c\n"
+        "    ranks: [0, 1]\n"
+    )
+    workload, document = read_workload(file)
+    ranks = Topology(hardware=machine(), world_size=4, local_world_size=4)
+    error = refused(workload, document, refusals(workload, ranks))
+    shown = render_error(error).replace(str(file), "tables.yaml")
+    assert f"{shown}\n" == REFUSED

@@ -1,0 +1,87 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Interaction,
+    Optimizer,
+    Pipeline,
+    Pooling,
+    Workload,
+)
+from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
+from planner.files.workload import parse_workload
+from planner.files.workload_text import dump_workload
+
+shares = st.floats(0, 1e6, allow_subnormal=False)
+laws = st.one_of(
+    st.builds(Zipf, exponent=st.floats(0, 5), hot_rows_first=st.booleans()),
+    st.builds(UniqueFraction, fraction=st.floats(1e-9, 1), num_lookups=st.floats(1, 1e12)),
+    st.builds(
+        ReuseHistogram,
+        row_shares=st.lists(shares, min_size=1, max_size=17).map(lambda x: (1.0, *x)),
+        num_lookups=st.floats(1, 1e12),
+    ),
+    st.builds(
+        ReuseHistogram,
+        row_shares=st.tuples(shares, shares, st.just(1.0)),
+        num_lookups=st.floats(1, 1e12),
+        mean_hits=st.tuples(st.just(1.0), st.just(2.0), st.floats(3, 4)),
+        range_lookups=st.tuples(st.just(1.0), shares),
+        range_rows=st.tuples(st.just(1.0), shares),
+    ),
+)
+texts = st.text(min_size=1, max_size=12)
+some_tables = st.builds(
+    EmbeddingTable,
+    name=texts,
+    num_embeddings=st.integers(1, 2**40),
+    embedding_dim=st.integers(1, 500).map(lambda n: 4 * n),
+    pooling_factor=st.floats(1e-300, 1e6),
+    feature_names=st.lists(texts, max_size=3).map(tuple),
+    data_type=st.sampled_from(DataType),
+    pooling=st.sampled_from(Pooling),
+    weighted=st.booleans(),
+    inputs=laws,
+    sharding_types=st.lists(st.sampled_from(ShardingType), max_size=2).map(tuple),
+    compute_kernels=st.lists(st.sampled_from(ComputeKernel), max_size=2).map(tuple),
+    ranks=st.lists(st.integers(0, 99), max_size=3, unique=True).map(tuple),
+    min_shard_dim=st.sampled_from([4, 32]),
+    cache_load_factor=st.floats(0.01, 1),
+)
+widths = st.lists(st.integers(1, 4096), min_size=1, max_size=3).map(tuple)
+some_workloads = st.builds(
+    Workload,
+    tables=st.lists(some_tables, min_size=1, max_size=4, unique_by=lambda t: t.name).map(tuple),
+    dense=st.builds(
+        DenseModel,
+        num_dense_features=st.integers(1, 99),
+        bottom_mlp=widths,
+        interaction=st.sampled_from([Interaction.CAT, Interaction.DCN_V2]),
+        fused_interaction=st.booleans(),
+        cross_layers=st.integers(1, 9),
+        cross_rank=st.integers(1, 999),
+        top_mlp=widths,
+        precision=st.sampled_from(DataType),
+        optimizer=st.sampled_from(Optimizer),
+    ),
+    local_batch_size=st.integers(1, 2**20),
+    pipeline=st.sampled_from(Pipeline),
+    optimizer=st.sampled_from(Optimizer),
+    output_type=st.sampled_from(DataType),
+    comms_forward=st.none() | st.sampled_from(DataType),
+    comms_backward=st.none() | st.sampled_from(DataType),
+    index_bytes=st.sampled_from([4, 8]),
+    name=texts,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(some_workloads)
+def test_what_is_dumped_loads_as_it_was(workload: Workload) -> None:
+    assert parse_workload(dump_workload(workload), "x") == workload

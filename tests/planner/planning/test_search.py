@@ -1,0 +1,280 @@
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from random import Random
+
+import pytest
+
+from costmodel.base.errors import InfeasibleError, MissingDependencyError
+from planner.examples import example_problem, example_workload
+from planner.planning.search import (
+    Attempt,
+    Search,
+    run_apart,
+    run_sharder,
+    run_sharders,
+    sharders_for,
+)
+from sharders import PORTFOLIO, SHARDERS, PortfolioMember
+from sharders.greedy.one_pass import Naive
+from sharders.problem.sharding_problem import Budget, Progress, SearchResult, ShardingProblem
+
+
+def test_auto_stands_for_the_portfolio() -> None:
+    assert sharders_for("auto") == tuple(PORTFOLIO.members)
+    assert sharders_for("naive") == ("naive",)
+
+
+def test_an_interrupt_keeps_what_was_found(problem: ShardingProblem) -> None:
+    search = Search(interrupted=lambda: True)
+    (attempt,) = run_sharders(tuple(SHARDERS), problem, search)
+    assert attempt.plan is not None
+
+
+def test_time_that_is_up_still_gives_a_plan(problem: ShardingProblem) -> None:
+    attempts = run_sharders(("naive", "random"), problem, Search(time_limit=1e-9))
+    assert [attempt.sharder for attempt in attempts] == ["naive"]
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """Presses Ctrl-C so often before it has a plan, and returns the plan if it is let to."""
+
+    times: int
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        for _ in range(self.times):
+            signal.raise_signal(signal.SIGINT)
+        assert budget.should_stop()
+        return Naive().shard(problem, Budget(), rng)
+
+
+@pytest.fixture
+def pressing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sharders = {"naive": Naive(), "once": Interrupted(1), "twice": Interrupted(2)}
+    monkeypatch.setattr("planner.planning.search.load_sharder", sharders.__getitem__)
+
+
+@pytest.mark.usefixtures("pressing")
+@pytest.mark.parametrize("run", [run_sharders, run_apart])
+def test_ctrl_c_keeps_the_plan_of_the_sharder_that_is_searching(
+    problem: ShardingProblem, run: Callable[..., tuple[Attempt, ...]]
+) -> None:
+    (attempt,) = run(("once", "naive"), problem, Search())
+    assert (attempt.sharder, attempt.plan is not None) == ("once", True)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("pressing")
+@pytest.mark.parametrize("run", [run_sharders, run_apart])
+def test_a_second_ctrl_c_keeps_the_plans_of_the_sharders_before(
+    problem: ShardingProblem, run: Callable[..., tuple[Attempt, ...]]
+) -> None:
+    (attempt,) = run(("naive", "twice"), problem, Search())
+    assert (attempt.sharder, attempt.plan is not None) == ("naive", True)
+
+
+@pytest.mark.usefixtures("pressing")
+@pytest.mark.parametrize("run", [run_sharders, run_apart])
+def test_a_second_ctrl_c_before_any_plan_is_an_interrupt(
+    problem: ShardingProblem, run: Callable[..., tuple[Attempt, ...]]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(("twice", "naive"), problem, Search())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_annealing_keeps_the_best_plan_so_far() -> None:
+    told: list[float] = []
+
+    def press_once(name: str, progress: Progress) -> None:
+        del name
+        if not told:
+            signal.raise_signal(signal.SIGINT)
+        told.append(progress.best)
+
+    search = Search(time_limit=60.0, watch=press_once)
+    (attempt,) = run_sharders(("annealing",), example_problem(example_workload(6)), search)
+    assert attempt.step_time <= told[0]
+    assert attempt.time < search.time_limit
+
+
+def test_an_interrupt_of_the_caller_between_sharders_keeps_what_was_found(
+    problem: ShardingProblem,
+) -> None:
+    asked: list[bool] = []
+
+    def press() -> bool:
+        asked.append(True)
+        raise KeyboardInterrupt
+
+    (attempt,) = run_sharders(("naive", "random"), problem, Search(interrupted=press))
+    assert (attempt.sharder, attempt.plan is not None, asked) == ("naive", True, [True])
+
+
+def test_when_nothing_fits_the_first_error_is_raised(problem: ShardingProblem) -> None:
+    table = replace(problem.workload.tables[0], num_embeddings=10**11)
+    large = replace(problem, workload=replace(problem.workload, tables=(table,)))
+    with pytest.raises(InfeasibleError):
+        run_sharders(("naive", "random"), large, Search())
+
+
+def test_a_sharder_whose_package_is_missing_is_passed_over(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    attempts = run_sharders(("optuna", "naive"), problem, Search())
+    assert [attempt.sharder for attempt in attempts if attempt.plan] == ["naive"]
+    with pytest.raises(MissingDependencyError):
+        run_sharders(("optuna",), problem, Search())
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Says that it needs so long."""
+
+    needed: float = 0.0
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        return Naive().shard(problem, budget, rng)
+
+    def startup_options(self, problem: ShardingProblem) -> float:
+        del problem
+        return self.needed
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Tells of steps that take so long, one after the other."""
+
+    steps: tuple[float, ...]
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        for step in self.steps:
+            budget.report(Progress(evaluated=1, best=step))
+        return Naive().shard(problem, Budget(), rng)
+
+
+def test_the_best_step_told_of_never_rises(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharders = {"naive": Telling((5.0, 4.0)), "annealing": Telling((6.0, 3.0, 3.5))}
+    told: list[tuple[str, float]] = []
+    monkeypatch.setattr("planner.planning.search.load_sharder", sharders.__getitem__)
+    watch = Search(watch=lambda name, progress: told.append((name, progress.best)))
+    run_sharders(tuple(sharders), problem, watch)
+    best = {name: [step for teller, step in told if teller == name] for name in sharders}
+    assert best == {"naive": [5.0, 4.0], "annealing": [4.0, 3.0, 3.0]}
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (100.0, [("naive", 100.0), ("lp", 9.0), ("uniform", 18.0), ("annealing", 100.0)]),
+        # 10% of the 20 s less 10 are too little for `lp`: it takes what it needs
+        (20.0, [("naive", 20.0), ("lp", 3.0), ("uniform", 2.0), ("annealing", 20.0)]),
+        # so much would leave too little for annealing: it goes first, and takes all
+        (12.0, [("naive", 12.0), ("lp", 12.0), ("annealing", 12.0)]),
+        # there is no time for annealing, so none is kept for it
+        (9.0, [("naive", 9.0), ("lp", 9.0), ("uniform", 1.8)]),
+        # less than `lp` says it needs, but there is no other that could
+        (2.0, [("naive", 2.0), ("lp", 2.0)]),
+        (0.1, [("naive", 0.1)]),
+    ],
+)
+def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
+    problem: ShardingProblem,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: float,
+    expected: list[tuple[str, float]],
+) -> None:
+    seen: list[tuple[str, float]] = []
+
+    def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
+        seen.append((name, pytest.approx(deadline)))
+        rng = Random(search.seed)
+        return Attempt(sharder=name, plan=Naive().shard(given, Budget(), rng).plan)
+
+    monkeypatch.setattr("planner.planning.search._option_time", lambda *_: 1.0)
+    needs = {"naive": Slow(), "lp": Slow(3.0), "uniform": Slow(1.5), "annealing": Slow(10.0)}
+    members = {
+        "naive": PortfolioMember(),
+        "lp": PortfolioMember(time_fraction=0.1, mandatory=True),
+        "uniform": PortfolioMember(time_fraction=0.2),
+        "annealing": PortfolioMember(),
+    }
+    monkeypatch.setattr("planner.planning.search.run_sharder", watched)
+    monkeypatch.setattr("planner.planning.search.PORTFOLIO", replace(PORTFOLIO, members=members))
+    monkeypatch.setattr("planner.planning.search.load_sharder", needs.__getitem__)
+    run_sharders(tuple(needs), problem, Search(time_limit=limit, clock=lambda: 0.0))
+    assert seen == expected
+
+
+def test_later_sharders_know_all_plans_of_earlier_ones(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (Naive().shard(problem, Budget(), Random(seed)).plan for seed in (0, 1))
+    known: list[tuple[object, ...]] = []
+
+    def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
+        del search, deadline
+        known.append(given.known)
+        return Attempt(sharder=name, plan=first, step_time=1.0, others=(second,))
+
+    monkeypatch.setattr("planner.planning.search.run_sharder", watched)
+    run_sharders(("naive", "random"), problem, Search(clock=lambda: 0.0))
+    assert known == [(), (first, second)]
+
+
+def test_sharders_that_are_compared_share_the_time_and_know_nothing_of_each_other(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, float, int]] = []
+
+    def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
+        seen.append((name, deadline - search.clock(), len(given.known)))
+        return run_sharder(name, given, search, deadline)
+
+    monkeypatch.setattr("planner.planning.search.run_sharder", watched)
+    names = ("naive", "random", "size_greedy")
+    apart = run_apart(names, problem, Search(time_limit=60.0, clock=lambda: 0.0))
+    assert [attempt.sharder for attempt in apart] == list(names)
+    assert seen == [("naive", 20.0, 0), ("random", 30.0, 0), ("size_greedy", 60.0, 0)]
+    seen.clear()
+    clock = iter([0.0, 0.0, 50.0, 70.0])  # the first one overruns, and the second
+    run_apart(names, problem, Search(time_limit=60.0, clock=lambda: next(clock, 70.0)))
+    assert [limit for _, limit, _ in seen] == [20.0, 20.0, 20.0]
+    (auto,) = run_apart(("auto",), problem, Search(time_limit=1e-9))
+    assert auto.sharder == "auto"
+    assert auto.plan is not None
+
+
+def test_a_comparison_says_why_a_sharder_found_nothing(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    missing, naive = run_apart(("optuna", "naive"), problem, Search())
+    assert isinstance(missing.error, MissingDependencyError)
+    assert naive.plan is not None
+
+
+def test_an_interrupted_comparison_keeps_what_it_has(problem: ShardingProblem) -> None:
+    (attempt,) = run_apart(("naive", "random"), problem, Search(interrupted=lambda: True))
+    assert attempt.sharder == "naive"
+
+
+def test_so_many_plans_and_a_seed_give_the_same_plan_however_long_it_takes() -> None:
+    problem = example_problem(example_workload(12, seed=5), world_size=4)
+    found = []
+    for hurry in (0.0, 1e9):  # clocks that stand still, and that leave no time
+        times = count(0.0, hurry)
+        search = Search(max_plans=2000, time_limit=1.0, clock=partial(next, times))
+        found.append(run_sharders(sharders_for("auto"), problem, search))
+    plans = [
+        [(attempt.sharder, attempt.plan, attempt.evaluated) for attempt in each] for each in found
+    ]
+    assert plans[0] == plans[1]
+    assert 1000 < sum(attempt.evaluated for attempt in found[0]) <= 2000 + len(found[0])

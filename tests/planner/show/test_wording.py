@@ -1,0 +1,38 @@
+"""Names are for the screen: whatever operations are called, nothing that is computed changes."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from strategies import cases
+
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.step.expansion import expand
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import NUM_STEPS, program
+from costmodel.step.timeline import Timeline
+from costmodel.uncertainty.error_model import cause_of
+from planner.planning.explanation import path_rows
+from planner.planning.extrapolation import extrapolations
+from planner.validation.phases import predicted_phases
+
+
+def said(timeline: Timeline) -> tuple[object, ...]:
+    """Return what reports say of a step, but for names."""
+    return (
+        timeline.breakdown(),
+        path_rows(timeline),
+        [replace(each, kernels=()) for each in extrapolations(timeline)],
+        [predicted_phases(timeline, rank) for rank in range(timeline.graph.world_size)],
+    )
+
+
+@given(cases())
+@settings(max_examples=40, deadline=None)
+def test_names_of_operations_decide_nothing(case: tuple[Workload, Topology, ShardingPlan]) -> None:
+    made, ranks = program(*case), case[1]
+    renamed = replace(made, ops=tuple(replace(op, name="renamed") for op in made.ops))
+    assert [cause_of(op, ranks) for op in renamed.ops] == [cause_of(op, ranks) for op in made.ops]
+    before, after = (simulate(expand(each, NUM_STEPS)) for each in (made, renamed))
+    assert said(after) == said(before)

@@ -1,0 +1,101 @@
+from execution_trace_files import FUNCTION, EtMaker, rank, tensor
+
+from costmodel.domain.hardware import CollectiveOp
+from planner.traces.predict.calls import OpFamily
+from planner.traces.predict.operator_trace import operator_traces
+from planner.traces.predict.walk import RankWork, TracedWorkKind, rank_work
+
+
+def walked(maker: EtMaker) -> RankWork:
+    (trace,) = operator_traces([("rank0.json", maker.document())], "job")
+    return rank_work(trace.steps[-1][1])
+
+
+def test_a_step_under_ddp_in_order() -> None:
+    items = walked(rank()).items
+    assert [(item.kind.value, item.name, item.stage.value) for item in items] == [
+        ("kernel", "aten::mm", "dense_forward"),
+        ("kernel", "aten::relu", "dense_forward"),
+        ("kernel", "aten::mm", "dense_backward"),
+        ("collective", "c10d::allreduce_", "all_reduce"),
+        ("wait", "end of backward", "dense_forward"),
+        ("kernel", "aten::mul_", "optimizer"),
+    ]
+    assert items[3].collective is CollectiveOp.ALL_REDUCE
+    assert items[3].num_bytes == 400
+    assert not items[3].blocking
+
+
+def test_counts_what_the_host_does_between_kernels() -> None:
+    items = walked(rank()).items
+    assert [item.before.python_calls for item in items] == [1, 1, 0, 0, 0, 1]
+    assert [item.before.functions for item in items] == [0, 0, 1, 0, 0, 0]
+    assert [item.before.accumulations for item in items] == [0, 0, 0, 1, 0, 0]
+    assert [item.before.outermost for item in items[:2]] == [["aten::mm"], ["aten::relu"]]
+
+
+def test_what_a_modelled_operator_calls_is_part_of_it() -> None:
+    maker = EtMaker()
+    outer = maker.add("aten::mul_", [tensor(100)])
+    maker.add("aten::copy_", [tensor(1), tensor(1)], parent=outer)
+    assert [item.name for item in walked(maker).items] == ["aten::mul_"]
+
+
+def test_wrappers_are_left_for_what_they_call() -> None:
+    maker = EtMaker()
+    outer = maker.add("aten::linear", [tensor(4, 4), tensor(4, 4)])
+    maker.add("aten::t", [tensor(4, 4)], parent=outer)
+    maker.add("aten::addmm", [tensor(4), tensor(4, 4), tensor(4, 4)], parent=outer)
+    (item,) = walked(maker).items
+    assert (item.name, item.before.dispatches, item.before.python_calls) == ("aten::addmm", 2, 1)
+
+
+def test_an_operator_that_no_model_knows_is_kept() -> None:
+    maker = EtMaker()
+    outer = maker.add("mine::lookup", [tensor(100)], [tensor(100)])
+    maker.add("aten::empty", [], [tensor(100)], parent=outer)
+    (item,) = walked(maker).items
+    assert item.call is not None
+    assert (item.name, item.call.family) == ("mine::lookup", OpFamily.UNKNOWN)
+
+
+def test_functions_that_only_pass_gradients_on_are_no_kernels() -> None:
+    maker = EtMaker()
+    outer = maker.add(FUNCTION + "AddBackward0")
+    maker.add("AddBackward0", [tensor(100)], [tensor(100)], parent=outer)
+    maker.add("aten::relu", [tensor(100)], [tensor(100)])
+    assert [item.name for item in walked(maker).items] == ["aten::relu"]
+
+
+def test_a_collective_outside_backward_blocks() -> None:
+    maker = EtMaker()
+    maker.add("c10d::broadcast_", [tensor(100)], [tensor(100)])
+    (item,) = walked(maker).items
+    assert item.blocking
+
+
+def test_an_optimizer_that_was_recorded_inside_a_hook_is_outside() -> None:
+    maker = EtMaker()
+    hook = maker.add(FUNCTION + "torch::autograd::AccumulateGrad")
+    maker.add("c10d::allreduce_", [tensor(100)], [tensor(100)], parent=hook)
+    maker.add("Optimizer.step#SGD.step", parent=hook)
+    maker.add("aten::mul_", [tensor(100)], [tensor(100)], parent=hook)
+    items = walked(maker).items
+    assert [item.kind for item in items] == [
+        TracedWorkKind.COLLECTIVE,
+        TracedWorkKind.WAIT,
+        TracedWorkKind.KERNEL,
+    ]
+    assert items[-1].stage.value == "optimizer"
+
+
+def test_reuse_is_the_memory_touched_in_between() -> None:
+    maker = EtMaker()
+    for storage in (1, 2, 1):
+        maker.add("aten::mul_", [tensor(100, storage=storage)], [tensor(100, storage=storage)])
+    calls = [item.call for item in walked(maker).items]
+    assert [call.reuse for call in calls if call is not None] == [
+        ((400, float("inf")),),
+        ((400, float("inf")),),
+        ((400, 400),),
+    ]

@@ -1,0 +1,142 @@
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+from kineto_traces import two_ranks, write_folder
+
+from costmodel.base.errors import InputError, UnknownNameError
+from planner.traces.replay.breakdown import breakdown
+from planner.traces.replay.importing import ImportedRun, load_run
+from planner.traces.replay.modes import Mode, replay, replay_graph
+from planner.traces.replay.replay_report import replay_report
+from planner.traces.replay.what_if import what_if
+
+TRACES = Path(__file__).parents[4].parent / "shared/data/traces"
+needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> ImportedRun:
+    return load_run(write_folder(tmp_path / "traces", two_ranks()))
+
+
+def step_us(run: ImportedRun, question: str) -> float:
+    return replay_graph(run, what_if(run, question, "traces").graph).step_time * 1e6
+
+
+def test_the_graph_replays_what_was_measured(run: ImportedRun) -> None:
+    done = replay(run)
+    assert done.step_time == pytest.approx(400e-6)
+    assert done.worst_error == pytest.approx(0.0, abs=1e-6)
+    assert done.mean_error == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_baseline_is_the_busiest_stream(run: ImportedRun) -> None:
+    # rank 0: 100 + 30 of compute, 50 of communication; rank 1: 200 + 30
+    done = replay(run, Mode.BASELINE)
+    assert [step.simulated for step in done.steps] == [pytest.approx(130e-6), pytest.approx(230e-6)]
+    assert done.simulated_makespan == pytest.approx(230e-6)
+
+
+def test_algorithm1_does_not_know_that_the_host_waits(run: ImportedRun) -> None:
+    # Of 400 us the host works 200 and is blocked from 100 to 300. The device is done with
+    # 10 + 5 + 200 on rank 1, 1 + 50 of the all-reduce, 1 + 30
+    done = replay(run, Mode.ALGORITHM1)
+    assert done.simulated_makespan == pytest.approx(297e-6)
+
+
+@pytest.mark.parametrize(
+    ("question", "step"),
+    [
+        ("all_reduce x2", 450),
+        ("collectives x0", 350),
+        ("all reduce x0.0", 350),
+        ("gemm x0.5", 300),
+        ("kernels x1", 400),
+        # 180 us on both ranks: rank 1's first kernel takes 200 x 180/230, the all-reduce starts
+        # 43.48 earlier; rank 0's last one takes 30 x 180/130, 11.54 longer
+        ("balance", 400 - 43.478 + 11.538),
+        # launches at 0; 10 us to the device: 210 + 50 + 30
+        ("no host", 290),
+    ],
+)
+def test_what_if(run: ImportedRun, question: str, step: float) -> None:
+    assert step_us(run, question) == pytest.approx(step, abs=1e-3)
+
+
+def test_questions_that_cannot_be_answered(run: ImportedRun) -> None:
+    with pytest.raises(InputError, match="is not a question"):
+        what_if(run, "faster please", "traces")
+    with pytest.raises(UnknownNameError, match="unknown kind of work `all_reduse`") as caught:
+        what_if(run, "all_reduse x2", "traces")
+    assert caught.value.hint == "did you mean `all_reduce`?"
+    with pytest.raises(InputError, match="sizes of collectives are not recorded"):
+        what_if(run, "collectives h100-sxm", "traces")
+
+
+def test_where_the_time_goes(run: ImportedRun) -> None:
+    timeline = replay(run).timeline
+    assert timeline is not None
+    found = breakdown(timeline)
+    compute = found.streams[0]
+    assert (compute.rank, compute.stream) == (0, "compute")
+    assert compute.busy == {"gemm": pytest.approx(100e-6), "other": pytest.approx(30e-6)}
+    assert compute.idle == pytest.approx(270e-6)
+    # rank 0 waits from 120 to 220 for rank 1; nothing computes while they reduce
+    assert found.communication[0].waiting == pytest.approx(100e-6)
+    assert found.communication[0].exposed == pytest.approx(50e-6)
+    assert found.communication[0].hidden == 0.0
+    assert found.path_time == pytest.approx(400e-6)
+    # all but 200 + 50 + 30 on the device
+    assert found.host_bound == pytest.approx(120 / 400)
+    assert sum(found.bounds.values()) == pytest.approx(1.0)
+    # rank 1 holds up all: 20 us to its launch, 200 of work, 50 together, 30, then the host
+    begins = [round(part.start * 1e6) for part in found.stretches]
+    assert begins == [0, 20, 220, 270, 300]
+    assert [part.category for part in found.stretches] == [
+        "host", "gemm", "all-reduce", "other", "host",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+@needs_traces
+def test_eight_v100_within_one_percent() -> None:
+    run = load_run(TRACES / "dlrm8_v100")
+    done = replay(run)
+    assert done.worst_error < 0.01
+    assert done.simulated_makespan == pytest.approx(done.measured_makespan, rel=0.01)
+    assert run.waits.recorded == 40
+    assert run.sizes_known
+
+
+@pytest.mark.slow
+@needs_traces
+@pytest.mark.parametrize(
+    "name",
+    ["a2a_optimizer_2_0", "a2a_optimizer_2_1", "a2a_optimizer_4", "a2a_optimizer_5_qcomm_0"],
+)
+def test_four_v100_within_six_percent(name: str) -> None:
+    done = replay(load_run(TRACES / f"torchrec4_v100_{name}"))
+    assert done.worst_error < 0.06
+    assert done.mean_error < 0.02
+
+
+ODD = (None, "x", -1, 0, 1e308, float("nan"), float("inf"), [], {}, True, 10**30, "ProfilerStep#3")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_traces_are_replayed_or_refused_but_never_a_crash(
+    tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    makers = two_ranks()
+    for _ in range(3):
+        event = random.choice(random.choice(makers).events)
+        part = random.choice([event, event.get("args")])
+        if isinstance(part, dict) and part:
+            part[random.choice(sorted(part))] = random.choice(ODD)
+    folder = write_folder(tmp_path / "odd", makers)
+    with suppress(InputError):
+        for mode in Mode:
+            assert replay_report(folder, mode=mode).replay.steps

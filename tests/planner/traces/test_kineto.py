@@ -1,0 +1,155 @@
+import gzip
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto_traces import COLLECTIVES, TraceMaker, two_ranks, write_folder, write_json
+
+from costmodel.base.errors import InputError
+from planner.traces.kineto import read_kineto
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "traces", two_ranks())
+
+
+def test_a_folder_has_one_trace_per_rank(folder: Path) -> None:
+    first, second = read_kineto(folder)
+    assert (first.rank, second.rank, first.world_size) == (0, 1, 2)
+    assert [call.name for call in first.calls][:2] == ["cudaLaunchKernel", "cudaStreamWaitEvent"]
+    assert first.activities[0].end == pytest.approx(120e-6)
+    assert first.steps == [(3, 0.0, pytest.approx(400e-6))]
+
+
+def test_calls_know_the_operators_they_are_in(folder: Path) -> None:
+    calls = read_kineto(folder)[0].calls
+    inside = {call.correlation for call in calls if "c10d::allreduce_" in call.scopes}
+    assert inside == {2, 3}
+
+
+def test_archives_and_gzipped_files_hold_the_same(folder: Path, tmp_path: Path) -> None:
+    zipped = tmp_path / "zipped"
+    zipped.mkdir()
+    for file in folder.iterdir():
+        (zipped / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    archive = tmp_path / "traces.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(zipped, "job")
+    for path in (zipped, archive):
+        assert [trace.calls for trace in read_kineto(path)] == [
+            trace.calls for trace in read_kineto(folder)
+        ]
+
+
+def test_a_gpu_clock_that_is_early_is_put_right(tmp_path: Path) -> None:
+    makers = two_ranks()
+    for event in makers[0].events:
+        if event["cat"] == "kernel":
+            event["ts"] -= 30  # the first kernel seems to start 20 us before its launch at 10
+    trace = read_kineto(write_folder(tmp_path / "early", makers))[0]
+    assert trace.activities[0].start == pytest.approx(10e-6)
+
+
+def test_clocks_with_different_bases_become_one(tmp_path: Path) -> None:
+    makers = two_ranks()
+    write_folder(tmp_path / "bases", makers)
+    document = makers[1].document()
+    for event in document["traceEvents"]:
+        event["ts"] -= 5000.0
+    document["baseTimeNanoseconds"] = 5_000_000
+    write_json(tmp_path / "bases" / "rank1.json", document)
+    traces = read_kineto(tmp_path / "bases")
+    assert traces[1].calls[0].start == pytest.approx(traces[0].calls[0].start, abs=1e-9)
+
+
+def problems(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        read_kineto(path)
+    return str(caught.value)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert "no such file or folder" in problems(tmp_path / "none")
+    assert "no trace files" in problems(tmp_path)
+    (tmp_path / "trace.txt").write_text("x")
+    assert "not a trace file by its name" in problems(tmp_path / "trace.txt")
+
+
+def test_every_damaged_file_is_named(folder: Path) -> None:
+    (folder / "empty.json").write_text("")
+    (folder / "cut.json").write_text((folder / "rank0.json").read_text()[:200])
+    (folder / "cut.json.gz").write_bytes(gzip.compress(b"{}" * 1000)[:-12])
+    (folder / "list.json").write_text("[1]")
+    (folder / "deep.json").write_text("[" * 100_000)
+    text = problems(folder)
+    for part in (
+        "`empty.json` is empty",
+        "`cut.json` is not valid JSON",
+        "`cut.json.gz` is not a whole gzip file",
+        "`list.json` is not a trace",
+        "`deep.json` is not usable: nested too deeply",
+    ):
+        assert part in text
+
+
+def test_a_cut_archive_is_refused(folder: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "traces.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, "job")
+    archive.write_bytes(archive.read_bytes()[:-100])
+    assert "cannot be read to its end" in problems(archive)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"name": "package.json"}, "is not a profiler trace: no `traceEvents`"),
+        ({"traceEvents": []}, "has no events"),
+        ({"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}]}, "no calls of the CUDA runtime"),
+        ({"nodes": [], "schema": "1.0.1"}, "only execution traces"),
+        ({"traceEvents": [None, 3, {"ph": "X"}]}, "no calls of the CUDA runtime"),
+    ],
+)
+def test_foreign_and_useless_files(tmp_path: Path, document: dict[str, Any], message: str) -> None:
+    write_json(tmp_path / "trace.json", document)
+    assert message in problems(tmp_path)
+
+
+def test_a_trace_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    maker = TraceMaker(0, world_size=1)
+    maker.call("cudaLaunchKernel", 0, 1, 1)
+    assert "nothing that ran on a GPU" in problems(write_folder(tmp_path / "cpu", [maker]))
+
+
+def test_cuda_graphs_are_refused(tmp_path: Path) -> None:
+    makers = two_ranks()
+    makers[1].call("cudaGraphLaunch", 90, 5, 9)
+    assert "launches CUDA graphs, 1 times" in problems(write_folder(tmp_path / "graphs", makers))
+
+
+def test_missing_and_double_ranks_are_named(folder: Path, tmp_path: Path) -> None:
+    document = json.loads((folder / "rank0.json").read_text())
+    write_json(folder / "again.json", document)
+    assert "rank 0 is there 2 times" in problems(folder)
+    one = write_folder(tmp_path / "one", two_ranks()[:1])
+    assert "traces of 1 of 2 ranks; missing: 1" in problems(one)
+
+
+def test_one_rank_that_communicates_is_not_all(tmp_path: Path) -> None:
+    maker = TraceMaker(0, world_size=1)
+    maker.call("cudaLaunchKernel", 0, 1, 1)
+    maker.kernel("ncclKernel_AllReduce", 5, 10, 1, COLLECTIVES)
+    assert "no other rank's trace is there" in problems(write_folder(tmp_path / "one", [maker]))
+
+
+def test_events_of_odd_shapes_are_passed_over(tmp_path: Path) -> None:
+    makers = two_ranks()
+    makers[0].events += [
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "args": {}},
+        {"ph": "X", "cat": "kernel", "ts": 1, "args": {"stream": 7}},
+        {"ph": "X", "cat": "cpu_op", "name": "op", "ts": 1, "tid": "x", "args": None},
+    ]
+    assert len(read_kineto(write_folder(tmp_path / "odd", makers))[0].activities) == 3

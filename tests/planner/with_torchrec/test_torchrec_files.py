@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec_cases import Model, cases, embedding_bags, on_ranks
+
+import planner
+from costmodel.base.errors import PlanMismatchError
+from planner.torchrec import IterationTimePlanner, load_torchrec_plan, save_plan
+
+SHARDERS = [EmbeddingBagCollectionSharder()]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = IterationTimePlanner(on_ranks(2, 2, "cuda"), 64, timeout_seconds=0.1)
+    made.plan(embedding_bags(), SHARDERS)
+    assert made.solution is not None
+    save_plan(tmp_path / "plan.json", made.solution)
+    return tmp_path / "plan.json"
+
+
+def test_a_plan_survives_its_file(tmp_path: Path) -> None:
+    from torchrec_cases import AnySharder
+
+    for _, constraints in cases():
+        made = IterationTimePlanner(
+            on_ranks(2, 2, "cuda"), 64, constraints=constraints, timeout_seconds=0.1
+        )
+        plan = made.plan(Model("meta"), [AnySharder()])
+        assert made.solution is not None
+        save_plan(tmp_path / "plan.json", made.solution)
+        back = load_torchrec_plan(tmp_path / "plan.json", Model("meta"), [AnySharder()])
+        assert {p: dict(m) for p, m in back.plan.items()} == {
+            p: dict(m) for p, m in plan.plan.items()
+        }
+
+
+def test_the_command_line_tools_read_it(file: Path) -> None:
+    assert planner.load_plan(file).report.step_time > 0
+
+
+def test_another_models_tables_are_refused(file: Path) -> None:
+    module = embedding_bags()
+    module.embedding_bag_configs()[0].num_embeddings = 99
+    with pytest.raises(PlanMismatchError, match="table `t0` is 99 x 8 in the model, 13 x 8 in"):
+        load_torchrec_plan(file, module, SHARDERS)

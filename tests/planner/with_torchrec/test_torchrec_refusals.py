@@ -1,0 +1,163 @@
+"""What fits in memory in TorchRec's seat, what is refused, and how."""
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+import torch
+import torch.distributed as dist
+from torchrec.distributed.fused_embeddingbag import FusedEmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerError,
+    PlannerErrorType,
+    Topology,
+)
+from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+from torchrec_cases import (
+    META,
+    ROWS,
+    SHARDERS,
+    bags,
+    embedding_bags,
+    gpus,
+    on_ranks,
+    table,
+)
+
+from planner.torchrec import (
+    IterationTimePlanner,
+)
+
+GIB = 2**30
+
+
+def test_one_rank_holds_everything() -> None:
+    planner = IterationTimePlanner(gpus(1), 64, timeout_seconds=0.1)
+    plan = planner.plan(embedding_bags(), SHARDERS)
+    assert len(plan.plan[""]) == len(ROWS)
+    assert {rank for each in plan.plan[""].values() for rank in each.ranks} == {0}
+
+
+def test_a_table_no_rank_can_hold_goes_to_host_memory_or_is_refused() -> None:
+    module = bags(table("huge", rows=50_000_000, dim=64))  # 12.8 GB
+    topology = gpus(2, hbm_cap=2 * GIB)
+    plan = IterationTimePlanner(topology, 64, timeout_seconds=0.5).plan(module, SHARDERS)
+    assert plan.plan[""]["huge"].compute_kernel in {"fused_uvm", "fused_uvm_caching"}
+    fused = {"huge": ParameterConstraints(compute_kernels=["fused"])}
+    with pytest.raises(PlannerError, match="GiB") as raised:
+        IterationTimePlanner(topology, 64, constraints=fused).plan(module, SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.INSUFFICIENT_STORAGE
+
+
+def test_neither_gpus_nor_hosts_can_hold_it() -> None:
+    topology = Topology(
+        world_size=2,
+        compute_device="cuda",
+        hbm_cap=2 * GIB,
+        ddr_cap=2 * GIB,
+        created_by_factory=True,
+    )
+    with pytest.raises(PlannerError) as raised:
+        IterationTimePlanner(topology, 64).plan(bags(table("huge", rows=50_000_000)), SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.INSUFFICIENT_STORAGE
+    lines = str(raised.value).splitlines()
+    assert lines[0].startswith("no plan fits: the tables need 11.9 GiB")
+    assert any(line.startswith("host: 11.9 GiB of weights, and 3.6 GiB of host") for line in lines)
+    assert any(line.startswith("world size 8: ") for line in lines)
+
+
+def test_a_table_on_the_host_does_not_take_others_there() -> None:
+    asked = {"a": ParameterConstraints(compute_kernels=["fused_uvm"])}
+    planner = IterationTimePlanner(gpus(), 64, constraints=asked, timeout_seconds=0.3)
+    plan = planner.plan(bags(table("a"), table("b")), SHARDERS).plan[""]
+    assert plan["a"].compute_kernel == "fused_uvm"
+    assert plan["b"].compute_kernel in {"fused", "dense"}
+
+
+@pytest.mark.parametrize("kernel", ["fused_uvm", "fused_uvm_caching"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_host_memory_kernels_are_taken_where_torchrec_takes_them(kernel: str, device: str) -> None:
+    constraints = {"a": ParameterConstraints(compute_kernels=[kernel])}
+    taken = []
+    for make in (EmbeddingShardingPlanner, IterationTimePlanner):
+        planner = make(
+            topology=on_ranks(2, 2, device),
+            batch_size=64,
+            constraints=constraints,
+            storage_reservation=FixedPercentageStorageReservation(0.1),
+            timeout_seconds=0.5,
+        )
+        try:
+            plan = planner.plan(bags(table("a")), SHARDERS)
+        except (PlannerError, RuntimeError):  # theirs is a RuntimeError
+            taken.append(None)
+        else:
+            taken.append(plan.plan[""]["a"].compute_kernel)
+    assert taken == [kernel if device == "cuda" else None] * 2
+
+
+@pytest.mark.slow
+def test_a_storage_reservation_takes_memory_from_tables() -> None:
+    module = bags(table("big", rows=10_000_000, dim=64))  # 2.6 GB
+    fused = {"big": ParameterConstraints(compute_kernels=["fused"], sharding_types=["table_wise"])}
+    for share, fits in ((0.1, True), (0.5, False)):
+        planner = IterationTimePlanner(
+            gpus(2, hbm_cap=4 * GIB),
+            64,
+            constraints=fused,
+            storage_reservation=FixedPercentageStorageReservation(share),
+        )
+        if fits:
+            planner.plan(module, SHARDERS)
+        else:
+            with pytest.raises(PlannerError):
+                planner.plan(module, SHARDERS)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "part"),
+    [
+        (ParameterConstraints(sharding_types=["row_wise"]), "row_wise"),
+        (ParameterConstraints(compute_kernels=["fused_uvm"]), "fused_uvm"),
+        (ParameterConstraints(sharding_types=["nonsense"]), "nonsense"),
+    ],
+)
+def test_constraints_that_leave_nothing_are_refused(
+    constraint: ParameterConstraints, part: str
+) -> None:
+    planner = IterationTimePlanner(on_ranks(2, 2), 64, constraints={"a": constraint})
+    with pytest.raises(PlannerError, match=f"table `a` cannot be sharded.*{part}") as raised:
+        planner.plan(bags(table("a")), SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
+
+
+def test_an_unsupported_module_is_refused_by_name() -> None:
+    module = FusedEmbeddingBagCollection(
+        tables=[table("a")],
+        optimizer_type=torch.optim.SGD,
+        optimizer_kwargs={"lr": 0.1},
+        device=META,
+    )
+    model = torch.nn.ModuleDict({"bags": module})
+    with pytest.raises(PlannerError, match="module `bags` is a FusedEmbeddingBagCollection"):
+        IterationTimePlanner(gpus(), 64).plan(model, [FusedEmbeddingBagCollectionSharder()])
+
+
+def test_a_model_without_tables_is_refused() -> None:
+    with pytest.raises(PlannerError, match="no embedding tables") as raised:
+        IterationTimePlanner(gpus(), 64).plan(torch.nn.Linear(2, 2), SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.INPUT_VALIDATION
+
+
+def test_an_odd_width_is_refused_by_table() -> None:
+    with pytest.raises(PlannerError, match="table `a`: embedding_dim must be a multiple of 4"):
+        IterationTimePlanner(gpus(), 64).plan(bags(table("a", dim=6)), SHARDERS)
+
+
+def test_a_collective_plan_needs_a_process_group() -> None:
+    assert not dist.is_initialized()
+    with pytest.raises(PlannerError, match="init_process_group"):
+        IterationTimePlanner(gpus(), 64).collective_plan(embedding_bags(), SHARDERS)
