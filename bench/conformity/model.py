@@ -76,10 +76,9 @@ class Model(nn.Module):  # type: ignore[misc] # torch has no types here
     def forward(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401 - a Batch
         """Return the loss, twice, as pipelines want it with the predictions."""
         parts = [self.bottom(batch.dense_features)]
-        for name, tables in self.members.items():
-            if not tables:
-                continue
-            out = getattr(self, name)(getattr(batch, name))
+        used = [(name, tables) for name, tables in self.members.items() if tables]
+        outputs = [getattr(self, name)(getattr(batch, name)) for name, _ in used]
+        for (name, tables), out in zip(used, outputs, strict=True):
             if name == "unpooled":
                 parts += [summed(out, table.name, int(table.pooling_factor)) for table in tables]
             else:

@@ -21,6 +21,8 @@ from costmodel.step.synthesis import program
 
 Trained: TypeAlias = tuple[tuple[Fact, ...], ...] | str
 """Facts by rank, or why TorchRec cannot run a cell."""
+MOST_CELLS = 25
+"""Cells of one set of processes: after some fifty, gloo's ranks lose one another."""
 TIMEOUT = 1200
 """Seconds for all cells of one number of ranks."""
 
@@ -95,12 +97,13 @@ def _train(some: Sequence[Cell], world_size: int) -> Iterator[tuple[str, Trained
     """Yield what every cell's ranks did, or why one could not; the rest gets new processes."""
     rest = list(some)
     while rest:
-        done, said = _attempt(rest, world_size)
-        for cell, ranks in zip(rest, done, strict=False):
+        now = rest[:MOST_CELLS]
+        done, said = _attempt(now, world_size)
+        for cell, ranks in zip(now, done, strict=False):
             yield cell.name, ranks
-        if len(done) < len(rest):
-            yield rest[len(done)].name, said
-        rest = rest[len(done) + 1 :]
+        if len(done) < len(now):
+            yield now[len(done)].name, said
+        rest = rest[min(len(done) + 1, len(now)) :]
 
 
 def _attempt(

@@ -35,7 +35,7 @@ from costmodel.domain.workload import Pipeline
 from planner.torchrec.plans import to_torchrec
 from planner.validation.trained_model import dense_optimizer
 
-SECONDS = 120
+SECONDS = 40
 """After which a rank gives up a collective that another one does not join."""
 WARMUP = 3
 """Steps before the profiled one: the pipeline is full, and optimizers have their state."""
