@@ -196,8 +196,8 @@ def keep(results: Mapping[str, Any], path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def readme_table() -> str:
-    """Return the table of the README, from the committed figures."""
+def table() -> str:
+    """Return the table of predicted beside measured steps, from the committed figures."""
     figures = json.loads(RESULTS.read_text(encoding="utf-8"))["figures"]
     lines = [
         "| workload | plans | steps | error | tau, told apart | success | over TorchRec's pick |",

@@ -10,8 +10,8 @@ from functools import cache
 
 import numpy as np
 
-from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.collectives import Measurements
+from bench.fitting.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.forms import CANDIDATES
 from bench.fitting.gemm import MEASURED, PEAKS, TF32_MEASURED, products
 from bench.fitting.sources import rows

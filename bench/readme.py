@@ -1,31 +1,62 @@
-"""Put committed results into the README: `python -m bench.readme [--screen]`.
+"""Put committed results into the pages that quote them: `python -m bench.readme [--screen]`.
 
 Text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is generated: tables from
-``bench/results/*.json``, and with ``--screen`` the screen of the first command, by running it. A
-test checks that the tables are those of the committed results.
+``bench/results/*.json``, and with ``--screen`` the screen of the first command and what the
+commands of the tutorial print, by running them. A test checks that the tables are those of the
+committed results.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench import accuracy_tables as tables
 from bench import cpu_study
+from bench.documented import run_page, with_outputs
 from bench.plan_quality import medians
 from bench.table_iii import TABLE_III
 from costmodel.base.units import MS
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "bench" / "README.md",
+    ROOT / "sharders" / "README.md",
+    ROOT / "docs" / "screen.md",
+    ROOT / "docs" / "tutorial.md",
+)
+"""Pages with generated text."""
+TUTORIAL = PAGES[-1]
 SCREEN = ("plan", "bench/workloads/dlrm_dcnv2.yaml", "--gpus", "8")
+AS_INSTALLED = {"PLANNER_BASELINE": "torchrec_greedy"}
+"""Settings of what is shown: without TorchRec, as the first command of the README installs."""
+MEASURED_BEFORE = {"plan_quality": "30d5733"}
+"""Results that do not say which code was measured, and the commit that has them."""
 
 
 def result(name: str) -> Any:  # noqa: ANN401 -- JSON
     """Return a committed result."""
     return json.loads((ROOT / f"bench/results/{name}.json").read_text(encoding="utf-8"))
+
+
+def measured(name: str) -> str:
+    """Return the line that says where, when and of which code results are."""
+    found = result(name)
+    places = [each for each in (found, *found.values()) if isinstance(each, dict)]
+
+    def all_of(key: str) -> str:
+        return ", ".join(dict.fromkeys(str(each[key]) for each in places if each.get(key)))
+
+    commits = all_of("commit")
+    code = f"the code of commit {commits}"
+    if not commits:
+        code = f"code no younger than commit {MEASURED_BEFORE[name]}"
+    return f"\n\nMeasured {all_of('date')} ({all_of('machine')}) with {code}."
 
 
 def published_steps() -> str:
@@ -83,7 +114,7 @@ def plan_quality() -> str:
         cells = [instance["bound_s"], *(steps.get(each) for each in columns), classic]
         shown = ("none" if cell is None else f"{cell / MS:.2f}" for cell in cells)
         lines.append(f"| {name} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+    return "\n".join(lines) + measured("plan_quality")
 
 
 def accuracy_collectives() -> str:
@@ -117,7 +148,19 @@ def torchrec_speed() -> str:
             *(f"{ours[budget]['step_s'] / MS:.2f} ms" for budget in (1, 10)),
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return "\n".join(lines) + measured("torchrec_speed")
+
+
+def search() -> str:
+    """Return the line on the search that is drawn."""
+    found = result("search")
+    ahead = found["step_s"] / found["bound_s"] - 1
+    return (
+        f"`planner plan bench/workloads/{found['workload']} --gpus {found['gpus']}`, seed "
+        f"{found['seed']}: {found['plans']:,} plans in {found['cpu_s']:.0f} CPU seconds, "
+        f"{found['step_s'] / MS:.1f} ms, {ahead:.1%} over the bound "
+        f"(`python -m bench.search_figure`).{measured('search')}"
+    )
 
 
 def nlp() -> str:
@@ -147,7 +190,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "coverage": coverage,
     "plan_quality": plan_quality,
     "torchrec_speed": torchrec_speed,
-    "cpu_study": cpu_study.readme_table,
+    "search": search,
+    "cpu_study": cpu_study.table,
     "accuracy_collectives": accuracy_collectives,
     "accuracy_table_i": accuracy_table_i,
     "accuracy_steps": accuracy_steps,
@@ -167,16 +211,28 @@ def filled(text: str, blocks: Mapping[str, str]) -> str:
 def screen() -> str:
     """Return what the first command of the README shows."""
     command = [sys.executable, "-m", "planner", *SCREEN, "-o", "/dev/null"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run(  # noqa: S603 -- our own command
+        command, cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | AS_INSTALLED
+    )
     return f"```text\n$ planner {' '.join(SCREEN)}\n{done.stdout}```"
 
 
+def fill(blocks: Mapping[str, str]) -> None:
+    """Replace the named blocks on all pages."""
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+
+
 def main() -> None:
-    """Rewrite the README."""
+    """Rewrite the pages."""
     blocks = {name: table() for name, table in TABLES.items()}
     if "--screen" in sys.argv:
         blocks["screen"] = screen()
-    README.write_text(filled(README.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+        text = TUTORIAL.read_text(encoding="utf-8")
+        with TemporaryDirectory() as folder:
+            ran = run_page(text, Path(folder), AS_INSTALLED)
+        TUTORIAL.write_text(with_outputs(text, ran), encoding="utf-8")
+    fill(blocks)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,10 @@ class PortfolioParams:
     probed_tables: int = 4
     """Tables by which the time of an option is measured."""
 
+    def member(self, name: str) -> PortfolioMember:
+        """Return how a sharder takes part; one that is no member is not limited."""
+        return self.members.get(name, PortfolioMember())
+
 
 PORTFOLIO = PortfolioParams(
     members={

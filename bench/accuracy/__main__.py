@@ -1,7 +1,7 @@
 """Every accuracy table and figure, from data: `python -m bench.accuracy [--only PART]`.
 
 Writes ``bench/results/accuracy.json``, the tables as ``bench/results/accuracy.md``, the figures
-under ``bench/results/figures`` and the tables that the README quotes. Nothing is fitted to whole
+under ``bench/results/figures`` and the tables that pages quote. Nothing is fitted to whole
 steps. Needs `../shared/data` beside the repository, and the ``fit`` extra.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from bench.accuracy import curves, figures, kernels, learned, scaling, steps
 from bench.accuracy.report import report
 from bench.fitting.sources import DATA
-from bench.readme import README, TABLES, filled
+from bench.readme import TABLES, fill
 
 RESULTS = Path(__file__).parents[1] / "results"
 PARTS: Mapping[str, Callable[[], dict[str, Any]]] = {
@@ -29,7 +29,7 @@ PARTS: Mapping[str, Callable[[], dict[str, Any]]] = {
 }
 
 QUOTED = ("accuracy_collectives", "accuracy_table_i", "accuracy_steps", "coverage")
-"""Tables of this bench that the README has."""
+"""Tables of this bench that pages have."""
 
 
 def main() -> None:
@@ -49,8 +49,7 @@ def main() -> None:
     (RESULTS / "accuracy.md").write_text(text, encoding="utf-8")
     print(text)
     figures.write_all(results)
-    blocks = {name: TABLES[name]() for name in QUOTED}
-    README.write_text(filled(README.read_text("utf-8"), blocks), encoding="utf-8")
+    fill({name: TABLES[name]() for name in QUOTED})
 
 
 if __name__ == "__main__":

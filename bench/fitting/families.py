@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.embedding_anchors import PROFILES as ANCHORED
-from bench.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.checks import node_errors
 from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
+from bench.fitting.embedding_anchors import PROFILES as ANCHORED
+from bench.fitting.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from costmodel.domain.hardware import HardwareProfile, KernelFamily, Source
 from costmodel.domain.plan import ComputeKernel
 from planner.calibration.curves import Array, accuracy

@@ -23,8 +23,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.nlp.cpu_graph import CORE, machine_of
+from bench.nlp.cpu_profile import read_cpu_profile
 from costmodel.base.units import MS
-from planner.traces.predict.cpu_graph import CORE
 from planner.traces.predict.prediction import Prediction, predict_documents
 from planner.traces.trace_files import Document, read_documents
 
@@ -42,7 +43,7 @@ _ROUNDS = 4
 def calibrate() -> None:
     """Measure this machine and keep its profile."""
     from bench.nlp.calibration import calibrated
-    from planner.traces.predict.cpu_profile import dump_cpu_profile
+    from bench.nlp.cpu_profile import dump_cpu_profile
 
     PROFILE.write_text(dump_cpu_profile(calibrated()), encoding="utf-8")
 
@@ -105,7 +106,10 @@ def _pack(folder: Path) -> None:
 def predicted(name: str, documents: Sequence[tuple[str, Document]]) -> Prediction:
     """Predict one case from its traces among the documents."""
     mine = [(file, document) for file, document in documents if file.startswith(f"{name}-rank")]
-    return predict_documents(mine, name, PROFILE)
+    profile = read_cpu_profile(PROFILE)
+    return predict_documents(
+        mine, name, str(PROFILE), lambda num_ranks: machine_of(profile, num_ranks, name)
+    )
 
 
 def table() -> dict[str, Any]:

@@ -11,9 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from bench.nlp import fit, kernels, timing
+from bench.nlp.cpu_model import CpuProfile
 from bench.nlp.models import Case, timed_steps, traced_step
 from bench.nlp.ranks import WORLD_SIZE, run_ranks
-from planner.traces.predict.cpu_model import CpuProfile
 from planner.traces.predict.operator_trace import operator_traces
 from planner.traces.predict.walk import rank_work
 from planner.traces.trace_files import read_documents

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from costmodel.step.simulator import simulate
-from planner.traces.predict.calls import OpFamily
-from planner.traces.predict.cpu_graph import CORE, cpu_machine
-from planner.traces.predict.cpu_model import (
+from bench.nlp.cpu_graph import CORE, cpu_machine
+from bench.nlp.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuModel,
@@ -22,6 +20,8 @@ from planner.traces.predict.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
+from costmodel.step.simulator import simulate
+from planner.traces.predict.calls import OpFamily
 from planner.traces.predict.timed_graph import timed_graph
 from planner.traces.predict.walk import RankWork, TracedWorkKind
 

@@ -83,7 +83,7 @@ class MissingDependencyError(PlannerError):
     extra: str
 
     def __post_init__(self) -> None:
-        self.hint = f"pip install 'shardwise[{self.extra}]'"
+        self.hint = f"pip install '.[{self.extra}]' in the checkout that the planner is from"
 
     def __str__(self) -> str:
         return f"{self.needed_for} needs `{self.package}`, which is not installed"

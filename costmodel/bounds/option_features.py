@@ -1,4 +1,4 @@
-"""What every way of sharding one table puts into a step's formulas, as a mean over ranks.
+"""What every option of one table puts into a step's formulas, as a mean over ranks.
 
 The features are those of ``step.template``: what the durations of a step are formulas of.
 They are exact but for two things that only lower them: a UVM cache has every row for its speed,
@@ -46,7 +46,7 @@ class Part(IntEnum):
 
 Floats: TypeAlias = NDArray[np.float64]
 GroupKernel: TypeAlias = tuple[GroupKey, KernelKey]
-Way: TypeAlias = tuple[ShardingType, ComputeKernel, int]
+OptionKey: TypeAlias = tuple[ShardingType, ComputeKernel, int]
 """How a table is sharded: type, kernel, column blocks."""
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
 """As in templates, but for ``present``: the share of a module's tables that are in the group, which
@@ -84,21 +84,21 @@ class BoundOptions:
 
 @dataclass(frozen=True)
 class OptionFeatures:
-    """Describes ways of sharding a workload's tables."""
+    """Describes options of a workload's tables."""
 
     workload: Workload
     topology: Topology
 
     def all(self) -> BoundOptions:
-        """Describe every valid way, offered by sharders or not, but for hopeless ones."""
-        return self.some([list(self._ways(table)) for table in self.workload.tables])
+        """Describe every valid option, offered by sharders or not, but for hopeless ones."""
+        return self.some([list(self._keys(table)) for table in self.workload.tables])
 
-    def some(self, ways: Sequence[Sequence[Way]]) -> BoundOptions:
-        """Describe some ways of every table."""
+    def some(self, keys: Sequence[Sequence[OptionKey]]) -> BoundOptions:
+        """Describe some options of every table."""
         cuts = _Cuts(self.workload, self.topology)
         kernels: dict[GroupKernel, int] = {}
         cut, kernel = [], []
-        for table, own in zip(self.workload.tables, ways, strict=True):
+        for table, own in zip(self.workload.tables, keys, strict=True):
             cuts.begin(table)
             for kind, compute_kernel, count in own:
                 pair = group_key(table, kind), kernel_key(table, compute_kernel)
@@ -106,7 +106,7 @@ class OptionFeatures:
                 cut.append(cuts.number(kind, compute_kernel, count))
         described, which = cuts.described(), np.array(cut)
         return BoundOptions(
-            table=np.repeat(np.arange(len(ways)), [len(own) for own in ways]),
+            table=np.repeat(np.arange(len(keys)), [len(own) for own in keys]),
             kernels=tuple(kernels),
             kernel=np.array(kernel),
             values=described.values[which],
@@ -114,7 +114,7 @@ class OptionFeatures:
             alone=described.alone[which],
         )
 
-    def _ways(self, table: EmbeddingTable) -> Iterator[Way]:
+    def _keys(self, table: EmbeddingTable) -> Iterator[OptionKey]:
         """Yield types, kernels and splits that are valid, but for hopeless ones."""
         for kind in allowed_types(self.workload, table):
             counts = self._column_counts(table, kind)

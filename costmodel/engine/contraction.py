@@ -62,9 +62,9 @@ class _Contraction:
         self.kept: list[Kept] = []
         self.final = {op.resource: index for index, op in enumerate(template.ops)}
         self._ends: list[Lags] = []
-        """Of every operation."""
+        """Lags at which every operation ends."""
         self._starts: dict[int, Lags] = {}
-        """Of those that stay."""
+        """Lags at which the operations that stay start."""
         self._last: dict[str, int] = {}
         self._marked = {index for op in template.ops for index in op.after_previous}
 

@@ -45,7 +45,7 @@ class Cycle:
         self.seen = np.zeros(num_ops, dtype=np.int64)
         """Where on the path each operation of the last step is; -1: nowhere."""
         self.is_on = np.zeros(num_rows, dtype=np.int64)
-        """Of every row of the numbers, whether the cycle has its duration."""
+        """Whether the cycle has the duration of every row of the numbers."""
         self.sums = np.zeros(1 + COMPARED)
         """To add up in: on its own ranks, and on ``COMPARED`` others."""
         self.found_op = self.found_rank = 0

@@ -103,9 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _is_for_want_of_memory(error: ImportError | SystemError) -> bool:
-    """Return whether memory is short: extensions in C do not always say so themselves."""
+    """Return whether memory is short: extensions in C do not always say so themselves.
+
+    An older numpy raises another error from the loader's.
+    """
     if isinstance(error, ImportError):
-        return _NOT_LOADED in str(error)
+        causes = (error, error.__cause__, error.__context__)
+        return any(_NOT_LOADED in str(cause) for cause in causes)
     try:
         import resource
     except ModuleNotFoundError:  # not on this system

@@ -12,7 +12,7 @@ from planner.show.output import Output
     "--hardware",
     metavar="NAME|FILE",
     required=True,
-    help="Hardware profile (`planner profiles` lists them), or measured times of a CPU.",
+    help="Hardware profile, of GPUs or of a CPU (`planner profiles` lists them).",
 )
 @click.option("--trace", metavar="FILE|DIR", help="Write a Chrome trace; in a folder, per rank.")
 @output_options

@@ -3,20 +3,19 @@
 import click
 
 from planner.cli.options import output_options
+from planner.files.schemas import SCHEMAS, schema
 from planner.show.output import Output
 
 
 @click.command("schema")
-@click.argument("kind", type=click.Choice(["workload"]))
+@click.argument("kind", type=click.Choice(tuple(SCHEMAS)))
 @output_options
 def command(kind: str, *, output: Output) -> None:
     """Print the JSON Schema of a file, for editors that check and complete YAML."""
     import json
 
-    from planner.files.workload import workload_schema
-
-    schema = workload_schema()
+    found = schema(kind)
     if output.json:
-        output.data({"kind": kind, "schema": schema})
+        output.data({"kind": kind, "schema": found})
     else:
-        click.echo(json.dumps(schema, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))

@@ -9,7 +9,7 @@ from costmodel.base.errors import PlannerError
 
 _NEEDED = ("numpy", "click", "rich", "PyYAML", "pydantic", "scipy")
 _OPTIONAL = {
-    "torch": "calibrating on a GPU",
+    "torch": "calibrating and validating",
     "torchrec": "handing plans to TorchRec",
 }
 

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from costmodel.base.limits import LONGEST_NAME, MOST_COLUMNS, MOST_RANKS, MOST_ROWS
 from costmodel.domain.plan import ComputeKernel, ShardingType
+from planner.files.workload_schema import WorkloadFile
 
 Rows = Annotated[int, Field(ge=0, le=MOST_ROWS)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
@@ -16,28 +17,37 @@ Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
 
 class _Open(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, use_attribute_docstrings=True)
 
 
 class ShardEntry(_Open):
     """A block of a table, and the rank that holds it."""
 
     rank: Rank
+    """The rank (GPU, from 0) that holds it."""
     row_offset: Rows
+    """Its first row."""
     num_rows: Rows
     """0 where a table has fewer rows than ranks."""
     column_offset: Annotated[int, Field(ge=0, le=MOST_COLUMNS)]
+    """Its first column."""
     num_columns: Annotated[int, Field(ge=1, le=MOST_COLUMNS)]
+    """How many columns it has."""
 
 
 class TableEntry(_Open):
     """How one table is sharded."""
 
     name: Name
+    """The table, as the workload calls it."""
     sharding_type: Annotated[ShardingType, Field(strict=False)]
+    """How it is split over ranks, by TorchRec's names."""
     compute_kernel: Annotated[ComputeKernel, Field(strict=False)]
+    """Where its rows live and which kernel reads them, by TorchRec's names."""
     cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
+    """With fused_uvm_caching: the share of its rows that HBM caches."""
     shards: Annotated[list[ShardEntry], Field(min_length=1)]
+    """Its blocks, which cover it exactly; with data_parallel, one whole copy per rank."""
 
 
 class CacheEntry(_Open):
@@ -53,7 +63,9 @@ class PlaceEntry(_Open):
     """Where in a TorchRec model a table lives, and what else its ``ParameterSharding`` says."""
 
     module: str
+    """Path of the embedding module in the model."""
     table: str
+    """The table's name in that module."""
     enforce_hbm: bool | None = None
     stochastic_rounding: bool | None = None
     bounds_check_mode: str | None = None
@@ -65,17 +77,34 @@ class TorchRecEntry(_Open):
     """What only a TorchRec plan needs."""
 
     device: str
+    """Where the job runs: `cuda` or `cpu`."""
     tables: dict[str, PlaceEntry]
+    """By the table's name in this file."""
 
 
 class PlanDocument(_Open):
     """A plan and where it comes from, without the embedded workload."""
 
     hardware: str
+    """Name or path of the hardware profile that the step is predicted with."""
     world_size: Ranks
+    """Ranks (GPUs) in all."""
     local_world_size: Ranks
+    """Ranks per node."""
     sharder: str | None = None
+    """Who found the plan."""
     seed: Seed | None = None
+    """Where the search started."""
     step_time_s: Time | None = None
+    """The step time that was predicted when the plan was made."""
     torchrec: TorchRecEntry | None = None
+    """What only a TorchRec plan needs; `planner plan --from-torchrec` writes it."""
     tables: list[TableEntry]
+    """Every table of the workload, and how it is sharded."""
+
+
+class WholePlanFile(PlanDocument):
+    """A plan, where it comes from, and the workload that it is for."""
+
+    workload: WorkloadFile
+    """The workload, with everything its own file may have."""

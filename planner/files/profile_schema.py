@@ -10,9 +10,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from costmodel.domain.hardware import CollectiveOp, Device, Source
 from costmodel.domain.workload import DataType
@@ -36,7 +38,15 @@ def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = i
             raise _refusal(f"must be {wanted}, got `{value}`")
         return found
 
-    return BeforeValidator(number)
+    return BeforeValidator(number, json_schema_input_type=_written(units))
+
+
+def _written(units: Mapping[str, float]) -> Any:  # noqa: ANN401 - a type
+    """Return what a quantity is in the file: a text with one of its units, or a number."""
+    pattern = rf"^[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)? *({'|'.join(units)})$"
+    if "" in units:  # YAML takes `5e9` for a text
+        return float | Annotated[str, Field(pattern=pattern)]
+    return Annotated[str, Field(pattern=pattern)]
 
 
 def _refusal(message: str) -> PydanticCustomError:
@@ -115,6 +125,14 @@ class Stated(_ProfileSection, Generic[_T]):
     @classmethod
     def _bare(cls, entry: object) -> object:
         return entry if isinstance(entry, dict) else {"value": entry, "source": None}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Allow the bare number in the schema, too."""
+        stated = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [stated["properties"]["value"], stated]}
 
     @property
     def known_kind(self) -> Source | None:
@@ -250,7 +268,7 @@ class TracedSection(_ProfileSection):
 
 
 class ProfileFile(_ProfileSection):
-    """One kind of machine."""
+    """Fields of ``HardwareProfile``: one kind of machine."""
 
     name: Text
     device: Annotated[Device, Field(strict=False)] = Device.CUDA

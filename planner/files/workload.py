@@ -92,14 +92,6 @@ def parse_workload(text: str, source: str) -> Workload:
     return workload_from_document(parse_yaml(text, source))
 
 
-def workload_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a workload file."""
-    from planner.files.workload_schema import WorkloadFile
-
-    schema = WorkloadFile.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
 def workload_from_document(document: Document, path: KeyPath = ()) -> Workload:
     """Build the workload that stands at a path of a document."""
     data = document.data

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
@@ -25,6 +25,7 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from planner.environment.children import end_with, safe_path
 from planner.planning.search import Attempt, Search, run_sharders
+from sharders import PortfolioParams
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class _ProcessTask:
     max_plans: int | None
     """Plans that this process may look at, instead."""
     storage: str | None
+    portfolio: PortfolioParams
+    fields: Mapping[str, Mapping[str, object]]
     parent: int
     """The process that waits for the results, and with which this one ends."""
 
@@ -104,6 +107,8 @@ def run_in_parallel(
         deadline=time.monotonic() + search.seconds,
         max_plans=None if search.max_plans is None else max(1, search.max_plans // search.jobs),
         storage=search.storage,
+        portfolio=search.portfolio,
+        fields=search.fields,
         parent=os.getpid(),
     )
     workers: dict[Connection, tuple[int, SpawnProcess]] = {}
@@ -188,6 +193,8 @@ def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
         interrupted=lambda: bool(asked) or stop.is_set(),
         watch=watch,
         storage=task.storage,
+        portfolio=task.portfolio,
+        fields=task.fields,
     )
     found: tuple[Attempt, ...] = ()
     with suppress(PlannerError):

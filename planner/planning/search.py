@@ -1,9 +1,9 @@
 """Running sharders: against the clock, until interrupted, and judged by one objective."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from math import inf
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.environment.interrupts import interruptible
 from planner.planning.plugins import AUTO, load_sharder
-from sharders import PORTFOLIO, SHARDERS, PortfolioMember
+from sharders import PORTFOLIO, SHARDERS, PortfolioParams
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.packing import check_room
 from sharders.problem.sharding_problem import (
@@ -62,6 +62,10 @@ class Search:
     """Processes of this machine that search at once, each from a seed of its own."""
     storage: str | None = None
     """URL of an Optuna storage: searches that name the same one, on any machine, share a study."""
+    portfolio: PortfolioParams = PORTFOLIO
+    """How the sharders of ``auto`` share the time."""
+    fields: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """By sharder, values of the dataclass's fields that are not the default ones."""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -164,11 +168,12 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         if plans_left is not None:
             if found and plans_left == 0:
                 break
-            share = _member(name).time_fraction if len(names) > 1 else 1.0
+            share = search.portfolio.member(name).time_fraction if len(names) > 1 else 1.0
             plans_left = max(1, int(share * plans_left))
         elif len(names) > 1:
             option_time = option_time or _option_time(problem, search)
-            share = _share(names[position:], problem, deadline - now, option_time)
+            left = deadline - now
+            share = _share(names[position:], problem, left, option_time, search.portfolio)
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now) if plans_left is None else inf
@@ -203,36 +208,37 @@ def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
     No work is lost: costs are kept, and every search but the simplest needs them.
     """
     costs, tables, count = OptionCosts(problem), problem.workload.tables, 0
-    for table in tables[: PORTFOLIO.probed_tables]:  # the first ones fill caches
+    probed = search.portfolio.probed_tables
+    for table in tables[:probed]:  # the first ones fill caches
         costs.some(table, problem.options[table.name])
     begin = search.clock()
-    for table in tables[PORTFOLIO.probed_tables : 2 * PORTFOLIO.probed_tables]:
+    for table in tables[probed : 2 * probed]:
         count += len(costs.some(table, problem.options[table.name]))
     return (search.clock() - begin) / max(1, count)
 
 
 def _share(
-    names: Sequence[str], problem: ShardingProblem, left: Seconds, option_time: Seconds
+    names: Sequence[str],
+    problem: ShardingProblem,
+    left: Seconds,
+    option_time: Seconds,
+    portfolio: PortfolioParams,
 ) -> float:
     """Return the share of the time left that the first of some sharders may take; 0: none.
 
     ``option_time``: what the cost of one option takes to compute.
     """
     own = option_time * _startup_options(names[0], problem)
-    member = _member(names[0])
-    main = [name for name in names[1:] if _member(name).time_fraction == 1]
+    member = portfolio.member(names[0])
+    main = [name for name in names[1:] if portfolio.member(name).time_fraction == 1]
     needed = [option_time * _startup_options(name, problem) for name in main]
     kept = max((each for each in needed if each <= left), default=0.0)
     time = member.time_fraction * (left - kept) if member.time_fraction < 1 else left
     if member.mandatory and (time < own or kept == 0):
-        ample = PORTFOLIO.mandatory_factor * own
+        ample = portfolio.mandatory_factor * own
         time = ample if 0 < kept <= left - ample else left
-    least = PORTFOLIO.startup_slack * own if member.mandatory and kept == 0 else own
+    least = portfolio.startup_slack * own if member.mandatory and kept == 0 else own
     return time / left if time >= least and left > 0 else 0.0
-
-
-def _member(name: str) -> PortfolioMember:
-    return PORTFOLIO.members.get(name, PortfolioMember())
 
 
 def _startup_options(name: str, problem: ShardingProblem) -> float:
@@ -288,7 +294,7 @@ def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
 
 def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
     """Run one sharder until a moment of the monotonic clock, and check what it returns."""
-    sharder = with_storage(load_sharder(name), search.storage)
+    sharder = with_storage(_configured(name, search), search.storage)
     budget = Budget(
         max_evaluations=search.max_plans,
         should_stop=lambda: search.interrupted() or search.clock() > deadline,
@@ -312,6 +318,13 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         proof=result.proof,
         others=result.others,
     )
+
+
+def _configured(name: str, search: Search) -> Sharder:
+    """Return a sharder with the fields that the search sets."""
+    sharder: Any = load_sharder(name)
+    own: Sharder = replace(sharder, **search.fields[name]) if name in search.fields else sharder
+    return own
 
 
 def _objective(problem: ShardingProblem) -> Objective:

@@ -198,16 +198,16 @@ class Bursts:
 def _different(tables: Tables, plans: Sequence[Choices], params: AnnealingParams) -> list[Choices]:
     """Return plans that differ, in the order given, and then some of few types."""
     chosen: list[Choices] = []
-    ways: list[NDArray[np.int32]] = []
+    shardings: list[NDArray[np.int32]] = []
     few: dict[frozenset[int], Choices] = {}
     num_shards, kind = np.diff(tables.first), np.asarray(tables.kind)
     for plan in plans:
         kinds = kind[plan.option]
         own = np.stack([kinds, num_shards[plan.option]])
-        different = not any(_share_alike(own, other) > params.alike for other in ways)
+        different = not any(_share_alike(own, other) > params.alike for other in shardings)
         if len(chosen) < params.max_starts and different:
             chosen.append(plan)
-            ways.append(own)
+            shardings.append(own)
         types = frozenset(kinds.tolist())
         if len(types) <= params.few_types:
             few.setdefault(types, plan)

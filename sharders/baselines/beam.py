@@ -99,10 +99,12 @@ class _BeamSearch:
 
     def time(self, splits: Mapping[int, int]) -> _State:
         """Place and time the tables under some splits; infinite where they do not fit."""
-        ways = [ladder.ways(splits.get(index, 0)) for index, ladder in enumerate(self.ladders)]
+        candidates = [
+            ladder.candidates(splits.get(index, 0)) for index, ladder in enumerate(self.ladders)
+        ]
         self.evaluated += 1
         try:
-            plan = place_by_load(self.problem, ways)
+            plan = place_by_load(self.problem, candidates)
         except InfeasibleError as refusal:
             self.refused.append(refusal)
             return _State(splits, float("inf"))
@@ -140,7 +142,7 @@ class _Ladder:
     spare: Sequence[OptionCost]
     """All others, the cheapest first: for want of room."""
 
-    def ways(self, step: int) -> list[OptionCost]:
+    def candidates(self, step: int) -> list[OptionCost]:
         """Return the options to try, from a step on."""
         return [*self.steps[step:], *self.steps[:step], *self.spare]
 

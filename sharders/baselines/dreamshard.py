@@ -89,12 +89,12 @@ class _Player:
         self.problem = problem
         costs = OptionCosts(problem)
         tables = problem.workload.tables
-        self.ways = [self._ways(costs, table) for table in tables]
-        load = [ways[0].total_load for ways in self.ways]
+        self.candidates = [self._candidates(costs, table) for table in tables]
+        load = [candidates[0].total_load for candidates in self.candidates]
         self.order = sorted(range(len(tables)), key=lambda i: (-load[i], i))
         size = [
-            sum(float(s.total) for s in option_bytes(problem, table, ways[0].option))
-            for table, ways in zip(tables, self.ways, strict=True)
+            sum(float(s.total) for s in option_bytes(problem, table, candidates[0].option))
+            for table, candidates in zip(tables, self.candidates, strict=True)
         ]
         features = np.array([
             load,
@@ -106,7 +106,7 @@ class _Player:
         self.features: Array = features / balanced
         """Features of every table, over what a balanced rank has in all."""
 
-    def _ways(self, costs: OptionCosts, table: EmbeddingTable) -> list[OptionCost]:
+    def _candidates(self, costs: OptionCosts, table: EmbeddingTable) -> list[OptionCost]:
         """Return a table's options: whole, then in as few shards as possible, copies last."""
         topology = self.problem.topology
         return sorted(
@@ -134,11 +134,11 @@ class _Player:
             held[list(fixed or ranks[:1])] += table / max(1, len(fixed))
             return ranks
 
-        def ways(index: int) -> list[tuple[TableOption, Loads]]:
-            return [(cost.option, _no_load) for cost in self.ways[index]]
+        def candidates(index: int) -> list[tuple[TableOption, Loads]]:
+            return [(cost.option, _no_load) for cost in self.candidates[index]]
 
         try:
-            plan = place_or_pack(self.problem, self.order, ways, order)
+            plan = place_or_pack(self.problem, self.order, candidates, order)
         except InfeasibleError:
             return None, float("inf")
         return plan, self.problem.objective.step_time(plan)

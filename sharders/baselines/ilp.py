@@ -146,12 +146,17 @@ def _most(budget: Budget) -> int | None:
 
 def _rounded(model: IlpModel, limits: Limits) -> ProgramSolution | None:
     """Return the plan of the relaxed program's largest shares, placed greedily."""
-    ways = [
-        [way.cost for _, way in sorted(zip(some, ways, strict=True), key=lambda pair: -pair[0])]
-        for some, ways in zip(option_shares(model, limits), model.ways, strict=True)
+    candidates = [
+        [
+            candidate.cost
+            for _, candidate in sorted(
+                zip(some, candidates, strict=True), key=lambda pair: -pair[0]
+            )
+        ]
+        for some, candidates in zip(option_shares(model, limits), model.candidates, strict=True)
     ]
     try:
-        plan = place_by_load(model.problem, ways)
+        plan = place_by_load(model.problem, candidates)
     except InfeasibleError:
         return None
     return ProgramSolution(plan=plan, makespan=model.makespan(plan), bound=None, optimal=False)

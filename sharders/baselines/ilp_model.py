@@ -85,21 +85,29 @@ class IlpModel:
         ranks, nodes = self.problem.topology.world_size, self.problem.topology.num_nodes
         places = {True: nodes, False: ranks}
         return sum(
-            1 + (places[way.option.sharding_type in _NODE_TYPES] if way.option.num_ranks else 0)
-            for ways in self.ways
-            for way in ways
+            1
+            + (
+                places[candidate.option.sharding_type in _NODE_TYPES]
+                if candidate.option.num_ranks
+                else 0
+            )
+            for candidates in self.candidates
+            for candidate in candidates
         )
 
     @cached_property
     def _per_second(self) -> float:
         """Units of load that a second is in the program."""
-        total = sum(min(way.cost.total_load for way in ways) for ways in self.ways)
+        total = sum(
+            min(candidate.cost.total_load for candidate in candidates)
+            for candidates in self.candidates
+        )
         return _BALANCED * self.problem.topology.world_size / max(total, 1e-9)
 
     @cached_property
-    def ways(self) -> list[list[_ProgramOption]]:
+    def candidates(self) -> list[list[_ProgramOption]]:
         """Options of every table, pruned."""
-        return [self._ways(table) for table in self.problem.workload.tables]
+        return [self._candidates(table) for table in self.problem.workload.tables]
 
     def solve(self, start: ShardingPlan, limits: Limits) -> ProgramSolution | None:
         """Return the best plan found, from a plan to start with; None if the solver has none."""
@@ -126,29 +134,33 @@ class IlpModel:
                 load[rank] += cost.shard_load
         return max(load)
 
-    def _ways(self, table: EmbeddingTable) -> list[_ProgramOption]:
+    def _candidates(self, table: EmbeddingTable) -> list[_ProgramOption]:
         every = self.problem.options[table.name]
         options = [o for o in every if o.sharding_type in self.sharding_types] or every
         kinds = {option.sharding_type for option in options}
-        ways = [
-            self._way(table, option)
+        candidates = [
+            self._candidate(table, option)
             for option in options
             # within a node or not, column shards cost the same here
             if option.sharding_type is not ShardingType.TABLE_COLUMN_WISE
             or ShardingType.COLUMN_WISE not in kinds
         ]
-        ways.sort(key=lambda way: (way.cost.total_load, way.cost.shard_load))
+        candidates.sort(
+            key=lambda candidate: (candidate.cost.total_load, candidate.cost.shard_load)
+        )
         kept: list[_ProgramOption] = []
-        for way in ways:
-            if not any(_undercuts(other, way) for other in kept):
-                kept.append(way)
-        spread = sorted(kept, key=lambda way: way.cost.shard_load)[:1]
-        small = sorted(kept, key=lambda way: way.bytes_per_shard)[:1]
-        in_hbm = [way for way in kept if not way.host_per_shard][: self.max_options]
-        on_host = [way for way in kept if way.host_per_shard][: self.max_options]
+        for candidate in candidates:
+            if not any(_undercuts(other, candidate) for other in kept):
+                kept.append(candidate)
+        spread = sorted(kept, key=lambda candidate: candidate.cost.shard_load)[:1]
+        small = sorted(kept, key=lambda candidate: candidate.bytes_per_shard)[:1]
+        in_hbm = [candidate for candidate in kept if not candidate.host_per_shard][
+            : self.max_options
+        ]
+        on_host = [candidate for candidate in kept if candidate.host_per_shard][: self.max_options]
         return list(dict.fromkeys([*in_hbm, *on_host, *spread, *small]))
 
-    def _way(self, table: EmbeddingTable, option: TableOption) -> _ProgramOption:
+    def _candidate(self, table: EmbeddingTable, option: TableOption) -> _ProgramOption:
         sizes = option_bytes(self.problem, table, option)
         fixed = make_sharding(table, self.problem.topology, option).ranks if option.ranks else ()
         return _ProgramOption(
@@ -166,7 +178,7 @@ class IlpModel:
         self._variables.clear()
         self._variables["makespan",] = makespan
         program += makespan
-        for t in range(len(self.ways)):
+        for t in range(len(self.candidates)):
             self._add_table(program, t)
         self._add_ranks(program, makespan)
         return program
@@ -175,15 +187,20 @@ class IlpModel:
         import pulp
 
         chosen = []
-        for o, way in enumerate(self.ways[t]):
+        for o, candidate in enumerate(self.candidates[t]):
             y = self._binary(program, "y", t, o)
             chosen.append(y)
-            if way.option.num_ranks:
-                places = [self._binary(program, "a", t, o, place) for place in self._places(way)]
+            if candidate.option.num_ranks:
+                places = [
+                    self._binary(program, "a", t, o, place) for place in self._places(candidate)
+                ]
                 for place in places[self._needed[t] :]:
                     place.upBound = 0
-                program += pulp.lpSum(places) == way.option.num_ranks * y
-            if way.option.num_ranks and way.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
+                program += pulp.lpSum(places) == candidate.option.num_ranks * y
+            if (
+                candidate.option.num_ranks
+                and candidate.option.sharding_type is ShardingType.TABLE_COLUMN_WISE
+            ):
                 self._keep_in_node(program, t, o, y)
         program += pulp.lpSum(chosen) == 1
 
@@ -206,11 +223,11 @@ class IlpModel:
         hosts: dict[int, list[Any]] = {node: [] for node in self._nodes}
         for rank in range(problem.topology.world_size):
             load, held = [], []
-            for way, variable in self._on(rank):
-                load.append(self._per_second * way.cost.shard_load * variable)
-                held.append(_BALANCED * way.bytes_per_shard / problem.capacity * variable)
-                if way.host_per_shard:
-                    share = way.host_per_shard / problem.host_capacity
+            for candidate, variable in self._on(rank):
+                load.append(self._per_second * candidate.cost.shard_load * variable)
+                held.append(_BALANCED * candidate.bytes_per_shard / problem.capacity * variable)
+                if candidate.host_per_shard:
+                    share = candidate.host_per_shard / problem.host_capacity
                     hosts[rank // local].append(_BALANCED * share * variable)
             program += pulp.lpSum(load) <= makespan
             program += pulp.lpSum(held) <= _BALANCED
@@ -222,13 +239,13 @@ class IlpModel:
         """Return the variables that put a shard on a rank."""
         node = rank // self.problem.topology.local_world_size
         found = []
-        for t, ways in enumerate(self.ways):
-            for o, way in enumerate(ways):
-                place = node if way.option.sharding_type in _NODE_TYPES else rank
-                if way.fixed and rank not in way.fixed:
+        for t, candidates in enumerate(self.candidates):
+            for o, candidate in enumerate(candidates):
+                place = node if candidate.option.sharding_type in _NODE_TYPES else rank
+                if candidate.fixed and rank not in candidate.fixed:
                     continue
-                key = ("a", t, o, place) if way.option.num_ranks else ("y", t, o)
-                found.append((way, self._variables[key]))
+                key = ("a", t, o, place) if candidate.option.num_ranks else ("y", t, o)
+                found.append((candidate, self._variables[key]))
         return found
 
     def _binary(self, program: "pulp.LpProblem", *key: object) -> "pulp.LpVariable":
@@ -238,14 +255,17 @@ class IlpModel:
         self._variables[key] = variable
         return variable
 
-    def _places(self, way: _ProgramOption) -> range:
+    def _places(self, candidate: _ProgramOption) -> range:
         ranks = range(self.problem.topology.world_size)
-        return self._nodes if way.option.sharding_type in _NODE_TYPES else ranks
+        return self._nodes if candidate.option.sharding_type in _NODE_TYPES else ranks
 
     @cached_property
     def _order(self) -> list[int]:
         """Tables, the longest first."""
-        load = [max(way.cost.shard_load for way in ways) for ways in self.ways]
+        load = [
+            max(candidate.cost.shard_load for candidate in candidates)
+            for candidates in self.candidates
+        ]
         return sorted(range(len(load)), key=lambda t: (-load[t], t))
 
     @cached_property
@@ -257,12 +277,12 @@ class IlpModel:
     @cached_property
     def _needed(self) -> list[int]:
         """Ranks that a table and those before it in the order can need; all if not alike."""
-        needed = [self.problem.topology.world_size] * len(self.ways)
+        needed = [self.problem.topology.world_size] * len(self.candidates)
         if not self._alike:
             return needed
         used = 0
         for t in self._order:
-            used += max(way.option.num_ranks for way in self.ways[t])
+            used += max(candidate.option.num_ranks for candidate in self.candidates[t])
             needed[t] = used
         return needed
 
@@ -288,7 +308,7 @@ class IlpModel:
         for t, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
             option = option_of(sharding, table)
-            known = option in [way.option for way in self.ways[t]]
+            known = option in [candidate.option for candidate in self.candidates[t]]
             if not known or len(set(sharding.ranks)) < len(sharding.ranks):
                 return False
         return True
@@ -300,7 +320,7 @@ class IlpModel:
         for t, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
             option = option_of(sharding, table)
-            o = [way.option for way in self.ways[t]].index(option)
+            o = [candidate.option for candidate in self.candidates[t]].index(option)
             values[f"y_{t}_{o}"] = 1.0
             in_nodes = option.sharding_type in _NODE_TYPES
             for rank in [names[r] for r in sharding.ranks] if option.num_ranks else []:
@@ -314,10 +334,10 @@ class IlpModel:
         local = self.problem.topology.local_world_size
         shardings: list[TableSharding] = []
         for t, table in enumerate(self.problem.workload.tables):
-            ways = self.ways[t]
-            o = max(range(len(ways)), key=lambda o: _value(self._variables["y", t, o]))
-            option = ways[o].option
-            places = self._places(ways[o]) if option.num_ranks else range(0)
+            candidates = self.candidates[t]
+            o = max(range(len(candidates)), key=lambda o: _value(self._variables["y", t, o]))
+            option = candidates[o].option
+            places = self._places(candidates[o]) if option.num_ranks else range(0)
             chosen = [p for p in places if _value(self._variables["a", t, o, p]) > 0.5]
             if len(chosen) != option.num_ranks or _value(self._variables["y", t, o]) < 0.5:
                 return None
@@ -327,16 +347,16 @@ class IlpModel:
         return make_plan(self.problem.topology, shardings)
 
 
-def _undercuts(other: _ProgramOption, way: _ProgramOption) -> bool:
+def _undercuts(other: _ProgramOption, candidate: _ProgramOption) -> bool:
     """Return whether another option can take some of the ranks of this one, at less cost each."""
-    alike = other.option.sharding_type is way.option.sharding_type
+    alike = other.option.sharding_type is candidate.option.sharding_type
     return (
         (alike or other.option.sharding_type in _ANYWHERE)
-        and way.option.sharding_type is not ShardingType.TABLE_COLUMN_WISE
-        and (other.option.num_ranks <= way.option.num_ranks or not way.option.num_ranks)
-        and other.cost.shard_load <= way.cost.shard_load
-        and other.bytes_per_shard <= way.bytes_per_shard
-        and other.host_per_shard <= way.host_per_shard
+        and candidate.option.sharding_type is not ShardingType.TABLE_COLUMN_WISE
+        and (other.option.num_ranks <= candidate.option.num_ranks or not candidate.option.num_ranks)
+        and other.cost.shard_load <= candidate.cost.shard_load
+        and other.bytes_per_shard <= candidate.bytes_per_shard
+        and other.host_per_shard <= candidate.host_per_shard
     )
 
 

@@ -22,17 +22,27 @@ def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
     program = pulp.LpProblem("relaxation", pulp.LpMinimize)
     largest = program.add_variable("largest", lowBound=0)
     program += largest
-    unit = max(way.cost.total_load for ways in model.ways for way in ways) or 1.0
+    unit = (
+        max(
+            candidate.cost.total_load for candidates in model.candidates for candidate in candidates
+        )
+        or 1.0
+    )
     load, held = {largest: -1.0}, {}
     shares = []
-    for t, ways in enumerate(model.ways):
-        x = [program.add_variable(f"x_{t}_{o}", lowBound=0, upBound=1) for o in range(len(ways))]
-        for variable, way in zip(x, ways, strict=True):
-            load[variable] = way.cost.total_load / unit / topology.world_size
-            total = way.bytes_per_shard * way.option.num_shards(topology)
+    for t, candidates in enumerate(model.candidates):
+        x = [
+            program.add_variable(f"x_{t}_{o}", lowBound=0, upBound=1)
+            for o in range(len(candidates))
+        ]
+        for variable, candidate in zip(x, candidates, strict=True):
+            load[variable] = candidate.cost.total_load / unit / topology.world_size
+            total = candidate.bytes_per_shard * candidate.option.num_shards(topology)
             held[variable] = total / (HEADROOM * topology.world_size * capacity)
         program += pulp.LpAffineExpression(dict.fromkeys(x, 1.0)) == 1
-        own = {v: way.cost.shard_load / unit for v, way in zip(x, ways, strict=True)}
+        own = {
+            v: candidate.cost.shard_load / unit for v, candidate in zip(x, candidates, strict=True)
+        }
         program += pulp.LpAffineExpression({**own, largest: -1.0}) <= 0
         shares.append(x)
     program += pulp.LpAffineExpression(load) <= 0

@@ -56,24 +56,26 @@ class TorchRecGreedy:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Propose until no table has another option, or the budget is spent."""
         del rng
-        ways = [_ways(problem, table) for table in problem.workload.tables]
-        at = [0] * len(ways)
+        candidates = [_candidates(problem, table) for table in problem.workload.tables]
+        at = [0] * len(candidates)
         best: tuple[Seconds, ShardingPlan] | None = None
         proposed, status = 0, SearchStatus.CONVERGED
         while True:
-            plan = _partition(problem, [[way[i]] for way, i in zip(ways, at, strict=True)])
+            plan = _partition(
+                problem, [[candidate[i]] for candidate, i in zip(candidates, at, strict=True)]
+            )
             proposed += 1
             if plan is not None:
-                rating = _rating(problem, ways, plan)
+                rating = _rating(problem, candidates, plan)
                 best = min(best or (rating, plan), (rating, plan), key=lambda pair: pair[0])
             if budget.spent(proposed) or proposed >= MOST_PROPOSALS:
                 status = SearchStatus.LIMIT
                 break
-            following = _largest_with_more(problem, ways, at)
+            following = _largest_with_more(problem, candidates, at)
             if following is None:
                 break
             at[following] += 1
-        plan = best[1] if best else _fitting(problem, ways)
+        plan = best[1] if best else _fitting(problem, candidates)
         step_time = problem.objective.step_time(plan)
         budget.report(Progress(evaluated=proposed, best=step_time))
         return SearchResult(plan=plan, step_time=step_time, status=status, evaluated=proposed)
@@ -109,7 +111,7 @@ def shard_cost(problem: ShardingProblem, table: EmbeddingTable, option: TableOpt
     return compute + 2 * (inside + outputs / topology.local_world_size / across)
 
 
-def _ways(problem: ShardingProblem, table: EmbeddingTable) -> list[OptionCost]:
+def _candidates(problem: ShardingProblem, table: EmbeddingTable) -> list[OptionCost]:
     """Return a table's options as TorchRec enumerates them, the fastest first."""
     every = problem.options[table.name]
     usual = [
@@ -131,11 +133,11 @@ def _is_whole(option: TableOption) -> bool:
 
 
 def _largest_with_more(
-    problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]], at: Sequence[int]
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]], at: Sequence[int]
 ) -> int | None:
     """Return the table that takes most storage, of those with an option left to try."""
-    left = [i for i in range(len(ways)) if at[i] + 1 < len(ways[i])]
-    return max(left, key=lambda i: _storage(problem, i, ways[i][at[i]].option), default=None)
+    left = [i for i in range(len(candidates)) if at[i] + 1 < len(candidates[i])]
+    return max(left, key=lambda i: _storage(problem, i, candidates[i][at[i]].option), default=None)
 
 
 def _storage(problem: ShardingProblem, index: int, option: TableOption) -> float:
@@ -144,41 +146,45 @@ def _storage(problem: ShardingProblem, index: int, option: TableOption) -> float
 
 
 def _partition(
-    problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
 ) -> ShardingPlan | None:
     try:
-        return _first_fit(problem, ways)
+        return _first_fit(problem, candidates)
     except InfeasibleError:
         return None
 
 
-def _fitting(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
+def _fitting(problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
     """Return a plan in which tables may take any option, or else one that balances storage."""
 
     def roomiest(index: int, occupancy: Occupancy) -> Sequence[int]:
         del index
         return occupancy.least_loaded()
 
-    plan = _partition(problem, ways)
+    plan = _partition(problem, candidates)
     return plan or place_tables(problem, lambda table: table.weight_bytes, roomiest)
 
 
-def _first_fit(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
+def _first_fit(
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
+) -> ShardingPlan:
     """Place tables by decreasing storage of their largest shard, on the ranks that cost least."""
 
     def largest(index: int) -> float:
         table = problem.workload.tables[index]
-        return max(float(s.total) for s in option_bytes(problem, table, ways[index][0].option))
+        return max(
+            float(s.total) for s in option_bytes(problem, table, candidates[index][0].option)
+        )
 
     def choices(index: int) -> Iterator[tuple[TableOption, Loads]]:
-        for cost in ways[index]:
+        for cost in candidates[index]:
             yield cost.option, _even(cost.shard_load)
 
     def cheapest(index: int, occupancy: Occupancy) -> Sequence[int]:
         del index
         return occupancy.least_loaded()
 
-    order = sorted(range(len(ways)), key=lambda i: (-largest(i), i))
+    order = sorted(range(len(candidates)), key=lambda i: (-largest(i), i))
     return place(problem, order, choices, cheapest)
 
 
@@ -190,11 +196,11 @@ def _even(load: Seconds) -> Loads:
 
 
 def _rating(
-    problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]], plan: ShardingPlan
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]], plan: ShardingPlan
 ) -> Seconds:
     """Return the cost of the slowest rank."""
     load = [0.0] * problem.topology.world_size
-    for table, options in zip(problem.workload.tables, ways, strict=True):
+    for table, options in zip(problem.workload.tables, candidates, strict=True):
         sharding = plan.table(table.name)
         option = option_of(sharding, table)
         cost = next(each.shard_load for each in options if each.option == option)

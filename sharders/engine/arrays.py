@@ -133,9 +133,9 @@ class _Writer:
         self.of_option: list[tuple[float, ...]] = []
         self.firsts = [0]
         self.rows: list[Ints] = []
-        """Of every option, the row of each shard."""
+        """The row of each shard, for every option."""
         self.at: list[Ints] = []
-        """Of every option, the rank of each shard, where the user has said it."""
+        """The rank of each shard, for every option where the user has said it."""
         self.shards: list[ShardRow] = []
         self.shapes: list[tuple[float, float, float]] = []
         """Rows, columns and share of the ids of every different shard."""
@@ -256,7 +256,7 @@ _OPTION_FIELDS = (
     "replicated", "cost", "shard_cost", "longest_bag",
 )  # fmt: skip
 _TYPES = *(np.int16,) * 6, *(np.float64,) * 4
-"""Of their numbers."""
+"""Types of their numbers."""
 
 
 def _of_options(columns: list[tuple[float, ...]]) -> Iterator[NDArray[np.generic]]:

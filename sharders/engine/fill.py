@@ -58,9 +58,9 @@ class Greedy:
         self.key = np.zeros(tables.num_tables)
         """What tables are ordered by, largest first."""
         self.refused = np.zeros(tables.kind.shape[0], dtype=np.int64)
-        """Of every option, whether there is no room for it."""
+        """Whether there is no room for an option, for every one."""
         self.taken = np.zeros(num_ranks, dtype=np.int64)
-        """Of every rank, whether the option being placed has it."""
+        """Whether the option being placed is on a rank, for every one."""
 
     def fill(self, rule: Rule) -> bool:
         """Make the rule's plan the present choices; return whether all tables have found room.

@@ -68,10 +68,10 @@ class MoveProposer:
         """Tables that keep that rank busy, the first ``num_slowest``."""
         self.num_slowest = 0
         self.taken = np.zeros(num_ranks, dtype=np.int64)
-        """Of every rank, whether the option being placed has it."""
+        """Whether the option being placed is on a rank, for every one."""
         self.op_of = _operations(search, num_rows)
-        """Of every row of the numbers, the operation, in the program of all groups, whose duration
-        it is; -1: an issue's, or none's."""
+        """The operation, in the program of all groups, whose duration each row of the numbers
+        is; -1: an issue's, or none's."""
         self.bottleneck_row, self.bottleneck_groups = search.loads.load_row, ALL_GROUPS
 
     def refresh(self) -> None:

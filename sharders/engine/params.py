@@ -111,8 +111,8 @@ class AnnealingParams:
     """One burst of all the time there is ends lower than several that take it together (with 2,000
     moves a table, 0.7% at 856 tables on 64 GPUs), so the last one takes it."""
     field_share: float = 0.25
-    """Of the time left, what the first bursts may take: where they would take longer, there are
-    fewer of them."""
+    """Share of the time left that the first bursts may take: where they would take longer, there
+    are fewer of them."""
     hottest: float = 0.1
     """Temperature at the begin of a burst, as a share of the mean table's part of the step. A third
     of it loses 1% at 100 tables on 8 GPUs, twice as much 0.3 to 0.5% at 400 on 16 and 788 on 128

@@ -58,7 +58,7 @@ class Engine:
         """The step of plans that have all sharding groups."""
         self._rows, self._duration_rows = duration_rows(self.everything, self.arrays.columns)
         self.groups_of = [(1 << len(self.arrays.columns.groups)) - 1]
-        """Of every program, the bits of the groups its plans have."""
+        """The bits of the groups that plans of every program have."""
         self.search = self._state(params)
         self.burst = Burst(self.search, params)
         self._greedy = Greedy(self.search)

@@ -110,7 +110,7 @@ class Move(Choices):
         super().__init__(np.zeros(most, dtype=np.int64), np.zeros((most, widest), dtype=np.int16))
         self.length = 0
         self.table = np.zeros(most, dtype=np.int64)
-        """Of every row, the table."""
+        """The table of every row."""
 
     def has(self, table: int) -> bool:
         """Return whether a move changes a table."""

@@ -137,18 +137,20 @@ def _cheapest(problem: ShardingProblem) -> ShardingPlan:
 
     """
     costs = OptionCosts(problem)
-    ways = [
+    candidates = [
         sorted(
             (costs.cost(table, option) for option in problem.options[table.name]),
             key=lambda cost: cost.total_load,
         )
         for table in problem.workload.tables
     ]
-    return place_by_load(problem, ways)
+    return place_by_load(problem, candidates)
 
 
-def place_by_load(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
-    """Place tables by longest processing time, each in the first of its ways that fits.
+def place_by_load(
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
+) -> ShardingPlan:
+    """Place tables by longest processing time, each by the first of its candidates that fits.
 
     If that fails for lack of memory, tables are placed once more by decreasing size; and if that
     fails, packed by size alone (``packing``).
@@ -160,10 +162,10 @@ def place_by_load(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]
 
     """
     tables = problem.workload.tables
-    order = sorted(range(len(tables)), key=lambda i: (-ways[i][0].shard_load, i))
+    order = sorted(range(len(tables)), key=lambda i: (-candidates[i][0].shard_load, i))
 
     def choices(index: int) -> Iterator[tuple[TableOption, Loads]]:
-        for cost in ways[index]:
+        for cost in candidates[index]:
             yield cost.option, _even(cost)
 
     def soonest_done(index: int, occupancy: Occupancy) -> Sequence[int]:

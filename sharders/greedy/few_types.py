@@ -42,14 +42,14 @@ def plan_preferring(problem: ShardingProblem, costs: OptionCosts, wanted: Kinds)
         No plan is found that fits.
 
     """
-    ways = [
+    candidates = [
         sorted(
             (costs.cost(table, option) for option in problem.options[table.name]),
             key=lambda cost: (_kind(cost.option) not in wanted, cost.total_load),
         )
         for table in problem.workload.tables
     ]
-    return place_by_load(problem, ways)
+    return place_by_load(problem, candidates)
 
 
 def plans_of_few_types(problem: ShardingProblem) -> Iterator[ShardingPlan]:

@@ -63,11 +63,11 @@ class LpOptions:
         tables = problem.workload.tables
         options = [problem.options[table.name] for table in tables]
         offered = [tuple(o for o in own if o.sharding_type in types) or own for own in options]
-        ways = [
+        keys = [
             [(o.sharding_type, o.compute_kernel, o.num_column_shards) for o in own]
             for own in offered
         ]
-        bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
+        bounds = OptionFeatures(problem.workload, problem.topology).some(keys)
         listed = tuple(chain.from_iterable(offered))
         memory = bounds.memory.copy()
         for number, option in enumerate(listed):

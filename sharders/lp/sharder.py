@@ -179,15 +179,17 @@ def _placed(
     choices: LpOptions, costs: OptionCosts, shares: Array, spare: Sequence[Sequence[TableOption]]
 ) -> ShardingPlan | None:
     """Place every table by the options that have shares of it, or by those to spare."""
-    tables, ways = choices.problem.workload.tables, []
+    tables, candidates = choices.problem.workload.tables, []
     for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]
-        ways.append(costs.some(table, (*chosen, *small)))
-    return _place(choices.problem, ways)
+        candidates.append(costs.some(table, (*chosen, *small)))
+    return _place(choices.problem, candidates)
 
 
-def _place(problem: ShardingProblem, ways: Sequence[Sequence[OptionCost]]) -> ShardingPlan | None:
+def _place(
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
+) -> ShardingPlan | None:
     try:
-        return place_by_load(problem, ways)
+        return place_by_load(problem, candidates)
     except InfeasibleError:
         return None

@@ -1,4 +1,4 @@
-"""What one way of sharding one table adds to the step, in seconds, were it alone.
+"""What one option of one table adds to the step, in seconds, were it alone.
 
 A separable stand-in for the objective, to choose options and balance ranks by before the plan is
 whole: lookups at the marginal cost of their traffic, exchanges at the slope of the collective's

@@ -1,4 +1,4 @@
-"""The legal ways to shard one table, and the sharding that each makes on given ranks."""
+"""The legal options of one table, and the sharding that each makes on given ranks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -60,8 +60,8 @@ def packed(problem: ShardingProblem) -> ShardingPlan | None:
     Tables stay whole first; then the large ones are split; then tables go to host memory, the
     largest first, where their kernels allow it. Always the same for the same problem.
     """
-    for ways in _selections(problem):
-        plan = _Packing(problem, ways).plan()
+    for candidates in _selections(problem):
+        plan = _Packing(problem, candidates).plan()
         if plan is not None:
             return plan
     return None
@@ -96,20 +96,23 @@ def check_room(problem: ShardingProblem) -> None:
 def _least(problem: ShardingProblem, table: EmbeddingTable, what: str) -> float:
     """Return the least total, or largest shard, of a table's options."""
     options = problem.options[table.name]
-    ways = (_SizedOption(option, option_bytes(problem, table, option)) for option in options)
-    return min(float(getattr(way, what)) for way in ways)
+    candidates = (_SizedOption(option, option_bytes(problem, table, option)) for option in options)
+    return min(float(getattr(candidate, what)) for candidate in candidates)
 
 
 def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:
     """Yield options for all tables that take no more memory than there is, in sum."""
-    every = [_ways(problem, table) for table in problem.workload.tables]
+    every = [_candidates(problem, table) for table in problem.workload.tables]
     ranks = problem.topology.world_size
-    hbm = [[way for way in ways if way.option.compute_kernel not in _HOST] for ways in every]
-    some = [here or ways for here, ways in zip(hbm, every, strict=True)]
-    whole = [_smallest(ways, problem.capacity) for ways in some]
-    split = [_smallest(ways, LARGE * problem.capacity) for ways in some]
+    hbm = [
+        [candidate for candidate in candidates if candidate.option.compute_kernel not in _HOST]
+        for candidates in every
+    ]
+    some = [here or candidates for here, candidates in zip(hbm, every, strict=True)]
+    whole = [_smallest(candidates, problem.capacity) for candidates in some]
+    split = [_smallest(candidates, LARGE * problem.capacity) for candidates in some]
     for chosen in (whole, split):
-        if sum(way.total for way in chosen) <= ranks * problem.capacity:
+        if sum(candidate.total for candidate in chosen) <= ranks * problem.capacity:
             yield chosen
     for share in (0.97, 0.9, 0.7):
         moved = _spilled(problem, split, every, share * ranks * problem.capacity)
@@ -117,15 +120,17 @@ def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:
             yield moved
 
 
-def _ways(problem: ShardingProblem, table: EmbeddingTable) -> list[_SizedOption]:
+def _candidates(problem: ShardingProblem, table: EmbeddingTable) -> list[_SizedOption]:
     options = problem.options[table.name]
     flexible = [o for o in options if not o.num_ranks or o.sharding_type in _ANYWHERE]
     return [_SizedOption(o, option_bytes(problem, table, o)) for o in flexible or options]
 
 
-def _smallest(ways: Sequence[_SizedOption], most: float) -> _SizedOption:
-    """Return the way with the least bytes in all whose shards are small enough, if there is one."""
-    return min(ways, key=lambda way: (max(0.0, way.largest - most), way.total))
+def _smallest(candidates: Sequence[_SizedOption], most: float) -> _SizedOption:
+    """Return the candidate with the least bytes in all whose shards are small enough, if any."""
+    return min(
+        candidates, key=lambda candidate: (max(0.0, candidate.largest - most), candidate.total)
+    )
 
 
 def _spilled(
@@ -135,7 +140,7 @@ def _spilled(
     most: float,
 ) -> list[_SizedOption]:
     """Put the largest tables behind host memory until the rest is small enough."""
-    result, total = list(chosen), sum(way.total for way in chosen)
+    result, total = list(chosen), sum(candidate.total for candidate in chosen)
     for index in sorted(range(len(result)), key=lambda i: -result[i].total):
         if total <= most:
             break
@@ -148,17 +153,19 @@ def _spilled(
 class _Packing:
     """Blocks of tables on ranks; ranks may hold too much until it is mended."""
 
-    def __init__(self, problem: ShardingProblem, ways: Sequence[_SizedOption]) -> None:
-        self.problem, self.ways = problem, ways
+    def __init__(self, problem: ShardingProblem, candidates: Sequence[_SizedOption]) -> None:
+        self.problem, self.candidates = problem, candidates
         self.topology = problem.topology
         self.free = np.full(self.topology.world_size, float(problem.capacity))
         self.fixed: dict[int, TableSharding] = {}
         blocks = []
-        for index, way in sorted(enumerate(ways), key=lambda item: item[1].option.num_ranks > 0):
-            if way.option.num_ranks and way.option.sharding_type in _ANYWHERE:
-                blocks += [(index, float(size.total)) for size in way.sizes]
+        for index, candidate in sorted(
+            enumerate(candidates), key=lambda item: item[1].option.num_ranks > 0
+        ):
+            if candidate.option.num_ranks and candidate.option.sharding_type in _ANYWHERE:
+                blocks += [(index, float(size.total)) for size in candidate.sizes]
             else:
-                self._fix(index, way)
+                self._fix(index, candidate)
         blocks.sort(key=lambda block: -block[1])
         self.table = np.array([index for index, _ in blocks], dtype=np.intp)
         self.size = np.array([size for _, size in blocks])
@@ -172,18 +179,18 @@ class _Packing:
         plan = self._plan()
         return plan if self._host_fits(plan) else None
 
-    def _fix(self, index: int, way: _SizedOption) -> None:
+    def _fix(self, index: int, candidate: _SizedOption) -> None:
         """Put a table where its type leaves no choice, or on the emptiest nodes."""
-        local, count = self.topology.local_world_size, way.option.num_ranks
+        local, count = self.topology.local_world_size, candidate.option.num_ranks
         nodes = self.free.reshape(-1, local).min(axis=1)
         table = self.problem.workload.tables[index]
-        if way.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
+        if candidate.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
             first = int(np.argmax(nodes)) * local
             homes = sorted(range(first, first + local), key=lambda r: -self.free[r])[:count]
         else:
             homes = [int(node) * local for node in np.argsort(-nodes, kind="stable")[:count]]
-        self.fixed[index] = make_sharding(table, self.topology, way.option, homes)
-        sizes = [float(size.total) for size in way.sizes]
+        self.fixed[index] = make_sharding(table, self.topology, candidate.option, homes)
+        sizes = [float(size.total) for size in candidate.sizes]
         np.subtract.at(self.free, list(self.fixed[index].ranks), sizes)
 
     def _spread(self) -> None:
@@ -234,7 +241,7 @@ class _Packing:
 
     def _apart(self, mine: Ints, other: Ints, ranks: Ints) -> NDArray[np.bool_]:
         """Return which swaps leave the blocks of every table on distinct ranks."""
-        has = np.zeros((len(self.ways), len(self.free)), dtype=bool)
+        has = np.zeros((len(self.candidates), len(self.free)), dtype=bool)
         has[self.table, self.at] = True
         full = self.at[mine[0]]
         leaves = ~has[self.table[mine]][:, ranks]
@@ -284,13 +291,13 @@ class _Packing:
         shardings = dict(self.fixed)
         for index in set(range(len(tables))) - set(self.fixed):
             ranks = self.at[self.table == index].tolist()
-            option = self.ways[index].option
+            option = self.candidates[index].option
             shardings[index] = make_sharding(tables[index], self.topology, option, ranks)
         return make_plan(self.topology, [shardings[index] for index in range(len(tables))])
 
     def _host_fits(self, plan: ShardingPlan) -> bool:
         host = np.zeros(self.topology.num_nodes)
-        for sharding, way in zip(plan.tables, self.ways, strict=True):
+        for sharding, candidate in zip(plan.tables, self.candidates, strict=True):
             nodes = [rank // self.topology.local_world_size for rank in sharding.ranks]
-            np.add.at(host, nodes, [float(size.host) for size in way.sizes])
+            np.add.at(host, nodes, [float(size.host) for size in candidate.sizes])
         return bool(host.max() <= self.problem.host_capacity)

@@ -18,7 +18,7 @@ Order: TypeAlias = "Callable[[int, Occupancy], Sequence[int]]"
 """From a table's index in the workload and the occupancy so far: all ranks, best first."""
 Loads: TypeAlias = Callable[[TableSharding], Sequence[float]]
 """What every shard adds to its rank's load."""
-Ways: TypeAlias = Callable[[int], Iterable[tuple[TableOption, Loads]]]
+Candidates: TypeAlias = Callable[[int], Iterable[tuple[TableOption, Loads]]]
 """From a table's index in the workload: the options to try, best first."""
 
 
@@ -114,7 +114,7 @@ def place_tables(
 
 
 def place_or_pack(
-    problem: ShardingProblem, indices: Sequence[int], ways: Ways, order: Order
+    problem: ShardingProblem, indices: Sequence[int], candidates: Candidates, order: Order
 ) -> ShardingPlan:
     """Place tables as ``place`` does; where that finds no room, pack them by size alone.
 
@@ -125,7 +125,7 @@ def place_or_pack(
 
     """
     try:
-        return place(problem, indices, ways, order)
+        return place(problem, indices, candidates, order)
     except InfeasibleError:
         if problem.packing is None:
             raise
@@ -133,34 +133,34 @@ def place_or_pack(
 
 
 def place(
-    problem: ShardingProblem, indices: Sequence[int], ways: Ways, order: Order
+    problem: ShardingProblem, indices: Sequence[int], candidates: Candidates, order: Order
 ) -> ShardingPlan:
-    """Place tables one after the other, each in the first of its ways that there is room for.
+    """Place tables one after the other, each by its first candidate that there is room for.
 
     Tables that the user has put on certain ranks come first.
 
     Raises
     ------
     InfeasibleError
-        A table fits nowhere, in none of its ways.
+        A table fits nowhere, by none of its candidates.
 
     """
     occupancy = Occupancy(problem)
     placed: dict[int, TableSharding] = {}
     tables = problem.workload.tables
     for index in sorted(indices, key=lambda index: not tables[index].ranks):
-        placed[index] = _place_table(problem, index, ways, order, occupancy)
+        placed[index] = _place_table(problem, index, candidates, order, occupancy)
     return make_plan(problem.topology, [placed[index] for index in range(len(indices))])
 
 
 def _place_table(
-    problem: ShardingProblem, index: int, ways: Ways, order: Order, occupancy: Occupancy
+    problem: ShardingProblem, index: int, candidates: Candidates, order: Order, occupancy: Occupancy
 ) -> TableSharding:
     table = problem.workload.tables[index]
     preferred = order(index, occupancy)
-    for option, loads in ways(index):
+    for option, loads in candidates(index):
         sizes = option_bytes(problem, table, option)
-        for ranks in _candidates(problem, option, preferred, sizes, occupancy):
+        for ranks in _rank_sets(problem, option, preferred, sizes, occupancy):
             sharding = make_sharding(table, problem.topology, option, ranks)
             if occupancy.fits(sharding.ranks, sizes):
                 occupancy.add(sharding.ranks, sizes, loads(sharding))
@@ -198,7 +198,7 @@ def _by_preference(problem: ShardingProblem, table: EmbeddingTable) -> list[Tabl
     )
 
 
-def _candidates(
+def _rank_sets(
     problem: ShardingProblem,
     option: TableOption,
     order: Sequence[int],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.embedding_anchors import SHARED, measured_rows, predict
+from bench.fitting.embedding_anchors import SHARED, measured_rows, predict
 
 pytestmark = pytest.mark.skipif(
     not (SHARED / "embedding.csv").exists(), reason="needs the public measurements in ../shared"

@@ -11,9 +11,9 @@ from execution_trace_files import EtMaker, rank, tensor
 
 from bench.nlp import fit
 from bench.nlp.__main__ import PROFILE, TABLE, TRACES, table
+from bench.nlp.cpu_model import CpuModel
+from bench.nlp.cpu_profile import read_cpu_profile
 from bench.nlp.shorten import shortened
-from planner.traces.predict.cpu_model import CpuModel
-from planner.traces.predict.cpu_profile import read_cpu_profile
 from planner.traces.predict.operator_trace import operator_traces
 from planner.traces.predict.walk import RankWork, rank_work
 

@@ -1,7 +1,7 @@
 """A training step predicted from execution traces and a hardware profile."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,6 @@ from costmodel.step.graph import Stage
 from costmodel.step.simulator import simulate
 from costmodel.step.timeline import Timeline
 from planner.files.profiles import load_profile
-from planner.traces.predict.cpu_graph import cpu_machine
-from planner.traces.predict.cpu_profile import is_cpu_profile, read_cpu_profile
 from planner.traces.predict.gpu_graph import gpu_machine
 from planner.traces.predict.measured import measured_steps
 from planner.traces.predict.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
@@ -88,17 +86,35 @@ def predict(path: str | Path, hardware: str | Path) -> Prediction:
         No profile has that name.
 
     """
-    documents = read_documents(path)
-    return predict_documents(documents, str(path), hardware)
+    documents, source = read_documents(path), str(path)
+    return predict_documents(
+        documents, source, str(hardware), lambda num_ranks: _machine(hardware, num_ranks, source)
+    )
 
 
 def predict_documents(
-    documents: Sequence[tuple[str, Document]], source: str, hardware: str | Path
+    documents: Sequence[tuple[str, Document]],
+    source: str,
+    hardware: str,
+    machine_of: Callable[[int], TargetMachine],
 ) -> Prediction:
-    """Predict a step from documents that were read; see `predict`."""
+    """Predict a step from documents that were read, on the machine of so many ranks.
+
+    Parameters
+    ----------
+    documents
+        Execution traces, and profiler traces beside them, with their names.
+    source
+        What errors call them.
+    hardware
+        What the machine is called.
+    machine_of
+        Makes the machine that a number of ranks run on.
+
+    """
     traces = operator_traces(documents, source)
     works = work_of_step(traces, source)
-    machine = _machine(hardware, len(traces), source)
+    machine = machine_of(len(traces))
     made = timed_graph(works, machine)
     timeline = simulate(made.graph)
     pids = {trace.rank: trace.pid for trace in traces}
@@ -109,7 +125,7 @@ def predict_documents(
     beyond = sum(k.estimate.seconds for k in kernels if k.estimate.extrapolated)
     return Prediction(
         source=source,
-        hardware=str(hardware),
+        hardware=hardware,
         step_time=timeline.step_time,
         ranks=[_rank_step(timeline, trace, measured) for trace in traces],
         families=_families(kernels, len(traces)),
@@ -121,15 +137,6 @@ def predict_documents(
 
 
 def _machine(hardware: str | Path, num_ranks: int, source: str) -> TargetMachine:
-    if is_cpu_profile(hardware):
-        profile = read_cpu_profile(hardware)
-        reduced = profile.all_reduce
-        if num_ranks > 1 and (reduced is None or reduced.num_ranks != num_ranks):
-            known = "no ranks" if reduced is None else f"{reduced.num_ranks} ranks"
-            message = f"traces of {num_ranks} ranks, but `{hardware}` has all-reduces of {known}"
-            hint = "measure them on as many ranks"
-            raise InputError(source, (Problem(message=message, hint=hint),))
-        return cpu_machine(profile)
     gpus = load_profile(hardware)
     local = min(num_ranks, gpus.gpus_per_node)
     if num_ranks % local:

@@ -48,7 +48,7 @@ def _table(index: int, rows: int, dim: int, pooling: float) -> EmbeddingTable:
 
 def _plans(workload: Workload, ranks: Topology) -> list[ShardingPlan]:
     """Every plan on two ranks, up to naming them."""
-    ways = []
+    keys = []
     for table in workload.tables:
         shardings = []
         for option in table_options(workload, ranks, table):
@@ -57,8 +57,8 @@ def _plans(workload: Workload, ranks: Topology) -> list[ShardingPlan]:
                     shardings.append(make_sharding(table, ranks, option, chosen))
                 except ValueError:
                     continue
-        ways.append(shardings)
-    plans = [make_plan(ranks, choice) for choice in product(*ways)]
+        keys.append(shardings)
+    plans = [make_plan(ranks, choice) for choice in product(*keys)]
     return [plan for plan in plans if _fits(workload, ranks, plan)]
 
 

@@ -41,7 +41,7 @@ def test_compare_says_what_a_sharder_lacks(
     two = ("--sharder", "optuna", "--sharder", "naive")
     done = run("compare", "tables.yaml", "--gpus", "2", *two)
     assert "optuna is not compared: the sharder `optuna` needs `optuna`" in done.err
-    assert "hint: pip install 'shardwise[search]'" in done.err
+    assert "hint: pip install '.[search]'" in done.err
     assert "naive" in done.out
 
 

@@ -112,4 +112,4 @@ def test_without_torchrec_it_says_what_to_install(
         monkeypatch.delitem(torchrec.__dict__, name, raising=False)
     done = run("torchrec", *arguments)
     assert done.code == 5
-    assert "pip install 'shardwise[torchrec]'" in done.err
+    assert "pip install '.[torchrec]'" in done.err

@@ -20,12 +20,12 @@ from costmodel.domain.workload import (
 )
 from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from planner.files import workload_schema as schema
+from planner.files.schemas import schema as json_schema
 from planner.files.workload import (
     load_workload,
     parse_workload,
     read_workload,
     refused,
-    workload_schema,
 )
 from planner.show.errors import render_error
 from sharders.problem.options import refusals
@@ -228,7 +228,7 @@ def test_the_schema_has_every_field_of_the_domain(
 
 
 def test_every_field_in_the_schema_is_described_and_closed() -> None:
-    whole = workload_schema()
+    whole = json_schema("workload")
     Draft202012Validator.check_schema(whole)
     for part in (whole, *whole["$defs"].values()):
         if part.get("type") == "object":
@@ -243,7 +243,7 @@ def test_shipped_workloads_follow_the_schema(path: Path) -> None:
     import yaml
 
     data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    Draft202012Validator(workload_schema()).validate(data)
+    Draft202012Validator(json_schema("workload")).validate(data)
     assert load_workload(path).name == path.stem
 
 

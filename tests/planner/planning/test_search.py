@@ -207,9 +207,11 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
         "annealing": PortfolioMember(),
     }
     monkeypatch.setattr("planner.planning.search.run_sharder", watched)
-    monkeypatch.setattr("planner.planning.search.PORTFOLIO", replace(PORTFOLIO, members=members))
     monkeypatch.setattr("planner.planning.search.load_sharder", needs.__getitem__)
-    run_sharders(tuple(needs), problem, Search(time_limit=limit, clock=lambda: 0.0))
+    search = Search(
+        time_limit=limit, clock=lambda: 0.0, portfolio=replace(PORTFOLIO, members=members)
+    )
+    run_sharders(tuple(needs), problem, search)
     assert seen == expected
 
 

@@ -1,4 +1,4 @@
-"""A package of its own, found by its entry point: tests/third_party, installed without pip."""
+"""A package of its own, found by its entry point: examples/own_sharder, installed without pip."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from planner.planning.plugins import load_sharder, sharder_names
 from planner.testing import SharderContract
 from sharders.problem.sharding_problem import Sharder
 
-SOURCE = Path(__file__).parents[2] / "third_party"
+SOURCE = Path(__file__).parents[3] / "examples" / "own_sharder"
 TABLES = """
 tables:
   - {name: a, num_embeddings: 100000, embedding_dim: 64, pooling_factor: 20}

@@ -120,7 +120,7 @@ def test_no_plan_fits() -> None:
             5,
             (
                 "error: calibration needs `torch`, which is not installed\n"
-                "  hint: pip install 'shardwise[torch]'"
+                "  hint: pip install '.[torch]' in the checkout that the planner is from"
             ),
         ),
         (PluginError("mine", "no class"), 5, "error: plug-in `mine`: no class"),

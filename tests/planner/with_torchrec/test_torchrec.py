@@ -19,7 +19,7 @@ def test_a_missing_package_is_named_with_a_way_to_get_it(monkeypatch: pytest.Mon
     monkeypatch.delitem(integration.__dict__, "IterationTimePlanner", raising=False)
     with pytest.raises(MissingDependencyError, match="`torchrec`") as raised:
         integration.IterationTimePlanner  # noqa: B018
-    assert raised.value.hint == "pip install 'shardwise[torchrec]'"
+    assert raised.value.hint == "pip install '.[torchrec]' in the checkout that the planner is from"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -50,7 +50,7 @@ def _problem(seed: int, *, memory: float = 80.0, num_tables: int = 4) -> Shardin
 
 
 def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
-    ways = [
+    candidates = [
         [
             make_sharding(table, problem.topology, option, ranks)
             for option in problem.options[table.name]
@@ -58,7 +58,7 @@ def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
         ]
         for table in problem.workload.tables
     ]
-    return [make_plan(problem.topology, choice) for choice in product(*ways)]
+    return [make_plan(problem.topology, choice) for choice in product(*candidates)]
 
 
 def _fits(problem: ShardingProblem, plan: ShardingPlan) -> bool:

@@ -62,7 +62,7 @@ def test_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingDependencyError) as error:
         OptunaSearch().shard(_problem(), Budget(), Random(0))
-    assert error.value.hint == "pip install 'shardwise[search]'"
+    assert error.value.hint == "pip install '.[search]' in the checkout that the planner is from"
 
 
 def test_objective_decides_not_the_weights() -> None:

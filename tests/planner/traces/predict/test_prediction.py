@@ -1,72 +1,52 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from execution_trace_files import EtMaker, rank, tensor, write_job
 
 from costmodel.base.errors import InputError
+from costmodel.base.units import US
+from planner.files.profiles import dump_profile, load_profile
 from planner.traces.predict.prediction import Prediction, predict
 
 
-def predicted(folder: Path, *makers: EtMaker, hardware: str = "core.yaml") -> Prediction:
-    job = write_job(folder / "job", *makers)
-    named = folder / hardware
-    return predict(job, named if named.exists() else hardware)
+def predicted(folder: Path, *makers: EtMaker, hardware: str = "h100-sxm") -> Prediction:
+    return predict(write_job(folder / "job", *makers), hardware)
 
 
-def test_a_step_on_one_core_by_hand(tmp_path: Path) -> None:
-    # host: 100 us a step, 3 calls from Python at 10, a function 5, a gradient 20 = 155 us;
-    # kernels: two products of 2,000 FLOP at 1 ns = 4 us, relu 1 us, mul_ 2 us = 7 us;
-    # the all-reduce of 400 bytes: 20 us of the core's work, then 30 us of waiting
-    made = predicted(tmp_path, rank(), rank())
-    assert made.step_time == pytest.approx(155e-6 + 7e-6 + 50e-6)
-    assert [each.predicted for each in made.ranks] == pytest.approx([212e-6, 212e-6])
+def core(folder: Path, *, memory_bandwidth: float = 1e9) -> str:
+    """A calibrated profile of cores: 10 us an operator, 20 us one of backward."""
+    base = load_profile("cpu-gloo")
+    gpu = replace(base.gpu, memory_bandwidth=memory_bandwidth, kernel_latency=1e-9)
+    host = replace(base.host, op_time=10 * US, backward_op_time=20 * US)
+    path = folder / "mine.yaml"
+    path.write_text(dump_profile(replace(base, name="mine", gpu=gpu, host=host)), encoding="utf-8")
+    return str(path)
 
 
-def test_a_slower_rank_holds_up_the_other(tmp_path: Path) -> None:
-    # nine more products and calls: 9 x (2 + 10) us
-    made = predicted(tmp_path, rank(), rank(work=10))
-    assert made.ranks[0].predicted == pytest.approx(212e-6 + 108e-6)
-
-
-def test_backward_hides_the_waiting_of_a_bucket_not_its_work(tmp_path: Path) -> None:
-    def ranks() -> EtMaker:
-        maker = rank()
-        *before, optimizer, update = maker.nodes
-        maker.nodes = before
-        late = maker.add("autograd::engine::evaluate_function: ReluBackward0")
-        maker.add("aten::relu", [tensor(10_000)], [tensor(10_000)], parent=late)
-        maker.nodes += [optimizer | {"id": 90}, update | {"id": 91, "ctrl_deps": 90}]
-        return maker
-
-    # another 5 us of autograd and 100 us of relu: more than the 30 us of waiting
-    made = predicted(tmp_path, ranks(), ranks())
-    assert made.step_time == pytest.approx(155e-6 + 7e-6 + 20e-6 + 105e-6)
-
-
-def test_stages_of_a_rank_add_up_to_its_work(tmp_path: Path) -> None:
-    made = predicted(tmp_path, rank(), rank())
+def test_kernels_of_a_core_run_on_the_thread_that_calls_them(tmp_path: Path) -> None:
+    made = predicted(tmp_path, rank(), rank(), hardware=core(tmp_path))
     stages = {stage.value: seconds for stage, seconds in made.ranks[0].stages.items()}
-    assert stages == pytest.approx({
-        "host": 155e-6,
-        "all_reduce": 50e-6,
-        "dense_forward": 3e-6,
-        "dense_backward": 2e-6,
-        "optimizer": 2e-6,
-    })
-    assert sum(made.timeline.breakdown().values()) == pytest.approx(made.step_time)
+    # a product and a relu of forward, an update; a product and an all-reduce of backward
+    assert stages["host"] == pytest.approx(3 * 10e-6 + 2 * 20e-6)
+    # the update is issued while the all-reduce runs, and then waits for it
+    assert made.step_time == pytest.approx(sum(stages.values()) - 10e-6)
 
 
-def test_unknown_operators_are_named_and_take_time(tmp_path: Path) -> None:
-    def ranks() -> EtMaker:
-        maker = rank()
-        maker.add("mine::attention", [tensor(100_000)], [tensor(100_000)])
-        return maker
+def test_streaming_takes_as_long_as_the_cores_memory(tmp_path: Path) -> None:
+    # 100 floats read and written, in forward and by the optimizer: 2 x 800 bytes at 1 GB/s
+    fast = core(tmp_path, memory_bandwidth=1e12)
+    without = predicted(tmp_path, rank(), rank(), hardware=fast)
+    made = predicted(tmp_path, rank(), rank(), hardware=core(tmp_path))
+    streamed = {each.family: each.seconds for each in made.families}["elementwise"]
+    assert streamed == pytest.approx(1.6e-6, rel=0.01)
+    assert made.step_time > without.step_time + 1.5e-6
 
-    without, made = predicted(tmp_path, rank(), rank()), predicted(tmp_path, ranks(), ranks())
-    (unknown,) = made.unknown
-    assert (unknown.name, unknown.count) == ("mine::attention", 2)
-    assert 0.5 < unknown.share < 1.0
-    assert made.step_time > without.step_time + 50e-6
+
+def test_measured_times_of_operators_are_no_hardware_profile(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", rank(), rank())
+    with pytest.raises(InputError, match="unknown field `kind`"):
+        predict(job, tmp_path / "core.yaml")
 
 
 @pytest.mark.parametrize("profile", ["v100-nvlink", "a100-sxm-80gb", "h100-sxm"])
@@ -91,11 +71,6 @@ def test_larger_batches_take_longer_on_gpus(tmp_path: Path) -> None:
         predicted(tmp_path, job(batch), hardware="h100-sxm").step_time for batch in (4096, 65536)
     )
     assert large > 4 * small
-
-
-def test_all_reduces_of_other_numbers_of_ranks_are_not_made_up(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"traces of 3 ranks, but .* of 2 ranks"):
-        predicted(tmp_path, rank(), rank(), rank())
 
 
 def test_ranks_must_run_the_same_collectives(tmp_path: Path) -> None:

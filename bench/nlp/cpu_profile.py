@@ -10,11 +10,7 @@ from typing import Any
 
 import yaml
 
-from costmodel.base.errors import InputError, Problem
-from costmodel.base.units import US
-from planner.files.disk import read_text
-from planner.files.source import Document, KeyPath, parse_yaml
-from planner.traces.predict.cpu_model import (
+from bench.nlp.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuProfile,
@@ -22,19 +18,16 @@ from planner.traces.predict.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import US
+from planner.files.disk import read_text
+from planner.files.source import Document, KeyPath, parse_yaml
 
 KIND = "cpu-operators"
 _PRODUCT = ("call_time", "product_time", "flop_time", "byte_time", "far_byte_time")
 _HOST = ("python_call_time", "dispatch_time", "function_time", "accumulation_time", "step_time")
 _IN_STEP = ("products", "operators", "waiting")
 _DIGITS = 5
-
-
-def is_cpu_profile(path: str | Path) -> bool:
-    """Whether a path is a file of this kind, by its first lines."""
-    if Path(path).suffix not in {".yaml", ".yml"} or not Path(path).is_file():
-        return False
-    return f"kind: {KIND}" in read_text(path)[:2000]
 
 
 def read_cpu_profile(path: str | Path) -> CpuProfile:
@@ -48,10 +41,10 @@ def read_cpu_profile(path: str | Path) -> CpuProfile:
     """
     text = read_text(path)
     document = parse_yaml(text, str(path))
-    return _Reader(document, str(path)).profile()
+    return _ProfileReader(document, str(path)).profile()
 
 
-class _Reader:
+class _ProfileReader:
     """Turns a document into a profile; the first problem of each entry is kept."""
 
     def __init__(self, document: Document, source: str) -> None:

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.domain.hardware import Source
-from planner.traces.predict.calls import KernelCall, OpFamily, Product
-from planner.traces.predict.cpu_model import (
+from bench.nlp.cpu_model import (
     CpuCollective,
     CpuHost,
     CpuModel,
@@ -15,6 +13,8 @@ from planner.traces.predict.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
+from costmodel.domain.hardware import Source
+from planner.traces.predict.calls import KernelCall, OpFamily, Product
 
 CURVE = OperatorTimes(
     elements=(100, 10_000), seconds=(1e-6, 1e-4), far_seconds=(2e-6, 3e-4), run_time=1e-9

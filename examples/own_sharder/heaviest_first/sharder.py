@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from random import Random
 
-from costmodel.base.errors import InfeasibleError
-from costmodel.domain.plan import ShardingPlan
-from sharders.problem.placement import place_tables
-from sharders.problem.sharding_problem import (
+from planner import (
     Budget,
+    InfeasibleError,
     Progress,
     SearchResult,
     SearchStatus,
+    ShardingPlan,
     ShardingProblem,
 )
+from sharders.problem.placement import place_tables
 
 VARIATIONS = 8
 

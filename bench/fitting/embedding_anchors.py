@@ -1,4 +1,4 @@
-"""Embedding kernels beside public measurements: `python -m bench.embedding_anchors [--write]`.
+"""Lookups beside public measurements: `python -m bench.fitting.embedding_anchors [--write]`.
 
 Not a test of the model: the efficiencies of the profiles were fitted to the first V100 rows and the
 H100 rows (``planner profiles show``), so those agree by construction.
@@ -40,7 +40,7 @@ from costmodel.kernels.embedding import (
 from costmodel.kernels.traffic import Traffic
 from planner.files.profiles import load_profile
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data"
 RESULTS = ROOT / "bench/results/embedding_anchors.json"
 PROFILES = {"V100": "v100-nvlink", "NVIDIA H100 80GB HBM3": "h100-sxm"}

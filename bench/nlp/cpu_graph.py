@@ -10,10 +10,11 @@ of the step, as long as no core waits: the work is the same.
 
 from collections.abc import Sequence
 
+from bench.nlp.cpu_model import CpuHost, CpuModel, CpuProfile
+from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import US, Bytes, Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.step.graph import Node, NodeKind, Stage
-from planner.traces.predict.cpu_model import CpuHost, CpuModel, CpuProfile
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
 from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 
@@ -33,6 +34,23 @@ def cpu_machine(profile: CpuProfile) -> TargetMachine:
         writer=lambda rank, nodes: CpuRank(profile, rank, nodes),
         on_cpu=True,
     )
+
+
+def machine_of(profile: CpuProfile, num_ranks: int, source: str) -> TargetMachine:
+    """Return the machine that so many ranks run on.
+
+    Raises
+    ------
+    InputError
+        The profile has all-reduces of another number of ranks.
+
+    """
+    reduced = profile.all_reduce
+    if num_ranks > 1 and (reduced is None or reduced.num_ranks != num_ranks):
+        known = "no ranks" if reduced is None else f"{reduced.num_ranks} ranks"
+        message = f"traces of {num_ranks} ranks, but `{profile.name}` has all-reduces of {known}"
+        raise InputError(source, (Problem(message=message, hint="measure them on as many ranks"),))
+    return cpu_machine(profile)
 
 
 class CpuRank:

@@ -1,0 +1,79 @@
+"""The pages of the documentation: their commands run, their links lead somewhere, nothing lacks."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import planner
+from bench.documented import ROOT, blocks, run_page
+from planner.planning.report_text import STAGE_NAMES
+
+PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))
+READ = (Path("README.md"), Path("CONTRIBUTING.md"), *PAGES)
+QUICK = {
+    "PLANNER_TIME_LIMIT": "0.5s",
+    "PLANNER_BASELINE": "torchrec_greedy",
+    "XDG_CONFIG_HOME": "/nonexistent",
+}
+"""Settings with which commands of pages end soon."""
+
+
+def text(page: Path) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def with_commands() -> list[Path]:
+    return [page for page in READ if any(block.kind == "run" for block in blocks(text(page)))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", with_commands(), ids=str)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    try:
+        ran = run_page(text(page), tmp_path, QUICK)
+    except subprocess.CalledProcessError as error:
+        pytest.fail(f"{error.cmd}\n{error.stdout}{error.stderr}")
+    assert ran
+
+
+@pytest.mark.parametrize("page", READ, ids=str)
+def test_every_command_is_run_or_says_why_not(page: Path) -> None:
+    silent = [block.body for block in blocks(text(page)) if not block.kind]
+    assert silent == []
+    assert all(block.argument for block in blocks(text(page)) if block.kind == "not run")
+
+
+def test_files_that_pages_link_to_exist() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"],  # noqa: S607 - the developer's git
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    pages = listed.stdout.split() or [str(page) for page in READ]
+    missing = []
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", text(Path(page))):
+            generated = page.startswith("docs/") and "reference/" in target
+            if "://" not in target and not generated:
+                found = (ROOT / page).parent / target
+                missing += [] if found.exists() else [f"{page}: {target}"]
+    assert missing == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = text(Path("docs/reference/python.md"))
+    documented = set(re.findall(r"^::: planner\.(\w+)$", page, re.MULTILINE))
+    assert documented == set(planner.__all__) - {"__version__"}
+
+
+def test_every_label_of_the_first_screen_is_explained() -> None:
+    page = text(Path("docs/screen.md"))
+    screen, _, rest = page.partition("<!-- end screen -->")
+    explained = set(re.findall(r"^\| `([^`]+)` \|", rest, re.MULTILINE))
+    labels = set(re.findall(r"^  ([a-z][a-z ]+?)  +[\d.]+ ?(?:%|[mu]?s)", screen, re.MULTILINE))
+    assert {"step time", "expected", "baseline", "bound", "beyond"} <= labels
+    columns = re.findall(r"^  (Rank .*)$", screen, re.MULTILINE)
+    labels |= set(re.split(r"  +", columns[0]))
+    labels |= set(STAGE_NAMES.values())
+    assert {label.split(",")[0] for label in labels} <= explained
