@@ -1,7 +1,8 @@
 """Fit collectives and matrix products, and write them into `planner/profiles`.
 
 Run as ``python -m bench.fit_profiles`` from the repository root; needs `../shared/data`. Whatever
-stands above the marker line of a profile is written by hand and kept.
+stands above the marker line of a profile is written by hand and kept, but for the ``embedding``
+section, which is what ``bench.lookup_fit`` found.
 """
 
 import json
@@ -17,12 +18,15 @@ from bench.fitting.forms import ALL_FORMS
 from bench.fitting.gemm import (
     CHECKED,
     MEASURED,
+    NEAREST,
     PEAKS,
+    SAME_DIE,
     TF32_MEASURED,
     carried_over,
     checked,
     products,
 )
+from bench.fitting.lookup_rates import with_embedding
 from bench.fitting.sources import DATA, REPOSITORY
 from costmodel.base.units import TFLOP
 from costmodel.domain.hardware import GemmEfficiency, Gpu, KernelFamily
@@ -36,8 +40,6 @@ PROFILES = REPOSITORY / "planner" / "profiles"
 RESULTS = REPOSITORY / "bench" / "results"
 MARKER = "# Fitted by `python -m bench.fit_profiles`, which rewrites everything below this line.\n"
 DATE = "2026-11-21"
-SAME_CHIP = "a100-sxm-80gb"
-"""Whose matrix-product fit the 40 GB profile has too."""
 
 Gemm = dict[DataType, tuple[GemmEfficiency, str]]
 """Constants and their source, by data type."""
@@ -51,6 +53,7 @@ def main() -> None:
     curves = fit_all(measured)
     heads = {name: _head(name) for name in curves}
     gpus = {name: _gpu(head) for name, head in heads.items()}
+    heads = {name: with_embedding(head, name, gpus[name]) for name, head in heads.items()}
     fits = _gemm_fits(gpus)
     gemm = {name: _checked(name, _gemm_of(name, fits), gpu) for name, gpu in gpus.items()}
     plain = {name: head + _fitted(curves[name], gemm[name], {}) for name, head in heads.items()}
@@ -116,7 +119,7 @@ def _fit(
 
 def _gemm_of(name: str, fits: Mapping[tuple[str, DataType], GemmFit]) -> Gemm:
     """Constants of every type of one profile: its own fits, or the nearest one's."""
-    nearest = SAME_CHIP if name == "a100-sxm-40gb" else name
+    nearest = NEAREST.get(name, name)
     arithmetic = {
         DataType.FP32: ("v100-nvlink", DataType.FP32),
         DataType.TF32: ("h100-sxm", DataType.TF32),
@@ -159,9 +162,9 @@ def _entry(
     if (name, data_type) in fits:
         fit = fits[name, data_type]
         return fit.constants, fit.source
-    if name == "a100-sxm-40gb" and origin == (SAME_CHIP, data_type):
+    if SAME_DIE.get(name) == origin[0] and origin in fits and origin[1] is data_type:
         fit = fits[origin]
-        return fit.constants, f"{fit.source}; on the 80 GB one, which has the same chip"
+        return fit.constants, f"{fit.source}; on {origin[0]}, which has the same chip"
     peak = PEAKS[name][data_type]
     constants = carried_over(fits[origin].constants, fits[memory].constants, peak)
     return constants, (

@@ -11,13 +11,13 @@ from functools import cache
 import numpy as np
 
 from bench.fitting.collectives import Measurements
-from bench.fitting.embedding_anchors import Row, compute_kernel, measured_rows, predict
 from bench.fitting.forms import CANDIDATES
 from bench.fitting.gemm import MEASURED, PEAKS, TF32_MEASURED, products
+from bench.fitting.launches import BACKWARD, FORWARD
+from bench.fitting.lookup_rates import fitted
 from bench.fitting.sources import rows
-from costmodel.base.units import TFLOP, US
+from costmodel.base.units import TFLOP
 from costmodel.domain.hardware import CollectiveOp, Gpu
-from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import curve_time
 from costmodel.kernels.gemm import gemm_time
@@ -71,10 +71,17 @@ def gemm() -> Iterator[Errors]:
 
 
 def lookups() -> Iterator[Errors]:
-    """Yield errors of lookups whose shapes, or whose GPU, nothing was fitted to."""
-    kept = [row for row in measured_rows() if _is_modelled(row)]
-    shapes = [row for row in kept if "V100" in row["gpu"] and row["E"] != "1000000"]
-    yield Errors(family="embedding", platform="V100, other shapes", values=_row_errors(shapes))
+    """Yield errors of lookups whose shapes nothing was fitted to (``bench.lookup_fit``)."""
+    rows = fitted()["launches"]
+    for gpu in sorted({row["gpu"] for row in rows}):
+        for phase in (FORWARD, BACKWARD):
+            errors = [
+                row[phase]["left_out"]
+                for row in rows
+                if row["gpu"] == gpu and phase in row and row[phase]["in_fit"]
+            ]
+            if errors:
+                yield Errors(family="embedding", platform=gpu, part=phase, values=-np.log1p(errors))
 
 
 def carried_products() -> Iterator[Errors]:
@@ -137,13 +144,3 @@ def _product_errors(measured: Products, data_type: DataType, gpu: Gpu) -> Array:
     m, n, k = measured.shapes.T
     errors: Array = np.log(measured.times / gemm_time(m, n, k, data_type, gpu))
     return errors
-
-
-def _is_modelled(row: Row) -> bool:
-    return compute_kernel(row) is ComputeKernel.FUSED and row["phase"] == "forward"
-
-
-def _row_errors(chosen_rows: list[dict[str, str]]) -> Array:
-    return np.array([
-        np.log(float(row["us"]) * US / predict(row)["predicted_s"]) for row in chosen_rows
-    ])

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from bench.embedding_model import CACHE_BYTES, MeasuredRow, measured_rows
 from costmodel.domain.plan import ComputeKernel
 from costmodel.kernels.embedding import kernel_times
-from costmodel.kernels.times import LookupRates
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from costmodel.uncertainty.sampling import Array
 from planner.calibration.fit_embedding import (
@@ -63,7 +62,7 @@ def _held(known: Sequence[MeasuredRow], asked: Sequence[MeasuredRow]) -> NDArray
 
 def _predicted(fit: EmbeddingFit, setting: LookupSetting, rows: Sequence[MeasuredRow]) -> Array:
     """Return seconds, shape (kernels, 2)."""
-    rates = LookupRates(latency=setting.latency, uvm_bandwidth=1.0, **fit.constants._asdict())
+    rates = fit.constants.rates(setting.latency)
     traffic = np.array([point_traffic(row.point, fit.l2_bytes) for row in rows])
     forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
     backward = setting.backward_host + kernel_times(traffic, rates, backward=True)

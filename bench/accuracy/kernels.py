@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from bench.fitting.dense_kernels import by_kind, held_out_errors, kernel_rows
-from bench.fitting.embedding_anchors import compute_kernel, measured_rows, predict
+from bench.fitting.embedding_anchors import predict
+from bench.fitting.embedding_rows import compute_kernel, measured_rows
 from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, products
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType

@@ -5,6 +5,7 @@ from typing import Any
 
 from bench import accuracy_tables as tables
 from bench import paper
+from bench.accuracy import anchors
 
 Results = Mapping[str, Any]
 Sections = dict[str, tuple[str, str]]
@@ -45,7 +46,7 @@ INTERVALS = (
 
 def report(results: Results) -> str:
     """Return all tables."""
-    sections = collectives(results) | kernels(results) | steps(results)
+    sections = collectives(results) | kernels(results) | steps(results) | measured(results)
     parts = [f"## {title}\n\n{about}\n\n{body}" for title, (about, body) in sections.items()]
     heading = "# Accuracy\n\nWritten by `python -m bench.accuracy`."
     return "\n\n".join([heading, *parts]).replace("\n\n\n\n", "\n\n") + "\n"
@@ -94,4 +95,13 @@ def steps(results: Results) -> Sections:
         "The worst three steps": ("", worst),
         "Intervals": (INTERVALS, tables.intervals(results["intervals"])),
         "Replays": ("Durations are the run's own: this is the simulator's.", tables.replays(whole)),
+    }
+
+
+def measured(results: Results) -> Sections:
+    """Return every public measurement."""
+    found = results["anchors"]
+    return {
+        "Lookups on GPUs, left out": (anchors.LAUNCHES, anchors.launch_table(found)),
+        "Anchors": (anchors.ANCHORS, anchors.anchor_table(found)),
     }

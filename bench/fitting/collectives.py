@@ -1,5 +1,6 @@
 """Collective curves of every profile, from nccl-tests and PARAM measurements."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,8 @@ NVSWITCH = {
     "h200-sxm": ("H200-SXM5-141GB",),
 }
 """GPU types, as the data has them, of the profiles measured at 2, 4 and 8 ranks."""
+NVL72 = "GB200"
+"""Its "nodes" are trays of four GPUs in one NVLink domain."""
 V100_ALL_TO_ALL_FLOOR = 8 * US
 """Small all_to_alls of the 8 x V100 TorchRec trace, the shortest of the ranks' kernels: 7-10 us."""
 V100_COPY_BANDWIDTH = 816.953 * GB
@@ -37,7 +40,8 @@ class Measurements:
         self._rows = [
             row
             for row in rows("collectives.csv.gz")
-            if not row["quality"].startswith("suspect") and row["num_nodes"] == "1"
+            if not row["quality"].startswith("suspect")
+            and (row["num_nodes"] == "1" or row["gpu_type"] == NVL72)
         ]
 
     def samples(
@@ -77,9 +81,26 @@ def fit_all(measured: Measurements) -> dict[str, list[Fit]]:
     floors = [fit.curve for fit in fits["a100-sxm-80gb"]]
     fits["v100-nvlink"] = [*v100_fits(measured, floors), *v100_author_curves(floors)]
     fits["v100-nvlink"] += v100_ring_curves([fit.curve for fit in fits["v100-nvlink"]])
+    fits |= later_fits(measured, fits["h100-sxm"])
     pairs = [fit_curve(measured, ("L40S",), op, 2) for op in CollectiveOp]
     fits["l40s-pcie"] = pairs + [pcie_scaled(measured, p.curve, n) for p in pairs for n in (4, 8)]
     return fits
+
+
+def later_fits(measured: Measurements, h100: Sequence[Fit]) -> dict[str, list[Fit]]:
+    """Fit NVL72 at 4, 8 and 16 ranks, and say whose curves others of its generation have."""
+    gb200 = [
+        fit_curve(measured, (NVL72,), op, num_ranks)
+        for op in CollectiveOp
+        for num_ranks in (4, 8, 16)
+    ]
+    same = "measured on GB200 NVL72, the same NVLink generation: "
+    return {
+        "gb200-nvl72": gb200,
+        "b200-sxm": [_renamed(fit, same) for fit in gb200 if fit.curve.num_ranks <= 8],
+        "h100-hbm2e": [_renamed(fit, "measured on h100-sxm, the same NVSwitch: ") for fit in h100],
+        "mi300x": [],
+    }
 
 
 def fit_curve(

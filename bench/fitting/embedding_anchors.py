@@ -18,23 +18,24 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from csv import DictReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.fitting.embedding_rows import PROFILES, Row, compute_kernel, measured_rows, tables
 from costmodel.base.units import KIB, US
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
-from costmodel.inputs.distribution import Zipf, unique_curve
+from costmodel.domain.workload import DataType, Optimizer
+from costmodel.inputs.distribution import unique_curve
 from costmodel.kernels.embedding import (
     KEY_BYTES,
     Caches,
     LookupShard,
     embedding_estimate,
     gpu_caches,
+    l1_misses,
     shard_traffic,
 )
 from costmodel.kernels.traffic import Traffic
@@ -43,51 +44,8 @@ from planner.files.profiles import load_profile
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data"
 RESULTS = ROOT / "bench/results/embedding_anchors.json"
-PROFILES = {"V100": "v100-nvlink", "NVIDIA H100 80GB HBM3": "h100-sxm"}
 L1_BYTES = {"V100": 128 * KIB, "NVIDIA H100 80GB HBM3": 256 * KIB}
 """Per SM, with shared memory (NVIDIA's V100 and H100 whitepapers)."""
-KERNELS = {"HBM": ComputeKernel.FUSED, "UVM/hybrid": ComputeKernel.FUSED_UVM}
-CACHED_SHARE = 0.1
-"""Share of the 256 M rows in all that is cached, by the README beside the measurements (NVIDIA's
-recsys-examples, corelib/dynamicemb/benchmark at 3a814f8). The file says 1.0, with which no forward
-could take ten times the one from HBM."""
-Row = Mapping[str, str]
-
-
-def measured_rows() -> list[dict[str, str]]:
-    """Return the rows of lookups with a named GPU and known shapes."""
-    with (SHARED / "embedding.csv").open(newline="") as file:
-        return [row for row in DictReader(file) if row["gpu"] in PROFILES and row["D"]]
-
-
-def compute_kernel(row: Row) -> ComputeKernel:
-    """Return where the row's weights are."""
-    if "UVM_caching" in row["kernel"]:
-        return ComputeKernel.FUSED_UVM_CACHING
-    return KERNELS.get(row["kernel"].rsplit(" ", 1)[-1], ComputeKernel.FUSED)
-
-
-def tables(row: Row) -> tuple[EmbeddingTable, ...]:
-    """Return the tables that the row's kernel reads."""
-    sizes = [row["E"]] * int(float(row["T"]))
-    if not row["E"].isdigit():
-        models = json.loads((SHARED / "models.json").read_text(encoding="utf-8"))
-        sizes = models["mlperf_dlrm_v1"]["num_embeddings"]
-    skew = 1.05 if "1.05" in row["index_dist"] else 0.0
-    return tuple(
-        EmbeddingTable(
-            name=f"t{i}",
-            num_embeddings=int(size),
-            embedding_dim=int(float(row["D"])),
-            pooling_factor=float(row["L"]),
-            data_type=DataType(row["dtype"]),
-            pooling=Pooling(row["pooling"]),
-            inputs=Zipf(exponent=skew),
-            compute_kernels=(compute_kernel(row),),
-            cache_load_factor=CACHED_SHARE,
-        )
-        for i, size in enumerate(sizes)
-    )
 
 
 def remark(row: Row) -> str:
@@ -102,16 +60,12 @@ def remark(row: Row) -> str:
 def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
     """Return predicted DRAM and L2 traffic of the row's kernel.
 
-    The backward of ``sparse-ads`` reads and writes the row of every id, one by one, so rows that
-    the L2 has lost in between count again: 2 cold(n, L2) instead of TBE's 2 U(n).
+    L2 traffic is what the L1 lacks, in forward. The backward of ``sparse-ads`` reads and writes the
+    row of every id, one by one, so rows that the L2 has lost in between count again:
+    2 cold(n, L2) instead of TBE's 2 U(n).
     """
     backward = row["phase"].startswith("backward")
-    places = (
-        (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2)
-        if backward
-        else (Traffic.FORWARD_HBM, Traffic.FORWARD_L2)
-    )
-    total = np.zeros(2)
+    hbm = on_chip = 0.0
     for table in tables(row):
         shard = LookupShard(
             table=table,
@@ -128,13 +82,16 @@ def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
             output_type=DataType.FP32,
             caches=caches,
         )
-        total += [traffic[place] for place in places]
+        curve = unique_curve(table.inputs, table.num_embeddings)
+        again = curve.cold_misses(shard.num_lookups, caches.l2_bytes / shard.row_bytes)
+        hbm += traffic[Traffic.BACKWARD_HBM if backward else Traffic.FORWARD_HBM]
+        # ids and outputs pass through the L2 on their way from and to DRAM
+        streamed = traffic[Traffic.FORWARD_HBM] - again * shard.row_bytes
+        on_chip += l1_misses(shard, curve, caches) * shard.row_bytes + streamed
         if backward and "sparse-ads" in row["kernel"]:
-            curve = unique_curve(table.inputs, table.num_embeddings)
-            again = curve.cold_misses(shard.num_lookups, caches.l2_bytes / shard.row_bytes)
-            again -= curve.unique_rows(shard.num_lookups)
-            total[0] += 2.0 * again * shard.row_bytes + shard.num_lookups * KEY_BYTES
-    return float(total[0]), float(total[1])
+            lost = again - curve.unique_rows(shard.num_lookups)
+            hbm += 2.0 * lost * shard.row_bytes + shard.num_lookups * KEY_BYTES
+    return hbm, on_chip
 
 
 def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]:
@@ -169,7 +126,7 @@ def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]
 def _bytes(row: Row, hardware: HardwareProfile) -> dict[str, float]:
     """Return predicted DRAM and L2 bytes, L2 without and with the L1 before it."""
     caches = gpu_caches(hardware.gpu)
-    hbm, l2 = predicted_bytes(row, caches)
+    hbm, _ = predicted_bytes(row, caches)
     block = re.search(r"rows_per_block=(\d+)", row["kernel"])
     l1 = caches._replace(
         l1_bytes=L1_BYTES[row["gpu"]],
@@ -179,7 +136,6 @@ def _bytes(row: Row, hardware: HardwareProfile) -> dict[str, float]:
     _, all_gathered = predicted_bytes(row, caches._replace(l1_bytes=0.0))
     return {
         "predicted_hbm_bytes": hbm,
-        "predicted_l2_bytes": l2,
         "predicted_l2_bytes_behind_l1": behind_l1,
         "predicted_l2_bytes_without_l1": all_gathered,
     }

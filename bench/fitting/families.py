@@ -1,48 +1,23 @@
 """What stands behind the kernel families that are not fitted curves: lookups, networks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from bench.fitting.checks import node_errors
 from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
-from bench.fitting.embedding_anchors import PROFILES as ANCHORED
-from bench.fitting.embedding_anchors import Row, compute_kernel, measured_rows, predict
+from bench.fitting.launches import BACKWARD, FORWARD, LookupLaunch, launches
+from bench.fitting.lookup_rates import fitted
 from costmodel.domain.hardware import HardwareProfile, KernelFamily, Source
-from costmodel.domain.plan import ComputeKernel
-from planner.calibration.curves import Array, accuracy
+from planner.calibration.curves import accuracy
 
-PHASES = {"embedding_forward": "forward", "embedding_backward": "backward"}
-ADDS_EVERY_ID = "500000"
-"""Rows per table of the V100 rows whose backward adds every id's gradient by itself, unsorted."""
-FITTED_V100 = "1000000"
-"""Rows per table of the V100 rows that the efficiencies were fitted to."""
+PHASES = {"embedding_forward": FORWARD, "embedding_backward": BACKWARD}
 
 
 def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, KernelFamily]]:
-    """Return, by profile, the families that say themselves what they rest on.
-
-    Forward and backward share an error: two rows of a backward are held out, too few for their own.
-    """
-    found: dict[str, dict[str, KernelFamily]] = {name: {} for name in profiles}
-    lookups = [row for row in measured_rows() if _is_lookup(row)]
-    other_shapes = [row for row in lookups if "V100" in row["gpu"] and row["E"] != FITTED_V100]
-    shapes = accuracy(_errors(other_shapes, profiles))
-    swapped = accuracy(_swapped_errors(lookups, profiles))
-    for family, phase in PHASES.items():
-        rows = [row for row in lookups if row["phase"].startswith(phase)]
-        for name in profiles:
-            own = [row for row in rows if ANCHORED[row["gpu"]] == name]
-            errors = shapes if own else swapped
-            found[name][family] = KernelFamily(
-                source=Source.ROOFLINE,
-                origin=_origin(own),
-                num_points=len(own),
-                error=errors.median,
-                error_p90=errors.p90,
-                ranges=_ranges(own) if own else {},
-            )
+    """Return, by profile, the families that say themselves what they rest on."""
+    found: dict[str, dict[str, KernelFamily]] = {
+        name: {family: lookups(name, phase) for family, phase in PHASES.items()}
+        for name in profiles
+    }
     dense = kernel_rows(profiles["v100-nvlink"].gpu)
     found["v100-nvlink"]["memory_bound"] = _memory_bound(dense)
     nodes = accuracy(node_errors(profiles["h100-sxm"]))
@@ -51,49 +26,40 @@ def families(profiles: Mapping[str, HardwareProfile]) -> dict[str, dict[str, Ker
     return found
 
 
-def _is_lookup(row: Row) -> bool:
-    """Tell whether a row times weights in HBM, in training, by the kernel that is modelled."""
-    if compute_kernel(row) is not ComputeKernel.FUSED:
-        return False
-    if row["phase"].startswith("backward"):
-        return row["E"] != ADDS_EVERY_ID
-    return row["phase"] == "forward"
+def lookups(profile: str, phase: str) -> KernelFamily:
+    """Return what one phase of a GPU's lookups rests on, by ``bench.lookup_fit``.
 
-
-def _errors(rows: Sequence[Row], profiles: Mapping[str, HardwareProfile]) -> Array:
-    return np.array([predict(row, profiles[ANCHORED[row["gpu"]]])["error"] for row in rows])
-
-
-def _swapped_errors(rows: Sequence[Row], profiles: Mapping[str, HardwareProfile]) -> Array:
-    """Errors of every GPU's rows with the efficiencies that were fitted to the other GPU's."""
-    swapped = {}
-    for name, other in (("v100-nvlink", "h100-sxm"), ("h100-sxm", "v100-nvlink")):
-        gpu = profiles[other].gpu
-        fitted = {"lookup_efficiency": gpu.lookup_efficiency}
-        fitted["update_efficiency"] = gpu.update_efficiency
-        own = profiles[name]
-        swapped[name] = replace(own, gpu=replace(own.gpu, **fitted))  # type: ignore[arg-type]
-    return _errors(rows, swapped)
-
-
-def _origin(own: Sequence[Row]) -> str:
-    if not own:
-        return (
-            "no lookups measured on this GPU; the error is that of V100 rows with the H100's "
-            "efficiency, and of H100 rows with the V100's"
-        )
-    repositories = sorted({f"{row['source_repo']}@{row['commit'][:8]}" for row in own})
-    fitted = "one shape; the error is that of the other shapes on V100"
-    return f"{', '.join(repositories)}; efficiency fitted to {fitted}"
-
-
-def _ranges(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
-    lookups = [float(row["T"]) * float(row["B"]) * float(row["L"]) for row in rows]
-    columns = [float(row["D"]) for row in rows]
-    return {
-        "lookups": (min(lookups), max(lookups)),
-        "embedding_dim": (min(columns), max(columns)),
+    The error is that of launches whose shape was left out, all GPUs together, which have few each;
+    of a GPU without launches, that of GPUs all of whose launches were left out.
+    """
+    names = {
+        row["name"]
+        for row in fitted()["launches"]
+        if row["gpu"] == profile and phase in row and row[phase]["in_fit"]
     }
+    own = [launch for launch in launches() if launch.name in names]
+    errors = fitted()["left_out" if own else "gpu_left_out"][phase]
+    left_out = "shape was" if own else "GPU's launches were all"
+    origin = (
+        f"bench.lookup_fit: {errors['launches']} launches of all GPUs, {len(own)} of this one; the "
+        f"error is that of launches whose {left_out} left out"
+    )
+    return KernelFamily(
+        source=Source.ROOFLINE,
+        origin=origin,
+        num_points=len(own),
+        error=errors["median"],
+        error_p90=errors["p90"],
+        ranges=_ranges(own) if own else {},
+    )
+
+
+def _ranges(own: Sequence[LookupLaunch]) -> dict[str, tuple[float, float]]:
+    ids = [
+        launch.num_samples * sum(table.pooling_factor for table in launch.tables) for launch in own
+    ]
+    columns = [float(table.embedding_dim) for launch in own for table in launch.tables]
+    return {"lookups": (min(ids), max(ids)), "embedding_dim": (min(columns), max(columns))}
 
 
 def _memory_bound(rows: Sequence[KernelRow]) -> KernelFamily:

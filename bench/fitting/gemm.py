@@ -38,10 +38,41 @@ PEAKS: Mapping[str, Mapping[DataType, float]] = {
         DataType.FP16: 362.05,
         DataType.BF16: 362.05,
     },
+    "b200-sxm": {
+        DataType.FP32: 75.0,
+        DataType.TF32: 1100.0,
+        DataType.FP16: 2250.0,
+        DataType.BF16: 2250.0,
+    },
+    "gb200-nvl72": {
+        DataType.FP32: 80.0,
+        DataType.TF32: 1250.0,
+        DataType.FP16: 2500.0,
+        DataType.BF16: 2500.0,
+    },
+    "mi300x": {
+        DataType.FP32: 163.4,
+        DataType.TF32: 653.7,
+        DataType.FP16: 1307.4,
+        DataType.BF16: 1307.4,
+    },
 }
-"""Dense rates in TFLOP/s: V100, A100, H100 and L40S datasheets. V100 has no TF32 or BF16 units and
-does such products at its FP32 rate."""
-PEAKS = {**PEAKS, "a100-sxm-40gb": PEAKS["a100-sxm-80gb"], "h200-sxm": PEAKS["h100-sxm"]}
+"""Dense rates in TFLOP/s: the datasheets'. V100 has no TF32 or BF16 units and does such products at
+its FP32 rate."""
+SAME_DIE = {
+    "a100-sxm-40gb": "a100-sxm-80gb",
+    "h200-sxm": "h100-sxm",
+    "h100-hbm2e": "h100-sxm",
+}
+"""Profiles whose GPUs differ in their memory only."""
+PEAKS = {**PEAKS, **{name: PEAKS[other] for name, other in SAME_DIE.items()}}
+NEAREST = {
+    **{name: other for name, other in SAME_DIE.items() if name != "h200-sxm"},
+    "b200-sxm": "h100-sxm",
+    "gb200-nvl72": "h100-sxm",
+    "mi300x": "h100-sxm",
+}
+"""Where the constants of products come from that were not measured on a profile's own GPU."""
 
 MEASURED = {
     "a100-sxm-80gb": ("A100-SXM4-80GB", "bf16", DataType.BF16),

@@ -22,7 +22,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
 from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_homes
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
-from costmodel.kernels.embedding import LookupShard, gpu_caches, shard_traffic
+from costmodel.kernels.embedding import LookupShard, gpu_caches, lookup_rates, shard_traffic
 from costmodel.kernels.traffic import Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
@@ -38,8 +38,11 @@ class Part(IntEnum):
     """Beside the longer one of the two above."""
     BACKWARD_HBM = 3
     BACKWARD_L2 = 4
-    BACKWARD_OTHER = 5
-    HERE = 6
+    BACKWARD_IDS = 5
+    """What adding up every id's gradient takes."""
+    BACKWARD_OTHER = 6
+    """Beside the longest one of the three above."""
+    HERE = 7
     """Not a time: 1 where the kernel has work on a rank that holds a shard of the first table, for
     that table."""
 
@@ -283,19 +286,20 @@ class _Cuts:
 
     def _lookups(self) -> tuple[Floats, Floats]:
         """Return the parts of every shard's lookup, and what it takes alone."""
-        gpu, host = self.topology.hardware.gpu, self.topology.hardware.host
+        rates = lookup_rates(self.topology.hardware)
         traffic = np.array(self.traffic).T
-        sort = traffic[Traffic.LOOKUPS] / gpu.sort_rate
+        sort = traffic[Traffic.LOOKUPS] / rates.sort_rate
         parts = (
-            traffic[Traffic.FORWARD_HBM] / (gpu.memory_bandwidth * gpu.lookup_efficiency),
-            traffic[Traffic.FORWARD_L2] / gpu.l2_bandwidth,
-            traffic[Traffic.FORWARD_UVM] / host.uvm_bandwidth,
-            traffic[Traffic.BACKWARD_HBM] / (gpu.memory_bandwidth * gpu.update_efficiency),
-            traffic[Traffic.BACKWARD_L2] / gpu.l2_bandwidth,
-            sort + traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
+            traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
+            traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
+            traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
+            traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
+            traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
+            traffic[Traffic.LOOKUPS] * rates.gradient_time,
+            sort + traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         )
         forward = np.maximum.reduce([parts[0], parts[1], traffic[Traffic.CHAIN]]) + parts[2]
-        return np.column_stack(parts), forward + np.maximum(parts[3], parts[4]) + parts[5]
+        return np.column_stack(parts), forward + np.maximum.reduce(parts[3:6]) + parts[6]
 
 
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:

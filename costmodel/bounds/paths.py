@@ -248,11 +248,15 @@ class StepGraph:
         """Return the least duration of an operation: a constant, and seconds per feature."""
         weights = np.zeros(self.index.size)
         if work.kernel is not None:
-            parts = (Part.FORWARD_HBM, Part.FORWARD_L2, Part.FORWARD_OTHER)
+            rivals: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
+            other = Part.FORWARD_OTHER
             if work.kind is WorkKind.BACKWARD:
-                parts = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_OTHER)
-            hbm, on_chip, other = (self.index.part(work.kernel, part) for part in parts)
-            weights[[hbm if z[hbm] >= z[on_chip] else on_chip, other]] = 1.0
+                rivals = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_IDS)
+                other = Part.BACKWARD_OTHER
+            longest = max(
+                (self.index.part(work.kernel, part) for part in rivals), key=z.__getitem__
+            )
+            weights[[longest, self.index.part(work.kernel, other)]] = 1.0
             return 0.0, weights
         constant, per_feature, lines = self._fixed[id(work)]
         if lines is None:

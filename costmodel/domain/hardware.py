@@ -203,6 +203,12 @@ class Gpu:
     """Time of a distinct row in a forward lookup beyond its bytes: latency that is not hidden."""
     row_update_time: Seconds = 0.0
     """As ``row_read_time``, in the fused backward."""
+    gather_bandwidth: BytesPerSecond = 0.0
+    """Rate at which lookups gather rows on chip, from L2 and L1; 0: ``l2_bandwidth``."""
+    gradient_time: Seconds = 0.0
+    """Time of an id in the kernels of the fused backward that add gradients up; 0: hidden."""
+    backward_latency: Seconds = 0.0
+    """Duration of a fused backward of few ids; 0: that of its kernels, each doing nothing."""
     l1_bytes: Bytes = 0.0
     """L1 cache of one SM; 0: lookups reuse no rows there."""
     concat_efficiency: float = 1.0

@@ -4,8 +4,15 @@ A roofline over additive traffic. Every shard contributes a vector of ``Traffic`
 serves all shards of a group on a rank, so the vectors add up (``CHAIN`` takes the maximum) and
 the time is a function of the sum:
 
-    forward  = t0 + max(hbm / (BW eff_r), l2 / BW_l2, chain) + uvm / BW_uvm
-    backward = n_k t0 + keys / sort_rate + max(hbm / (BW eff_w), l2 / BW_l2) + uvm / BW_uvm
+    forward  = t0 + max(hbm / (BW eff_r), on_chip / BW_gather, chain) + uvm / BW_uvm
+    backward = t0_b + keys / sort_rate + uvm / BW_uvm
+               + max(hbm / (BW eff_w), on_chip / BW_gather, keys t_gradient)
+    grad_indice_weights = t0 + r (forward - t0)
+
+``t0_b`` is a backward of few ids, some fifteen kernels one after the other; ``t_gradient`` what a
+warp takes to add one id's gradient to its row's, which is bound by latency. A weighted lookup's
+backward also runs ``grad_indice_weights``, an operator of its own, which gathers the rows again.
+The constants, what they were fitted to and what they miss on shapes left out: ``bench.lookup_fit``.
 
 On a CPU's core less is hidden behind something else, and a profile says so: a share ``1 - overlap``
 of the smaller of HBM and L2 time is added to the larger, and every id (``lookup_time``) and every
@@ -13,14 +20,16 @@ distinct row (``row_read_time``, ``row_update_time``) takes time beyond its byte
 leave these at 1 and 0.
 
 HBM sees every distinct row the L2 cannot keep (``UniqueCurve.cold_misses``), ids, offsets and
-outputs; backward reads and writes every distinct row with its optimizer state, and reads the
-gradients once.
+outputs; backward reads and writes every distinct row with its optimizer state. It reads an output's
+gradient for every id, ordered by row: from HBM again where the gradients of one feature, B D of
+them, do not fit in the L2. On chip a row takes the lanes of a warp that its columns need, and a
+cache line at least. Host memory is cached by the L1 of a multiprocessor only.
 
 References
 ----------
 Lin et al., section III-C (reuse factors of one batch); Yang et al., the roofline of embedding
-bags; FBGEMM ``split_embeddings`` kernels for what is read and written; ``embedding.csv`` anchors
-(V100, H100) for the efficiencies: see the profiles.
+bags; FBGEMM ``split_embeddings`` kernels for what is read and written; ``bench.fitting.launches``
+for what was measured.
 
 """
 
@@ -43,16 +52,34 @@ from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, Traffic
 
 SECTOR_BYTES = 32
 """Smallest unit DRAM and L2 move (NVIDIA, CUDA C++ best practices: 32-byte sectors)."""
-ROW_GATHER_TIME: Seconds = 150e-9
-"""Time a warp needs per row of its own bag: DRAM latency of about 600 ns (Jia et al., Dissecting
-the NVIDIA Volta GPU Architecture via Microbenchmarking, 2018) over four loads in flight."""
+ROW_GATHER_TIME: Seconds = 600e-9
+"""Time a warp needs per row of its own bag: one load from DRAM after the other. Fitted to the eight
+small lookups of the 8 x V100 trace, bags of up to 100 rows, 66 us (``bench.lookup_fit``); the DRAM
+latency itself (Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking)."""
+BAG_START_ROWS = 5.0
+"""What a warp reads before the first row of its bag, in rows: offsets, the table's place and width,
+ids. Fitted with ``ROW_GATHER_TIME``."""
+CORE_ROW_TIME: Seconds = 150e-9
+"""The same on a CPU's core, which has several loads in flight, and nothing to read before."""
+LINE_BYTES = 128
+"""A row takes at least one cache line on chip."""
+WARP_COLUMNS = 128
+"""Columns that a warp reads at once: 32 lanes of four (FBGEMM's ``Vec4T``)."""
+WARP_BYTES = 240.0
+"""Bytes that a GPU gathers on chip while all lanes of a warp take one row's ``WARP_COLUMNS``.
+Fitted to FP16 rows of 160 columns, which take two turns (``bench.lookup_fit``)."""
 BAGS_PER_BLOCK = 32
 """Warps of a block of 1,024 threads, one bag each (FBGEMM's forward kernels)."""
 OFFSET_BYTES = 8
 KEY_BYTES = 8
-UVM_UPDATE_RATIO = 0.71
-"""Time to read and write a row over PCIe, both ways at once, over the time to gather it: 5.63 ms
-against 7.93 ms for the same 433,722 rows on an H100 (embedding.csv)."""
+UVM_UPDATE_RATIO = 1.13
+"""Time to read and write a row over PCIe, both ways at once, over the time to gather it once: 5.2
+of the 5.63 ms of a backward for 415 k rows of 512 bytes, on an H100 that gathers 46 GB/s
+(embedding.csv)."""
+MISS_BYTES = 400.0
+"""What finding a place in the UVM cache for a missing row takes, as bytes over PCIe. A miss takes
+54 ns with rows of 2 KiB (29 ms of prefetch for 536 k of them, torchrec_steps.csv) and 24 ns with
+rows of 512 bytes (2.96 of 3.36 ms for 126 k of them, embedding.csv): this leaves 8% and 10%."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +132,7 @@ class LookupShard:
 
 
 class Caches(NamedTuple):
-    """What may hold rows that a kernel reads again."""
+    """What of a device decides how much its kernels move; defaults are those of a CPU's core."""
 
     l2_bytes: Bytes
     l1_bytes: Bytes = 0.0
@@ -113,11 +140,27 @@ class Caches(NamedTuple):
     num_sms: int = 1
     bags_per_block: int = BAGS_PER_BLOCK
     """Bags that one block of threads, hence one SM, serves."""
+    warp_bytes: Bytes = 0.0
+    """``WARP_BYTES`` of a GPU. 0: a core, which has no warps; its gradients count once, as they did
+    when its rates were fitted."""
+    row_time: Seconds = CORE_ROW_TIME
+    """What a row of the longest bag takes."""
+    start_rows: float = 0.0
+    """What is read before a bag's first row, in rows."""
 
 
 def gpu_caches(gpu: Gpu) -> Caches:
-    """Return the caches of a GPU."""
-    return Caches(l2_bytes=gpu.l2_bytes, l1_bytes=gpu.l1_bytes, num_sms=gpu.num_sms)
+    """Return the caches of a GPU, or of a CPU's core."""
+    if gpu.is_core:
+        return Caches(l2_bytes=gpu.l2_bytes)
+    return Caches(
+        l2_bytes=gpu.l2_bytes,
+        l1_bytes=gpu.l1_bytes,
+        num_sms=gpu.num_sms,
+        warp_bytes=WARP_BYTES,
+        row_time=ROW_GATHER_TIME,
+        start_rows=BAG_START_ROWS,
+    )
 
 
 @lru_cache(maxsize=262144)
@@ -133,40 +176,43 @@ def shard_traffic(
     lookups = shard.num_samples * table.pooling_factor
     unique = curve.unique_rows(lookups)
     misses = curve.cold_misses(lookups, caches.l2_bytes / row_bytes)
-    gathered = keys * row_bytes
     output = bags * shard.num_columns * output_type.num_bytes
     ids = keys * KEY_BYTES + shard.num_samples * table.num_features * OFFSET_BYTES
     ids += 4.0 * keys if table.weighted else 0.0
     per_row = _sectors(optimizer.state_bytes_per_row(0))
     state = _sectors(optimizer.state_bytes_per_row(shard.num_columns)) - per_row
     read, update = misses * row_bytes, 2.0 * unique * (row_bytes + state + per_row)
-    gradients = output * (3.0 if shard.is_mean else 1.0)
+    bag_rows = keys / bags if bags else 0.0
+    gradients, added = _gradient_bytes(shard, caches, output_type)
+    gradients += 2.0 * output if shard.is_mean else 0.0
     host_read = host_update = 0.0
     if shard.compute_kernel is ComputeKernel.FUSED_UVM:
-        host_read, host_update = unique * row_bytes, UVM_UPDATE_RATIO * unique * (row_bytes + state)
+        host_read = max(unique, l1_misses(shard, curve, caches)) * row_bytes
+        host_update = UVM_UPDATE_RATIO * unique * (row_bytes + state)
         read, update = 0.0, 2.0 * unique * per_row
     elif shard.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
         # the cache holds weights; states of every element stay in host memory (FBGEMM's
         # ``cacheable=False``), and the H100's forward takes as long with Adam as with SGD
         # (embedding.csv); one number for a row is in HBM, cached or not
         # (split_table_batched_embeddings_ops_training.py 196-205, 1228-1240)
-        host_read = row_bytes * curve.warm_misses(lookups, shard.cache_load_factor * shard.num_rows)
+        missing = curve.warm_misses(lookups, shard.cache_load_factor * shard.num_rows)
+        # a row comes in while another goes back: every cached row has been updated
+        host_read = missing * (UVM_UPDATE_RATIO * row_bytes + MISS_BYTES)
         host_update = UVM_UPDATE_RATIO * unique * state
-        read, update = read + 2.0 * host_read, 2.0 * unique * (row_bytes + per_row)
+        read, update = read + 2.0 * missing * row_bytes, 2.0 * unique * (row_bytes + per_row)
     elif shard.compute_kernel is ComputeKernel.DENSE:
         # the gradient has the type of the weights: zeros, then the rows that were hit
         row = float(shard.num_columns * table.data_type.num_bytes)
         update = shard.num_rows * row + 2.0 * unique * row
-    bag_rows = keys / bags if bags else 0.0
     return (
         read + ids + output,
-        max(misses, _l1_misses(shard, curve, caches)) * row_bytes + ids + output,
+        keys * _on_chip_row_bytes(shard, caches) + ids + output,
         host_read,
         update + gradients,
-        gathered + gradients + update,
+        added + gradients + update,
         host_update,
         keys,
-        bag_rows * ROW_GATHER_TIME,
+        (bag_rows + caches.start_rows) * caches.row_time,
         unique,
     )
 
@@ -176,8 +222,39 @@ def _sectors(num_bytes: Bytes) -> Bytes:
     return float(-(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES)
 
 
-def _l1_misses(shard: LookupShard, curve: UniqueCurve, caches: Caches) -> float:
-    """Return the reads of rows that reach the L2.
+def _on_chip_row_bytes(shard: LookupShard, caches: Caches) -> Bytes:
+    """Return what a row takes of the rate at which a device gathers on chip.
+
+    A warp serves a bag with the lanes its columns need: 8 or 16 of them read up to 32 and 64
+    columns, all 32 of them ``WARP_COLUMNS`` at a time.
+    """
+    if not caches.warp_bytes:
+        return shard.row_bytes
+    columns = shard.num_columns
+    turns = -(-columns // WARP_COLUMNS) if columns > 64 else 0.5 if columns > 32 else 0.25
+    return max(LINE_BYTES, shard.row_bytes, turns * caches.warp_bytes)
+
+
+def _gradient_bytes(
+    shard: LookupShard, caches: Caches, output_type: DataType
+) -> tuple[Bytes, Bytes]:
+    """Return the bytes of gradients that backward reads from HBM, and those it adds up on chip.
+
+    Ids are ordered by row, so that every row comes by all samples of its feature again: with B D
+    gradients of a feature in an L2 of C bytes, a share min(1, C / (4 B D)) of them is still there.
+    """
+    width, keys = float(shard.num_columns * output_type.num_bytes), shard.num_lookups
+    once = min(keys, shard.num_bags) * width
+    if not caches.warp_bytes:
+        return shard.num_bags * width, keys * shard.row_bytes
+    if shard.table.pooling is Pooling.NONE:
+        return once, keys * width
+    kept = min(1.0, caches.l2_bytes / (shard.num_samples * width))
+    return kept * once + (1.0 - kept) * keys * width, keys * width
+
+
+def l1_misses(shard: LookupShard, curve: UniqueCurve, caches: Caches) -> float:
+    """Return the reads of rows that an L1 does not serve: those that reach host memory.
 
     A kernel's blocks walk through one table after another, so the S multiprocessors that its bags
     occupy share a table's n lookups evenly, and each starts it with an L1 that has none of its
@@ -199,7 +276,9 @@ def lookup_rates(hardware: HardwareProfile) -> LookupRates:
         latency=gpu.kernel_latency,
         lookup_bandwidth=gpu.memory_bandwidth * gpu.lookup_efficiency,
         update_bandwidth=gpu.memory_bandwidth * gpu.update_efficiency,
-        l2_bandwidth=gpu.l2_bandwidth,
+        gather_bandwidth=gpu.gather_bandwidth or gpu.l2_bandwidth,
+        backward_latency=gpu.backward_latency or BACKWARD_KERNELS * gpu.kernel_latency,
+        gradient_time=gpu.gradient_time,
         sort_rate=gpu.sort_rate,
         uvm_bandwidth=hardware.host.uvm_bandwidth,
         overlap=gpu.overlap,
@@ -286,30 +365,43 @@ def embedding_estimate(
 
 def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bound:
     """Return what bounds the forward kernel of that traffic."""
-    gpu, host = hardware.gpu, hardware.host
+    rates = lookup_rates(hardware)
     terms = {
-        Bound.HBM_BANDWIDTH: traffic[Traffic.FORWARD_HBM]
-        / (gpu.memory_bandwidth * gpu.lookup_efficiency),
-        Bound.L2_BANDWIDTH: traffic[Traffic.FORWARD_L2] / gpu.l2_bandwidth,
+        Bound.HBM_BANDWIDTH: traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
+        Bound.L2_BANDWIDTH: traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
         Bound.LONGEST_BAG: traffic[Traffic.CHAIN],
-        Bound.HOST_MEMORY: traffic[Traffic.FORWARD_UVM] / host.uvm_bandwidth,
-        Bound.KERNEL_LATENCY: gpu.kernel_latency,
-        Bound.IDS: traffic[Traffic.LOOKUPS] * gpu.lookup_time,
-        Bound.ROW_LATENCY: traffic[Traffic.ROWS] * gpu.row_read_time,
+        Bound.HOST_MEMORY: traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
+        Bound.KERNEL_LATENCY: rates.latency,
+        Bound.IDS: traffic[Traffic.LOOKUPS] * rates.lookup_time,
+        Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_read_time,
     }
     return max(terms, key=terms.__getitem__)
 
 
 def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bound:
     """Return what bounds the backward kernels of that traffic."""
-    gpu, host = hardware.gpu, hardware.host
+    rates = lookup_rates(hardware)
     terms = {
-        Bound.HBM_BANDWIDTH: traffic[Traffic.BACKWARD_HBM]
-        / (gpu.memory_bandwidth * gpu.update_efficiency),
-        Bound.L2_BANDWIDTH: traffic[Traffic.BACKWARD_L2] / gpu.l2_bandwidth,
-        Bound.KEY_SORT: traffic[Traffic.LOOKUPS] / gpu.sort_rate,
-        Bound.HOST_MEMORY: traffic[Traffic.BACKWARD_UVM] / host.uvm_bandwidth,
-        Bound.KERNEL_LATENCY: BACKWARD_KERNELS * gpu.kernel_latency,
-        Bound.ROW_LATENCY: traffic[Traffic.ROWS] * gpu.row_update_time,
+        Bound.HBM_BANDWIDTH: traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
+        Bound.L2_BANDWIDTH: traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
+        Bound.IDS: traffic[Traffic.LOOKUPS] * rates.gradient_time,
+        Bound.KEY_SORT: traffic[Traffic.LOOKUPS] / rates.sort_rate,
+        Bound.HOST_MEMORY: traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
+        Bound.KERNEL_LATENCY: rates.backward_latency,
+        Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_update_time,
     }
     return max(terms, key=terms.__getitem__)
+
+
+def weight_gradient_time(
+    traffic: NDArray[np.float64], hardware: HardwareProfile
+) -> NDArray[np.float64]:
+    """Seconds of ``grad_indice_weights`` for summed traffic of shape (..., NUM_TRAFFIC).
+
+    The kernel in which the backward of a weighted lookup makes the gradients of the ids' weights:
+    it gathers every id's row, as the forward does, and reduces its product with the gradient over
+    the lanes of a warp, which takes ``WEIGHT_GRADIENT_RATIO`` times as long.
+    """
+    rows = np.ascontiguousarray(traffic, dtype=np.float64).reshape(-1, NUM_TRAFFIC)
+    seconds = times.weight_gradient_times(rows, lookup_rates(hardware))
+    return seconds.reshape(traffic.shape[:-1])

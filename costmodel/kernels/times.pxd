@@ -1,19 +1,20 @@
 cimport cython
 cimport libc.math as math
 
-cdef Py_ssize_t BACKWARD_KERNELS
-cdef double NO_BYTES
+cdef double NO_BYTES, WEIGHT_GRADIENT_RATIO
 cdef Py_ssize_t FORWARD_HBM, FORWARD_L2, FORWARD_UVM, BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM
 cdef Py_ssize_t LOOKUPS, CHAIN, ROWS
 cdef Py_ssize_t ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS
 
 @cython.final
 cdef class LookupRates:
-    cdef readonly double latency, lookup_bandwidth, update_bandwidth, l2_bandwidth, sort_rate
+    cdef readonly double latency, lookup_bandwidth, update_bandwidth, gather_bandwidth, sort_rate
+    cdef readonly double backward_latency, gradient_time
     cdef readonly double uvm_bandwidth, overlap, lookup_time, row_read_time, row_update_time
 
 cdef double forward_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
 cdef double backward_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
+cdef double weight_gradient_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
 
 @cython.locals(after=Py_ssize_t)
 cdef double curve_seconds(
@@ -30,6 +31,9 @@ cdef double stream_seconds(double num_bytes, double latency, double bandwidth) n
 
 @cython.locals(times=double[::1], row=Py_ssize_t, count=Py_ssize_t)
 cpdef lookup_times(double[:, ::1] traffic, LookupRates rates, bint backward)
+
+@cython.locals(times=double[::1], row=Py_ssize_t, count=Py_ssize_t)
+cpdef weight_gradient_times(double[:, ::1] traffic, LookupRates rates)
 
 @cython.locals(times=double[::1], index=Py_ssize_t, count=Py_ssize_t, knots=Py_ssize_t)
 cpdef exchange_times(

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.kernels.traffic import BACKWARD_KERNELS, Traffic
+from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,9 @@ class LookupRates:
         latency: float,
         lookup_bandwidth: float,
         update_bandwidth: float,
-        l2_bandwidth: float,
+        gather_bandwidth: float,
+        backward_latency: float,
+        gradient_time: float,
         sort_rate: float,
         uvm_bandwidth: float,
         overlap: float,
@@ -48,7 +50,9 @@ class LookupRates:
         self.latency = latency
         self.lookup_bandwidth = lookup_bandwidth
         self.update_bandwidth = update_bandwidth
-        self.l2_bandwidth = l2_bandwidth
+        self.gather_bandwidth = gather_bandwidth
+        self.backward_latency = backward_latency
+        self.gradient_time = gradient_time
         self.sort_rate = sort_rate
         self.uvm_bandwidth = uvm_bandwidth
         self.overlap = overlap
@@ -65,7 +69,7 @@ def forward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -
     if traffic[row, first + LOOKUPS] <= 0:
         return 0.0
     hbm = traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
-    on_chip = traffic[row, first + FORWARD_L2] / rates.l2_bandwidth
+    on_chip = traffic[row, first + FORWARD_L2] / rates.gather_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + CHAIN])
     rows = traffic[row, first + ROWS] * rates.row_read_time
@@ -79,12 +83,21 @@ def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) 
     if traffic[row, first + LOOKUPS] <= 0:
         return 0.0
     hbm = traffic[row, first + BACKWARD_HBM] / rates.update_bandwidth
-    on_chip = traffic[row, first + BACKWARD_L2] / rates.l2_bandwidth
+    on_chip = traffic[row, first + BACKWARD_L2] / rates.gather_bandwidth
     sort = traffic[row, first + LOOKUPS] / rates.sort_rate
     host = traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
+    busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)
     rows = traffic[row, first + ROWS] * rates.row_update_time
-    return BACKWARD_KERNELS * rates.latency + sort + moved + rows + host
+    return rates.backward_latency + sort + busy + rows + host
+
+
+def weight_gradient_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
+    """Return the seconds of ``grad_indice_weights``, as ``forward_seconds``."""
+    if traffic[row, first + LOOKUPS] <= 0:
+        return 0.0
+    gathered = forward_seconds(traffic, row, first, rates) - rates.latency
+    return rates.latency + WEIGHT_GRADIENT_RATIO * gathered
 
 
 def curve_seconds(
@@ -141,6 +154,16 @@ def lookup_times(traffic: Floats, rates: LookupRates, backward: bool) -> Floats:
             times[row] = backward_seconds(traffic, row, 0, rates)
         else:
             times[row] = forward_seconds(traffic, row, 0, rates)
+    return seconds
+
+
+def weight_gradient_times(traffic: Floats, rates: LookupRates) -> Floats:
+    """Return the seconds of ``grad_indice_weights`` for every row of traffic."""
+    count = traffic.shape[0]
+    seconds = np.zeros(count)
+    times = seconds
+    for row in range(count):
+        times[row] = weight_gradient_seconds(traffic, row, 0, rates)
     return seconds
 
 

@@ -24,3 +24,7 @@ NUM_TRAFFIC = len(Traffic)
 BACKWARD_KERNELS = 14
 """Kernels of one fused backward: linearize, radix sort, run lengths, segments, and five fills
 (counted in the 8 x V100 TorchRec trace)."""
+WEIGHT_GRADIENT_RATIO: float = 1.85
+"""Time of ``grad_indice_weights`` over that of the forward, both less a kernel's latency. Fitted
+(``bench.lookup_fit``): 1.9 for 8.9 M ids on an A100, 1.4 and 1.5 for two small launches
+(tbe_kernels.csv)."""

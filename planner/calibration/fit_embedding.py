@@ -14,7 +14,7 @@ from costmodel.domain.workload import DataType, EmbeddingTable
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import Caches, LookupShard, combine, kernel_times, shard_traffic
 from costmodel.kernels.times import LookupRates
-from costmodel.kernels.traffic import Traffic
+from costmodel.kernels.traffic import BACKWARD_KERNELS, Traffic
 from planner.calibration.curves import Accuracy, Array, accuracy
 from planner.calibration.enough import check_enough
 from planner.calibration.points import EmbeddingPoint, Family, TableSet
@@ -34,18 +34,28 @@ class Constants(NamedTuple):
 
     lookup_bandwidth: float
     update_bandwidth: float
-    l2_bandwidth: float
+    gather_bandwidth: float
     sort_rate: float
     overlap: float
     lookup_time: Seconds
     row_read_time: Seconds
     row_update_time: Seconds
 
+    def rates(self, latency: Seconds) -> LookupRates:
+        """Return the rates of a device whose kernels take so long at the least; none use PCIe."""
+        return LookupRates(
+            latency=latency,
+            backward_latency=BACKWARD_KERNELS * latency,
+            gradient_time=0.0,
+            uvm_bandwidth=1.0,
+            **self._asdict(),
+        )
+
 
 _START = Constants(
     lookup_bandwidth=1e10,
     update_bandwidth=1e10,
-    l2_bandwidth=1e11,
+    gather_bandwidth=1e11,
     sort_rate=1e8,
     overlap=0.5,
     lookup_time=1e-9,
@@ -55,7 +65,7 @@ _START = Constants(
 _GPU_START = Constants(
     lookup_bandwidth=1e12,
     update_bandwidth=1e12,
-    l2_bandwidth=3e12,
+    gather_bandwidth=3e12,
     sort_rate=1e10,
     overlap=1.0,
     lookup_time=0.0,
@@ -225,7 +235,7 @@ def _fitted(data: _Data, start: Constants, setting: LookupSetting) -> Constants:
 
 def _errors(constants: Constants, data: _Data, setting: LookupSetting) -> tuple[Array, Array]:
     """Return signed relative errors of forward and backward."""
-    rates = LookupRates(latency=setting.latency, uvm_bandwidth=1.0, **constants._asdict())
+    rates = constants.rates(setting.latency)
     forward = setting.forward_host + kernel_times(data.traffic, rates, backward=False)
     backward = setting.backward_host + kernel_times(data.traffic, rates, backward=True)
     return forward / data.forward - 1, backward / data.backward - 1

@@ -177,7 +177,7 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         memory_bytes=machine.memory_bytes,
         memory_bandwidth=bandwidth,
         l2_bytes=fits.lookups.l2_bytes,
-        l2_bandwidth=rounded(fitted.l2_bandwidth),
+        l2_bandwidth=rounded(fitted.gather_bandwidth),
         num_sms=machine.num_sms,
         kernel_latency=latency,
         lookup_efficiency=rounded(fitted.lookup_bandwidth / bandwidth),

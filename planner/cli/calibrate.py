@@ -55,9 +55,16 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
     "reads them.",
 )
 @click.option(
+    "--host",
+    "only_host",
+    is_flag=True,
+    help="Measure only what this machine's CPU takes to issue work; needs no GPU, and --hardware "
+    "for everything else.",
+)
+@click.option(
     "--hardware",
     metavar="NAME|FILE",
-    help="The profile that gives what is not measured; needed with --from-trace.",
+    help="The profile that gives what is not measured; needed with --from-trace and --host.",
 )
 @output_options
 def command(  # noqa: PLR0913 - an argument per option
@@ -70,6 +77,7 @@ def command(  # noqa: PLR0913 - an argument per option
     force: bool,
     remeasure: bool,
     traces: str | None,
+    only_host: bool,
     hardware: str | None,
     output: Output,
 ) -> None:
@@ -80,6 +88,7 @@ def command(  # noqa: PLR0913 - an argument per option
     \b
         planner calibrate -o mine.yaml
         torchrun --nproc-per-node 8 -m planner calibrate -o mine.yaml
+        planner calibrate --host --hardware a100-sxm-80gb -o mine.yaml
 
     The quick grid takes a CPU four to six minutes. Measurements are kept next to FILE
     (mine.measurements.jsonl) as they are made: a run that was stopped goes on where it was, with
@@ -97,6 +106,13 @@ def command(  # noqa: PLR0913 - an argument per option
     if path is None or path == "-":
         raise click.UsageError("Missing option '-o': the file to write the profile to.")
     _check(path, force=force)
+    if only_host:
+        from planner.cli.calibrate_host import calibrate_host
+
+        if hardware is None:
+            raise click.UsageError("--host needs --hardware, the profile to start from.")
+        calibrate_host(hardware, path, name, output)
+        return
     request = _request(Path(path), device, grid, optimizers)
     if request.kind == "cpu":
         _keep_memory()

@@ -166,6 +166,9 @@ class EmbeddingSection(_ProfileSection):
     lookup_time: Stated[Time] | None = None
     row_read_time: Stated[Time] | None = None
     row_update_time: Stated[Time] | None = None
+    gather_bandwidth: Stated[Rate] | None = None
+    gradient_time: Stated[Time] | None = None
+    backward_latency: Stated[Time] | None = None
 
 
 class HostSection(_ProfileSection):

@@ -20,8 +20,11 @@ from planner.files.profile_units import quantity_text
 
 EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 """Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
-_CORE_FIELDS = ("overlap", "lookup_time", "row_read_time", "row_update_time")
-"""More such fields, which the profile of a GPU leaves at their defaults."""
+_MORE_EMBEDDING_FIELDS = (
+    "overlap", "lookup_time", "row_read_time", "row_update_time",
+    "gather_bandwidth", "gradient_time", "backward_latency",
+)  # fmt: skip
+"""More such fields, left out at their defaults: the first four are a core's, the others a GPU's."""
 _OPTIONAL_FIELDS = ("l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency")
 """Fields of `Gpu` that are left out where they have their defaults."""
 OVERHEADS = {
@@ -33,11 +36,11 @@ _WIDTH = 99
 
 def profile_text(profile: HardwareProfile) -> str:
     """Write every field with its source, so that `load_profile` gives the same profile back."""
-    skip = {*EMBEDDING_FIELDS, *_CORE_FIELDS, "name", "gemm"}
+    skip = {*EMBEDDING_FIELDS, *_MORE_EMBEDDING_FIELDS, "name", "gemm"}
     defaults = {item.name: item.default for item in fields(Gpu)}
     skip |= {name for name in _OPTIONAL_FIELDS if getattr(profile.gpu, name) == defaults[name]}
     gpu = _section(profile.gpu, "gpu", profile, skip=skip)
-    own = [name for name in _CORE_FIELDS if getattr(profile.gpu, name) != defaults[name]]
+    own = [name for name in _MORE_EMBEDDING_FIELDS if getattr(profile.gpu, name) != defaults[name]]
     embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
     return "\n".join([
         f"name: {dumps(profile.name)}",

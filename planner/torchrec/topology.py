@@ -23,6 +23,9 @@ PROFILES = {
     "A100-SXM4-80GB": "a100-sxm-80gb",
     "H100 80GB HBM3": "h100-sxm",
     "H200": "h200-sxm",
+    "GB200": "gb200-nvl72",
+    "B200": "b200-sxm",
+    "MI300X": "mi300x",
     "L40S": "l40s-pcie",
     "V100-SXM": "v100-nvlink",
 }

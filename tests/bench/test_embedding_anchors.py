@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bench.fitting.embedding_anchors import SHARED, measured_rows, predict
+from bench.fitting.embedding_anchors import SHARED, predict
+from bench.fitting.embedding_rows import measured_rows
 
 pytestmark = pytest.mark.skipif(
     not (SHARED / "embedding.csv").exists(), reason="needs the public measurements in ../shared"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.traced_dlrm import sparse_part, topology, traced_program
+from bench.fitting.traced_model import topology
+from bench.traced_dlrm import sparse_part, traced_program
 from costmodel.base.units import US
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Optimizer, OptimizerImplementation

@@ -36,10 +36,10 @@ def test_a_lookup_takes_what_its_traffic_takes() -> None:
 
 
 def test_a_lookup_is_bound_where_it_takes_longest() -> None:
-    # 2,560 rows of 4 columns on rank 1: mostly latency; without the table there would be nothing
+    # 2,560 rows of 4 columns on rank 1: what a warp reads before its bag takes longest
     made = step(workload(table(dim=4, ids=0.01)), topology(2), ShardingType.TABLE_WISE, 1)
     (lookup,) = (op for op in made.ops if op.role is Role.LOOKUP)
-    assert lookup.basis.bound_by is Bound.KERNEL_LATENCY
+    assert lookup.basis.bound_by is Bound.LONGEST_BAG
 
 
 def test_a_template_of_groups_that_the_plan_lacks_is_refused() -> None:

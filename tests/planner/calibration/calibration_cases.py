@@ -7,7 +7,6 @@ from costmodel.base.units import GB, GIB, MIB, US
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.embedding import kernel_times
-from costmodel.kernels.times import LookupRates
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.fit_embedding import Constants, point_traffic
 from planner.calibration.fit_host import LAYERS_BACKWARD, LAYERS_FORWARD
@@ -31,7 +30,7 @@ CALL = 0.1 * US
 CORE = Constants(
     lookup_bandwidth=8e9,
     update_bandwidth=12e9,
-    l2_bandwidth=1e11,
+    gather_bandwidth=1e11,
     sort_rate=1.2e8,
     overlap=0.2,
     lookup_time=1.5e-9,
@@ -116,7 +115,7 @@ def _host(point: HostPoint) -> dict[str, float]:
 
 
 def _lookup(point: EmbeddingPoint, constants: Constants) -> dict[str, float]:
-    rates = LookupRates(latency=CALL, uvm_bandwidth=1.0, **constants._asdict())
+    rates = constants.rates(CALL)
     traffic = point_traffic(point, L2_BYTES)
     return {
         "forward": float(kernel_times(traffic, rates, backward=False)),

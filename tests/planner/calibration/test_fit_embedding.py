@@ -7,7 +7,7 @@ SETTING = LookupSetting(l2_bytes=L2_BYTES, latency=CALL)
 GPU = Constants(
     lookup_bandwidth=2e12,
     update_bandwidth=1.5e12,
-    l2_bandwidth=4e12,
+    gather_bandwidth=4e12,
     sort_rate=2e10,
     overlap=1.0,
     lookup_time=0.0,

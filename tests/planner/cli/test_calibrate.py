@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from kineto_traces import two_ranks, write_folder
 
+from planner.files.profiles import load_profile
+
 Command = Callable[..., Any]
 
 
@@ -41,3 +43,23 @@ def test_errors(run: Command, traces: str) -> None:
     assert run("calibrate", "--from-trace", traces).code == 2
     assert run("calibrate", "--from-trace", "none", "--hardware", "v100-nvlink").code == 3
     assert run("calibrate", "--from-trace", traces, "--hardware", "x100").code == 3
+
+
+@pytest.mark.slow
+def test_host_times_are_measured_without_a_gpu(run: Command) -> None:
+    pytest.importorskip("fbgemm_gpu")
+    done = run("calibrate", "--host", "--hardware", "a100-sxm-80gb", "-o", "host.yaml", "--json")
+    assert done.code == 0
+    assert set(done.data["host"]) == {"op_time_s", "backward_op_time_s"}
+    assert all(1e-7 < seconds < 1e-2 for seconds in done.data["host"].values())
+    mine, base = load_profile("host.yaml"), load_profile("a100-sxm-80gb")
+    assert mine.host.op_time == pytest.approx(done.data["host"]["op_time_s"])
+    assert mine.host.launch_time == base.host.launch_time
+    assert mine.gpu == base.gpu
+
+
+def test_host_times_need_a_profile_for_the_rest(run: Command) -> None:
+    pytest.importorskip("fbgemm_gpu")
+    done = run("calibrate", "--host", "-o", "host.yaml")
+    assert done.code == 2
+    assert "--hardware" in done.err

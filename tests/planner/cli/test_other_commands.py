@@ -90,7 +90,7 @@ def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, director
 def test_what_lies_outside_measurements_reaches_every_report(
     run: Command, planned: Path, directory: Path
 ) -> None:
-    # no lookups were measured on an A100
+    # lookups of so few ids were not measured on an A100 with 80 GB
     model = str(Path(__file__).parents[3] / "bench/workloads/dlrm_dcnv2.yaml")
     flags = ("--gpus", "8", "--hardware", "a100-sxm-80gb", "--sharder", "naive", "-o", "a.json")
     assert "of the step lies outside measurements" in run("plan", model, *flags).out
@@ -104,7 +104,7 @@ def test_what_lies_outside_measurements_reaches_every_report(
     assert "extrapolated" in json.loads((directory / "a.json").read_text())
     for flags, said in (
         ((*lookup, "--pooling-factor", "100", "--hardware", "v100-nvlink"), False),
-        ((*lookup, "--pooling-factor", "900", "--hardware", "v100-nvlink"), True),
+        ((*lookup, "--pooling-factor", "9000", "--hardware", "v100-nvlink"), True),
         (("all_to_all", "--bytes", "64MiB", "--gpus", "8"), False),
         (("all_to_all", "--bytes", "100", "--gpus", "8"), True),
         (("gemm", "--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"), False),
@@ -181,8 +181,8 @@ def test_a_shown_profile_lists_its_families_and_loads_again(run: Command, direct
     (directory / "mine.yaml").write_text(text, encoding="utf-8")
     data = run("profiles", "show", "mine.yaml", "--json").data
     forward = next(row for row in data["families"] if row["name"] == "embedding_forward")
-    assert forward["num_points"] == 14
-    assert forward["ranges"]["embedding_dim"] == [32, 256]
+    assert forward["num_points"] == 13
+    assert forward["ranges"]["embedding_dim"] == [16, 256]
 
 
 def test_schema_doctor_and_completion(run: Command) -> None:

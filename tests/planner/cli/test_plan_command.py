@@ -53,7 +53,10 @@ def test_json_is_one_object_with_the_promised_keys(run: Command, directory: Path
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_plan(run: Command) -> None:
-    first, second = (run("plan", "tables.yaml", "--gpus", "2", "--json").data for _ in range(2))
+    first, second = (
+        run("plan", "tables.yaml", "--gpus", "2", "--max-plans", "2000", "--json").data
+        for _ in range(2)
+    )
     assert first["tables"] == second["tables"]
 
 

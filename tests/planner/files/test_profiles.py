@@ -17,11 +17,17 @@ from planner.files.profiles import dump_profile, load_profile, parse_profile, pr
 NAMES = (
     "a100-sxm-40gb",
     "a100-sxm-80gb",
+    "b200-sxm",
+    "gb200-nvl72",
+    "h100-hbm2e",
     "h100-sxm",
     "h200-sxm",
     "l40s-pcie",
+    "mi300x",
     "v100-nvlink",
 )
+NO_COLLECTIVES = ("mi300x",)
+"""Profiles whose collectives rest on the datasheet's links."""
 
 
 def text_of(name: str) -> str:
@@ -38,8 +44,10 @@ def test_a_profile_is_whole(name: str) -> None:
     profile = load_profile(name)
     assert profile.name == name
     assert {"fp32", "tf32", "fp16", "bf16"} <= set(profile.gpu.gemm)
-    assert {curve.op for curve in profile.curves} == set(CollectiveOp)
-    assert 0 < profile.errors["collectives"] < 0.1
+    measured = set() if name in NO_COLLECTIVES else set(CollectiveOp)
+    assert {curve.op for curve in profile.curves} == measured
+    if measured:
+        assert 0 < profile.errors["collectives"] < 0.1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,7 +166,7 @@ def test_points_at_the_number_beside_its_source() -> None:
 MAY_BE_ZERO = {
     "latency", "launch_latency", "launch_time", "sync_time", "op_time", "backward_op_time",
     "overlap", "lookup_time", "row_read_time", "row_update_time", "split_time", "prologue_depth",
-    "l1_bytes", "error", "error_p90", "num_points",
+    "l1_bytes", "gradient_time", "backward_latency", "error", "error_p90", "num_points",
 }  # fmt: skip
 ONE_NUMBER = re.compile(r"( *(\w+): (?:\{value: )?)([0-9.e]+)(.*)", re.DOTALL)
 

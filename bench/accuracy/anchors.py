@@ -1,0 +1,67 @@
+"""Every public measurement beside the model, as `bench.anchors` and `bench.lookup_fit` keep it."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from bench.accuracy_tables import percent, table
+from bench.anchors.anchor import Anchor, committed
+from bench.fitting.lookup_rates import fitted
+
+ANCHORS = (
+    "All public measurements beside the shipped model, of which a change of the model may worsen "
+    "none without this table being made again (`bench.anchors`). Signed errors in %; of sets of "
+    "points the mean absolute one. Nothing is fitted to whole steps, orders of plans or memory."
+)
+LAUNCHES = (
+    "Absolute errors in % of lookups on GPUs that were predicted without their shape, or without "
+    "any launch of their GPU (`bench.lookup_fit`), and how many of those without their shape lie "
+    "in 90% intervals made of the others."
+)
+PHASES = {"forward": "forward", "backward": "backward with the optimizer"}
+
+
+def results() -> dict[str, Any]:
+    """Return the anchors by family, and the lookups left out."""
+    families: dict[str, list[Anchor]] = defaultdict(list)
+    for anchor in committed():
+        families[anchor.family].append(anchor)
+    return {
+        "families": {
+            family: [
+                {"name": anchor.name, "points": anchor.points, "error": anchor.error}
+                for anchor in anchors
+            ]
+            for family, anchors in families.items()
+        },
+        "lookups": {name: fitted()[name] for name in ("left_out", "gpu_left_out", "coverage")},
+    }
+
+
+def anchor_table(found: Mapping[str, Any]) -> str:
+    """Return every anchor as a row."""
+    rows = [
+        [family, row["name"], f"{row['points']:,}", percent(row["error"])]
+        for family, anchors in found["families"].items()
+        for row in anchors
+    ]
+    return table(["family", "measurement", "points", "error"], rows)
+
+
+def launch_table(found: Mapping[str, Any]) -> str:
+    """Return what lookups miss when they are left out."""
+    lookups = found["lookups"]
+    rows = [
+        [
+            name,
+            what,
+            f"{errors['launches']}",
+            *(percent(errors[key]) for key in ("mape", "median", "p90", "worst")),
+            percent(lookups["coverage"][phase]["coverage"]) if title == "left_out" else "-",
+        ]
+        for phase, name in PHASES.items()
+        for title, what in {"left_out": "its shape", "gpu_left_out": "its GPU"}.items()
+        for errors in (lookups[title][phase],)
+    ]
+    header = ["phase", "left out", "launches", "MAPE", "median", "p90", "worst", "in 90% interval"]
+    return table(header, rows)

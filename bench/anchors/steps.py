@@ -1,0 +1,191 @@
+"""Anchors of whole steps, of the order of plans, and of memory. Nothing is fitted to them.
+
+``torchrec_workloads`` are placed as TorchRec's benchmark logs show: tables round-robin over two
+ranks, the large table as its ``sharding_types`` say. The GPU of ``prefetch_emo`` is not named; its
+description fits an H100 (PCIe at 50 to 60 GB/s, "non-GH such as H100"), and H100s of the same
+benchmarks have HBM2e (pull requests 4634, 4720).
+"""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from bench.anchors.anchor import Anchor, single
+from bench.fitting.sources import DATA
+from bench.published_steps import results as published
+from costmodel.base.units import GB, MS, Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.memory.rank_memory import memory_per_rank
+from costmodel.step.expansion import expand
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import NUM_STEPS, program
+from planner.files.profiles import load_profile
+from planner.files.workload import load_workload
+
+RANKS = 2
+CONFIGS: Mapping[str, str] = {
+    "sdd": "sparse_data_dist_base.yml",
+    "emo_fused": "all in HBM (fused; sparse_dist)",
+    "emo_uvm": "large table fused_uvm (sparse_dist)",
+    "emo_emo02": "uvm_caching 0.2 prefetch pipeline",
+    "emo_emo04": "uvm_caching 0.4 prefetch pipeline",
+}
+"""Workload file, and the configuration or variant of its rows in ``torchrec_steps.csv``."""
+SDD_MACHINES = {"a100-sxm-80gb": "unnamed (80 GB class)", "gb200-nvl72": "GB200"}
+"""Profiles of ``sparse_data_dist_base``, and how its rows name the GPU."""
+EMO_MACHINE = "h100-hbm2e"
+SDD_VARIANTS = ("base", "skip_regroup")
+"""Rows of the step as we synthesize it; the others restore, stash or use another optimizer."""
+EMO = ("emo_fused", "emo_emo04", "emo_uvm", "emo_emo02")
+"""From the fastest to the slowest measured."""
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPlan:
+    """A configuration on a machine: its workload, plan and rows."""
+
+    workload: Workload
+    topology: Topology
+    plan: ShardingPlan
+    rows: tuple[Row, ...]
+
+    def step_time(self) -> Seconds:
+        """Return the predicted step."""
+        made = program(self.workload, self.topology, self.plan)
+        return simulate(expand(made, NUM_STEPS)).step_time
+
+
+def published_steps() -> Iterator[Anchor]:
+    """Yield DLRM steps on one and eight GPUs."""
+    for row in published():
+        name = f"{row['framework']}, {row['num_gpus']} x {row['gpu']}, {row['precision']}"
+        yield single(
+            "published step", name, measured=row["measured_s"], predicted=row["predicted_s"]
+        )
+
+
+def torchrec_steps() -> Iterator[Anchor]:
+    """Yield TorchRec's own pipeline benchmarks, and what they say of plans of one model."""
+    for profile in SDD_MACHINES:
+        case = case_of("sdd", profile)
+        for row in case.rows:
+            name = f"sparse_data_dist_base, {profile}, {row['source_pr']} {row['variant']}"
+            yield single(
+                "TorchRec step",
+                name,
+                measured=float(row["ms_per_step"]) * MS,
+                predicted=case.step_time(),
+            )
+    yield from _plans_of_one_model()
+
+
+def _plans_of_one_model() -> Iterator[Anchor]:
+    cases = {name: case_of(name, EMO_MACHINE) for name in EMO}
+    predicted = {name: case.step_time() for name, case in cases.items()}
+    measured = {name: float(case.rows[0]["ms_per_step"]) * MS for name, case in cases.items()}
+    for name in EMO:
+        yield single(
+            "TorchRec step",
+            f"prefetch_emo, {EMO_MACHINE}, {CONFIGS[name]}",
+            measured=measured[name],
+            predicted=predicted[name],
+        )
+    for name in EMO[1:]:
+        yield single(
+            "difference of plans",
+            f"prefetch_emo, {CONFIGS[name]}, less all in HBM",
+            measured=measured[name] - measured[EMO[0]],
+            predicted=predicted[name] - predicted[EMO[0]],
+        )
+    pairs = list(combinations(EMO, 2))
+    wrong = sum(predicted[fast] >= predicted[slow] for fast, slow in pairs)
+    yield Anchor(
+        family="order of plans",
+        name="prefetch_emo, four plans: pairs in the wrong order, of all",
+        points=len(pairs),
+        error=wrong / len(pairs),
+        tolerance=0.0,
+    )
+
+
+def memory() -> Iterator[Anchor]:
+    """Yield predicted memory beside the allocator's peaks and what the GPU had in use."""
+    columns = {"peak_alloc_GB": "allocated", "peak_reserved_GB": "reserved", "gpu_used_GB": "used"}
+    for name in CONFIGS:
+        case = case_of(name, "a100-sxm-80gb" if name == "sdd" else EMO_MACHINE)
+        predicted = max(
+            rank.total for rank in memory_per_rank(case.workload, case.topology, case.plan)
+        )
+        for column, what in columns.items():
+            known = sorted(float(row[column]) for row in case.rows if row[column])
+            if known:
+                yield single(
+                    f"memory {what}",
+                    f"{name}, median of {len(known)}",
+                    measured=known[len(known) // 2] * GB,
+                    predicted=predicted,
+                    unit="bytes",
+                )
+
+
+def case_of(name: str, profile: str) -> MeasuredPlan:
+    """Return a configuration on a machine, and its measured rows."""
+    workload = load_workload(DATA / "torchrec_workloads" / f"{name}.yaml")
+    topology = Topology(hardware=load_profile(profile), world_size=RANKS, local_world_size=RANKS)
+    return MeasuredPlan(workload, topology, round_robin_plan(workload), tuple(_rows(name, profile)))
+
+
+def round_robin_plan(work: Workload) -> ShardingPlan:
+    """Place whole tables on one rank after the other; split those that must be split."""
+    return ShardingPlan(
+        tables=tuple(_sharding(table, i % RANKS) for i, table in enumerate(work.tables)),
+        world_size=RANKS,
+        local_world_size=RANKS,
+    )
+
+
+def _sharding(table: EmbeddingTable, rank: int) -> TableSharding:
+    kind = (table.sharding_types or (ShardingType.TABLE_WISE,))[0]
+    options: dict[str, Any] = {}
+    ranks: tuple[int, ...] = (rank,)
+    if kind is ShardingType.COLUMN_WISE:
+        ranks = tuple(range(RANKS))
+    kernel = (table.compute_kernels or (ComputeKernel.FUSED,))[0]
+    if kernel is ComputeKernel.FUSED_UVM_CACHING:
+        options["cache_load_factor"] = table.cache_load_factor
+    return TableSharding(
+        table=table.name,
+        sharding_type=kind,
+        compute_kernel=kernel,
+        shards=make_shards(
+            kind,
+            table.num_embeddings,
+            table.embedding_dim,
+            ranks=() if kind is ShardingType.ROW_WISE else ranks,
+            world_size=RANKS,
+            local_world_size=RANKS,
+        ),
+        **options,
+    )
+
+
+def _rows(name: str, profile: str) -> Iterator[Row]:
+    with (DATA / "torchrec_steps.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if name == "sdd":
+                same = row["config"] == CONFIGS[name] and row["variant"] in SDD_VARIANTS
+                if same and row["gpu"].startswith(SDD_MACHINES[profile]):
+                    yield row
+            elif row["variant"] == CONFIGS[name]:
+                yield row

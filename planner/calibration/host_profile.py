@@ -1,0 +1,47 @@
+"""A profile whose host times are this machine's: ``planner calibrate --host``.
+
+Needs no GPU. The operators of a TorchRec step (a lookup with its autograd, linear layers) run on
+CPU tensors of next to no size, so that what takes time is Python, dispatch and autograd, whatever
+the device; launches are added by the model, at the profile's ``launch_time``.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+
+from costmodel.domain.hardware import HardwareProfile, Source
+from planner.calibration.device import open_device
+from planner.calibration.fit_host import HostFit, fit_host
+from planner.calibration.machine import cache_bytes, cpu_name
+from planner.calibration.measure_host import measure_host
+from planner.calibration.points import HostPart, HostPoint
+
+_PARTS = (HostPart.LAYER, HostPart.LOOKUP)
+
+
+def measured_host() -> HostFit:
+    """Measure this machine's time per operator, forward and backward; takes seconds."""
+    device = open_device("cpu", 0, cache_bytes("cpu", 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's and fbgemm's, about themselves
+        records = [measure_host(HostPoint(part=part), device) for part in _PARTS]
+    return fit_host(records, synchronous=True)
+
+
+def host_profile(base: HardwareProfile, host: HostFit, cpu: str | None = None) -> HardwareProfile:
+    """Return a profile with measured host times; everything else, launches too, is ``base``'s."""
+    sources = host_sources(host, cpu or cpu_name())
+    return replace(
+        base,
+        host=replace(base.host, **host.times),
+        sources={**base.sources, **sources},
+        kinds={**base.kinds, **dict.fromkeys(sources, Source.MEASURED)},
+    )
+
+
+def host_sources(host: HostFit, cpu: str) -> Mapping[str, str]:
+    """Return what stands behind every measured time, by dotted field name."""
+    return {
+        f"host.{name}": f"{origin}, on CPU tensors, {cpu}; launches come on top"
+        for name, origin in host.origins.items()
+    }

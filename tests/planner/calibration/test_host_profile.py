@@ -1,0 +1,24 @@
+from costmodel.domain.hardware import Source
+from planner.calibration.curves import Accuracy
+from planner.calibration.fit_host import HostFit
+from planner.calibration.host_profile import host_profile
+from planner.files.profiles import load_profile
+
+FIT = HostFit(
+    times={"op_time": 8e-6, "backward_op_time": 11e-6},
+    origins=dict.fromkeys(("op_time", "backward_op_time"), "measured: mean of two pieces"),
+    errors=Accuracy(median=0.1, mape=0.1, gmae=0.1, p90=0.2),
+    num_points=4,
+)
+
+
+def test_measured_times_replace_the_profile_s_and_say_on_which_cpu() -> None:
+    base = load_profile("h100-sxm")
+    made = host_profile(base, FIT, cpu="a CPU")
+    assert (made.host.op_time, made.host.backward_op_time) == (8e-6, 11e-6)
+    assert made.host.launch_time == base.host.launch_time
+    assert made.gpu == base.gpu
+    assert "a CPU" in made.sources["host.op_time"]
+    assert base.kind("host.op_time") is Source.ASSUMED
+    assert made.kind("host.op_time") is Source.MEASURED
+    assert made.kind("host.launch_time") is Source.ASSUMED
