@@ -50,6 +50,7 @@ from costmodel.step.evaluation import evaluated
 from costmodel.step.expansion import expand
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.loads import GroupLoad, group_loads
+from costmodel.step.optimizer import DenseOptimizer
 from costmodel.step.program import Program
 from costmodel.step.simulator import simulate
 from costmodel.step.sparse import SparsePart
@@ -207,12 +208,12 @@ def nvidia_program(work: Workload, topology: Topology) -> Program:
     dense.top_backward(gradients)
     dense.interaction_backward(gradients)
     gradients.flush()
-    gradients_sent = tuple(sparse.split_gradients().values())
+    gradients_sent = tuple(sparse.gradients.split().values())
     given |= unfused_backward(builder, work, load, after=gradients_sent)
     bottom.bottom_backward(alone)
     builder.join(Resource.MAIN)
     builder.kernel("wait for all-reduces", Stage.OPTIMIZER, 0.0, after=tuple(gradients.sent))
-    dense.optimizer()
+    DenseOptimizer(builder, work).write()
     update = unfused_update(builder, work, load)
     builder.mark(_UPDATED, max(update))
     return evaluated(builder.template(), [load], given | update)

@@ -17,7 +17,7 @@ import numpy as np
 from bench.fitting.sources import DATA
 from costmodel.base.units import US, Seconds
 from costmodel.domain.hardware import Gpu
-from costmodel.domain.workload import DataType, Optimizer
+from costmodel.domain.workload import DataType, Optimizer, OptimizerImplementation
 from costmodel.kernels.pointwise import (
     batched_product_time,
     concat_time,
@@ -25,7 +25,7 @@ from costmodel.kernels.pointwise import (
     index_time,
     pointwise_time,
 )
-from costmodel.step.dense import OPTIMIZER_PASSES
+from costmodel.step.optimizer import IMPLEMENTATIONS
 from planner.calibration.curves import Array
 
 BATCH = 2048
@@ -129,7 +129,7 @@ def _predictions(model: Model, gpu: Gpu) -> dict[str, list[Seconds]]:
         return batched_product_time(BATCH, m, n, k, DataType.FP32, gpu)
 
     vectors, dim = model.vectors, model.dim
-    passes = FLOAT * OPTIMIZER_PASSES[Optimizer.SGD]
+    passes = FLOAT * IMPLEMENTATIONS[OptimizerImplementation.FOREACH][Optimizer.SGD].passes
     return {
         "relu": [stream(2, width) for width in activated],
         "relu backward": [stream(3, width) for width in backwards],

@@ -41,7 +41,10 @@ def workload() -> Workload:
             for i, rows in enumerate(_ROWS)
         ),
         dense=DenseModel(
-            bottom_mlp=(256, 128, 16), top_mlp=(512, 512, 256, 1), interaction=Interaction.DOT
+            bottom_mlp=(256, 128, 16),
+            top_mlp=(512, 512, 256, 1),
+            interaction=Interaction.DOT,
+            optimizer=Optimizer.ADAGRAD,
         ),
         local_batch_size=16,
         optimizer=Optimizer.ADAGRAD,

@@ -25,7 +25,7 @@ from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import LookupShard, gpu_caches, lookup_rates, shard_traffic
 from costmodel.kernels.traffic import Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
-from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
 
 
@@ -114,7 +114,7 @@ class OptionFeatures:
             cuts.begin(table)
             counts.append(len(own))
             for kind, compute_kernel, count in own:
-                pair = group_key(table, kind), KernelKey(compute_kernel, table.data_type)
+                pair = group_key(table, kind), kernel_key(table, compute_kernel)
                 kernel.append(kernels.setdefault(pair, len(kernels)))
                 cut.append(cuts.number(kind, compute_kernel, count))
         described, which = cuts.described(), np.array(cut, dtype=np.intp)
@@ -225,7 +225,7 @@ class _Cuts:
             1.0 / self.modules[_module(table)],
             table.num_features,
             table.embedding_dim * table.output_rows_per_sample,
-            replicated * 4.0 * table.num_embeddings * table.embedding_dim,
+            replicated * table.weight_bytes,
             float(table is self.workload.tables[0]),
         ))
         self.firsts.append(len(self.shards))
@@ -281,6 +281,7 @@ class _Cuts:
             "sent_ids": ids,
             "sent_features": features,
             "parameter_bytes": parameters,
+            "tables": np.ones(len(parameters)),
         }
         parts, alone = self._lookups()
         factors = stacked_factors(self.factors, [1] * len(self.factors))

@@ -190,6 +190,8 @@ class StepGraph:
             if op.resource not in HOST_THREADS or not self._is_sure(op):
                 continue
             issued = after.work if op.work.kind is WorkKind.ISSUE and after is not None else None
+            if issued is not None and issued.least:
+                continue
             if not op.part_of:
                 always = issued is None or self._fixed[id(issued)][0] > 0
                 constant += op.work.seconds if always else 0.0
@@ -217,7 +219,7 @@ class StepGraph:
     @staticmethod
     def _is_sure(op: TemplateOp) -> bool:
         """Return whether any of an operation's groups brings it; on others no bound may count."""
-        return not op.joined
+        return not (op.joined or op.work.least)
 
     def _exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""

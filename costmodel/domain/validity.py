@@ -15,7 +15,7 @@ from costmodel.domain.plan import (
     column_counts,
     make_shards,
 )
-from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 
 _UNPOOLED_TYPES = (
     ShardingType.DATA_PARALLEL,
@@ -57,11 +57,25 @@ def plan_problems(workload: Workload, topology: Topology, plan: ShardingPlan) ->
     )
 
 
+def is_refused_by_codecs(
+    workload: Workload, table: EmbeddingTable, sharding_type: ShardingType
+) -> bool:
+    """Tell whether TorchRec cannot run a sharding type with the workload's codecs.
+
+    INT8 makes bytes with a scale for every 32 elements, flat and 1.25 times as many: nothing that
+    a reduce-scatter of the outputs could add up (fbgemm_gpu 1.8.0, quantize_comm.py; for FP8
+    torchrec replaces the codec, for INT8 it does not).
+    """
+    int8 = DataType.INT8 in {workload.comms_forward, workload.comms_backward}
+    return int8 and table.pooling is not Pooling.NONE and sharding_type.splits_rows
+
+
 def allowed_types(workload: Workload, table: EmbeddingTable) -> tuple[ShardingType, ...]:
-    """Return the sharding types that pipeline, pooling and the table's own list leave."""
+    """Return the sharding types that pipeline, pooling, codecs and the table's own list leave."""
     suited: tuple[ShardingType, ...] = tuple(ShardingType)
     if table.pooling is Pooling.NONE:
         suited = _UNPOOLED_TYPES
+    suited = tuple(kind for kind in suited if not is_refused_by_codecs(workload, table, kind))
     if workload.pipeline is Pipeline.DLRM:
         suited = (ShardingType.TABLE_WISE,)
     return tuple(
@@ -147,7 +161,9 @@ def _table_problems(
 ) -> Iterator[str]:
     table = workload.table(sharding.table)
     kind, kernel = sharding.sharding_type, sharding.compute_kernel
-    if kind not in allowed_types(workload, table):
+    if is_refused_by_codecs(workload, table, kind):
+        yield f"`{kind}` sums outputs on the way, which int8 communication cannot"
+    elif kind not in allowed_types(workload, table):
         allowed = ", ".join(allowed_types(workload, table)) or "nothing"
         yield f"`{kind}` is not allowed here, only {allowed}"
     if kernel not in allowed_kernels(table, kind):

@@ -65,6 +65,17 @@ class Optimizer(StrEnum):
         return 4.0 * (full * embedding_dim + scalar)
 
 
+class OptimizerImplementation(StrEnum):
+    """How torch runs an optimizer over many parameters, by its documentation's names."""
+
+    FOR_LOOP = "for_loop"
+    """One kernel for each operation and parameter."""
+    FOREACH = "foreach"
+    """One kernel for each operation on all parameters (``foreach=True``)."""
+    FUSED = "fused"
+    """One kernel (``fused=True``)."""
+
+
 _STATE_NUMBERS = {
     Optimizer.SGD: (0, 0),
     Optimizer.ROWWISE_ADAGRAD: (0, 1),
@@ -177,6 +188,10 @@ class EmbeddingTable:
         return self.num_embeddings * self.row_bytes
 
 
+def _lookup_kernel(table: EmbeddingTable) -> tuple[object, ...]:
+    return table.pooling, table.weighted, table.data_type
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseModel:
     """The data-parallel part of a DLRM: bottom MLP, interaction, top MLP."""
@@ -198,6 +213,8 @@ class DenseModel:
     precision: DataType = DataType.FP32
     """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
     optimizer: Optimizer = Optimizer.SGD
+    optimizer_implementation: OptimizerImplementation | None = None
+    """None: torch's default, foreach on GPUs, unless a replicated table is among the parameters."""
 
     def __post_init__(self) -> None:
         if not self.top_mlp:
@@ -239,6 +256,7 @@ class Workload:
     """Bytes of one id on the wire."""
     name: str = "workload"
     _by_name: Mapping[str, EmbeddingTable] = field(init=False, repr=False, compare=False)
+    _cache_widths: Mapping[object, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.tables:
@@ -253,6 +271,7 @@ class Workload:
             twice = sorted(name for name, count in times.items() if count > 1)
             raise ValueError(f"table names must be unique, got twice: {', '.join(twice)}")
         object.__setattr__(self, "_by_name", by_name)
+        object.__setattr__(self, "_cache_widths", self._widest_cached())
         self._check_interaction()
 
     def _check_interaction(self) -> None:
@@ -268,6 +287,23 @@ class Workload:
     def table(self, name: str) -> EmbeddingTable:
         """Return the table of that name (KeyError if there is none)."""
         return self._by_name[name]
+
+    def cache_columns(self, table: EmbeddingTable) -> int:
+        """Return the width of the rows of the cache that a table may share; 0: there is none.
+
+        One cache serves all cached tables of a lookup kernel, and is as wide as the widest
+        (fbgemm_gpu 1.8.0, split_table_batched_embeddings_ops_training.py 955-960, 3742-3811). Which
+        of the tables that may be cached will share a rank nobody knows: all of them count.
+        """
+        return self._cache_widths.get(_lookup_kernel(table), 0)
+
+    def _widest_cached(self) -> dict[object, int]:
+        widest: dict[object, int] = {}
+        for table in self.tables:
+            if ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels:
+                key = _lookup_kernel(table)
+                widest[key] = max(widest.get(key, 0), table.embedding_dim)
+        return widest
 
     @property
     def weight_bytes(self) -> float:

@@ -3,7 +3,7 @@
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import WorkKind
 
-CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN = range(7)
+CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN, LINEAR = range(8)
 """Kinds of work."""
 ALONE, WORLD, INTRA_NODE, CROSS_NODE = range(4)
 """Process groups."""
@@ -20,6 +20,7 @@ KINDS = {
     WorkKind.EXCHANGE: EXCHANGE,
     WorkKind.ISSUE: ISSUE,
     WorkKind.GIVEN: GIVEN,
+    WorkKind.LINEAR: LINEAR,
 }
 GROUPS = {
     None: ALONE,

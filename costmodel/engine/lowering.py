@@ -96,6 +96,7 @@ def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
     same = _same(lowered)
     starts, flat = _ranges([each.start for each in lowered])
     terms, weighted = _ranges([each.terms for each in lowered])
+    parts, kernels = _starts([each.where for each in lowered])
     knots, curve = _ranges([each.curve for each in lowered])
     return Step(
         kind=_ints(each.kind for each in lowered),
@@ -118,6 +119,9 @@ def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
         log_bytes=_floats(size for size, _ in curve),
         log_seconds=_floats(seconds for _, seconds in curve),
         finals=_ints(sorted(place[op] for op in final)),
+        least=_ints(each.kept.work.least for each in lowered),
+        parts=parts,
+        kernels=_ints(kernels),
     )
 
 
@@ -137,6 +141,7 @@ class _Lowered:
         self.terms = sorted(
             (columns.feature(feature), weight) for feature, weight in work.amount.weights.items()
         )
+        self.where = [columns.kernels[each] for each in work.where if each in columns.kernels]
         self.form = CollectiveForm() if work.form is None else work.form
         log_bytes, log_seconds = self.form.knots
         self.curve = list(zip(log_bytes.tolist(), log_seconds.tolist(), strict=True))
@@ -144,6 +149,8 @@ class _Lowered:
     def per_rank(self) -> bool:
         """Return whether the duration differs between ranks, whatever it launches."""
         if self.kind == GIVEN:
+            return True
+        if self.kept.work.least:
             return True
         if self.kind == EXCHANGE:
             return self.kept.group is ProcessGroup.INTRA_NODE
@@ -159,6 +166,8 @@ class _Lowered:
         bits = 0 if self.terms or self.kernel >= 0 else NO_GROUP
         if self.kept.work.kernel is not None:
             bits |= 1 << self.columns.groups[self.kept.work.kernel[0]]
+        for group, _ in self.kept.work.where:
+            bits |= 1 << self.columns.groups[group]
         for column, _ in self.terms:
             bits |= 1 << self.columns.owner(column)
         return bits
@@ -192,6 +201,12 @@ def _ranges(
     parts: Sequence[Sequence[tuple[float, float]]],
 ) -> tuple[Ints, list[tuple[float, float]]]:
     """Return where each part begins in all parts one after the other, and these."""
+    begins = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in parts], out=begins[1:])
+    return begins, [each for part in parts for each in part]
+
+
+def _starts(parts: Sequence[Sequence[int]]) -> tuple[Ints, list[int]]:
     begins = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=begins[1:])
     return begins, [each for part in parts for each in part]

@@ -5,9 +5,9 @@ from costmodel.engine.step cimport Step
 from costmodel.kernels cimport times
 from costmodel.kernels.times cimport LookupRates
 
-cdef int64_t BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE
+cdef int64_t BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE, LINEAR
 cdef int64_t NO_GROUP, NONE, ONLY
-cdef Py_ssize_t NUM_TRAFFIC
+cdef Py_ssize_t NUM_TRAFFIC, LOOKUPS
 
 @cython.final
 cdef class Journal:
@@ -62,8 +62,10 @@ cdef class PlanState:
     )
     cdef void _refresh(self, Step step, Py_ssize_t op, bint sums) noexcept
 
-    @cython.locals(launched=Py_ssize_t, num_bytes=double)
+    @cython.locals(launched=Py_ssize_t, amount=double)
     cdef double _duration(self, Step step, Py_ssize_t op, Py_ssize_t rank) noexcept
+    @cython.locals(count=Py_ssize_t, part=Py_ssize_t, first=Py_ssize_t)
+    cdef Py_ssize_t _num_busy(self, Step step, Py_ssize_t op, Py_ssize_t rank) noexcept
 
     @cython.locals(total=double, term=Py_ssize_t, column=Py_ssize_t, value=double)
     cdef double amount(self, Step step, Py_ssize_t op, Py_ssize_t rank) noexcept

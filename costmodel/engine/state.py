@@ -22,6 +22,7 @@ from costmodel.engine.codes import (
     GIVEN,
     INTRA_NODE,
     ISSUE,
+    LINEAR,
     NO_GROUP,
     NONE,
     ONLY,
@@ -29,10 +30,13 @@ from costmodel.engine.codes import (
 from costmodel.engine.step import Step
 from costmodel.kernels import times
 from costmodel.kernels.times import LookupRates
-from costmodel.kernels.traffic import NUM_TRAFFIC
+from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+LOOKUPS = int(Traffic.LOOKUPS)
 
 
 class Rows(NamedTuple):
@@ -250,12 +254,25 @@ class PlanState:
                     self.put(busy, 0, self.numbers[busy, 0] + (1.0 if known == 0 else -1.0))
 
     def _duration(self, step: Step, op: int, rank: int) -> float:
-        """Return the duration of an issue, or of a kernel that moves memory."""
+        """Return the duration of an issue, of a kernel that moves memory, or of what is linear."""
         if step.kind[op] == ISSUE:
             launched = step.rows[step.launched[op]]
             return step.seconds[op] if self.numbers[launched, rank] > 0 else 0.0
-        num_bytes = self.amount(step, op, rank)
-        return times.stream_seconds(num_bytes, self.stream_latency, self.stream_bandwidth)
+        amount = self.amount(step, op, rank)
+        if step.kind[op] == LINEAR:
+            return amount
+        if step.least[op] > 0 and self._num_busy(step, op, rank) < step.least[op]:
+            return 0.0
+        return times.stream_seconds(amount, self.stream_latency, self.stream_bandwidth)
+
+    def _num_busy(self, step: Step, op: int, rank: int) -> int:
+        """Return how many of an operation's lookup kernels have work on a rank."""
+        count = 0
+        for part in range(step.parts[op], step.parts[op + 1]):
+            first = self.num_rank_features + step.kernels[part] * NUM_TRAFFIC
+            if self.loads[rank, first + LOOKUPS] > 0:
+                count += 1
+        return count
 
     def amount(self, step: Step, op: int, rank: int) -> float:
         """Return the bytes that an operation moves or sends on a rank."""

@@ -22,6 +22,7 @@ cdef class Step:
     cdef readonly Py_ssize_t num_ops
     cdef readonly int64_t[::1] kind, group, launched, same, rows, whole, touched_by
     cdef readonly int64_t[::1] starts, sources, terms, features, knots, finals
+    cdef readonly int64_t[::1] least, parts, kernels
     cdef readonly double[::1] seconds, lags, weights, constants, log_bytes, log_seconds
     cdef readonly double[:, ::1] forms
 

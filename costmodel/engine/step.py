@@ -41,6 +41,9 @@ class Step:
         log_bytes: Floats,
         log_seconds: Floats,
         finals: Ints,
+        least: Ints,
+        parts: Ints,
+        kernels: Ints,
     ) -> None:
         """Keep the arrays; one entry per operation where nothing else is said.
 
@@ -71,6 +74,9 @@ class Step:
             curve begins; the curves.
         finals
             Operations that end a step, the last of every resource.
+        least, parts, kernels
+            How many lookup kernels must have work on a rank for the operation to take place there;
+            where each one's begin (one more entry than operations); these kernels.
 
         """
         self.num_ops = kind.size
@@ -82,6 +88,7 @@ class Step:
         self.forms, self.knots = forms, knots
         self.log_bytes, self.log_seconds = log_bytes, log_seconds
         self.finals = finals
+        self.least, self.parts, self.kernels = least, parts, kernels
 
 
 class StepClock:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.engine.codes import EXCHANGE, ISSUE, STREAM
+from costmodel.engine.codes import EXCHANGE, ISSUE, LINEAR, STREAM
 from costmodel.engine.lowering import Columns, lower, machine
 from costmodel.engine.state import Journal, PlanState, Rows
 from costmodel.engine.step import Step, StepClock
@@ -52,7 +52,7 @@ def duration_rows(template: Template, columns: Columns) -> tuple[Rows, list[int]
 
 def touched_operations(every: Step, num_groups: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where the operations of every sharding group begin, and these, last ones first."""
-    kinds = (STREAM, EXCHANGE, ISSUE)
+    kinds = (STREAM, EXCHANGE, ISSUE, LINEAR)
     ops = [
         [
             op

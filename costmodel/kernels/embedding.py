@@ -114,6 +114,16 @@ class LookupShard:
         )
 
     @property
+    def is_mean(self) -> bool:
+        """Whether the kernel itself divides by the lengths; of row shards the module does.
+
+        Its backward first writes a scaled copy of the gradients (FBGEMM,
+        embedding_backward_split_template.cu 1037-1063).
+        """
+        whole = self.num_rows == self.table.num_embeddings
+        return self.table.pooling is Pooling.MEAN and whole
+
+    @property
     def num_bags(self) -> float:
         """Output rows: one per sample and feature, or one per id without pooling."""
         if self.table.pooling is Pooling.NONE:
@@ -169,27 +179,31 @@ def shard_traffic(
     output = bags * shard.num_columns * output_type.num_bytes
     ids = keys * KEY_BYTES + shard.num_samples * table.num_features * OFFSET_BYTES
     ids += 4.0 * keys if table.weighted else 0.0
-    state = optimizer.state_bytes_per_row(shard.num_columns)
-    state = -(-state // SECTOR_BYTES) * SECTOR_BYTES
-    read, update = misses * row_bytes, 2.0 * unique * (row_bytes + state)
+    per_row = _sectors(optimizer.state_bytes_per_row(0))
+    state = _sectors(optimizer.state_bytes_per_row(shard.num_columns)) - per_row
+    read, update = misses * row_bytes, 2.0 * unique * (row_bytes + state + per_row)
     bag_rows = keys / bags if bags else 0.0
-    gradients, added = _gradient_bytes(shard, caches)
+    gradients, added = _gradient_bytes(shard, caches, output_type)
+    gradients += 2.0 * output if shard.is_mean else 0.0
     host_read = host_update = 0.0
     if shard.compute_kernel is ComputeKernel.FUSED_UVM:
         host_read = max(unique, l1_misses(shard, curve, caches)) * row_bytes
-        host_update = UVM_UPDATE_RATIO * update / 2.0
-        read = update = 0.0
+        host_update = UVM_UPDATE_RATIO * unique * (row_bytes + state)
+        read, update = 0.0, 2.0 * unique * per_row
     elif shard.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
-        # the cache holds weights; states stay in host memory (FBGEMM's ``cacheable=False``), and
-        # the H100's forward takes as long with Adam as with SGD (embedding.csv)
+        # the cache holds weights; states of every element stay in host memory (FBGEMM's
+        # ``cacheable=False``), and the H100's forward takes as long with Adam as with SGD
+        # (embedding.csv); one number for a row is in HBM, cached or not
+        # (split_table_batched_embeddings_ops_training.py 196-205, 1228-1240)
         missing = curve.warm_misses(lookups, shard.cache_load_factor * shard.num_rows)
         # a row comes in while another goes back: every cached row has been updated
         host_read = missing * (UVM_UPDATE_RATIO * row_bytes + MISS_BYTES)
         host_update = UVM_UPDATE_RATIO * unique * state
-        read, update = read + 2.0 * missing * row_bytes, 2.0 * unique * row_bytes
+        read, update = read + 2.0 * missing * row_bytes, 2.0 * unique * (row_bytes + per_row)
     elif shard.compute_kernel is ComputeKernel.DENSE:
-        whole = shard.num_rows * shard.num_columns * 4.0
-        update = whole + 2.0 * unique * shard.num_columns * 4.0
+        # the gradient has the type of the weights: zeros, then the rows that were hit
+        row = float(shard.num_columns * table.data_type.num_bytes)
+        update = shard.num_rows * row + 2.0 * unique * row
     return (
         read + ids + output,
         keys * _on_chip_row_bytes(shard, caches) + ids + output,
@@ -201,6 +215,11 @@ def shard_traffic(
         (bag_rows + caches.start_rows) * caches.row_time,
         unique,
     )
+
+
+def _sectors(num_bytes: Bytes) -> Bytes:
+    """Return the bytes that DRAM moves for so many."""
+    return float(-(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES)
 
 
 def _on_chip_row_bytes(shard: LookupShard, caches: Caches) -> Bytes:
@@ -216,13 +235,15 @@ def _on_chip_row_bytes(shard: LookupShard, caches: Caches) -> Bytes:
     return max(LINE_BYTES, shard.row_bytes, turns * caches.warp_bytes)
 
 
-def _gradient_bytes(shard: LookupShard, caches: Caches) -> tuple[Bytes, Bytes]:
+def _gradient_bytes(
+    shard: LookupShard, caches: Caches, output_type: DataType
+) -> tuple[Bytes, Bytes]:
     """Return the bytes of gradients that backward reads from HBM, and those it adds up on chip.
 
     Ids are ordered by row, so that every row comes by all samples of its feature again: with B D
     gradients of a feature in an L2 of C bytes, a share min(1, C / (4 B D)) of them is still there.
     """
-    width, keys = shard.num_columns * 4.0, shard.num_lookups
+    width, keys = float(shard.num_columns * output_type.num_bytes), shard.num_lookups
     once = min(keys, shard.num_bags) * width
     if not caches.warp_bytes:
         return shard.num_bags * width, keys * shard.row_bytes

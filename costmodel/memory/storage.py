@@ -7,12 +7,12 @@ table's ids that reach the shard (1 unless rows are split).
 * weights: ``e d w``; with UVM in host memory, with UVM caching a share c of the rows also in HBM,
   and ``e (4 + 16 c)`` of bookkeeping;
 * optimizer state: as the weights, but FBGEMM keeps what it has once per row in HBM;
-* gradients: ``e d w`` for dense kernels (twice where DDP copies them to buckets); for fused
-  kernels the sort of the backward, 40 bytes an id;
+* gradients: ``e d w`` for dense kernels, and again where DDP copies them to its buckets; the
+  sort of the backward, 52 bytes an id;
 * inputs: ids and per-sample weights, ``p S L (i + 4)``, and lengths, ``4 S F``, for each batch in
   flight;
-* outputs: ``S F d o`` (``p S L d o`` unpooled), twice: the lookup's output and the buffer sent; the
-  backward reuses the space for the gradients received and for its copy.
+* outputs: ``S F d o`` (``p S L d o`` unpooled), as often as ``output_copies`` says; the backward
+  reuses the space for the gradients received.
 
 References
 ----------
@@ -32,7 +32,7 @@ from costmodel.base.units import Bytes
 from costmodel.domain.dense_layers import activation_bytes, dense_model_bytes
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
-from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from costmodel.inputs.distribution import is_hashed, lookup_share
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 """A length of a KeyedJaggedTensor on the wire: int32."""
-SORT_BYTES_PER_ID = 40
-"""Buffers of FBGEMM's backward sort, int64 ids (see the module's references)."""
+SORT_BYTES_PER_ID = 52
+"""Buffers of FBGEMM's backward sort, int64 ids: 40 (see the module's references), and CUB's
+alternate buffers, 12 (embedding_backward_split_template.cu 852). Dense kernels sort, too."""
 CACHE_BYTES_PER_ROW, CACHE_BYTES_PER_SLOT = 4, 16
 """FBGEMM's ``cache_index_table_map``; ``lxu_cache_state`` and ``lru_state``."""
 RESERVE_SHARE = 0.10
@@ -82,6 +83,8 @@ class ShardFactors:
     """
 
     element_bytes: "Numbers"
+    cache_columns: "Numbers"
+    """Columns that a row has at least in HBM."""
     hbm_share: "Numbers"
     """Share of the weights in HBM."""
     host_share: "Numbers"
@@ -122,8 +125,10 @@ def shard_bytes(
     element_state = elements * factors.state_element_bytes
     present = np.minimum(num_rows, 1.0)
     output_share = 1 + factors.unpooled * (share - 1)
+    columns_held = np.maximum(num_columns, factors.cache_columns)
+    held = num_rows * columns_held * factors.element_bytes * factors.hbm_share
     return ShardBytes(
-        weights=weights * factors.hbm_share + num_rows * factors.row_bytes,
+        weights=held + num_rows * factors.row_bytes,
         optimizer_state=(
             element_state * (1 - factors.state_host_share) + num_rows * factors.state_row_bytes
         ),
@@ -153,9 +158,11 @@ def shard_factors(
     optimizer = workload.dense.optimizer if dense else workload.optimizer
     row_state = optimizer.state_bytes_per_row(0)
     batches = 2 if workload.pipeline is Pipeline.SPARSE_DIST else 1
-    buckets = replicated and workload.pipeline is Pipeline.DLRM
+    buckets = replicated and topology.world_size > 1
+    output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
     return ShardFactors(
         element_bytes=table.data_type.num_bytes,
+        cache_columns=float(workload.cache_columns(table)) if caching else 0.0,
         hbm_share=1.0 if in_hbm else cached if caching else 0.0,
         host_share=0.0 if in_hbm else 1.0,
         row_bytes=CACHE_BYTES_PER_ROW + CACHE_BYTES_PER_SLOT * cached if caching else 0.0,
@@ -163,17 +170,55 @@ def shard_factors(
         state_row_bytes=row_state,
         state_host_share=0.0 if in_hbm else 1.0,
         gradient_copies=float(dense) * (2 if buckets else 1),
-        sort_bytes=0.0 if dense else ids * SORT_BYTES_PER_ID,
+        sort_bytes=ids * SORT_BYTES_PER_ID,
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
         length_bytes=batches * samples * table.num_features * LENGTH_BYTES,
-        column_output_bytes=(
-            (1 if replicated else 2)
-            * samples
-            * table.output_rows_per_sample
-            * workload.output_type.num_bytes
-        ),
+        column_output_bytes=output * output_copies(workload, topology, table, sharding_type)
+        + _divisor_bytes(workload, table, sharding_type),
         unpooled=float(table.pooling is Pooling.NONE),
     )
+
+
+def output_copies(
+    workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> float:
+    """Return how many times a rank holds the outputs of its shards for all samples, at the peak.
+
+    Once in a reduce-scatter, which reads the lookup's output and whose gradients are gathered into
+    the tensor that the backward reads; twice in an all-to-all, which has a send buffer. Clamping
+    for FP16 or BF16 takes another copy, and a half; decoded gradients, beside those received, 1.5
+    in all. Between nodes there are three tensors of the node's sums.
+
+    References
+    ----------
+    torchrec 1.9.2, distributed/comm_ops.py 1537-1543, 2637-2668, 2720-2745; fbgemm_gpu 1.8.0,
+    quantize_utils.py 212-217. FBGEMM's mean pooling scales gradients into a copy.
+
+    """
+    exchanged = topology.world_size > 1 and sharding_type is not ShardingType.DATA_PARALLEL
+    summed = sharding_type.splits_rows and table.pooling is not Pooling.NONE
+    if not exchanged:
+        return 2.0 if table.pooling is Pooling.MEAN else 1.0
+    copies = 1.0 if summed else 2.0
+    if workload.comms_backward is not None:
+        copies = max(copies, 1.5)
+    clamped = {DataType.FP16, DataType.BF16, *((DataType.FP8,) if summed else ())}
+    if workload.comms_forward in clamped:
+        copies = 2.5
+    if summed and sharding_type.within_node and topology.num_nodes > 1:
+        copies += 3.0 / topology.local_world_size
+    return copies
+
+
+def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: ShardingType) -> Bytes:
+    """Return bytes of the divisors of a column for mean pooling over row shards, FP32.
+
+    One for every sample of the rank, of two batches (torchrec 1.9.2, embeddingbag.py 2670-2680).
+    """
+    divided = sharding_type in {ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE}
+    if table.pooling is not Pooling.MEAN or not divided:
+        return 0.0
+    return 2 * 4.0 * workload.local_batch_size * table.num_features
 
 
 def stacked_factors(factors: Sequence[ShardFactors], repeats: Sequence[int]) -> ShardFactors:
@@ -231,18 +276,22 @@ def local_batch_bytes(workload: Workload) -> Bytes:
     """Bytes of the inputs of a rank's own batch, before distribution, for each batch in flight.
 
     Ids, lengths and weights of all features, dense inputs and labels. TrainPipelineSparseDist
-    copies batch k + 2 while it distributes k + 1; plain DLRM has no distribution, its ids come to
-    the rank that owns the table.
+    holds the batch it trains to the end, has distributed the next one and copied that after it
+    before forward; the permuted features of the one distributed live as long as its requests
+    (torchrec 1.9.2, train_pipelines.py 900-905, 935, dist_data.py 720-760). TrainPipelineBase
+    holds two. Plain DLRM has no distribution, its ids come to the rank that owns the table.
     """
-    per_sample = 4.0 * (workload.dense.num_dense_features + 1)
+    dense = 4.0 * (workload.dense.num_dense_features + 1)
+    sparse = sum(
+        table.pooling_factor * (workload.index_bytes + (4 if table.weighted else 0))
+        + LENGTH_BYTES * table.num_features
+        for table in workload.tables
+    )
+    batches = {Pipeline.SPARSE_DIST: 3, Pipeline.NONE: 2, Pipeline.DLRM: 1}[workload.pipeline]
+    held = batches * dense
     if workload.pipeline is not Pipeline.DLRM:
-        per_sample += sum(
-            table.pooling_factor * (workload.index_bytes + (4 if table.weighted else 0))
-            + LENGTH_BYTES * table.num_features
-            for table in workload.tables
-        )
-    batches = 2 if workload.pipeline is Pipeline.SPARSE_DIST else 1
-    return batches * workload.local_batch_size * per_sample
+        held += (batches + 1) * sparse
+    return workload.local_batch_size * held
 
 
 def fixed_bytes(workload: Workload) -> tuple[Bytes, Bytes]:

@@ -115,15 +115,30 @@ class StepBuilder:
 
     # -- operations -------------------------------------------------------------------------
 
-    def host(self, name: str, *, num_ops: float = 1.0, after: tuple[Event, ...] = ()) -> int:
-        """Add CPU time on the current thread: that many operators without launches."""
-        return self._add_host(name, NodeKind.HOST, num_ops * self._op_time, after=after)
+    def host(
+        self,
+        name: str,
+        *,
+        num_ops: float = 1.0,
+        num_launches: float = 0.0,
+        times: Linear | None = None,
+        after: tuple[Event, ...] = (),
+    ) -> int:
+        """Add CPU time on the current thread: that many operators and launches, so many times."""
+        once = num_ops * self._op_time + num_launches * self._launch_time
+        seconds = once if times is None else self.linear_time(once * times)
+        return self._add_host(name, NodeKind.HOST, seconds, after=after)
 
     def wait(
-        self, name: str, after: tuple[Event, ...], after_previous: tuple[Mark, ...] = ()
+        self,
+        name: str,
+        after: tuple[Event, ...],
+        after_previous: tuple[Mark, ...] = (),
+        *,
+        times: int = 1,
     ) -> int:
-        """Block the current thread until device work is done."""
-        seconds = self.hardware.host.sync_time
+        """Block the current thread until device work is done, several times one after another."""
+        seconds = times * self.hardware.host.sync_time
         return self._add_host(
             name, NodeKind.WAIT, seconds, after=after, after_previous=after_previous
         )
@@ -225,6 +240,13 @@ class StepBuilder:
     def stream_time(num_bytes: Linear | float) -> Work:
         """Return the duration of a memory-bound kernel; none where there are no bytes."""
         return Work(kind=WorkKind.STREAM, amount=Linear.of(num_bytes))
+
+    @staticmethod
+    def linear_time(seconds: Linear) -> Work:
+        """Return a duration that is a weighted sum of features."""
+        if not seconds.weights:
+            return Work(kind=WorkKind.CONSTANT, seconds=seconds.constant)
+        return Work(kind=WorkKind.LINEAR, amount=seconds)
 
     def exchange_time(self, op: CollectiveOp, num_bytes: Linear, group: ProcessGroup) -> Work:
         """Return the duration of a collective: uneven messages count as the largest of its group.

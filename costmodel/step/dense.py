@@ -22,7 +22,7 @@ from costmodel.domain.dense_layers import (
     top_layers,
 )
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Estimate, Gpu, Source
-from costmodel.domain.workload import DataType, Interaction, Optimizer, Workload
+from costmodel.domain.workload import DataType, Interaction, Workload
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
@@ -36,22 +36,10 @@ from costmodel.kernels.pointwise import (
 from costmodel.step.builder import STREAMED, StepBuilder
 from costmodel.step.graph import Resource, Role, Stage
 from costmodel.step.issue import Issue
-from costmodel.step.template import Linear
 
 FIRST_BUCKET: Bytes = 1 * MIB
 BUCKET: Bytes = 25 * MIB
 """Sizes at which DistributedDataParallel sends gradients (torch.nn.parallel, ``bucket_cap_mb``)."""
-OPTIMIZER_PASSES = {
-    Optimizer.SGD: 3,
-    Optimizer.ROWWISE_ADAGRAD: 5,
-    Optimizer.ADAGRAD: 5,
-    Optimizer.ADAM: 7,
-    Optimizer.PARTIAL_ROWWISE_ADAM: 5,
-}
-"""Times a dense optimizer reads or writes the size of the parameters: gradient, parameter twice,
-each state twice."""
-
-_OPTIMIZER = Issue(3.0, 2.0)
 _INDEX_BACKWARD = Issue(2.0, 4.0)
 
 
@@ -68,6 +56,12 @@ class Widths(NamedTuple):
 
 def _layer_bytes(layer: DenseLayer) -> Bytes:
     return 4.0 * layer.num_parameters
+
+
+def _gradient_sizes(layer: DenseLayer) -> tuple[Bytes, ...]:
+    """Return bytes of a layer's gradients: the bias comes first, and has a copy of its own."""
+    weights = 4.0 * layer.num_inputs * layer.num_outputs
+    return (4.0 * layer.num_outputs, weights) if layer.bias else (weights,)
 
 
 @dataclass(slots=True)
@@ -91,8 +85,9 @@ class GradientBuckets:
             return
         gpu = self.builder.hardware.gpu
         self.builder.kernel(
-            f"{self.name} bucket copy", Stage.DENSE_BACKWARD, pointwise_time(2 * num_bytes, gpu)
-        )
+            f"{self.name} bucket copy", Stage.DENSE_BACKWARD,
+            pointwise_time(2 * num_bytes, gpu), num_bytes=2 * num_bytes,
+        )  # fmt: skip
         self.held += num_bytes
         if self.held >= self.capacity:
             self.flush()
@@ -250,15 +245,6 @@ class DensePart:
         """Bottom MLP; nobody needs the gradient of the dense features."""
         self._backward(self.costs.bottom, gradients, inputs_need_gradient=False)
 
-    def optimizer(self, replicated_bytes: Linear | float = 0.0) -> None:
-        """Update dense parameters, and those of replicated tables, as one multi-tensor kernel."""
-        passes = OPTIMIZER_PASSES[self.workload.dense.optimizer]
-        num_bytes = passes * (self.costs.parameter_bytes + replicated_bytes)
-        self.builder.kernel(
-            "dense optimizer", Stage.OPTIMIZER, self.builder.stream_time(num_bytes),
-            issue=_OPTIMIZER, num_bytes=num_bytes,
-        )  # fmt: skip
-
     def _forward(self, layers: Sequence[DenseLayer]) -> None:
         batch = self.workload.local_batch_size
         for layer in layers:
@@ -294,7 +280,8 @@ class DensePart:
             )
             self._stream(f"{name} bias", Stage.DENSE_BACKWARD, outputs)
             self._cast_weight(layer)
-            gradients.add(_layer_bytes(layer))
+            for size in _gradient_sizes(layer):
+                gradients.add(size)
 
     def _dot_forward(self, widths: Widths, batch: int) -> None:
         """Concatenate to (B, F, D), multiply by its transpose, take the triangle, concatenate."""

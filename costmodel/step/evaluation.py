@@ -122,10 +122,19 @@ class _Evaluation:
                 gpu = self.hardware.gpu
                 seconds = times.stream_times(
                     self._amount(work.amount), gpu.kernel_latency, gpu.memory_bandwidth
-                )
+                ) * self._takes_place(work)
+            case WorkKind.LINEAR:
+                seconds = self._amount(work.amount)
             case WorkKind.EXCHANGE:
                 seconds = self._exchange_time(op)
         return seconds
+
+    def _takes_place(self, work: Work) -> NDArray[np.bool_]:
+        """Tell on which ranks enough of a stream's lookup kernels have work."""
+        counts = np.zeros(self.template.topology.world_size)
+        for group, kernel in work.where:
+            counts += self.loads[group].traffic[kernel][:, Traffic.LOOKUPS] > 0
+        return counts >= work.least
 
     def _exchange_time(self, op: TemplateOp) -> Array:
         if op.work.form is None:

@@ -1,8 +1,11 @@
 """What input distribution and output exchange share: a stream kernel, a collective, a name."""
 
+from dataclasses import replace
+
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.step.builder import Mark, StepBuilder
 from costmodel.step.graph import Resource, Role, Stage
+from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.issue import ONE_OP, Issue
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import Event, Exchange, GroupFormulas, Linear
@@ -50,9 +53,16 @@ def add_stream(  # noqa: PLR0913 -- all but three have defaults
     after_previous: tuple[Mark, ...] = (),
     efficiency: float = 1.0,
     role: Role = Role.OTHER,
+    where: tuple[tuple[GroupKey, KernelKey], ...] = (),
+    least: int = 1,
 ) -> int:
-    """Add a kernel bound by a share of the bandwidth; nothing where there are no bytes."""
+    """Add a kernel bound by a share of the bandwidth; nothing where there are no bytes.
+
+    ``where``: only on ranks on which so many of these lookup kernels have work.
+    """
     seconds = builder.stream_time(num_bytes / efficiency)
+    if where:
+        seconds = replace(seconds, where=where, least=least)
     return builder.kernel(
         name, stage, seconds, stream=stream, num_bytes=num_bytes, issue=issue,
         after=after, after_previous=after_previous, role=role,

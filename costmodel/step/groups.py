@@ -16,10 +16,20 @@ class GroupKey(NamedTuple):
 
 
 class KernelKey(NamedTuple):
-    """What decides which lookup kernel of its group serves a table."""
+    """What decides which lookup kernel of its group serves a table.
 
-    compute_kernel: ComputeKernel
+    One kernel serves tables in HBM, host memory and cache together (torchrec 1.9.2,
+    embedding_sharding.py 499-511, 609-624).
+    """
+
+    dense: bool
     data_type: DataType
+    pooling: Pooling
+
+
+def kernel_key(table: EmbeddingTable, compute_kernel: ComputeKernel) -> KernelKey:
+    """Return the lookup kernel that serves a table."""
+    return KernelKey(compute_kernel is ComputeKernel.DENSE, table.data_type, table.pooling)
 
 
 def group_key(table: EmbeddingTable, sharding_type: ShardingType) -> GroupKey:

@@ -12,6 +12,7 @@ from costmodel.domain.workload import Workload
 from costmodel.step.builder import Mark, StepBuilder
 from costmodel.step.exchange import add_collective, add_stream, label
 from costmodel.step.graph import Stage
+from costmodel.step.groups import GroupKey
 from costmodel.step.issue import (
     COPY_BATCH,
     PERMUTE_IDS,
@@ -70,24 +71,25 @@ class InputDist:
     def start(self, stream: str, after_previous: tuple[Mark, ...] = ()) -> int | None:
         """Permute features, bucketize ids by row range, exchange split sizes.
 
-        One permutation serves all groups of a batch, replicated tables too; the splits of all
-        groups travel in one message: lengths, ids, weights if any, and the batch size. Returns
-        that all-to-all, or None where there is none.
+        The splits of all groups travel in one message: lengths, ids, weights if any, and the
+        batch size. Returns that all-to-all, or None where there is none.
         """
         if not self.distributed:
             return None
         with self.builder.part_of(*(group.key for group in self.distributed)):
-            add_stream(
-                self.builder, "permute ids",
-                2.0 * sum(map(self._sent_bytes, self.groups), start=Linear()),
-                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
-                after_previous=after_previous,
+            self.builder.kernel(
+                "wait for batch", Stage.INPUT_DIST, 0.0,
+                stream=stream, after_previous=after_previous,
             )  # fmt: skip
+        for keys in self._modules:
+            self._permute(keys, stream)
         for group in self.distributed:
             if group.key.sharding_type in ROW_SHARDED:
                 self._bucketize(group, stream)
         if self.builder.world_size == 1:
             return None
+        for group in self.distributed:
+            self._copy_splits(group, stream)
         splits = (group.present * (4 if group.key.weighted else 3) for group in self.distributed)
         size = sum(splits, start=Linear()) * float(SPLIT_BYTES * self.builder.world_size)
         with self.builder.part_of(*(group.key for group in self.distributed)):
@@ -150,6 +152,51 @@ class InputDist:
                 )  # fmt: skip
                 self.builder.wait(f"wait for {name} lengths", self.builder.last(stream))
 
+    @property
+    def _modules(self) -> tuple[tuple[GroupKey, ...], ...]:
+        """The sharding groups of every module that has any ids to distribute."""
+        modules: dict[tuple[bool, bool], list[GroupKey]] = {}
+        for group in self.groups:
+            modules.setdefault(group.key[:2], []).append(group.key)
+        distributed = {group.key for group in self.distributed}
+        return tuple(tuple(keys) for keys in modules.values() if distributed.intersection(keys))
+
+    def _permute(self, keys: tuple[GroupKey, ...], stream: str) -> None:
+        """Put a module's features in the order of its groups and their ranks.
+
+        Not where all its tables are in every rank's order anyway, split by rows over all ranks
+        or replicated (torchrec 1.9.2, embeddingbag.py 1648-1659, 1844-1851).
+        """
+        moving = tuple(key for key in keys if key.sharding_type not in self._in_order)
+        if not moving:
+            return
+        groups = (group for group in self.groups if group.key in keys)
+        with self.builder.part_of(*moving):
+            add_stream(
+                self.builder, "permute ids",
+                2.0 * sum(map(self._sent_bytes, groups), start=Linear()),
+                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+            )  # fmt: skip
+
+    @property
+    def _in_order(self) -> tuple[ShardingType, ...]:
+        one_node = self.builder.world_size == self.builder.local_world_size
+        return (*ON_EVERY_RANK, ShardingType.TABLE_ROW_WISE) if one_node else ON_EVERY_RANK
+
+    def _copy_splits(self, group: GroupFormulas, stream: str) -> None:
+        """Block the host for every split tensor of a group.
+
+        Each is made of a list, on the GPU, and read back once (torchrec 1.9.2,
+        train_pipeline/runtime_forwards.py 474-481, embedding_sharding.py 957-958): lengths, ids,
+        weights if any, batch sizes. Bucketized lengths are added up and read first.
+        """
+        if self.builder.synchronous:
+            return
+        count = 4 if group.key.weighted else 3
+        count += group.key.sharding_type in ROW_SHARDED
+        with self.builder.part_of(group.key):
+            self.builder.wait(f"copy {label(group)} splits", self.builder.last(stream), times=count)
+
     def _bucketize(self, group: GroupFormulas, stream: str) -> None:
         """Group the ids by the rank that has their row; every rank gets all lengths."""
         lengths = self._sent_lengths(group)
@@ -165,6 +212,14 @@ class InputDist:
                 moved + lengths * (1.0 + self._destinations(group)),
                 stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
             )  # fmt: skip
+            if group.key.sharding_type in HIERARCHICAL:
+                # from nodes by features to features by nodes (twrw_sharding.py 419-434)
+                spread = self._destinations(group) * lengths
+                add_stream(
+                    self.builder, f"{label(group)} stagger ids",
+                    2.0 * (self._id_bytes(group) * group.sent_ids + spread),
+                    stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+                )  # fmt: skip
 
     def _exchange(self, name: str, size: Linear, stream: str) -> int:
         return add_collective(

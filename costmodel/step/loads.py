@@ -2,7 +2,7 @@
 
 A *sharding group* is what TorchRec runs as one unit: the tables of one module (pooled, weighted
 or unpooled) that share a sharding type. It has one set of collectives, and one lookup kernel per
-(compute kernel, data type) on every rank.
+(fused or dense, data type, pooling) on every rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Workl
 from costmodel.inputs.distribution import is_hashed
 from costmodel.kernels.embedding import Caches, LookupShard, combine, gpu_caches, shard_traffic
 from costmodel.kernels.traffic import NUM_TRAFFIC
-from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
 Array = NDArray[np.float64]
 HIERARCHICAL = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
@@ -46,7 +46,9 @@ class GroupLoad:
     sent_features: float
     """Features a rank sends, over all destinations: once per shard that needs its ids."""
     parameter_bytes: float
-    """FP32 bytes of the tables replicated on every rank (data_parallel only)."""
+    """Bytes of the tables replicated on every rank (data_parallel only)."""
+    tables: float
+    """Tables in the group."""
     present: float = 1.0
     """1; templates have a formula for it, as a plan may lack the group."""
 
@@ -87,7 +89,7 @@ def _group_load(
     for table, sharding in pairs:
         new = table_rows(workload, topology, table, sharding)
         rows += new
-        kernel_rows.setdefault(KernelKey(sharding.compute_kernel, table.data_type), []).extend(new)
+        kernel_rows.setdefault(kernel_key(table, sharding.compute_kernel), []).extend(new)
     ranks, counts = _ranks(rows)
 
     def per_rank(values: list[float]) -> NDArray[np.float64]:
@@ -108,9 +110,8 @@ def _group_load(
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
-        parameter_bytes=sum(4.0 * t.num_embeddings * t.embedding_dim for t, _ in pairs)
-        if replicated
-        else 0.0,
+        parameter_bytes=sum(t.weight_bytes for t, _ in pairs) if replicated else 0.0,
+        tables=float(len(pairs)),
     )
 
 

@@ -20,6 +20,7 @@ from costmodel.step.graph import ExecutionGraph, Resource, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.issue import ZERO_GRADIENTS_OPS
 from costmodel.step.loads import group_loads
+from costmodel.step.optimizer import DenseOptimizer
 from costmodel.step.program import Program
 from costmodel.step.sparse import SparsePart
 from costmodel.step.template import Event, GroupFormulas, Template
@@ -140,12 +141,12 @@ def _plain_dlrm(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> N
     dense.top_backward(top)
     dense.interaction_backward(top)
     top.flush()
-    gradients = sparse.split_gradients()
+    gradients = sparse.gradients.split()
     dense.bottom_backward(bottom)
     bottom.flush()
-    sparse.backward(after=gradients)
+    sparse.gradients.backward(after=gradients)
     builder.join(Resource.MAIN)
-    _update(builder, sparse, dense, after=(*top.sent, *bottom.sent))
+    _update(builder, sparse, after=(*top.sent, *bottom.sent))
 
 
 def _lookups(builder: StepBuilder, sparse: SparsePart, after: tuple[Event, ...]) -> None:
@@ -166,19 +167,17 @@ def _torchrec_backward(builder: StepBuilder, sparse: SparsePart, dense: DensePar
     reducer = GradientBuckets(builder, "dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
-    replicas = sparse.backward(after=sparse.split_gradients())
+    replicas = sparse.gradients.backward(after=sparse.gradients.split())
     dense.bottom_backward(reducer)
     reducer.flush()
     builder.join(Resource.MAIN)
-    _update(builder, sparse, dense, after=(*reducer.sent, *replicas))
+    _update(builder, sparse, after=(*reducer.sent, *replicas))
 
 
-def _update(
-    builder: StepBuilder, sparse: SparsePart, dense: DensePart, after: tuple[Event, ...]
-) -> None:
+def _update(builder: StepBuilder, sparse: SparsePart, after: tuple[Event, ...]) -> None:
     """Update the dense parameters once every all-reduce is done."""
     if after:
         builder.kernel(
             "wait for all-reduces", Stage.OPTIMIZER, 0.0, after=after, role=Role.GRADIENTS_REDUCED
         )
-    dense.optimizer(sparse.replicated_bytes)
+    DenseOptimizer(builder, sparse.workload).write(sparse.replicated)

@@ -28,7 +28,14 @@ class Feature(NamedTuple):
 
 RANK_FEATURES = ("features", "ids", "columns")
 """Have a value on every rank."""
-PLAN_FEATURES = ("table_columns", "sent_ids", "sent_features", "parameter_bytes", "present")
+PLAN_FEATURES = (
+    "table_columns",
+    "sent_ids",
+    "sent_features",
+    "parameter_bytes",
+    "present",
+    "tables",
+)
 """Have one value for the plan."""
 
 
@@ -80,6 +87,8 @@ class GroupFormulas:
     parameter_bytes: Linear
     present: Linear
     """1 if the plan has the group, else 0."""
+    tables: Linear
+    """Tables in the group."""
 
     @classmethod
     def of(cls, key: GroupKey, kernels: Sequence[KernelKey]) -> "GroupFormulas":
@@ -100,6 +109,8 @@ class WorkKind(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     EXCHANGE = "exchange"
+    LINEAR = "linear"
+    """The amount itself, in seconds."""
     ISSUE = "issue"
     """Host time, where the next operation has any duration."""
     GIVEN = "given"
@@ -114,10 +125,14 @@ class Work:
     seconds: Seconds = 0.0
     """How long a constant takes, or an issue."""
     amount: Linear = Linear()
-    """Bytes of a stream or an exchange."""
+    """Bytes of a stream or an exchange; seconds of what is linear."""
     kernel: tuple[GroupKey, KernelKey] | None = None
     """Whose traffic a lookup has."""
     form: CollectiveForm | None = None
+    where: tuple[tuple[GroupKey, KernelKey], ...] = ()
+    """Of a stream that takes place on ranks with work for some of these lookup kernels only..."""
+    least: int = 0
+    """... how many of them."""
 
 
 class Issued(NamedTuple):

@@ -16,6 +16,7 @@ from costmodel.domain.workload import (
     EmbeddingTable,
     Interaction,
     Optimizer,
+    OptimizerImplementation,
     Pipeline,
     Pooling,
     Workload,
@@ -165,6 +166,9 @@ class Dense(_WorkloadSection):
     """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _DENSE["optimizer"]
     """What updates the dense parameters."""
+    optimizer_implementation: Annotated[OptimizerImplementation, Field(strict=False)] | None = None
+    """`foreach` or `fused` where the optimizer is made with `foreach=True` or `fused=True`; by
+    default what torch takes: foreach on GPUs, but the loop if a table is data_parallel."""
 
 
 class Head(_WorkloadSection):

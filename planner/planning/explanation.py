@@ -18,7 +18,7 @@ from costmodel.domain.plan import (
     TableSharding,
     make_shards,
 )
-from costmodel.domain.workload import DataType, EmbeddingTable, Workload
+from costmodel.domain.workload import DataType, EmbeddingTable, OptimizerImplementation, Workload
 from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.memory.rank_memory import check_memory
@@ -253,12 +253,20 @@ def _workload_variants(planned: Planned) -> Iterator[tuple[str, Workload]]:
             "dense layers in bf16",
             replace(workload, dense=replace(workload.dense, precision=_BF16)),
         )
+    default = workload.dense.optimizer_implementation is None
+    if default and any(map(_is_replicated, planned.plan.tables)):
+        dense = replace(workload.dense, optimizer_implementation=OptimizerImplementation.FOREACH)
+        yield "dense optimizer with foreach=True", replace(workload, dense=dense)
     if batch > 1:
         yield f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2)
     yield f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch)
 
 
 _FP16, _BF16 = DataType.FP16, DataType.BF16
+
+
+def _is_replicated(sharding: TableSharding) -> bool:
+    return sharding.sharding_type is ShardingType.DATA_PARALLEL
 
 
 def _in_fp16(table: EmbeddingTable) -> EmbeddingTable:

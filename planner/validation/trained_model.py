@@ -18,7 +18,14 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.types import DataType as TorchRecType
 
 from costmodel.domain.dense_layers import bottom_width, interaction_width, num_sparse_features
-from costmodel.domain.workload import EmbeddingTable, Interaction, Optimizer, Pooling, Workload
+from costmodel.domain.workload import (
+    EmbeddingTable,
+    Interaction,
+    Optimizer,
+    OptimizerImplementation,
+    Pooling,
+    Workload,
+)
 from planner.torchrec.plans import TableLocation
 
 LEARNING_RATE = 1e-3
@@ -78,7 +85,13 @@ def table_locations(model: nn.Module, workload: Workload) -> dict[str, TableLoca
 def dense_optimizer(workload: Workload, parameters: Sequence[Any]) -> torch.optim.Optimizer:
     """Return the optimizer of everything that is not updated in the backward."""
     chosen = DENSE_OPTIMIZERS[workload.dense.optimizer]
-    made: torch.optim.Optimizer = chosen(parameters, lr=LEARNING_RATE)
+    used = workload.dense.optimizer_implementation
+    options: dict[str, bool] = {}
+    if used is not None:
+        options["foreach"] = used is OptimizerImplementation.FOREACH
+        if used is OptimizerImplementation.FUSED:
+            options["fused"] = True
+    made: torch.optim.Optimizer = chosen(parameters, lr=LEARNING_RATE, **options)
     return made
 
 

@@ -21,7 +21,7 @@ from costmodel.memory.storage import (
     shard_factors,
     stacked_factors,
 )
-from costmodel.step.groups import GroupKey, KernelKey, group_key
+from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.loads import ShardRow, shard_row
 from sharders.engine.tables import SPREADS, Choices, Floats, Ints, Tables
 from sharders.problem.option_costs import OptionCosts
@@ -155,7 +155,7 @@ class _Writer:
         kind = option.sharding_type
         self.options.append(option)
         key = group_key(table, kind)
-        kernel = key, KernelKey(option.compute_kernel, table.data_type)
+        kernel = key, kernel_key(table, option.compute_kernel)
         replicated = kind is ShardingType.DATA_PARALLEL
         cost = self.costs.cost(table, option)
         spread = SPREADS["nodes" if kind.within_node else "ranks"]
@@ -169,7 +169,7 @@ class _Writer:
             spread,
             option.num_ranks,
             kind is ShardingType.TABLE_COLUMN_WISE,
-            4.0 * table.num_embeddings * table.embedding_dim if replicated else 0.0,
+            table.weight_bytes if replicated else 0.0,
             cost.total_load,
             cost.shard_load,
             max(self.shards[row].traffic[Traffic.CHAIN] for row in set(rows.tolist())),
@@ -270,6 +270,6 @@ def signature_of(problem: ShardingProblem) -> Signature:
     for table in problem.workload.tables:
         for option in problem.options[table.name]:
             key = group_key(table, option.sharding_type)
-            kernel = KernelKey(option.compute_kernel, table.data_type)
+            kernel = kernel_key(table, option.compute_kernel)
             kernels.setdefault(key, set()).add(kernel)
     return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))

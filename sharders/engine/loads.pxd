@@ -6,7 +6,7 @@ from costmodel.kernels cimport times
 from sharders.engine.tables cimport Choices, Tables
 
 cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, CHAIN, LOOKUPS, NUM_TRAFFIC, BALANCE_ROOTS
-cdef Py_ssize_t TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT
+cdef Py_ssize_t TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT, NUM_TABLES
 cdef int64_t EVERYWHERE, FIXED, ON_RANKS
 cdef double EMPTY, CANCELLED
 

@@ -19,9 +19,16 @@ from sharders.engine.tables import EVERYWHERE, FIXED, ON_RANKS, Choices, Tables
 Floats = NDArray[np.float64]
 NUM_FEATURES: int = len(RANK_FEATURES)
 FEATURES, IDS = RANK_FEATURES.index("features"), RANK_FEATURES.index("ids")
-TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT = (
+TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT, NUM_TABLES = (
     PLAN_FEATURES.index(name)
-    for name in ("table_columns", "sent_ids", "sent_features", "parameter_bytes", "present")
+    for name in (
+        "table_columns",
+        "sent_ids",
+        "sent_features",
+        "parameter_bytes",
+        "present",
+        "tables",
+    )
 )
 NUM_SUMS: int = len(PLAN_FEATURES)
 CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
@@ -260,6 +267,7 @@ class RankLoads:
         whole, counts = self.plan.whole + group * NUM_SUMS, self.counts_row + group
         self._add(whole + TABLE_COLUMNS, sign * self.tables.table_columns[table])
         self._add(whole + PARAMETERS, sign * self.tables.replicated[option])
+        self._add(whole + NUM_TABLES, sign)
         self._add(counts, sign)
         present = 1.0 if self.plan.numbers[counts, 0] > 0.5 else 0.0
         if present != self.plan.numbers[whole + PRESENT, 0]:

@@ -21,8 +21,8 @@ from costmodel.domain.workload import EmbeddingTable
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import backward_time, forward_time
 from costmodel.kernels.traffic import BACKWARD_KERNELS
-from costmodel.step.dense import OPTIMIZER_PASSES
 from costmodel.step.loads import ShardRow, shard_row
+from costmodel.step.optimizer import replica_update_time
 from sharders.problem.options import TableOption, first_shard
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -148,13 +148,12 @@ class OptionCosts:
         """All-reduce and dense update of a table replicated on every rank."""
         if option.sharding_type is not ShardingType.DATA_PARALLEL:
             return 0.0
-        topology, dense = self.problem.topology, self.problem.workload.dense
-        size = 4.0 * table.num_embeddings * table.embedding_dim
+        topology = self.problem.topology
+        size = table.weight_bytes
         everyone = RankGroup(
             num_ranks=topology.world_size, ranks_per_node=topology.local_world_size
         )
-        update = OPTIMIZER_PASSES[dense.optimizer] * size
-        update_time = update / topology.hardware.gpu.memory_bandwidth
+        update_time = replica_update_time(self.problem.workload, topology.hardware, size)
         if topology.world_size == 1:
             return update_time
         sizes = np.array([25e6, 25e6 + size])

@@ -16,7 +16,12 @@ from costmodel.domain.plan import (
     column_counts,
     make_shards,
 )
-from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_block_ranks
+from costmodel.domain.validity import (
+    allowed_kernels,
+    allowed_types,
+    fixed_block_ranks,
+    is_refused_by_codecs,
+)
 from costmodel.domain.workload import EmbeddingTable, Workload
 from sharders.problem.cache_shares import cache_shares
 
@@ -109,6 +114,8 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
     field = "sharding_types" if table.sharding_types else "compute_kernels"
     few = any(_refused_by_fbgemm(topology, table, kind) for kind in allowed_types(workload, table))
     hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`" if few else None
+    if any(is_refused_by_codecs(workload, table, kind) for kind in table.sharding_types):
+        hint = "int8 communication cannot sum row shards: use fp16, or allow `table_wise`"
     return Refusal(table=table.name, field=field, problem=Problem(message=message, hint=hint))
 
 

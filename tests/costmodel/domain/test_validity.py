@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.base.errors import PlanMismatchError
+from costmodel.base.errors import InputError, PlanMismatchError
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.validity import check_plan, plan_problems
-from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from planner.examples import example_hardware
 from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
 
@@ -195,3 +195,24 @@ def test_a_table_is_where_the_user_wants_it(
     problems = plan_problems(workload, TOPOLOGY, make_plan(TOPOLOGY, [sharding]))
     assert (problem is None) == (not problems)
     assert problem is None or problem in problems[0]
+
+
+@pytest.mark.parametrize(
+    "kind", [ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD]
+)
+def test_int8_communication_refuses_row_shards_and_offers_none(kind: ShardingType) -> None:
+    int8 = replace(WORKLOAD, comms_backward=DataType.INT8)
+    option = next(o for o in table_options(WORKLOAD, TOPOLOGY, TABLE) if o.sharding_type is kind)
+    sharding = make_sharding(TABLE, TOPOLOGY, option, (0,) * option.num_ranks)
+    (problem,) = plan_problems(int8, TOPOLOGY, make_plan(TOPOLOGY, [sharding]))
+    assert f"`{kind}` sums outputs on the way, which int8 communication cannot" in problem
+    assert kind not in {o.sharding_type for o in table_options(int8, TOPOLOGY, TABLE)}
+    with pytest.raises(InputError) as refused:
+        table_options(int8, TOPOLOGY, replace(TABLE, sharding_types=(kind,)))
+    assert "int8 communication cannot sum row shards" in str(refused.value.problems[0].hint)
+
+
+def test_int8_communication_takes_row_shards_of_unpooled_tables() -> None:
+    rows = replace(TABLE, pooling=Pooling.NONE, sharding_types=(ShardingType.ROW_WISE,))
+    int8 = replace(WORKLOAD, tables=(rows,), comms_forward=DataType.INT8)
+    assert table_options(int8, TOPOLOGY, rows)

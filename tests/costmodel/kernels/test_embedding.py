@@ -204,6 +204,38 @@ def test_the_uvm_cache_holds_weights_and_not_states() -> None:
     assert adam[Traffic.BACKWARD_UVM] == pytest.approx(states, rel=1e-3)
 
 
+def test_state_of_one_number_a_row_is_updated_in_hbm_wherever_the_row_is() -> None:
+    # row-wise Adagrad: one sector for each distinct row, read and written
+    uvm = traffic(WIDE, ComputeKernel.FUSED_UVM, Optimizer.ROWWISE_ADAGRAD)
+    plain = traffic(WIDE, ComputeKernel.FUSED_UVM)
+    assert uvm[Traffic.BACKWARD_UVM] == plain[Traffic.BACKWARD_UVM]
+    assert uvm[Traffic.BACKWARD_HBM] - plain[Traffic.BACKWARD_HBM] == pytest.approx(
+        2 * uvm[Traffic.ROWS] * 32
+    )
+    cached = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, Optimizer.ROWWISE_ADAGRAD)
+    assert cached[Traffic.BACKWARD_UVM] == 0
+
+
+def test_mean_pooling_scales_a_copy_of_the_gradients() -> None:
+    # written and read once more; not for row shards, whose module divides
+    output = 1000 * 64 * 4
+    mean, plain = replace(WIDE, pooling=Pooling.MEAN), WIDE
+    more = traffic(mean)[Traffic.BACKWARD_HBM] - traffic(plain)[Traffic.BACKWARD_HBM]
+    assert more == 2 * output
+    half = {"num_rows": WIDE.num_embeddings // 2}
+    assert (traffic(mean, **half) == traffic(plain, **half)).all()
+
+
+def test_gradients_have_the_type_of_the_outputs() -> None:
+    def backward(output_type: DataType) -> float:
+        one = shard_traffic(
+            shard(WIDE), optimizer=Optimizer.SGD, output_type=output_type, caches=L2_ALONE
+        )
+        return one[Traffic.BACKWARD_HBM]
+
+    assert backward(DataType.FP32) - backward(DataType.FP16) == 1000 * 64 * 2
+
+
 def test_a_full_cache_has_no_misses() -> None:
     small = replace(WIDE, num_embeddings=1000)
     got = traffic(small, ComputeKernel.FUSED_UVM_CACHING, cache_load_factor=1.0)

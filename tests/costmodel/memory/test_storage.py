@@ -43,7 +43,7 @@ def test_table_wise_by_hand() -> None:
     assert size.optimizer_state == 2 * 1000 * 32 * 4  # Adam: two FP32 moments
     # 400 samples of 5 ids: 8 bytes each, and one 4-byte length a sample, for two batches
     assert size.inputs == 2 * (2000 * 8 + 400 * 4)
-    assert size.gradients == 2000 * 40  # the backward sorts 2000 ids
+    assert size.gradients == 2000 * 52  # the backward sorts 2000 ids
     assert size.outputs == 2 * 400 * 32 * 4
     assert size.host == 0
 
@@ -57,7 +57,8 @@ def test_row_shards_share_weights_and_ids_but_not_outputs() -> None:
     (whole,), rows = shards(), shards(ShardingType.ROW_WISE)
     assert sum(size.weights for size in rows) == whole.weights
     assert sum(size.gradients for size in rows) == whole.gradients
-    assert {size.outputs for size in rows} == {whole.outputs}
+    # the reduce-scatter reads the lookup's output, the all-to-all a copy of it
+    assert {2 * size.outputs for size in rows} == {whole.outputs}
     # every rank gets all lengths: 2 x 400 x 4
     assert sum(size.inputs for size in rows) == whole.inputs + 3 * 3200
 
@@ -82,13 +83,15 @@ def test_hot_rows_first_gives_the_first_shard_most_ids() -> None:
     hot = replace(TABLE, inputs=Zipf(exponent=1.05, hot_rows_first=True))
     sizes = shards(ShardingType.ROW_WISE, workload=replace(WORKLOAD, tables=(hot,)))
     assert sizes[0].inputs > 2 * sizes[1].inputs
-    assert sum(s.gradients for s in sizes) == pytest.approx(2000 * 40)
+    assert sum(s.gradients for s in sizes) == pytest.approx(2000 * 52)
 
 
 def test_data_parallel_looks_up_its_own_batch_and_keeps_a_dense_gradient() -> None:
     copies = shards(ShardingType.DATA_PARALLEL, ComputeKernel.DENSE)
     assert len(copies) == 4
-    assert copies[0].gradients == copies[0].weights == 1000 * 32 * 4
+    # the table's gradient and DDP's bucket; and dense kernels sort, too
+    assert copies[0].weights == 1000 * 32 * 4
+    assert copies[0].gradients == 2 * copies[0].weights + 500 * 52
     assert copies[0].optimizer_state == 0  # the dense optimizer is SGD
     assert copies[0].outputs == 100 * 32 * 4
     assert copies[0].inputs == 2 * (500 * 8 + 100 * 4)
@@ -130,5 +133,35 @@ def test_half_precision_halves_weights_but_not_state() -> None:
 
 
 def test_the_local_batch_by_hand() -> None:
-    # 13 dense inputs and a label of 4 bytes; 5 ids of 8 and one length of 4: 100 samples, 2 batches
-    assert local_batch_bytes(WORKLOAD) == 2 * 100 * (14 * 4 + 5 * 8 + 4)
+    # 13 dense inputs and a label of 4 bytes; 5 ids of 8 and one length of 4: 100 samples, of the
+    # batch being trained, the one distributed (its ids twice, permuted too) and the one copied
+    assert local_batch_bytes(WORKLOAD) == 100 * (3 * 14 * 4 + 4 * (5 * 8 + 4))
+
+
+def test_outputs_of_summed_shards_are_held_once() -> None:
+    one = 400 * 32 * 4
+    assert shards(ShardingType.ROW_WISE)[0].outputs == one
+    # on nodes of two ranks; across nodes there are three tensors of half the size
+    assert shards(ShardingType.TABLE_ROW_WISE)[0].outputs == one + 3 * one / 2
+
+
+def test_half_precision_codecs_hold_a_clamped_copy_and_a_cast_one() -> None:
+    fp16 = replace(WORKLOAD, comms_forward=DataType.FP16)
+    one = 400 * 32 * 4
+    assert shards(ShardingType.ROW_WISE, workload=fp16)[0].outputs == 2.5 * one
+    assert shards(workload=fp16)[0].outputs == 2.5 * one
+
+
+def test_a_cache_is_as_wide_as_the_widest_cached_table() -> None:
+    # 1,000 rows of 32 columns beside a table of 128: 200 slots of 128 columns
+    cached = replace(TABLE, compute_kernels=(ComputeKernel.FUSED_UVM_CACHING,))
+    wide = replace(cached, name="wide", embedding_dim=128)
+    work = replace(WORKLOAD, tables=(cached, wide))
+    (size,) = shards(kernel=ComputeKernel.FUSED_UVM_CACHING, workload=work)
+    assert size.weights == pytest.approx(200 * 128 * 4 + 1000 * (4 + 0.2 * 16))
+
+
+def test_mean_pooled_row_shards_keep_divisors_of_two_batches() -> None:
+    mean = replace(WORKLOAD, tables=(replace(TABLE, pooling=Pooling.MEAN),))
+    plain, divided = (shards(ShardingType.ROW_WISE, workload=work)[0] for work in (WORKLOAD, mean))
+    assert divided.outputs - plain.outputs == 2 * 100 * 32 * 4

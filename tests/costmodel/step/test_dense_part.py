@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from formulas import FEATURES, built
+from formulas import built
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import topology
 from plans import BATCH, collectives, named, step, table, workload
 
-from costmodel.base.units import MIB, US
+from costmodel.base.units import MIB
 from costmodel.domain.dense_layers import dense_layers
 from costmodel.domain.hardware import Bound, Source
 from costmodel.domain.plan import ShardingType
-from costmodel.domain.workload import DataType, DenseModel, Interaction, Optimizer, Workload
+from costmodel.domain.workload import DataType, DenseModel, Interaction, Workload
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.step.builder import StepBuilder
 from costmodel.step.dense import (
@@ -85,23 +85,6 @@ def test_mixed_precision_casts_every_weight() -> None:
     made, dense = part(replace(DOT, precision=DataType.BF16))
     dense.bottom_forward()
     assert len([name for name in kernels(made) if name.endswith("cast")]) == 2
-
-
-def test_the_optimizer_passes_over_parameters_and_replicas() -> None:
-    # SGD reads gradient and parameter and writes the parameter
-    made, dense = part(replace(DOT, optimizer=Optimizer.SGD))
-    dense.optimizer(replicated_bytes=1000.0)
-    expected = 3 * (dense.costs.parameter_bytes + 1000)
-    assert built(made).ops[-1].num_bytes[0] == pytest.approx(expected)
-    assert built(made).ops[-1].seconds[0] == pytest.approx(2 * US + expected / 1e12)
-
-
-def test_replicas_are_updated_with_the_dense_parameters() -> None:
-    # the same where the bytes of the replicas follow from the plan
-    made, dense = part(replace(DOT, optimizer=Optimizer.SGD))
-    dense.optimizer(replicated_bytes=FEATURES)
-    expected = 3 * (dense.costs.parameter_bytes + 1000)
-    assert built(made, features=1000.0).ops[-1].num_bytes[0] == pytest.approx(expected)
 
 
 def messages(*gradients: float) -> list[float]:

@@ -8,8 +8,8 @@ from plans import plan, step, table, workload
 from strategies import cases
 
 from costmodel.domain.hardware import Bound, Topology
-from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.domain.workload import DataType, Workload
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import DataType, Pooling, Workload
 from costmodel.kernels.embedding import Traffic, backward_time, forward_time
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Role
@@ -19,7 +19,7 @@ from costmodel.step.synthesis import Templates, program
 from costmodel.step.template import GroupFormulas, WorkKind
 
 Case = tuple[Workload, Topology, ShardingPlan]
-FUSED = KernelKey(ComputeKernel.FUSED, DataType.FP32)
+FUSED = KernelKey(dense=False, data_type=DataType.FP32, pooling=Pooling.SUM)
 
 
 def test_a_lookup_takes_what_its_traffic_takes() -> None:

@@ -233,10 +233,13 @@ def test_codecs_work_on_what_is_sent_and_received() -> None:
     work = workload(table(), comms_forward=DataType.FP16, comms_backward=DataType.BF16)
     ops = codec_ops(step(work, FOUR, ShardingType.TABLE_WISE, 2))
     everyone, own = [0, 0, 1.5 * SIZE, 0], [1.5 * SIZE / 4] * 4
+    clamped = [0, 0, 2 * SIZE, 0]
     moved = {name.removeprefix("table_wise "): op.num_bytes.tolist() for name, op in ops.items()}
     assert moved == {
+        "clamp to encode": clamped,
         "encode": everyone,
         "decode": own,
+        "clamp to encode gradients": [2 * SIZE / 4] * 4,
         "encode gradients": own,
         "decode all gradients": everyone,
     }
@@ -279,12 +282,12 @@ def test_a_collective_takes_equally_long_on_its_members(ranks: Topology) -> None
 CORES = topology(4, 2, machine(device=Device.CPU))
 
 
+_FIRST = {ShardingType.TABLE_WISE: (0,), ShardingType.COLUMN_WISE: (0, 1)}
+
+
 def joined(kinds: Sequence[ShardingType], ranks: Topology) -> dict[str, int]:
     """Return bytes on rank 0 of what only a module with several groups has."""
-    how = {
-        f"t{number}": (kind, (0,) if kind is ShardingType.TABLE_WISE else ())
-        for number, kind in enumerate(kinds)
-    }
+    how = {f"t{number}": (kind, _FIRST.get(kind, ())) for number, kind in enumerate(kinds)}
     work = workload(*map(table, how))
     made = program(work, ranks, plan(work, ranks, how))
     return {
@@ -305,9 +308,17 @@ def test_a_core_joins_the_outputs_of_several_groups_and_separates_their_gradient
     }
 
 
-def test_one_group_has_nothing_to_join_and_gpus_leave_it_out() -> None:
+def test_one_group_has_nothing_to_join() -> None:
     assert joined((ShardingType.TABLE_WISE, ShardingType.TABLE_WISE), CORES) == {}
-    assert joined((ShardingType.TABLE_WISE, ShardingType.ROW_WISE), FOUR) == {}
+
+
+def test_a_gpu_joins_groups_too_and_copies_what_column_shards_reorder() -> None:
+    one = 2 * BATCH * 64 * 4
+    kinds = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
+    separate = {f"{kind} separate gradients": one for kind in kinds}
+    assert joined(kinds, FOUR) == {"concat groups": 2 * one, **separate}
+    on_cores = {"concat groups": 2 * one, "table_wise separate gradients": one}
+    assert joined(kinds, CORES) == on_cores
 
 
 def test_shares_of_a_cores_bandwidth_lengthen_its_copies() -> None:

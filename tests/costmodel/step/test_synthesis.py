@@ -39,7 +39,9 @@ def test_sparse_dist_waits_for_what_the_step_before_sent() -> None:
     (reorder,) = named(program, "table_wise reorder ids")
     (permute,) = named(program, "permute ids")
     assert reorder.after_previous == (index(program, "table_wise ids"),)
-    assert permute.after_previous == (index(program, "copy batch"),)
+    (arrived,) = named(program, "wait for batch")
+    assert arrived.after_previous == (index(program, "copy batch"),)
+    assert index(program, "wait for batch") < index(program, "permute ids")
     assert (reorder.resource, permute.resource) == ("data_dist", "data_dist")
 
 
@@ -50,10 +52,15 @@ def test_compute_waits_for_the_data_dist_stream() -> None:
     assert program.ops[wait.after[0]].resource == "data_dist"
 
 
-def test_the_host_blocks_twice_with_one_sharding_type() -> None:
+def test_the_host_blocks_for_lengths_and_splits_and_for_copies_of_splits() -> None:
     for pipeline in (Pipeline.SPARSE_DIST, Pipeline.NONE):
-        waits = [op.name for op in made(pipeline).ops if op.kind is NodeKind.WAIT]
-        assert sorted(waits) == ["wait for splits", "wait for table_wise lengths"]
+        waits = {op.name: op for op in made(pipeline).ops if op.kind is NodeKind.WAIT}
+        assert sorted(waits) == [
+            "copy table_wise splits", "wait for splits", "wait for table_wise lengths",
+        ]  # fmt: skip
+        # lengths, ids, batch sizes: three small tensors made of lists and read back
+        times = [float(op.seconds[0]) for _, op in sorted(waits.items())]
+        assert times[0] == 3 * times[1] == 3 * times[2]
 
 
 def test_without_pipelining_all_is_on_the_compute_stream() -> None:

@@ -1,0 +1,1 @@
+"""Trains small models with TorchRec, and holds each step against the synthesized one."""

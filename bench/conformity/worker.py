@@ -1,0 +1,136 @@
+"""One rank of the training runs: ``python -m bench.conformity.worker RANK WORLD_SIZE FOLDER``.
+
+Trains the cells that the folder's ``cells.json`` names, one after the other, and writes the facts
+of a profiled step of each.
+"""
+
+import gc
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import cycle
+from os import environ
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, record_function
+from torchrec.distributed import (
+    DistributedModelParallel,
+    TrainPipelineBase,
+    TrainPipelineSparseDist,
+)
+from torchrec.distributed.types import ShardingEnv
+from torchrec.optim.keyed import KeyedOptimizerWrapper
+
+from bench.conformity.cells import Cell, cells
+from bench.conformity.facts import Fact
+from bench.conformity.memory import MEASURED, held, memory_cells
+from bench.conformity.model import MODULES, Batch, build, locations, make_batch, sharders
+from bench.conformity.trained import facts
+from costmodel.domain.workload import Pipeline
+from planner.torchrec.plans import to_torchrec
+from planner.validation.trained_model import dense_optimizer
+
+SECONDS = 40
+"""After which a rank gives up a collective that another one does not join."""
+WARMUP = 3
+"""Steps before the profiled one: the pipeline is full, and optimizers have their state."""
+
+
+def main() -> None:
+    """Train all cells."""
+    logging.disable(logging.WARNING)
+    rank, world_size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    names = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
+    memory = len(sys.argv) > 4
+    known = {cell.name: cell for cell in (memory_cells() if memory else cells())}
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/rendezvous",
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=SECONDS),
+    )
+    with (folder / f"facts_{rank}.jsonl").open("w", encoding="utf-8") as found:
+        for name in names:
+            one = (_remembered if memory else _trained)(known[name], rank, folder)
+            found.write(json.dumps(one) + "\n")
+            found.flush()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _trained(cell: Cell, rank: int, folder: Path) -> tuple[Fact, ...]:
+    environ["LOCAL_WORLD_SIZE"] = str(cell.local_world_size)
+    environ["LOCAL_RANK"] = str(rank % cell.local_world_size)
+    pipeline = _pipeline(cell)
+    batches = cycle([make_batch(cell.workload, 10 * rank + index) for index in range(3)])
+    for _ in range(WARMUP):
+        pipeline.progress(batches)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        pipeline.progress(batches)
+    trace = folder / f"trace_{rank}.json"
+    profiler.export_chrome_trace(str(trace))
+    return facts(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"], cell.world_size)
+
+
+def _remembered(cell: Cell, rank: int, folder: Path) -> dict[str, float]:
+    """Return the bytes that a cell's training held at most within a step, and between steps."""
+    environ["LOCAL_WORLD_SIZE"] = str(cell.local_world_size)
+    environ["LOCAL_RANK"] = str(rank % cell.local_world_size)
+    trace = folder / f"trace_{rank}.json"
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        pipeline = _pipeline(cell)
+        waiting = [make_batch(cell.workload, 10 * rank + index) for index in range(WARMUP + 4)]
+        samples = _emptied(waiting)
+        for _ in range(WARMUP):
+            pipeline.progress(samples)
+        gc.collect()
+        with record_function(MEASURED):
+            pipeline.progress(samples)
+    profiler.export_chrome_trace(str(trace))
+    loaded = sum(each.nbytes for each in _tensors(waiting))
+    return {"peak": held(json.loads(trace.read_text(encoding="utf-8"))) - loaded}
+
+
+def _emptied(batches: list[Batch]) -> Iterator[Batch]:
+    """Yield batches and forget them: those in flight are the step's."""
+    while batches:
+        yield batches.pop()
+
+
+def _tensors(batches: Sequence[Batch]) -> Iterator[torch.Tensor]:
+    """Yield the tensors of batches that are not trained yet: the loader's, not the step's."""
+    for batch in batches:
+        yield from (batch.dense_features, batch.labels)
+        for name in MODULES:
+            features = getattr(batch, name)
+            if features is not None:
+                yield from (features.values(), features.lengths())
+                if features.weights_or_none() is not None:
+                    yield features.weights()
+
+
+def _pipeline(cell: Cell) -> Any:  # noqa: ANN401 - torchrec has no types here
+    work, device = cell.workload, torch.device("cpu")
+    parallel = DistributedModelParallel(
+        build(work),
+        env=ShardingEnv.from_process_group(dist.group.WORLD),
+        device=device,
+        plan=to_torchrec(cell.plan, locations(work), compute_device="cpu"),
+        sharders=sharders(work),
+    )
+    fused = set(parallel.fused_optimizer.params)
+    rest = {name: each for name, each in parallel.named_parameters() if name not in fused}
+    optimizer = KeyedOptimizerWrapper(rest, lambda parameters: dense_optimizer(work, parameters))
+    chosen = TrainPipelineBase if work.pipeline is Pipeline.NONE else TrainPipelineSparseDist
+    return chosen(parallel, optimizer, device)
+
+
+if __name__ == "__main__":
+    main()

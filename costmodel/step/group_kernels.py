@@ -1,0 +1,155 @@
+"""What forward and backward of a sharding group share: copies, streams, codecs, collectives."""
+
+from dataclasses import dataclass
+
+from costmodel.domain.hardware import CollectiveOp, Gpu
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
+from costmodel.step.builder import StepBuilder
+from costmodel.step.exchange import add_collective, add_stream, label
+from costmodel.step.graph import Resource, Stage
+from costmodel.step.groups import GroupKey, joined_groups
+from costmodel.step.issue import ONE_OP, Issue
+from costmodel.step.outputs import OutputExchange
+from costmodel.step.program import ProcessGroup
+from costmodel.step.template import Event, GroupFormulas, Linear
+
+COLUMN_SHARDED = (
+    ShardingType.COLUMN_WISE,
+    ShardingType.TABLE_COLUMN_WISE,
+    ShardingType.GRID_SHARD,
+)
+CLAMPED = (DataType.FP16, DataType.BF16)
+"""Codecs that clamp to the type's range before they cast (fbgemm_gpu 1.8.0, quantize_utils.py
+212-217): a kernel of its own, which reads and writes the whole tensor."""
+DIVIDED = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE)
+"""Sharding types under which the module, not the lookup, divides for mean pooling."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKernels:
+    """Writes kernels of sharding groups into a program."""
+
+    builder: StepBuilder
+    workload: Workload
+    groups: tuple[GroupFormulas, ...]
+
+    @property
+    def gpu(self) -> Gpu:
+        """What runs them."""
+        return self.builder.hardware.gpu
+
+    @property
+    def outputs(self) -> OutputExchange:
+        """How outputs are exchanged."""
+        return OutputExchange(self.builder, self.workload)
+
+    def joined(self, group: GroupFormulas) -> tuple[GroupKey, ...]:
+        """Return the groups of a module, where they are put together: ``construct_output_kt``."""
+        if self.workload.pipeline is Pipeline.DLRM:
+            return ()
+        return joined_groups(group.key, (each.key for each in self.groups))
+
+    def divide(self, name: str, stage: Stage) -> None:
+        """Divide all outputs, or gradients, of modules with mean pooling over row shards.
+
+        The lookup of a row shard adds up; TorchRec then divides the module's whole KeyedTensor
+        (torchrec 1.9.2, embeddingbag.py 663-676): outputs, a divisor for each column, outputs. On
+        ranks that have rows of such a table.
+        """
+        for weighted in (False, True):
+            members = [each for each in self.groups if each.key[:2] == (True, weighted)]
+            summed = [
+                (group.key, kernel)
+                for group in members
+                for kernel in group.kernels
+                if kernel.pooling is Pooling.MEAN and group.key.sharding_type in DIVIDED
+            ]
+            if not summed:
+                continue
+            local = sum(map(self.outputs.local_size, members), start=Linear())
+            with self.builder.part_of(*dict.fromkeys(key for key, _ in summed)):
+                add_stream(
+                    self.builder, f"{'weighted ' if weighted else ''}{name}", 3.0 * local,
+                    stage=stage, where=tuple(summed),
+                )  # fmt: skip
+
+    def encode(
+        self,
+        group: GroupFormulas,
+        codec: DataType | None,
+        name: str,
+        size: Linear,
+        *,
+        stage: Stage = Stage.LOOKUP_FORWARD,
+        after: tuple[Event, ...] = (),
+    ) -> Linear:
+        """Convert to the wire format of quantized communication; return the bytes on the wire."""
+        wire = size * self.outputs.wire_ratio(codec)
+        if codec in CLAMPED:
+            self.stream(group, f"clamp to {name}", 2.0 * size, stage=stage, after=after)
+        if codec is not None:
+            self.stream(group, name, size + wire, stage=stage, after=after)
+        return wire
+
+    def decode(
+        self,
+        group: GroupFormulas,
+        codec: DataType | None,
+        name: str,
+        size: Linear,
+        *,
+        stage: Stage = Stage.LOOKUP_FORWARD,
+        after: tuple[Event, ...] = (),
+    ) -> None:
+        """Convert from the wire format of quantized communication."""
+        if codec is not None:
+            moved = size * (1.0 + self.outputs.wire_ratio(codec))
+            self.stream(group, name, moved, stage=stage, after=after)
+
+    def collective(
+        self,
+        group: GroupFormulas,
+        name: str,
+        op: CollectiveOp,
+        size: Linear,
+        *,
+        members: ProcessGroup = ProcessGroup.WORLD,
+        after: tuple[Event, ...] = (),
+    ) -> int:
+        """Start a collective that waits for the compute stream."""
+        return add_collective(
+            self.builder, f"{label(group)} {name}", op, size,
+            group=members, after=(*self.builder.last(Resource.COMPUTE), *after),
+        )  # fmt: skip
+
+    def copy(
+        self,
+        group: GroupFormulas | None,
+        name: str,
+        num_bytes: Linear,
+        *,
+        stage: Stage = Stage.LOOKUP_FORWARD,
+        issue: Issue = ONE_OP,
+        after: tuple[Event, ...] = (),
+    ) -> None:
+        """Add a kernel that puts whole tensors side by side, or takes them apart."""
+        share = self.gpu.concat_efficiency
+        self.stream(group, name, num_bytes, stage=stage, issue=issue, after=after, efficiency=share)
+
+    def stream(
+        self,
+        group: GroupFormulas | None,
+        name: str,
+        num_bytes: Linear,
+        *,
+        stage: Stage = Stage.LOOKUP_FORWARD,
+        issue: Issue = ONE_OP,
+        after: tuple[Event, ...] = (),
+        efficiency: float = 1.0,
+    ) -> int:
+        """Add a memory-bound kernel on the compute stream; nothing where there are no bytes."""
+        return add_stream(
+            self.builder, f"{label(group)} {name}" if group else name, num_bytes,
+            stage=stage, issue=issue, after=after, efficiency=efficiency,
+        )  # fmt: skip
