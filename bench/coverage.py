@@ -101,10 +101,11 @@ def across(errors: Sequence[Errors]) -> list[Coverage]:
 
 
 def by_platform(errors: Sequence[Errors]) -> list[Coverage]:
-    """Return ``within`` for every platform, its curves each by itself."""
+    """Return ``within`` for every platform, its curves each by itself; one point has no halves."""
+    halved = [each for each in errors if len(each.values) > 1]
     return [
-        together(platform, [within(each) for each in errors if each.platform == platform])
-        for platform in dict.fromkeys(each.platform for each in errors)
+        together(platform, [within(each) for each in halved if each.platform == platform])
+        for platform in dict.fromkeys(each.platform for each in halved)
     ]
 
 

@@ -41,7 +41,7 @@ class Placed:
 
     kind: ShardingType
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Of the table, where it is not like the others."""
+    """Fields of the table in which it is not like the others."""
     rank: int = 0
     """Where its blocks begin."""
     kernel: ComputeKernel = _FUSED
@@ -57,9 +57,9 @@ class Cell:
     world_size: int = 2
     local_world_size: int = 2
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Of the workload."""
+    """Fields of the workload."""
     dense: Mapping[str, Any] = field(default_factory=dict)
-    """Of its dense model."""
+    """Fields of its dense model."""
 
     @property
     def topology(self) -> Topology:

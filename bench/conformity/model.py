@@ -54,7 +54,7 @@ def summed(rows: Any, name: str, per_sample: int) -> torch.Tensor:  # noqa: ANN4
     return values.view(-1, per_sample, values.shape[1]).sum(dim=1)
 
 
-class Model(nn.Module):  # type: ignore[misc] # torch has no types here
+class TrainedModel(nn.Module):  # type: ignore[misc] # torch has no types here
     """Bottom MLP, up to three modules of tables, and a top MLP over all columns."""
 
     def __init__(self, workload: Workload) -> None:
@@ -142,11 +142,11 @@ class _AnyTypes:
 
 
 class BagSharder(_AnyTypes, EmbeddingBagCollectionSharder):  # type: ignore[misc]
-    """Of pooled tables."""
+    """Offers every sharding type and kernel for pooled tables."""
 
 
 class SequenceSharder(_AnyTypes, EmbeddingCollectionSharder):  # type: ignore[misc]
-    """Of unpooled tables."""
+    """Offers every sharding type and kernel for unpooled tables."""
 
 
 def sharders(workload: Workload) -> list[Any]:
@@ -164,9 +164,9 @@ def sharders(workload: Workload) -> list[Any]:
     return [BagSharder(**options), SequenceSharder(**options)]
 
 
-def build(workload: Workload) -> Model:
+def build(workload: Workload) -> TrainedModel:
     """Return the model, its tables' optimizer in the backward."""
-    model = Model(workload)
+    model = TrainedModel(workload)
     chosen = SPARSE_OPTIMIZERS[workload.optimizer]
     for name, tables in model.members.items():
         if tables:

@@ -38,7 +38,7 @@ embeddingbag.py 2606-2699)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """One operator call: sizes and types of its tensors, and the ranges around it."""
 
     name: str
@@ -77,7 +77,7 @@ class Call:
         return any(name in f"{each} [" for each in self.path for name in names)
 
 
-def _copied(call: Call) -> tuple[str, int] | None:
+def _copied(call: OperatorCall) -> tuple[str, int] | None:
     kind = "copy" if call.types[0] == call.types[1] else "cast"
     gloo = call.inside("c10d::") or (kind == "copy" and call.inside("ReduceScatterBase_Wait ["))
     if call.elements(0) < LEAST or gloo:
@@ -87,7 +87,7 @@ def _copied(call: Call) -> tuple[str, int] | None:
     return kind, call.size(0) + call.size(1)
 
 
-def _permuted(call: Call) -> tuple[str, int]:
+def _permuted(call: OperatorCall) -> tuple[str, int]:
     if call.types[2] != "long int":
         return "permute rows", 2 * call.size(2)
     share = call.elements(0) / call.dims[1][0]
@@ -95,25 +95,25 @@ def _permuted(call: Call) -> tuple[str, int]:
     return "permute ids", round(2 * share * (call.size(1) + call.size(2) + weights))
 
 
-def _joined(call: Call) -> tuple[str, int] | None:
+def _joined(call: OperatorCall) -> tuple[str, int] | None:
     if call.inside("aten::stack") or call.listed() < LEAST:
         return None
     return "cat", 2 * call.listed() * 4
 
 
-def _twice(kind: str) -> Callable[[Call], tuple[str, int] | None]:
-    def moved(call: Call) -> tuple[str, int] | None:
+def _twice(kind: str) -> Callable[[OperatorCall], tuple[str, int] | None]:
+    def moved(call: OperatorCall) -> tuple[str, int] | None:
         real = call.types[0] not in {"int", "long int"}
         return (kind, 2 * call.size(0)) if real and call.elements(0) >= LEAST else None
 
     return moved
 
 
-def _sent(kind: str, argument: int) -> Callable[[Call], tuple[str, int]]:
+def _sent(kind: str, argument: int) -> Callable[[OperatorCall], tuple[str, int]]:
     return lambda call: (kind, call.size(argument))
 
 
-def _exchanged(call: Call) -> tuple[str, int]:
+def _exchanged(call: OperatorCall) -> tuple[str, int]:
     """Count an uneven exchange as ``StepBuilder.all_to_all_size`` does on a CPU.
 
     Between nodes, with fewer ranks: what there is to send.
@@ -127,27 +127,27 @@ def _exchanged(call: Call) -> tuple[str, int]:
     return "all_to_all", round(((ranks - 2) * own + ranks * other) / (2 * (ranks - 1)))
 
 
-def _quantized(call: Call) -> tuple[str, int]:
+def _quantized(call: OperatorCall) -> tuple[str, int]:
     """Rows of 32 floats become as many bytes and a scale and an offset of four bytes each."""
     return "cast", round(call.size(0) * (1 + 40 / 128))
 
 
-def _dequantized(call: Call) -> tuple[str, int]:
+def _dequantized(call: OperatorCall) -> tuple[str, int]:
     return "cast", round(call.size(0) * (1 + 128 / 40))
 
 
-def _divided(call: Call) -> tuple[str, int] | None:
+def _divided(call: OperatorCall) -> tuple[str, int] | None:
     small = call.elements(0) < LEAST or call.part == "optimizer"
     return None if small else ("scale", 2 * call.size(0) + call.size(1))
 
 
-def _updated(call: Call) -> tuple[str, int] | None:
+def _updated(call: OperatorCall) -> tuple[str, int] | None:
     """Count SGD's addition of a gradient to a parameter: a turn of the optimizer's loop."""
     both = call.part == "optimizer" and bool(call.dims[0]) and call.dims[0] == call.dims[1]
     return ("turn", 0) if both else None
 
 
-def _plain(kind: str) -> Callable[[Call], tuple[str, int]]:
+def _plain(kind: str) -> Callable[[OperatorCall], tuple[str, int]]:
     return lambda _: (kind, 0)
 
 
@@ -156,7 +156,7 @@ _WITHIN = ("fbgemm::", "c10d::", "LookupFunction")
 _KERNELS = ("fbgemm::permute_pooled_embs_split",)
 """But for these: facts wherever they are."""
 _DENSE_BACKWARD = "torch::autograd::CppNode<(anonymous namespace)::SplitLookupFunction_De"
-_HANDLERS: Mapping[str, Callable[[Call], tuple[str, int] | None]] = {
+_HANDLERS: Mapping[str, Callable[[OperatorCall], tuple[str, int] | None]] = {
     "aten::copy_": _copied,
     "aten::cat": _joined,
     "aten::clamp": _twice("clamp"),
@@ -184,7 +184,7 @@ _HANDLERS: Mapping[str, Callable[[Call], tuple[str, int] | None]] = {
 }
 
 
-def _handled(call: Call) -> tuple[str, int] | None:
+def _handled(call: OperatorCall) -> tuple[str, int] | None:
     if call.name in _HANDLERS:
         inner = call.inside(*_WITHIN) and call.name not in _KERNELS
         return None if inner else _HANDLERS[call.name](call)
@@ -213,7 +213,7 @@ def facts(events: Iterable[Event], world_size: int) -> tuple[Fact, ...]:
     return tuple(found)
 
 
-def _calls(events: Iterable[Event], world_size: int) -> Iterable[Call]:
+def _calls(events: Iterable[Event], world_size: int) -> Iterable[OperatorCall]:
     timed = [
         e for e in events if e.get("ph") == "X" and e.get("cat") in {"cpu_op", "user_annotation"}
     ]
@@ -223,7 +223,7 @@ def _calls(events: Iterable[Event], world_size: int) -> Iterable[Call]:
         while stack and event["ts"] >= stack[-1][0]:
             stack.pop()
         args = event.get("args", {})
-        yield Call(
+        yield OperatorCall(
             name=event["name"],
             dims=args.get("Input Dims", ()),
             types=args.get("Input type", ()),

@@ -130,9 +130,9 @@ class Work:
     """Whose traffic a lookup has."""
     form: CollectiveForm | None = None
     where: tuple[tuple[GroupKey, KernelKey], ...] = ()
-    """Of a stream that takes place on ranks with work for some of these lookup kernels only..."""
+    """Lookup kernels that a stream takes place with: on ranks with work for some of them only..."""
     least: int = 0
-    """... how many of them."""
+    """... and so many of them at least."""
 
 
 class Issued(NamedTuple):

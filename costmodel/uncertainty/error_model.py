@@ -107,7 +107,7 @@ and another (overheads.csv, T2). The others are assumed."""
 OTHER_RANKS = 0.2
 """Own spread of a collective on a number of ranks of which there is no curve: 8 ranks from 2 and 4
 within 9 to 20% in the median (collectives_holdout.json)."""
-STRUCTURE = Spread(0.15, 0.03)
+STRUCTURE = Spread(0.19, 0.03)
 """What whole steps are off by beyond their kernels.
 
 Shared: what twelve published steps were, none of them fitted to, times 1.09 as they are few
@@ -118,7 +118,8 @@ STRUCTURE_ON_CORES = Spread(0.015, 0.0)
 
 Two studies of 46 and 48 plans of three workloads, none of them fitted to: 1.0% and nothing beyond
 their kernels, the larger times 1.43 as workloads are few; plans of one workload differ by no more
-than their kernels say (cpu_runs of bench/results/coverage.json)."""
+than their kernels say (cpu_runs of bench/results/coverage.json). With it the 90% intervals hold 88%
+of the plans, without it 81%."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
