@@ -135,7 +135,8 @@ class CollectiveForm:
     def time(self, num_bytes: ArrayLike) -> NDArray[np.float64]:
         """Return the time, any shape."""
         size = np.asarray(num_bytes, dtype=np.float64)
-        seconds = times.exchange_times(size.reshape(-1), np.array([self.numbers]), *self.knots)
+        flat = np.ascontiguousarray(size).reshape(-1)
+        seconds = times.exchange_times(flat, np.array([self.numbers]), *self.knots)
         return seconds.reshape(size.shape)
 
     def of_part(self, share: float) -> "CollectiveForm":

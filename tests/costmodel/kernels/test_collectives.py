@@ -233,3 +233,10 @@ def test_lower_bandwidth_is_never_faster(
     slow_link = replace(NETWORK, bandwidth=NETWORK.bandwidth * factor)
     slow = replace(MEASURED, inter_node=slow_link)
     assert collective_time(op, size, group, slow) >= collective_time(op, size, group, MEASURED)
+
+
+def test_sizes_may_lie_apart_in_memory() -> None:
+    measured = curve(A2A, 4)
+    sizes = np.linspace(1.0, 100 * MIB, 12).reshape(3, 4)
+    apart = curve_time(measured, sizes[:, ::2])
+    assert apart.tolist() == curve_time(measured, sizes)[:, ::2].tolist()
