@@ -60,8 +60,9 @@ def raising() -> Iterator[None]:
 def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
     """Let the first Ctrl-C only be noted, so that the best plan so far is kept; not the second.
 
-    Where Ctrl-C is handled already, nothing changes. ``ending``: as Ctrl-C those signals, too, that
-    ask for the end: for commands, not for the programs of others that call us.
+    Where Ctrl-C is handled already, or ignored as in a shell's background, nothing changes for it.
+    ``ending``: as Ctrl-C those signals, too, that ask for the end: for commands, not for the
+    programs of others that call us.
     """
     interrupt = Interrupt()
 
@@ -70,11 +71,9 @@ def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
             _raise(number, frame)
         interrupt.number = number
 
-    ignored = {number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN}
-    numbers = [signal.SIGINT, *(sorted(set(_ENDING) - ignored) if ending else ())]
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        numbers = []
-    with _handled(note, numbers):
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    with _handled(note, [*([signal.SIGINT] if usual else ()), *(heeded if ending else ())]):
         yield interrupt
 
 
