@@ -26,14 +26,15 @@ def main() -> None:
             f"  {segment.seconds / MS:7.3f} ms  {segment.stage:<16} rank {node.rank}  {node.name}"
         )
 
+    waiting, idle = timeline.waiting_times, timeline.idle_times
     for rank in range(planned.topology.world_size):
         busy = timeline.busy(rank)
         compute = sum(busy["compute"].values())
         collectives = sum(busy.get("world", {}).values())
         print(
             f"rank {rank}: kernels {compute / MS:.2f} ms, collectives {collectives / MS:.2f} ms, "
-            f"waiting for peers {timeline.waiting(rank) / MS:.2f} ms, "
-            f"idle {timeline.idle(rank) / MS:.2f} ms"
+            f"waiting for peers {waiting[rank] / MS:.2f} ms, "
+            f"idle {idle[rank] / MS:.2f} ms"
         )
 
 
