@@ -9,12 +9,15 @@ from bench.robustness.attacks import WITHSTOOD, Attack, outcome
 
 TORCH = ("torchrec", "TorchScript", "TorchRec", "without an archive")
 """Attacks on what imports torch, which takes 5 CPU seconds for each: tested as functions elsewhere
-(tests/planner/integrations/test_torchrec_reading.py), and every night here."""
+(tests/planner/torchrec), and every night here."""
+EVERY_TIME = ("code", "bounds")
+"""What of the threat model is attacked for every commit; the rest every night, as each attack is a
+process of its own, and fuzzing and tests of limits look at the same code."""
 
 
 def marked(name: str) -> object:
-    slow = [pytest.mark.slow, *([pytest.mark.nightly] if any(w in name for w in TORCH) else [])]
-    return pytest.param(name, marks=slow)
+    seldom = ATTACKS[name].point not in EVERY_TIME or any(word in name for word in TORCH)
+    return pytest.param(name, marks=[pytest.mark.slow, *([pytest.mark.nightly] if seldom else [])])
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in ATTACKS])
