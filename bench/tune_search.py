@@ -66,15 +66,20 @@ def with_value(params: Any, path: Sequence[str], value: object) -> Any:  # noqa:
     return replace(params, **{name: changed})
 
 
-def step_found(name: str, params: SearchParams, seconds: Seconds, seed: int) -> Seconds:
-    """Return the step of the plan that ``auto`` finds on an instance in so many CPU seconds."""
-    search = Search(
+def search_with(params: SearchParams, *, seconds: Seconds, seed: int) -> Search:
+    """Return a search of so many CPU seconds with other parameters."""
+    return Search(
         seed=seed,
         time_limit=seconds,
         clock=time.process_time,
         portfolio=params.portfolio,
         fields={"annealing": {"params": params.annealing}},
     )
+
+
+def step_found(name: str, params: SearchParams, seconds: Seconds, seed: int) -> Seconds:
+    """Return the step of the plan that ``auto`` finds on an instance."""
+    search = search_with(params, seconds=seconds, seed=seed)
     attempts = run_sharders(sharders_for(AUTO), INSTANCES[name].problem(), search)
     return min(each.step_time for each in attempts)
 

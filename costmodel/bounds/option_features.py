@@ -190,7 +190,8 @@ class _Cuts:
         self.caches = gpu_caches(topology.hardware.gpu)
         self.modules = Counter(_module(table) for table in workload.tables)
         self.known: dict[object, int] = {}
-        self.of_table: dict[object, int] = {}
+        self.of_table: dict[tuple[ShardingType, ComputeKernel], int] = {}
+        self.same: dict[ShardFactors, int] = {}
         self.cuts: list[tuple[float, ...]] = []
         """What all shards of a cut have in common, for every cut."""
         self.firsts: list[int] = []
@@ -205,22 +206,22 @@ class _Cuts:
     def begin(self, table: EmbeddingTable) -> None:
         """Cut this table next."""
         self.table = table
-        self.known, self.of_table = {}, {}
+        self.known, self.of_table, self.same = {}, {}, {}
 
     def number(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> int:
         """Return the number of a cut of the present table."""
         replicated = kind is ShardingType.DATA_PARALLEL
-        key = (replicated, kind.splits_rows, num_row_blocks(self.topology, kind), kernel, count)
+        blocks, factor = num_row_blocks(self.topology, kind), self._factor(kind, kernel)
+        key = (replicated, kind.splits_rows, blocks, kernel, count, factor)
         if key not in self.known:
             self.known[key] = len(self.firsts)
-            self._add(kind, kernel, count)
+            self._add(kind, kernel, count, factor)
         return self.known[key]
 
-    def _add(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> None:
+    def _add(self, kind: ShardingType, kernel: ComputeKernel, count: int, factor: int) -> None:
         table, replicated = self.table, kind is ShardingType.DATA_PARALLEL
         samples = self.workload.local_batch_size * (1 if replicated else self.topology.world_size)
         width = table.embedding_dim // count
-        factor = self._factor(kind, kernel)
         self.cuts.append((
             1.0 / self.modules[_module(table)],
             table.num_features,
@@ -250,13 +251,14 @@ class _Cuts:
             self.factor.append(factor)
 
     def _factor(self, kind: ShardingType, kernel: ComputeKernel) -> int:
-        key = kind is ShardingType.DATA_PARALLEL, kernel
-        if key not in self.of_table:
-            self.of_table[key] = len(self.factors)
-            self.factors.append(
-                shard_factors(self.workload, self.topology, self.table, kind, kernel, _NO_CACHE)
-            )
-        return self.of_table[key]
+        """Return the place of what memory needs; the same for types that need the same."""
+        if (kind, kernel) not in self.of_table:
+            made = shard_factors(self.workload, self.topology, self.table, kind, kernel, _NO_CACHE)
+            if made not in self.same:
+                self.same[made] = len(self.factors)
+                self.factors.append(made)
+            self.of_table[kind, kernel] = self.same[made]
+        return self.of_table[kind, kernel]
 
     def described(self) -> _Described:
         """Return all cuts as arrays."""

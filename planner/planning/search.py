@@ -294,7 +294,7 @@ def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
 
 def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
     """Run one sharder until a moment of the monotonic clock, and check what it returns."""
-    sharder = with_storage(_configured(name, search), search.storage)
+    sharder = with_storage(configured(name, search), search.storage)
     budget = Budget(
         max_evaluations=search.max_plans,
         should_stop=lambda: search.interrupted() or search.clock() > deadline,
@@ -320,7 +320,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
     )
 
 
-def _configured(name: str, search: Search) -> Sharder:
+def configured(name: str, search: Search) -> Sharder:
     """Return a sharder with the fields that the search sets."""
     sharder: Any = load_sharder(name)
     own: Sharder = replace(sharder, **search.fields[name]) if name in search.fields else sharder

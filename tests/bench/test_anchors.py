@@ -88,4 +88,6 @@ def test_predicted_memory_is_between_allocated_and_reserved_with_little_more() -
     }
     assert len(of["allocated"]) == len(of["reserved"]) == 5
     assert min(of["allocated"]) > 0
-    assert max(of["reserved"] + of["used"]) < 0.15
+    assert max(of["used"]) < 0.15
+    # outputs, gradients and batches count at their largest, which no moment has all of
+    assert max(of["reserved"]) < 0.25

@@ -1,6 +1,9 @@
 import pytest
 
-from bench.tune_search import SearchParams, line, step_found, value_at, with_value
+from bench.tune_search import SearchParams, line, search_with, value_at, with_value
+from planner.planning.plugins import load_sharder
+from planner.planning.search import configured
+from sharders.annealing.sharder import Annealing
 
 
 def test_a_path_reaches_into_annealing_and_the_portfolio() -> None:
@@ -19,10 +22,11 @@ def test_a_wrong_path_is_named() -> None:
 
 
 def test_parameters_reach_the_search() -> None:
-    usual = step_found("26x4", SearchParams(), 0.3, 0)
-    none_left = with_value(SearchParams(), ["annealing", "max_starts"], 1)
-    none_left = with_value(none_left, ["annealing", "max_quiet_rounds"], 1)
-    assert step_found("26x4", none_left, 0.3, 0) != usual
+    params = with_value(SearchParams(), ["annealing", "max_starts"], 3)
+    search = search_with(params, seconds=1.0, seed=0)
+    assert configured("annealing", search) == Annealing(params.annealing)
+    assert configured("lp", search) == load_sharder("lp")
+    assert search.portfolio is params.portfolio
 
 
 def test_differences_are_shown_by_instance_and_over_all() -> None:

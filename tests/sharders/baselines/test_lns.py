@@ -27,7 +27,7 @@ def test_a_program_lowers_the_largest_load() -> None:
     near = Neighbourhoods(_state(problem), OptionCosts(problem))
     before = near.loads().max()
     free = {index: near.choices(index, range(4), 6) for index in range(24)}
-    move = near.best(free, Limits(gap=0.05, max_nodes=20))
+    move = near.best(free, Limits(gap=0.01, max_nodes=500))
     assert move is not None
     assert near.state.fits(move)
     near.state.apply(move)
