@@ -26,6 +26,7 @@ from bench.paper import TABLE_I
 from costmodel.base.units import MB, US
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
+from costmodel.kernels.embedding import Caches
 from planner.calibration.fit_embedding import LookupSetting, fit_lookups
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record
@@ -203,7 +204,10 @@ def roofline(rows: Sequence[MeasuredRow]) -> dict[str, Any]:
     ]
     least = np.min([row.seconds for row in rows], axis=0)
     setting = LookupSetting(
-        l2_bytes=CACHE_BYTES, latency=0.0, forward_host=least[0], backward_host=least[1]
+        caches=Caches(l2_bytes=CACHE_BYTES),
+        latency=0.0,
+        forward_host=least[0],
+        backward_host=least[1],
     )
     fit = fit_lookups(records, setting)
     return {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bench.embedding_model import CACHE_BYTES, MeasuredRow, measured_rows
 from costmodel.domain.plan import ComputeKernel
-from costmodel.kernels.embedding import kernel_times
+from costmodel.kernels.embedding import Caches, kernel_times
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from costmodel.uncertainty.sampling import Array
 from planner.calibration.fit_embedding import (
@@ -47,7 +47,7 @@ def _held(known: Sequence[MeasuredRow], asked: Sequence[MeasuredRow]) -> NDArray
     """Count forward and backward kernels inside their intervals."""
     least = np.min([row.seconds for row in known], axis=0)
     setting = LookupSetting(
-        l2_bytes=CACHE_BYTES,
+        caches=Caches(l2_bytes=CACHE_BYTES),
         latency=0.0,
         forward_host=float(least[0]),
         backward_host=float(least[1]),
@@ -63,7 +63,7 @@ def _held(known: Sequence[MeasuredRow], asked: Sequence[MeasuredRow]) -> NDArray
 def _predicted(fit: EmbeddingFit, setting: LookupSetting, rows: Sequence[MeasuredRow]) -> Array:
     """Return seconds, shape (kernels, 2)."""
     rates = fit.constants.rates(setting.latency)
-    traffic = np.array([point_traffic(row.point, fit.l2_bytes) for row in rows])
+    traffic = np.array([point_traffic(row.point, fit.caches) for row in rows])
     forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
     backward = setting.backward_host + kernel_times(traffic, rates, backward=True)
     return np.stack([forward, backward], axis=1)

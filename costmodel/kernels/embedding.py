@@ -153,10 +153,15 @@ def gpu_caches(gpu: Gpu) -> Caches:
     """Return the caches of a GPU, or of a CPU's core."""
     if gpu.is_core:
         return Caches(l2_bytes=gpu.l2_bytes)
+    return warp_caches(gpu.l2_bytes, l1_bytes=gpu.l1_bytes, num_sms=gpu.num_sms)
+
+
+def warp_caches(l2_bytes: Bytes, *, l1_bytes: Bytes = 0.0, num_sms: int) -> Caches:
+    """Return the caches of a device whose warps gather rows: any GPU."""
     return Caches(
-        l2_bytes=gpu.l2_bytes,
-        l1_bytes=gpu.l1_bytes,
-        num_sms=gpu.num_sms,
+        l2_bytes=l2_bytes,
+        l1_bytes=l1_bytes,
+        num_sms=num_sms,
         warp_bytes=WARP_BYTES,
         row_time=ROW_GATHER_TIME,
         start_rows=BAG_START_ROWS,

@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from costmodel.base.units import Bytes, BytesPerSecond, Seconds
+from costmodel.base.units import BytesPerSecond, Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import Caches, LookupShard, combine, kernel_times, shard_traffic
-from costmodel.kernels.times import LookupRates
+from costmodel.kernels.times import LookupRates, weight_gradient_times
 from costmodel.kernels.traffic import BACKWARD_KERNELS, Traffic
 from planner.calibration.curves import Accuracy, Array, accuracy
 from planner.calibration.enough import check_enough
@@ -42,19 +41,18 @@ class Constants(NamedTuple):
     lookup_time: Seconds
     row_read_time: Seconds
     row_update_time: Seconds
+    gradient_time: Seconds = 0.0
+    backward_latency: Seconds = 0.0
+    """0: that of the backward's kernels, each doing nothing."""
 
     def rates(self, latency: Seconds, uvm_bandwidth: BytesPerSecond = 1.0) -> LookupRates:
         """Return the rates of a device whose kernels take so long at the least.
 
         ``uvm_bandwidth`` counts only for lookups in host memory.
         """
-        return LookupRates(
-            latency=latency,
-            backward_latency=BACKWARD_KERNELS * latency,
-            gradient_time=0.0,
-            uvm_bandwidth=uvm_bandwidth,
-            **self._asdict(),
-        )
+        least = self.backward_latency or BACKWARD_KERNELS * latency
+        fitted = self._replace(backward_latency=least)._asdict()
+        return LookupRates(latency=latency, uvm_bandwidth=uvm_bandwidth, **fitted)
 
 
 _START = Constants(
@@ -67,7 +65,7 @@ _START = Constants(
     row_read_time=1e-9,
     row_update_time=1e-9,
 )
-_GPU_START = Constants(
+_LARGER_START = Constants(
     lookup_bandwidth=1e12,
     update_bandwidth=1e12,
     gather_bandwidth=3e12,
@@ -77,6 +75,7 @@ _GPU_START = Constants(
     row_read_time=0.0,
     row_update_time=0.0,
 )
+_WARPS_START = _LARGER_START._replace(gradient_time=1e-10, backward_latency=1e-4)
 _LEAST, _MOST = 1e-3, 1e3
 """How far a constant may go from where it starts."""
 
@@ -85,7 +84,7 @@ _LEAST, _MOST = 1e-3, 1e3
 class LookupSetting:
     """What is known of the machine before lookups are fitted."""
 
-    l2_bytes: Bytes
+    caches: Caches
     latency: Seconds
     """What a kernel takes that does nothing."""
     forward_host: Seconds = 0.0
@@ -98,7 +97,7 @@ class EmbeddingFit:
     """Fitted constants, and what they miss on sets of tables they were not given."""
 
     constants: Constants
-    l2_bytes: Bytes
+    caches: Caches
     num_points: int
     forward: Accuracy
     backward: Accuracy
@@ -125,21 +124,28 @@ class _Data:
     """Measured points as arrays."""
 
     traffic: Array
+    weighted: Array
+    """1 where the backward makes gradients of weights, too; else 0."""
     forward: Array
     backward: Array
     fold: Folds
 
     def part(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> "_Data":
         return _Data(
-            self.traffic[chosen], self.forward[chosen], self.backward[chosen], self.fold[chosen]
+            self.traffic[chosen],
+            self.weighted[chosen],
+            self.forward[chosen],
+            self.backward[chosen],
+            self.fold[chosen],
         )
 
 
 def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingFit:
     """Fit forward and backward together, in relative error; judge on folds of whole table sets.
 
-    The form of GPUs (the larger of HBM and L2 time, nothing per id or row) and the general one
-    compete, as do shares of the cache: the smallest mean error on held-out points wins.
+    On a GPU, whose warps gather rows, the larger of HBM and on-chip time and a time per id in the
+    backward are fitted; on a core that larger one alone and the general form compete. Shares of the
+    cache compete, too: the smallest mean error on held-out points wins.
 
     Raises
     ------
@@ -150,27 +156,28 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
     fused = [r for r in records if _tables(r).compute_kernel is ComputeKernel.FUSED]
     sets = {_tables(record) for record in fused}
     check_enough(Family.EMBEDDING, len(sets), _FEWEST_SETS, "sets of tables with fused lookups")
+    starts = (_WARPS_START,) if setting.caches.warp_bytes else (_START, _LARGER_START)
     rivals = [
-        (start, share * setting.l2_bytes)
-        for start in (_START, _GPU_START)
+        (start, setting.caches._replace(l2_bytes=share * setting.caches.l2_bytes))
+        for start in starts
         for share in _CACHED_SHARES
     ]
-    judged = [_held_out(_data(fused, l2), start, setting) for start, l2 in rivals]
+    judged = [_held_out(_data(fused, caches), start, setting) for start, caches in rivals]
     best = min(range(len(rivals)), key=lambda i: float(np.mean(np.abs(np.concatenate(judged[i])))))
-    start, l2_bytes = rivals[best]
-    constants = _fitted(_data(fused, l2_bytes), start, setting)
+    start, caches = rivals[best]
+    constants = _fitted(_data(fused, caches), start, setting)
     forward, backward = judged[best]
     kinds = np.array([_tables(record).optimizer.value for record in fused])
     by_kind = {f"backward {kind}": accuracy(backward[kinds == kind]) for kind in sorted(set(kinds))}
     dense = [r for r in records if _tables(r).compute_kernel is ComputeKernel.DENSE]
     if dense:
-        missed = _errors(constants, _data(dense, l2_bytes), setting)
+        missed = _errors(constants, _data(dense, caches), setting)
         by_kind |= {"forward dense": accuracy(missed[0]), "backward dense": accuracy(missed[1])}
-    lookups = _data(fused, l2_bytes).traffic[:, Traffic.LOOKUPS]
+    lookups = _data(fused, caches).traffic[:, Traffic.LOOKUPS]
     dims = [dim for record in fused for dim in _tables(record).embedding_dims]
     return EmbeddingFit(
         constants=constants,
-        l2_bytes=l2_bytes,
+        caches=caches,
         num_points=len(fused),
         forward=accuracy(forward),
         backward=accuracy(backward),
@@ -191,7 +198,7 @@ def fit_uvm(
     some = [r for r in records if _tables(r).compute_kernel in _IN_HOST_MEMORY]
     if not some:
         return None
-    data = _data(some, lookups.l2_bytes)
+    data = _data(some, lookups.caches)
     rates = _implied_bandwidths(lookups.constants, data, setting)
     known = np.isfinite(rates)
     if not known.any():
@@ -216,11 +223,17 @@ def predicted_lookups(
     uvm_bandwidth: BytesPerSecond = 1.0,
 ) -> tuple[Array, Array]:
     """Return seconds of forward and backward of lookups, host's part included."""
-    traffic = np.array([point_traffic(point, fit.l2_bytes) for point in points])
-    return _times(fit.constants, traffic, setting, uvm_bandwidth)
+    traffic = np.array([point_traffic(point, fit.caches) for point in points])
+    weighted = _weighted(points, fit.caches)
+    return _times(fit.constants, traffic, weighted, setting, uvm_bandwidth)
 
 
-def point_traffic(point: EmbeddingPoint, l2_bytes: Bytes) -> Array:
+def _weighted(points: Sequence[EmbeddingPoint], caches: Caches) -> Array:
+    """Return 1 where a GPU's backward makes gradients of weights, else 0."""
+    return np.array([float(point.weighted and caches.warp_bytes > 0) for point in points])
+
+
+def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
     """Return the traffic of a point's kernel."""
     tables = point.tables
     rows = []
@@ -249,7 +262,7 @@ def point_traffic(point: EmbeddingPoint, l2_bytes: Bytes) -> Array:
                 shard,
                 optimizer=tables.optimizer,
                 output_type=DataType.FP32,
-                caches=Caches(l2_bytes=l2_bytes),
+                caches=caches,
             )
         )
     total: Array = combine(np.array(rows), np.zeros(len(rows), dtype=np.intp), 1)[0]
@@ -291,17 +304,21 @@ def _errors(
     constants: Constants, data: _Data, setting: LookupSetting, uvm_bandwidth: float = 1.0
 ) -> tuple[Array, Array]:
     """Return signed relative errors of forward and backward."""
-    forward, backward = _times(constants, data.traffic, setting, uvm_bandwidth)
+    forward, backward = _times(constants, data.traffic, data.weighted, setting, uvm_bandwidth)
     return forward / data.forward - 1, backward / data.backward - 1
 
 
 def _times(
-    constants: Constants, traffic: Array, setting: LookupSetting, uvm_bandwidth: float
+    constants: Constants,
+    traffic: Array,
+    weighted: Array,
+    setting: LookupSetting,
+    uvm_bandwidth: float,
 ) -> tuple[Array, Array]:
     rates = constants.rates(setting.latency, uvm_bandwidth)
     forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
     backward = setting.backward_host + kernel_times(traffic, rates, backward=True)
-    return forward, backward
+    return forward, backward + weighted * weight_gradient_times(traffic, rates)
 
 
 def _implied_bandwidths(constants: Constants, data: _Data, setting: LookupSetting) -> Array:
@@ -309,18 +326,19 @@ def _implied_bandwidths(constants: Constants, data: _Data, setting: LookupSettin
 
     NaN where nothing comes from host memory, or the rest explains all of the time.
     """
-    rest = sum(_times(constants, data.traffic, setting, np.inf))
+    rest = sum(_times(constants, data.traffic, data.weighted, setting, np.inf))
     left = data.forward + data.backward - rest
     moved = data.traffic[:, [Traffic.FORWARD_UVM, Traffic.BACKWARD_UVM]].sum(axis=1)
     return np.where((left > 0) & (moved > 0), moved / np.where(left > 0, left, 1.0), np.nan)
 
 
-def _data(records: Sequence[Record], l2_bytes: Bytes) -> _Data:
+def _data(records: Sequence[Record], caches: Caches) -> _Data:
     numbers: dict[object, int] = {}
     sets = [numbers.setdefault(_tables(record), len(numbers)) for record in records]
-    traffic = map(partial(point_traffic, l2_bytes=l2_bytes), map(_point, records))
+    points = [_point(record) for record in records]
     return _Data(
-        np.array(list(traffic)),
+        np.array([point_traffic(point, caches) for point in points]),
+        _weighted(points, caches),
         np.array([record.seconds["forward"] for record in records]),
         np.array([record.seconds["backward"] for record in records]),
         np.array(sets) % NUM_FOLDS,

@@ -19,6 +19,7 @@ from costmodel.domain.hardware import (
     Source,
 )
 from costmodel.kernels.collectives import bus_factor
+from costmodel.kernels.embedding import Caches, warp_caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough
@@ -160,9 +161,10 @@ def _setting(
     themselves; and a kernel starts when it is called, so an idle one takes next to nothing.
     """
     if not synchronous:
-        return LookupSetting(l2_bytes=machine.l2_bytes, latency=rounded(stream.latency))
+        caches = warp_caches(machine.l2_bytes, num_sms=machine.num_sms)
+        return LookupSetting(caches=caches, latency=rounded(stream.latency))
     return LookupSetting(
-        l2_bytes=machine.l2_bytes,
+        caches=Caches(l2_bytes=machine.l2_bytes),
         latency=_CALL,
         forward_host=LOOKUP.num_ops * host.times["op_time"],
         backward_host=LOOKUP_BACKWARD.num_ops * host.times["backward_op_time"],
@@ -176,7 +178,7 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         name=machine.name,
         memory_bytes=machine.memory_bytes,
         memory_bandwidth=bandwidth,
-        l2_bytes=fits.lookups.l2_bytes,
+        l2_bytes=fits.lookups.caches.l2_bytes,
         l2_bandwidth=rounded(fitted.gather_bandwidth),
         num_sms=machine.num_sms,
         kernel_latency=latency,
@@ -188,14 +190,17 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         lookup_time=rounded(fitted.lookup_time),
         row_read_time=rounded(fitted.row_read_time),
         row_update_time=rounded(fitted.row_update_time),
+        gradient_time=rounded(fitted.gradient_time),
+        backward_latency=rounded(fitted.backward_latency),
         **{name: rounded(share) for name, share in _shares(fits).items()},
     )
     lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
     names = (
         "l2_bandwidth", "lookup_efficiency", "update_efficiency", "sort_rate",
         "overlap", "lookup_time", "row_read_time", "row_update_time",
+        *(("gradient_time", "backward_latency") if not fits.synchronous else ()),
     )  # fmt: skip
-    share = fits.lookups.l2_bytes / machine.l2_bytes
+    share = fits.lookups.caches.l2_bytes / machine.l2_bytes
     return gpu, {
         **{f"gpu.{name}": lookups for name in names},
         "gpu.memory_bytes": "a rank's share of what the system reports",

@@ -6,7 +6,7 @@ from typing import Any
 from costmodel.base.units import GB, GIB, MIB, US
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.workload import DataType, Optimizer
-from costmodel.kernels.embedding import kernel_times
+from costmodel.kernels.embedding import Caches, kernel_times
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.fit_embedding import Constants, point_traffic
 from planner.calibration.fit_host import LAYERS_BACKWARD, LAYERS_FORWARD
@@ -116,7 +116,7 @@ def _host(point: HostPoint) -> dict[str, float]:
 
 def _lookup(point: EmbeddingPoint, constants: Constants) -> dict[str, float]:
     rates = constants.rates(CALL)
-    traffic = point_traffic(point, L2_BYTES)
+    traffic = point_traffic(point, Caches(l2_bytes=L2_BYTES))
     return {
         "forward": float(kernel_times(traffic, rates, backward=False)),
         "backward": float(kernel_times(traffic, rates, backward=True)),

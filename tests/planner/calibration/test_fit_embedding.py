@@ -4,17 +4,20 @@ import pytest
 from calibration_cases import CALL, CORE, L2_BYTES, lookups
 
 from costmodel.domain.plan import ComputeKernel
+from costmodel.kernels.embedding import Caches, kernel_times, warp_caches
+from costmodel.kernels.times import weight_gradient_times
 from planner.calibration.fit_embedding import (
     Constants,
     LookupSetting,
     fit_lookups,
     fit_uvm,
+    point_traffic,
     predicted_lookups,
 )
 from planner.calibration.points import EmbeddingPoint, Point
 from planner.calibration.records import Record
 
-SETTING = LookupSetting(l2_bytes=L2_BYTES, latency=CALL)
+SETTING = LookupSetting(caches=Caches(l2_bytes=L2_BYTES), latency=CALL)
 GPU = Constants(
     lookup_bandwidth=2e12,
     update_bandwidth=1.5e12,
@@ -39,13 +42,39 @@ def test_known_constants_are_found_again(constants: Constants) -> None:
     assert fit.forward.median < 0.01
     assert fit.backward.median < 0.02
     assert fit.constants.lookup_bandwidth == pytest.approx(constants.lookup_bandwidth, rel=0.1)
-    assert fit.l2_bytes == L2_BYTES
+    assert fit.caches.l2_bytes == L2_BYTES
 
 
 @pytest.mark.slow
 def test_a_gpus_profile_keeps_the_form_of_gpus() -> None:
     found = fit_lookups(lookups(80, GPU), SETTING).constants
     assert (found.overlap, found.lookup_time, found.row_read_time) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.slow
+def test_a_gpus_gradients_and_those_of_weights_are_told_apart() -> None:
+    known = GPU._replace(gradient_time=4e-10, backward_latency=1.2e-4)
+    setting = LookupSetting(caches=warp_caches(L2_BYTES, num_sms=108), latency=CALL)
+    points = [
+        replace(record.point, weighted=number % 3 == 0)
+        for number, record in enumerate(lookups(80))
+        if isinstance(record.point, EmbeddingPoint)
+    ]
+    fit = fit_lookups([_on_a_gpu(point, known, setting) for point in points], setting)
+    assert fit.forward.median < 0.01
+    assert fit.backward.median < 0.01
+    assert fit.constants.gradient_time == pytest.approx(known.gradient_time, rel=0.1)
+    assert fit.constants.backward_latency == pytest.approx(known.backward_latency, rel=0.1)
+
+
+def _on_a_gpu(point: EmbeddingPoint, known: Constants, setting: LookupSetting) -> Record:
+    rates = known.rates(setting.latency)
+    traffic = point_traffic(point, setting.caches)
+    backward = float(kernel_times(traffic, rates, backward=True))
+    if point.weighted:
+        backward += float(weight_gradient_times(traffic.reshape(1, -1), rates)[0])
+    forward = float(kernel_times(traffic, rates, backward=False))
+    return Record(point=point, seconds={"forward": forward, "backward": backward})
 
 
 @pytest.mark.slow
