@@ -9,15 +9,22 @@ from bench.robustness.faults import FAULTS, survived
 from planner.files.disk import write_text
 
 QUICK = {"disk full while a plan is written"}
+NIGHTLY = {"kill -9 of calibrate, at 4 moments", "kill -9 of compare, at 3 moments"}
+"""They take a minute, or keep what others keep that are tried for every commit."""
 TRAINS = ("calibrate", "validate", "journal")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 
 
+def marked(name: str) -> object:
+    if name in QUICK:
+        return name
+    return pytest.param(
+        name, marks=[pytest.mark.slow, *([pytest.mark.nightly] if name in NIGHTLY else [])]
+    )
+
+
 @needs_proc
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS],
-)
+@pytest.mark.parametrize("name", [marked(name) for name in FAULTS])
 def test_a_fault_is_survived(name: str) -> None:
     if any(word in name for word in TRAINS):
         pytest.importorskip("torchrec", reason="torchrec is not installed")
