@@ -9,7 +9,7 @@ from costmodel.domain.workload import Pipeline
 from costmodel.step.builder import StepBuilder
 from costmodel.step.exchange import label
 from costmodel.step.graph import Role, Stage
-from costmodel.step.group_kernels import COLUMN_SHARDED, GroupKernels
+from costmodel.step.group_kernels import GroupKernels
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.issue import (
     LOOKUP_BACKWARD,
@@ -17,7 +17,6 @@ from costmodel.step.issue import (
     SPLIT_GRADIENT_OPS,
     Issue,
 )
-from costmodel.step.loads import HIERARCHICAL
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import Event, GroupFormulas, Linear, Work, WorkKind
 
@@ -51,7 +50,7 @@ class Gradients:
             with self.builder.part_of(group.key):
                 if not group.key.pooled:
                     self._join_rows(group)
-                elif group.key.sharding_type in COLUMN_SHARDED:
+                elif group.key.sharding_type.splits_columns:
                     moved = 2.0 * self.kernels.outputs.local_size(group)
                     views = self.kernels.gpu.view_efficiency
                     self.kernels.stream(
@@ -70,7 +69,7 @@ class Gradients:
         one piece (FBGEMM, permute_pooled_embedding_ops_split.cu 86-89).
         """
         keys = self.kernels.joined(group)
-        ordered = group.key.sharding_type in COLUMN_SHARDED and self.builder.synchronous
+        ordered = group.key.sharding_type.splits_columns and self.builder.synchronous
         if keys and self.kernels.outputs.is_exchanged(group) and not ordered:
             with self.builder.part_of(group.key, joined=keys):
                 moved = 2.0 * self.kernels.outputs.local_size(group)
@@ -98,7 +97,7 @@ class Gradients:
         op = outputs.last_op(group)
         if op is CollectiveOp.ALL_TO_ALL and group.key.pooled:
             # a copy for every rank, then all in one buffer: 8 + 1 in the 8 x V100 trace
-            hierarchical = group.key.sharding_type in HIERARCHICAL
+            hierarchical = group.key.sharding_type.within_node
             pieces = outputs.num_nodes if hierarchical else self.builder.world_size
             issue = Issue(SPLIT_GRADIENT_OPS + pieces, 1.0 + pieces)
             self.kernels.copy(group, "split gradients", 4.0 * local, stage=_STAGE, issue=issue)
@@ -111,7 +110,7 @@ class Gradients:
         op = outputs.last_op(group)
         codec = outputs.codec(op, backward=True)
         size = outputs.size(group) * outputs.wire_ratio(codec)
-        if group.key.sharding_type in HIERARCHICAL:
+        if group.key.sharding_type.within_node:
             return self.kernels.collective(
                 group, "gradients across nodes", CollectiveOp.ALL_TO_ALL,
                 size / self.builder.local_world_size, members=ProcessGroup.CROSS_NODE,
@@ -148,7 +147,7 @@ class Gradients:
         """
         outputs, size = self.kernels.outputs, self.kernels.outputs.size(group)
         codec = outputs.codec(outputs.last_op(group), backward=True)
-        if group.key.sharding_type in HIERARCHICAL and self.builder.local_world_size > 1:
+        if group.key.sharding_type.within_node and self.builder.local_world_size > 1:
             summed = outputs.codec(CollectiveOp.ALL_GATHER, backward=True)
             across = size / self.builder.local_world_size
             if after:

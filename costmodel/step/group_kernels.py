@@ -14,11 +14,6 @@ from costmodel.step.outputs import OutputExchange
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import Event, GroupFormulas, Linear
 
-COLUMN_SHARDED = (
-    ShardingType.COLUMN_WISE,
-    ShardingType.TABLE_COLUMN_WISE,
-    ShardingType.GRID_SHARD,
-)
 CLAMPED = (DataType.FP16, DataType.BF16)
 """Codecs that clamp to the type's range before they cast (fbgemm_gpu 1.8.0, quantize_utils.py
 212-217): a kernel of its own, which reads and writes the whole tensor."""

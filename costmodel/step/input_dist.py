@@ -21,7 +21,6 @@ from costmodel.step.issue import (
     STACK_SPLITS,
     SUM_LENGTHS,
 )
-from costmodel.step.loads import HIERARCHICAL
 from costmodel.step.template import GroupFormulas, Linear
 
 LENGTH_BYTES = 4.0
@@ -35,8 +34,6 @@ CORE_BUCKETIZE_TIME: Seconds = 15.5e-9
 the rows of a shard, twice. 15.3-15.9 ns over 4 shapes, AMD EPYC at 2.6 GHz, fbgemm-gpu-cpu 1.8.0,
 2026-11-21, processor time; the bytes of a permutation explain 0.6 ns."""
 _COPIED = Basis(Bound.PCIE_BANDWIDTH, Source.ROOFLINE)
-ROW_SHARDED = (ShardingType.ROW_WISE, *HIERARCHICAL)
-ON_EVERY_RANK = (ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ class InputDist:
         for keys in self._modules:
             self._permute(keys, stream)
         for group in self.distributed:
-            if group.key.sharding_type in ROW_SHARDED:
+            if group.key.sharding_type.splits_rows:
                 self._bucketize(group, stream)
         if self.builder.world_size == 1:
             return None
@@ -167,7 +164,7 @@ class InputDist:
         Not where all its tables are in every rank's order anyway, split by rows over all ranks
         or replicated (torchrec 1.9.2, embeddingbag.py 1648-1659, 1844-1851).
         """
-        moving = tuple(key for key in keys if key.sharding_type not in self._in_order)
+        moving = tuple(key for key in keys if not self._is_in_order(key.sharding_type))
         if not moving:
             return
         groups = (group for group in self.groups if group.key in keys)
@@ -178,10 +175,9 @@ class InputDist:
                 stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
             )  # fmt: skip
 
-    @property
-    def _in_order(self) -> tuple[ShardingType, ...]:
+    def _is_in_order(self, kind: ShardingType) -> bool:
         one_node = self.builder.world_size == self.builder.local_world_size
-        return (*ON_EVERY_RANK, ShardingType.TABLE_ROW_WISE) if one_node else ON_EVERY_RANK
+        return kind.everywhere or (one_node and kind is ShardingType.TABLE_ROW_WISE)
 
     def _copy_splits(self, group: GroupFormulas, stream: str) -> None:
         """Block the host for every split tensor of a group.
@@ -193,7 +189,7 @@ class InputDist:
         if self.builder.synchronous:
             return
         count = 4 if group.key.weighted else 3
-        count += group.key.sharding_type in ROW_SHARDED
+        count += group.key.sharding_type.splits_rows
         with self.builder.part_of(group.key):
             self.builder.wait(f"copy {label(group)} splits", self.builder.last(stream), times=count)
 
@@ -212,7 +208,7 @@ class InputDist:
                 moved + lengths * (1.0 + self._destinations(group)),
                 stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
             )  # fmt: skip
-            if group.key.sharding_type in HIERARCHICAL:
+            if group.key.sharding_type.within_node:
                 # from nodes by features to features by nodes (twrw_sharding.py 419-434)
                 spread = self._destinations(group) * lengths
                 add_stream(
@@ -241,9 +237,9 @@ class InputDist:
 
     def _destinations(self, group: GroupFormulas) -> float:
         """Ranks that a feature is spread over, or that all hold it."""
-        if group.key.sharding_type in ON_EVERY_RANK:
+        if group.key.sharding_type.everywhere:
             return float(self.builder.world_size)
-        if group.key.sharding_type in HIERARCHICAL:
+        if group.key.sharding_type.within_node:
             return float(self.builder.local_world_size)
         return 1.0
 

@@ -22,8 +22,6 @@ from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
 Array = NDArray[np.float64]
-HIERARCHICAL = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
-"""Sharding types whose output is reduced inside the node, then exchanged across nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,7 +6,6 @@ from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Workload
 from costmodel.step.builder import StepBuilder
-from costmodel.step.loads import HIERARCHICAL
 from costmodel.step.template import GroupFormulas, Linear
 
 
@@ -49,14 +48,14 @@ class OutputExchange:
 
     def waits_at_the_end(self, group: GroupFormulas) -> bool:
         """Tell whether forward waits for the group's outputs after all lookups, not among them."""
-        return group.key.sharding_type not in HIERARCHICAL or self.num_nodes > 1
+        return self.num_nodes > 1 or not group.key.sharding_type.within_node
 
     def last_op(self, group: GroupFormulas) -> CollectiveOp:
         """Return the last collective of the group's outputs.
 
         Rows that are not pooled need no sum: they go by all-to-all, whoever holds them.
         """
-        one_node = group.key.sharding_type in HIERARCHICAL and self.num_nodes == 1
+        one_node = group.key.sharding_type.within_node and self.num_nodes == 1
         summed = group.key.sharding_type is ShardingType.ROW_WISE and group.key.pooled
         return CollectiveOp.REDUCE_SCATTER if one_node or summed else CollectiveOp.ALL_TO_ALL
 

@@ -14,11 +14,10 @@ from costmodel.step.builder import StepBuilder
 from costmodel.step.exchange import add_stream, label
 from costmodel.step.gradients import Gradients
 from costmodel.step.graph import Role, Stage
-from costmodel.step.group_kernels import COLUMN_SHARDED, GroupKernels
+from costmodel.step.group_kernels import GroupKernels
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.input_dist import InputDist
 from costmodel.step.issue import GATHER_OUTPUTS, LOOKUP, ORDER_FEATURES, SEND_OUTPUTS
-from costmodel.step.loads import HIERARCHICAL
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import Event, GroupFormulas, Linear, Work, WorkKind
 
@@ -76,9 +75,9 @@ class SparsePart:
             with self.builder.part_of(group.key):
                 if group.key in after:
                     self._gather(group, (after[group.key],))
-                if group.key.sharding_type in COLUMN_SHARDED and group.key.pooled:
+                if group.key.sharding_type.splits_columns and group.key.pooled:
                     kernels.stream(group, "permute columns", 2.0 * local, efficiency=views)
-                elif group.key.sharding_type in COLUMN_SHARDED:
+                elif group.key.sharding_type.splits_columns:
                     kernels.copy(group, "concat columns", 2.0 * local)
         self._join_groups()
         kernels.divide("divide by lengths", Stage.LOOKUP_FORWARD)
@@ -142,7 +141,7 @@ class SparsePart:
         """
         kernels, outputs = self._kernels, self._kernels.outputs
         size = outputs.size(group)
-        if group.key.sharding_type in HIERARCHICAL:
+        if group.key.sharding_type.within_node:
             return self._send_hierarchical(group, size)
         op = outputs.last_op(group)
         codec = outputs.codec(op, backward=False)
