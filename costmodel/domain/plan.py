@@ -38,6 +38,14 @@ class ShardingType(StrEnum):
         """Whether the row shards of a column block lie on the ranks of one node."""
         return self in _WITHIN_NODE
 
+    @property
+    def divides_after_exchange(self) -> bool:
+        """Whether mean pooling is a division of the module's outputs: lookups of row shards add up.
+
+        TorchRec does so for these two (1.9.2, embeddingbag.py 663-676, 766), not for grid_shard.
+        """
+        return self in _DIVIDES_AFTER_EXCHANGE
+
 
 _SPLITS_ROWS = {ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}
 _SPLITS_COLUMNS = {
@@ -47,6 +55,7 @@ _SPLITS_COLUMNS = {
 }
 _EVERYWHERE = {ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE}
 _WITHIN_NODE = {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}
+_DIVIDES_AFTER_EXCHANGE = {ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE}
 
 
 class ComputeKernel(StrEnum):

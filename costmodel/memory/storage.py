@@ -215,8 +215,7 @@ def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: Sha
 
     One for every sample of the rank, of two batches (torchrec 1.9.2, embeddingbag.py 2670-2680).
     """
-    divided = sharding_type in {ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE}
-    if table.pooling is not Pooling.MEAN or not divided:
+    if table.pooling is not Pooling.MEAN or not sharding_type.divides_after_exchange:
         return 0.0
     return 2 * 4.0 * workload.local_batch_size * table.num_features
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from costmodel.domain.hardware import CollectiveOp, Gpu
-from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
 from costmodel.step.builder import StepBuilder
 from costmodel.step.exchange import add_collective, add_stream, label
@@ -17,8 +16,6 @@ from costmodel.step.template import Event, GroupFormulas, Linear
 CLAMPED = (DataType.FP16, DataType.BF16)
 """Codecs that clamp to the type's range before they cast (fbgemm_gpu 1.8.0, quantize_utils.py
 212-217): a kernel of its own, which reads and writes the whole tensor."""
-DIVIDED = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE)
-"""Sharding types under which the module, not the lookup, divides for mean pooling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class GroupKernels:
                 (group.key, kernel)
                 for group in members
                 for kernel in group.kernels
-                if kernel.pooling is Pooling.MEAN and group.key.sharding_type in DIVIDED
+                if kernel.pooling is Pooling.MEAN and group.key.sharding_type.divides_after_exchange
             ]
             if not summed:
                 continue
