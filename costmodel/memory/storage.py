@@ -29,10 +29,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.base.units import Bytes
+from costmodel.domain.codecs import is_clamped, wire_type
 from costmodel.domain.dense_layers import activation_bytes, dense_model_bytes
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
-from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from costmodel.inputs.distribution import is_hashed, lookup_share
 
 if TYPE_CHECKING:
@@ -202,8 +203,7 @@ def output_copies(
     copies = 1.0 if summed else 2.0
     if workload.comms_backward is not None:
         copies = max(copies, 1.5)
-    clamped = {DataType.FP16, DataType.BF16, *((DataType.FP8,) if summed else ())}
-    if workload.comms_forward in clamped:
+    if is_clamped(wire_type(workload, summed=summed, backward=False)):
         copies = 2.5
     if summed and sharding_type.within_node and topology.num_nodes > 1:
         copies += 3.0 / topology.local_world_size

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from costmodel.domain.codecs import is_clamped
 from costmodel.domain.hardware import CollectiveOp, Gpu
 from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
 from costmodel.step.builder import StepBuilder
@@ -12,10 +13,6 @@ from costmodel.step.issue import ONE_OP, Issue
 from costmodel.step.outputs import OutputExchange
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import Event, GroupFormulas, Linear
-
-CLAMPED = (DataType.FP16, DataType.BF16)
-"""Codecs that clamp to the type's range before they cast (fbgemm_gpu 1.8.0, quantize_utils.py
-212-217): a kernel of its own, which reads and writes the whole tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class GroupKernels:
     ) -> Linear:
         """Convert to the wire format of quantized communication; return the bytes on the wire."""
         wire = size * self.outputs.wire_ratio(codec)
-        if codec in CLAMPED:
+        if is_clamped(codec):
             self.stream(group, f"clamp to {name}", 2.0 * size, stage=stage, after=after)
         if codec is not None:
             self.stream(group, name, size + wire, stage=stage, after=after)

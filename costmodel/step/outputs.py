@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from costmodel.domain.codecs import wire_element_bytes, wire_type
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Workload
@@ -60,24 +61,10 @@ class OutputExchange:
         return CollectiveOp.REDUCE_SCATTER if one_node or summed else CollectiveOp.ALL_TO_ALL
 
     def codec(self, op: CollectiveOp, *, backward: bool) -> DataType | None:
-        """Return what a collective's elements are converted to; None: they are sent as they are.
-
-        Where outputs are summed on the way, and their gradients gathered, FP8 is replaced by
-        FP16 forward and BF16 backward (torchrec 1.9.2, fbgemm_qcomm_codec.py 227-237).
-        """
-        asked = self.workload.comms_backward if backward else self.workload.comms_forward
+        """Return what a collective's elements are converted to; None: they are sent as they are."""
         summed = op in {CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_GATHER}
-        if asked is DataType.FP8 and summed:
-            return DataType.BF16 if backward else DataType.FP16
-        return asked
+        return wire_type(self.workload, summed=summed, backward=backward)
 
     def wire_ratio(self, codec: DataType | None) -> float:
-        """Return bytes on the wire per byte of the outputs.
-
-        INT8 sends 8 bytes of scale and offset with every 32 elements (fbgemm_gpu 1.8.0,
-        quantize_comm.py 45, 238-252).
-        """
-        if codec is None:
-            return 1.0
-        scales = 8.0 / 32.0 if codec is DataType.INT8 else 0.0
-        return (codec.num_bytes + scales) / self.element_bytes
+        """Return bytes on the wire per byte of the outputs."""
+        return 1.0 if codec is None else wire_element_bytes(codec) / self.element_bytes
