@@ -4,7 +4,6 @@ Needs torch and torchrec; imported by the ranks only.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,16 +16,15 @@ from torchrec.distributed.fbgemm_qcomm_codec import (
     QCommsConfig,
     get_qcomm_codecs_registry,
 )
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from torchrec.streamable import Pipelineable
-from torchrec.types import DataType as TorchRecType
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workload
 from planner.torchrec.plans import TableLocation
-from planner.validation.trained_model import LEARNING_RATE, SPARSE_OPTIMIZERS
+from planner.validation.trained_model import LEARNING_RATE, OPTIMIZERS, bag_config, table_config
 
 MODULES = ("unpooled", "pooled", "weighted")
 """Attributes of the model, by what their tables have in common."""
@@ -83,7 +81,7 @@ class TrainedModel(nn.Module):  # type: ignore[misc] # torch has no types here
                 parts += [summed(out, table.name, int(table.pooling_factor)) for table in tables]
             else:
                 columns = out.to_dict()  # in the model's order, as TorchRec's SparseArch
-                keys = [key for table in tables for key in table.feature_names or (table.name,)]
+                keys = [key for table in tables for key in table.features]
                 parts.append(torch.cat([columns[key] for key in keys], dim=1))
         logits = self.top(torch.cat(parts, dim=1)).squeeze(-1)
         loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
@@ -101,27 +99,11 @@ def _mlp(inputs: int, widths: Sequence[int], *, last: bool) -> nn.Sequential:
 
 
 def _module(name: str, tables: Sequence[EmbeddingTable]) -> nn.Module:
-    common: list[dict[str, Any]] = [
-        {
-            "name": table.name,
-            "num_embeddings": table.num_embeddings,
-            "embedding_dim": table.embedding_dim,
-            "feature_names": list(table.feature_names or (table.name,)),
-            "data_type": TorchRecType[table.data_type.name],
-            "init_fn": partial(nn.init.constant_, val=0.01),
-        }
-        for table in tables
-    ]
     if name == "unpooled":
-        return EmbeddingCollection(tables=[EmbeddingConfig(**each) for each in common], device=META)
-    pooling = [
-        PoolingType.MEAN if table.pooling is Pooling.MEAN else PoolingType.SUM for table in tables
-    ]
+        configs = [EmbeddingConfig(**table_config(table, table.name)) for table in tables]
+        return EmbeddingCollection(tables=configs, device=META)
     return EmbeddingBagCollection(
-        tables=[
-            EmbeddingBagConfig(**each, pooling=how)
-            for each, how in zip(common, pooling, strict=True)
-        ],
+        tables=[bag_config(table, table.name) for table in tables],
         device=META,
         is_weighted=name == "weighted",
     )
@@ -167,7 +149,7 @@ def sharders(workload: Workload) -> list[Any]:
 def build(workload: Workload) -> TrainedModel:
     """Return the model, its tables' optimizer in the backward."""
     model = TrainedModel(workload)
-    chosen = SPARSE_OPTIMIZERS[workload.optimizer]
+    chosen = OPTIMIZERS[workload.optimizer]
     for name, tables in model.members.items():
         if tables:
             parameters = getattr(model, name).parameters()
@@ -224,7 +206,7 @@ def make_batch(workload: Workload, seed: int) -> Batch:
             continue
         keys, values, lengths = [], [], []
         for table in tables:
-            names = table.feature_names or (table.name,)
+            names = table.features
             per_sample = int(table.pooling_factor / len(names))
             for key in names:
                 keys.append(key)

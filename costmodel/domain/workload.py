@@ -64,6 +64,11 @@ class Optimizer(StrEnum):
         full, scalar = _STATE_NUMBERS[self]
         return 4.0 * (full * embedding_dim + scalar)
 
+    @property
+    def elementwise(self) -> "Optimizer":
+        """What stands for it where parameters have no rows, as in linear layers."""
+        return _ELEMENTWISE.get(self, self)
+
 
 class OptimizerImplementation(StrEnum):
     """How torch runs an optimizer over many parameters, by its documentation's names."""
@@ -82,6 +87,12 @@ _STATE_NUMBERS = {
     Optimizer.ADAGRAD: (1, 0),
     Optimizer.ADAM: (2, 0),
     Optimizer.PARTIAL_ROWWISE_ADAM: (1, 1),
+}
+
+
+_ELEMENTWISE = {
+    Optimizer.ROWWISE_ADAGRAD: Optimizer.ADAGRAD,
+    Optimizer.PARTIAL_ROWWISE_ADAM: Optimizer.ADAM,
 }
 
 
@@ -166,6 +177,11 @@ class EmbeddingTable:
     def __hash__(self) -> int:
         """Tables of one workload differ by name; to hash all fields takes ten times as long."""
         return hash((self.name, self.num_embeddings, self.embedding_dim))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that read the table."""
+        return self.feature_names or (self.name,)
 
     @property
     def num_features(self) -> int:

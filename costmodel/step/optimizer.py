@@ -64,11 +64,6 @@ IMPLEMENTATIONS: Mapping[OptimizerImplementation, Mapping[Optimizer, Kernels]] =
         _ADAM: Kernels(1, 1, 7),
     },
 }
-_DENSE_OPTIMIZERS = {
-    Optimizer.ROWWISE_ADAGRAD: _ADAGRAD,
-    Optimizer.PARTIAL_ROWWISE_ADAM: _ADAM,
-}
-"""Those that keep one number per row know no rows in a linear layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +117,7 @@ def _implementation(
 
 
 def _kernels(workload: Workload, used: OptimizerImplementation) -> Kernels:
-    optimizer = workload.dense.optimizer
-    return IMPLEMENTATIONS[used][_DENSE_OPTIMIZERS.get(optimizer, optimizer)]
+    return IMPLEMENTATIONS[used][workload.dense.optimizer.elementwise]
 
 
 def _num_tensors(layers: Sequence[DenseLayer]) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.base.errors import InputError, Problem
-from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import Workload
 from costmodel.inputs.distribution import InputDistribution
 from planner.files.disk import read_text, source_name
 from planner.files.source import parse_yaml
@@ -110,13 +110,13 @@ def _matched(
     """Return the features of every table that has any lookups in the file."""
     by_name = {feature.name: feature for feature in samples.features}
     if not samples.named:
-        names = [name for table in workload.tables for name in _features(table)]
+        names = [name for table in workload.tables for name in table.features]
         if len(names) != len(by_name):
             raise InputError(source, (_counts_differ(len(by_name), len(names)),))
         by_name = dict(zip(names, samples.features, strict=True))
     matched = {}
     for table in workload.tables:
-        features = [by_name[name] for name in _features(table) if name in by_name]
+        features = [by_name[name] for name in table.features if name in by_name]
         if not features and table.name in by_name:
             features = [by_name[table.name]]
         if any(len(feature.ids) for feature in features):
@@ -136,10 +136,6 @@ def _counts_differ(here: int, there: int) -> Problem:
         message=f"the file has {here} features without names, the workload {there}",
         hint="without names they go to tables in order, so the numbers must agree",
     )
-
-
-def _features(table: EmbeddingTable) -> tuple[str, ...]:
-    return table.feature_names or (table.name,)
 
 
 def _check_rows(

@@ -10,7 +10,6 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import ReuseHistogram, Zipf, resolved
-from planner.validation.trained_model import feature_names
 
 Ids = NDArray[np.int64]
 _MOST_COUNTED = 20
@@ -26,7 +25,7 @@ def make_batch(workload: Workload, rng: np.random.Generator) -> Batch:
     lengths: list[Ids] = []
     ids: list[Ids] = []
     for table in workload.tables:
-        names = feature_names(table)
+        names = table.features
         for name in names:
             keys.append(name)
             lengths.append(draw_lengths(samples, table.pooling_factor / len(names), rng))

@@ -30,26 +30,15 @@ from planner.torchrec.plans import TableLocation
 
 LEARNING_RATE = 1e-3
 """Both optimizers have it. Nobody looks at the loss; weights must not grow, nor vanish."""
-SPARSE_OPTIMIZERS = {
+OPTIMIZERS = {
     Optimizer.SGD: torch.optim.SGD,
     Optimizer.ROWWISE_ADAGRAD: optim.RowWiseAdagrad,
     Optimizer.ADAGRAD: torch.optim.Adagrad,
     Optimizer.ADAM: torch.optim.Adam,
     Optimizer.PARTIAL_ROWWISE_ADAM: optim.PartialRowWiseAdam,
 }
-DENSE_OPTIMIZERS = {
-    **SPARSE_OPTIMIZERS,
-    Optimizer.ROWWISE_ADAGRAD: torch.optim.Adagrad,
-    Optimizer.PARTIAL_ROWWISE_ADAM: torch.optim.Adam,
-}
-"""Those that keep one number per row know no rows in a linear layer."""
 _WEIGHT = 0.01
 """Every weight of a table, at first: drawing them would take longer than all that is timed."""
-
-
-def feature_names(table: EmbeddingTable) -> tuple[str, ...]:
-    """Return the names of a table's features."""
-    return table.feature_names or (table.name,)
 
 
 def build_model(workload: Workload) -> DLRMTrain:
@@ -60,10 +49,10 @@ def build_model(workload: Workload) -> DLRMTrain:
     around another interaction.
     """
     bags = EmbeddingBagCollection(
-        tables=[_config(index, table) for index, table in enumerate(workload.tables)],
+        tables=[bag_config(table, f"t{index}") for index, table in enumerate(workload.tables)],
         device=torch.device("meta"),
     )
-    chosen = SPARSE_OPTIMIZERS[workload.optimizer]
+    chosen = OPTIMIZERS[workload.optimizer]
     apply_optimizer_in_backward(chosen, bags.parameters(), {"lr": LEARNING_RATE})
     return DLRMTrain(_around(bags, workload))
 
@@ -84,7 +73,7 @@ def table_locations(model: nn.Module, workload: Workload) -> dict[str, TableLoca
 
 def dense_optimizer(workload: Workload, parameters: Sequence[Any]) -> torch.optim.Optimizer:
     """Return the optimizer of everything that is not updated in the backward."""
-    chosen = DENSE_OPTIMIZERS[workload.dense.optimizer]
+    chosen = OPTIMIZERS[workload.dense.optimizer.elementwise]
     used = workload.dense.optimizer_implementation
     options: dict[str, bool] = {}
     if used is not None:
@@ -95,16 +84,22 @@ def dense_optimizer(workload: Workload, parameters: Sequence[Any]) -> torch.opti
     return made
 
 
-def _config(index: int, table: EmbeddingTable) -> EmbeddingBagConfig:
-    return EmbeddingBagConfig(
-        name=f"t{index}",
-        num_embeddings=table.num_embeddings,
-        embedding_dim=table.embedding_dim,
-        feature_names=list(feature_names(table)),
-        data_type=TorchRecType[table.data_type.name],
-        pooling=PoolingType.MEAN if table.pooling is Pooling.MEAN else PoolingType.SUM,
-        init_fn=partial(nn.init.constant_, val=_WEIGHT),
-    )
+def bag_config(table: EmbeddingTable, name: str) -> EmbeddingBagConfig:
+    """Return TorchRec's description of a pooled table, under a name in the model."""
+    pooling = PoolingType.MEAN if table.pooling is Pooling.MEAN else PoolingType.SUM
+    return EmbeddingBagConfig(**table_config(table, name), pooling=pooling)
+
+
+def table_config(table: EmbeddingTable, name: str) -> dict[str, Any]:
+    """Return the fields that TorchRec's descriptions of pooled and unpooled tables share."""
+    return {
+        "name": name,
+        "num_embeddings": table.num_embeddings,
+        "embedding_dim": table.embedding_dim,
+        "feature_names": list(table.features),
+        "data_type": TorchRecType[table.data_type.name],
+        "init_fn": partial(nn.init.constant_, val=_WEIGHT),
+    }
 
 
 def _around(bags: EmbeddingBagCollection, workload: Workload) -> nn.Module:
@@ -133,7 +128,7 @@ class PlainDLRM(nn.Module):  # type: ignore[misc] # torch has no types here
         super().__init__()
         dense, width = workload.dense, interaction_width(workload)
         self.bags = bags
-        self.keys = [name for table in workload.tables for name in feature_names(table)]
+        self.keys = [name for table in workload.tables for name in table.features]
         self.bottom = nn.Identity()
         if dense.bottom_mlp:
             self.bottom = DenseArch(dense.num_dense_features, list(dense.bottom_mlp))
