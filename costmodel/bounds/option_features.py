@@ -23,7 +23,7 @@ from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_bloc
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import LookupShard, gpu_caches, lookup_rates, shard_traffic
-from costmodel.kernels.traffic import Traffic
+from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
@@ -199,6 +199,8 @@ class _Cuts:
         self.shards: list[tuple[float, ...]] = []
         """How many shards are alike, and their rows, columns, ids and bags."""
         self.traffic: list[tuple[float, ...]] = []
+        self.gathers: list[float] = []
+        """How often its rows are gathered, in forwards: again for gradients of weights."""
         self.factors: list[ShardFactors] = []
         self.factor: list[int] = []
         """The place in ``factors`` of every shard's."""
@@ -237,6 +239,7 @@ class _Cuts:
                 num_samples=samples, compute_kernel=kernel,
                 cache_load_factor=1.0 if caching else table.cache_load_factor,
             )  # fmt: skip
+            self.gathers.append(1.0 + WEIGHT_GRADIENT_RATIO * table.weighted)
             self.traffic.append(
                 shard_traffic(
                     shard,
@@ -313,7 +316,8 @@ class _Cuts:
             sort + traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         )
         forward = np.maximum.reduce([parts[0], parts[1], traffic[Traffic.CHAIN]]) + parts[2]
-        return np.column_stack(parts), forward + np.maximum.reduce(parts[3:6]) + parts[6]
+        gathered = forward * np.array(self.gathers)
+        return np.column_stack(parts), gathered + np.maximum.reduce(parts[3:6]) + parts[6]
 
 
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:

@@ -15,6 +15,7 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.bounds.option_features import GROUP_FEATURES, GroupKernel, Part
 from costmodel.engine.timer import Signature
 from costmodel.kernels.collectives import CollectiveForm
+from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
 from costmodel.step.graph import HOST_THREADS, Resource
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.program import ProcessGroup
@@ -249,14 +250,16 @@ class StepGraph:
         weights = np.zeros(self.index.size)
         if work.kernel is not None:
             rivals: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
-            other = Part.FORWARD_OTHER
+            other, times = Part.FORWARD_OTHER, 1.0
             if work.kind is WorkKind.BACKWARD:
                 rivals = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_IDS)
                 other = Part.BACKWARD_OTHER
             longest = max(
                 (self.index.part(work.kernel, part) for part in rivals), key=z.__getitem__
             )
-            weights[[longest, self.index.part(work.kernel, other)]] = 1.0
+            if work.kind is WorkKind.WEIGHT_GRADIENT:
+                times = WEIGHT_GRADIENT_RATIO
+            weights[[longest, self.index.part(work.kernel, other)]] = times
             return 0.0, weights
         constant, per_feature, lines = self._fixed[id(work)]
         if lines is None:

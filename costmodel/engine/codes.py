@@ -3,7 +3,7 @@
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import WorkKind
 
-CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN, LINEAR = range(8)
+CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN, LINEAR, WEIGHT_GRADIENT = range(9)
 """Kinds of work."""
 ALONE, WORLD, INTRA_NODE, CROSS_NODE = range(4)
 """Process groups."""
@@ -21,6 +21,7 @@ KINDS = {
     WorkKind.ISSUE: ISSUE,
     WorkKind.GIVEN: GIVEN,
     WorkKind.LINEAR: LINEAR,
+    WorkKind.WEIGHT_GRADIENT: WEIGHT_GRADIENT,
 }
 GROUPS = {
     None: ALONE,

@@ -142,6 +142,8 @@ class _Lowered:
             (columns.feature(feature), weight) for feature, weight in work.amount.weights.items()
         )
         self.where = [columns.kernels[each] for each in work.where if each in columns.kernels]
+        if work.kind is WorkKind.WEIGHT_GRADIENT:
+            self.where = [self.kernel]
         self.form = CollectiveForm() if work.form is None else work.form
         log_bytes, log_seconds = self.form.knots
         self.curve = list(zip(log_bytes.tolist(), log_seconds.tolist(), strict=True))

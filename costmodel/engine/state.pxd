@@ -6,7 +6,7 @@ from costmodel.kernels cimport times
 from costmodel.kernels.times cimport LookupRates
 
 cdef int64_t BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE, LINEAR
-cdef int64_t NO_GROUP, NONE, ONLY
+cdef int64_t NO_GROUP, NONE, ONLY, WEIGHT_GRADIENT
 cdef Py_ssize_t NUM_TRAFFIC, LOOKUPS
 
 @cython.final
@@ -62,8 +62,9 @@ cdef class PlanState:
     )
     cdef void _refresh(self, Step step, Py_ssize_t op, bint sums) noexcept
 
-    @cython.locals(launched=Py_ssize_t, amount=double)
+    @cython.locals(launched=Py_ssize_t, first=Py_ssize_t, amount=double)
     cdef double _duration(self, Step step, Py_ssize_t op, Py_ssize_t rank) noexcept
+
     @cython.locals(count=Py_ssize_t, part=Py_ssize_t, first=Py_ssize_t)
     cdef Py_ssize_t _num_busy(self, Step step, Py_ssize_t op, Py_ssize_t rank) noexcept
 

@@ -26,6 +26,7 @@ from costmodel.engine.codes import (
     NO_GROUP,
     NONE,
     ONLY,
+    WEIGHT_GRADIENT,
 )
 from costmodel.engine.step import Step
 from costmodel.kernels import times
@@ -254,10 +255,13 @@ class PlanState:
                     self.put(busy, 0, self.numbers[busy, 0] + (1.0 if known == 0 else -1.0))
 
     def _duration(self, step: Step, op: int, rank: int) -> float:
-        """Return the duration of an issue, of a kernel that moves memory, or of what is linear."""
+        """Return the duration of anything but lookups, their updates and collectives."""
         if step.kind[op] == ISSUE:
             launched = step.rows[step.launched[op]]
             return step.seconds[op] if self.numbers[launched, rank] > 0 else 0.0
+        if step.kind[op] == WEIGHT_GRADIENT:
+            first = self.num_rank_features + step.kernels[step.parts[op]] * NUM_TRAFFIC
+            return times.weight_gradient_seconds(self.loads, rank, first, self.rates)
         amount = self.amount(step, op, rank)
         if step.kind[op] == LINEAR:
             return amount

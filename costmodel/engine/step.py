@@ -76,7 +76,8 @@ class Step:
             Operations that end a step, the last of every resource.
         least, parts, kernels
             How many lookup kernels must have work on a rank for the operation to take place there;
-            where each one's begin (one more entry than operations); these kernels.
+            where each one's begin (one more entry than operations); these kernels. Of a gradient of
+            ids' weights, its own kernel.
 
         """
         self.num_ops = kind.size

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.engine.codes import EXCHANGE, ISSUE, LINEAR, STREAM
+from costmodel.engine.codes import EXCHANGE, ISSUE, LINEAR, STREAM, WEIGHT_GRADIENT
 from costmodel.engine.lowering import Columns, lower, machine
 from costmodel.engine.state import Journal, PlanState, Rows
 from costmodel.engine.step import Step, StepClock
@@ -35,12 +35,12 @@ def duration_rows(template: Template, columns: Columns) -> tuple[Rows, list[int]
     """
     forward = len(columns.groups) * len(PLAN_FEATURES)
     backward = forward + len(columns.kernels)
+    lookups = {WorkKind.FORWARD: forward, WorkKind.BACKWARD: backward}
     steps, count = backward + len(columns.kernels), 0
     rows: list[int] = []
     for op in template.ops:
-        if op.work.kernel is not None:
-            first = backward if op.work.kind is WorkKind.BACKWARD else forward
-            rows.append(first + columns.kernels[op.work.kernel])
+        if op.work.kernel is not None and op.work.kind in lookups:
+            rows.append(lookups[op.work.kind] + columns.kernels[op.work.kernel])
         elif op.work.kind is WorkKind.CONSTANT:
             rows.append(NOWHERE)
         else:
@@ -52,7 +52,7 @@ def duration_rows(template: Template, columns: Columns) -> tuple[Rows, list[int]
 
 def touched_operations(every: Step, num_groups: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where the operations of every sharding group begin, and these, last ones first."""
-    kinds = (STREAM, EXCHANGE, ISSUE, LINEAR)
+    kinds = (STREAM, EXCHANGE, ISSUE, LINEAR, WEIGHT_GRADIENT)
     ops = [
         [
             op

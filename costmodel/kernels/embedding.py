@@ -410,3 +410,14 @@ def weight_gradient_time(
     rows = np.ascontiguousarray(traffic, dtype=np.float64).reshape(-1, NUM_TRAFFIC)
     seconds = times.weight_gradient_times(rows, lookup_rates(hardware))
     return seconds.reshape(traffic.shape[:-1])
+
+
+def lookup_time(
+    traffic: NDArray[np.float64], hardware: HardwareProfile, *, weighted: NDArray[np.bool_] | bool
+) -> NDArray[np.float64]:
+    """Seconds of all kernels of a lookup, forward and backward, for traffic as summed.
+
+    ``weighted``: whether ids have weights, shape as the traffic's but for the last axis.
+    """
+    both = forward_time(traffic, hardware) + backward_time(traffic, hardware)
+    return both + weight_gradient_time(traffic, hardware) * weighted

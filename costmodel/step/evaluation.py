@@ -14,6 +14,7 @@ from costmodel.kernels.embedding import (
     backward_time,
     forward_bound,
     forward_time,
+    weight_gradient_time,
 )
 from costmodel.kernels.traffic import Traffic
 from costmodel.step.loads import GroupLoad
@@ -29,7 +30,12 @@ from costmodel.step.template import (
 )
 
 Array = NDArray[np.float64]
-_HBM = {WorkKind.FORWARD: Traffic.FORWARD_HBM, WorkKind.BACKWARD: Traffic.BACKWARD_HBM}
+_HBM = {
+    WorkKind.FORWARD: Traffic.FORWARD_HBM,
+    WorkKind.BACKWARD: Traffic.BACKWARD_HBM,
+    WorkKind.WEIGHT_GRADIENT: Traffic.FORWARD_HBM,
+}
+"""Bytes of lookups: the weights' gradient gathers what the forward did."""
 
 
 def evaluated(
@@ -118,6 +124,8 @@ class _Evaluation:
                 seconds = forward_time(self._traffic(work), self.hardware)
             case WorkKind.BACKWARD:
                 seconds = backward_time(self._traffic(work), self.hardware)
+            case WorkKind.WEIGHT_GRADIENT:
+                seconds = weight_gradient_time(self._traffic(work), self.hardware)
             case WorkKind.STREAM:
                 gpu = self.hardware.gpu
                 seconds = times.stream_times(

@@ -187,10 +187,10 @@ class Gradients:
         """Update a kernel's tables; weights of ids get a gradient first, needed or not.
 
         FBGEMM gathers every row once more for it (embedding_backward_split_host_template.cpp
-        1006-1035).
+        1006-1035), which takes longer than the forward did (``kernels.embedding``).
         """
         if group.key.weighted:
-            work = Work(kind=WorkKind.FORWARD, kernel=(group.key, kernel))
+            work = Work(kind=WorkKind.WEIGHT_GRADIENT, kernel=(group.key, kernel))
             self.builder.kernel(
                 f"{label(group)} weights backward", _STAGE, work, after=after,
                 role=Role.UPDATE, basis=None,

@@ -108,6 +108,8 @@ class WorkKind(StrEnum):
     STREAM = "stream"
     FORWARD = "forward"
     BACKWARD = "backward"
+    WEIGHT_GRADIENT = "weight_gradient"
+    """Of the weights of a lookup's ids."""
     EXCHANGE = "exchange"
     LINEAR = "linear"
     """The amount itself, in seconds."""

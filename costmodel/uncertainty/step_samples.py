@@ -15,7 +15,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
-from costmodel.kernels.embedding import backward_time, forward_time
+from costmodel.kernels.embedding import lookup_time
 from costmodel.step.loads import table_rows
 from costmodel.step.program import Program
 from costmodel.step.synthesis import program
@@ -190,7 +190,8 @@ def _lookup_seconds(workload: Workload, topology: Topology, plan: ShardingPlan) 
         for row in table_rows(workload, topology, table, plan.table(table.name))
     ]
     traffic = np.array([row.traffic for _, row in rows])
-    alone = forward_time(traffic, topology.hardware) + backward_time(traffic, topology.hardware)
+    weighted = np.array([workload.tables[index].weighted for index, _ in rows])
+    alone = lookup_time(traffic, topology.hardware, weighted=weighted)
     seconds = np.zeros((len(workload.tables), topology.world_size))
     for (index, row), each in zip(rows, alone.tolist(), strict=True):
         for rank in row.ranks:

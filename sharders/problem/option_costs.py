@@ -19,7 +19,7 @@ from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.kernels.collectives import RankGroup, collective_time
-from costmodel.kernels.embedding import backward_time, forward_time
+from costmodel.kernels.embedding import lookup_time
 from costmodel.kernels.traffic import BACKWARD_KERNELS
 from costmodel.step.loads import ShardRow, shard_row
 from costmodel.step.optimizer import replica_update_time
@@ -82,9 +82,9 @@ class OptionCosts:
         topology = self.problem.topology
         rows = self._first_rows(table, options)
         traffic = np.array([row.traffic for row in rows])
-        latency = (1 + BACKWARD_KERNELS) * topology.hardware.gpu.kernel_latency
-        both = forward_time(traffic, topology.hardware) + backward_time(traffic, topology.hardware)
-        lookups = np.maximum(0.0, both - latency).tolist()
+        kernels = 1 + BACKWARD_KERNELS + table.weighted
+        seconds = lookup_time(traffic, topology.hardware, weighted=table.weighted)
+        lookups = np.maximum(0.0, seconds - kernels * topology.hardware.gpu.kernel_latency).tolist()
         for option, row, lookup in zip(options, rows, lookups, strict=True):
             load = lookup + row.columns * self._column_time(option.sharding_type)
             load += self._replica_time(table, option)
