@@ -1,11 +1,11 @@
 """Predicted memory beside what torch's CPU allocator held: ``python -m bench.conformity.memory``.
 
 Trains larger tables under every sharding type, alone and with what goes with it, two gloo ranks,
-and reads what the allocator held at most within a step, of all since the model was built (torch's
-profiler, ``profile_memory``), without batches that still wait to be trained.
+and reads what the process held at most within a step, of all since the model was built
+(``bench.conformity.allocations``), without batches that still wait to be trained.
 
-A CPU's step has no sort of ids (FBGEMM's CPU backward walks over them), no pinned copies and no
-cache; gloo's reduce-scatter works on a copy of its input. The first is left out of the prediction.
+A CPU's step has no pinned copies and no UVM cache. Predicted is the sum of what the step holds at
+different times, as a plan's memory is counted; the dense model is small beside the tables here.
 """
 
 import json
@@ -13,18 +13,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bench.conformity.cells import Cell, Placed, pair
 from costmodel.base.units import MIB, Bytes
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Pooling
-from costmodel.memory.rank_memory import RankMemory, memory_per_rank
-from costmodel.memory.storage import SORT_BYTES_PER_ID
+from costmodel.memory.rank_memory import memory_per_rank
 
 RESULTS = Path(__file__).parents[1] / "results" / "conformity_memory.md"
-MEASURED = "## measured step ##"
-"""Range of the step whose peak counts."""
 ROWS, COLUMNS, IDS, SAMPLES = 20_000, 64, 20, 4096
 
 
@@ -62,25 +58,6 @@ def _enlarged(cell: Cell) -> Cell:
     return replace(cell, tables=tables, fields=fields)
 
 
-def predicted(cell: Cell, rank: int) -> RankMemory:
-    """Return the prediction for a CPU: without the sort of ids, which runs on GPUs only."""
-    memory = memory_per_rank(cell.workload, cell.topology, cell.plan)[rank]
-    ids = sum(
-        SAMPLES * cell.world_size * table.pooling_factor * _share(cell, index, rank)
-        for index, table in enumerate(cell.workload.tables)
-    )
-    return replace(memory, gradients=max(0.0, memory.gradients - ids * SORT_BYTES_PER_ID))
-
-
-def _share(cell: Cell, index: int, rank: int) -> float:
-    """Return the share of a table's ids, of all samples, that are looked up on a rank."""
-    sharding = cell.plan.tables[index]
-    shards = [shard for shard in sharding.shards if shard.rank == rank]
-    if sharding.sharding_type is ShardingType.DATA_PARALLEL:
-        return 1.0 / cell.world_size
-    return sum(shard.num_rows for shard in shards) / cell.workload.tables[index].num_embeddings
-
-
 _COLUMNS = (
     "weights, state", "inputs", "outputs", "gradients", "dense, activations", "predicted",
     "measured", "off",
@@ -101,7 +78,7 @@ def table(cells: Sequence[Cell], measured: Mapping[str, Sequence[Mapping[str, By
     for cell in cells:
         ranks = measured[cell.name]
         rank = max(range(len(ranks)), key=lambda each: ranks[each]["peak"])
-        one = predicted(cell, rank)
+        one = memory_per_rank(cell.workload, cell.topology, cell.plan)[rank]
         parts = (
             one.weights + one.optimizer_state,
             one.inputs,
@@ -114,20 +91,6 @@ def table(cells: Sequence[Cell], measured: Mapping[str, Sequence[Mapping[str, By
         shown = " | ".join(f"{part / MIB:.1f}" for part in parts)
         lines.append(f"| {cell.name} | {shown} | {one.total / ranks[rank]['peak'] - 1:+.0%} |")
     return "\n".join(lines) + "\n"
-
-
-def held(trace: Mapping[str, Any]) -> Bytes:
-    """Return the most bytes that the allocator held in the measured step."""
-    events = trace["traceEvents"]
-    (step,) = (
-        event for event in events if event.get("name") == MEASURED and event.get("ph") == "X"
-    )
-    most: Bytes = max(
-        event["args"]["Total Allocated"]
-        for event in events
-        if event.get("name") == "[memory]" and step["ts"] <= event["ts"] <= step["ts"] + step["dur"]
-    )
-    return most
 
 
 def main() -> int:

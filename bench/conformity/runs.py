@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
+from bench.conformity.allocations import compiled
 from bench.conformity.cells import Cell
 from bench.conformity.facts import Difference, Fact, differences, order
 from bench.conformity.synthesized import facts
@@ -75,7 +76,8 @@ def measured_memory(some: Sequence[Cell]) -> dict[str, list[dict[str, Bytes]]]:
         with TemporaryDirectory(prefix="conformity-") as name:
             folder = Path(name)
             (folder / "cells.json").write_text(json.dumps([cell.name]), encoding="utf-8")
-            ranks = [_start(rank, cell.world_size, folder, "memory") for rank in range(2)]
+            library = compiled(folder)
+            ranks = [_start(rank, cell.world_size, folder, library) for rank in range(2)]
             outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
             if any(rank.returncode for rank in ranks):
                 raise RuntimeError(_error(outputs, [rank.returncode for rank in ranks]))
@@ -138,8 +140,13 @@ def _error(outputs: Sequence[str], codes: Sequence[int]) -> str:
     return (own or lines or ["it ended without a word"])[0]
 
 
-def _start(rank: int, world_size: int, folder: Path, *more: str) -> subprocess.Popen[str]:
+def _start(
+    rank: int, world_size: int, folder: Path, counter: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start a rank; with a library that counts its allocations, it measures memory."""
     place = {"RANK": str(rank), "WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1"}
+    if counter is not None:
+        place["LD_PRELOAD"] = str(counter)
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [
             sys.executable,
@@ -148,7 +155,7 @@ def _start(rank: int, world_size: int, folder: Path, *more: str) -> subprocess.P
             str(rank),
             str(world_size),
             str(folder),
-            *more,
+            *([] if counter is None else ["memory"]),
         ],
         env={**os.environ, **place},
         stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile
 from torchrec.distributed import (
     DistributedModelParallel,
     TrainPipelineBase,
@@ -26,9 +26,10 @@ from torchrec.distributed import (
 from torchrec.distributed.types import ShardingEnv
 from torchrec.optim.keyed import KeyedOptimizerWrapper
 
+from bench.conformity.allocations import Heap
 from bench.conformity.cells import Cell, cells
 from bench.conformity.facts import Fact
-from bench.conformity.memory import MEASURED, held, memory_cells
+from bench.conformity.memory import memory_cells
 from bench.conformity.model import MODULES, Batch, build, locations, make_batch, sharders
 from bench.conformity.trained import facts
 from costmodel.domain.workload import Pipeline
@@ -58,7 +59,9 @@ def main() -> None:
     )
     with (folder / f"facts_{rank}.jsonl").open("w", encoding="utf-8") as found:
         for name in names:
-            one = (_remembered if memory else _trained)(known[name], rank, folder)
+            one: object = (
+                _remembered(known[name], rank) if memory else _trained(known[name], rank, folder)
+            )
             found.write(json.dumps(one) + "\n")
             found.flush()
     dist.barrier()
@@ -79,23 +82,30 @@ def _trained(cell: Cell, rank: int, folder: Path) -> tuple[Fact, ...]:
     return facts(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"], cell.world_size)
 
 
-def _remembered(cell: Cell, rank: int, folder: Path) -> dict[str, float]:
-    """Return the bytes that a cell's training held at most within a step, and between steps."""
+def _remembered(cell: Cell, rank: int) -> dict[str, float]:
+    """Return the bytes that a cell's training held at most within a step.
+
+    The second time that it is built and trained: libraries are then loaded.
+    """
     environ["LOCAL_WORLD_SIZE"] = str(cell.local_world_size)
     environ["LOCAL_RANK"] = str(rank % cell.local_world_size)
-    trace = folder / f"trace_{rank}.json"
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        pipeline = _pipeline(cell)
-        waiting = [make_batch(cell.workload, 10 * rank + index) for index in range(WARMUP + 4)]
-        samples = _emptied(waiting)
-        for _ in range(WARMUP):
-            pipeline.progress(samples)
+    trial = _pipeline(cell)
+    for _ in range(2):
+        trial.progress(iter([make_batch(cell.workload, rank) for _ in range(3)]))
+    del trial
+    gc.collect()
+    heap = Heap()
+    waiting = [make_batch(cell.workload, 10 * rank + index) for index in range(WARMUP + 5)]
+    pipeline, samples = _pipeline(cell), _emptied(waiting)
+    for _ in range(WARMUP):
+        pipeline.progress(samples)
+    found = []
+    for _ in range(2):
         gc.collect()
-        with record_function(MEASURED):
-            pipeline.progress(samples)
-    profiler.export_chrome_trace(str(trace))
-    loaded = sum(each.nbytes for each in _tensors(waiting))
-    return {"peak": held(json.loads(trace.read_text(encoding="utf-8"))) - loaded}
+        heap.forget_peak()
+        pipeline.progress(samples)
+        found.append(heap.peak - sum(each.nbytes for each in _tensors(waiting)))
+    return {"peak": max(found)}
 
 
 def _emptied(batches: list[Batch]) -> Iterator[Batch]:

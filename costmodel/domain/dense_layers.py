@@ -127,33 +127,59 @@ def dense_model_bytes(workload: Workload) -> Bytes:
     parameters = sum(layer.num_parameters for layer in dense_layers(workload))
     copies = 3 if workload.pipeline is Pipeline.DLRM else 2
     half = 2 if workload.dense.precision in _HALF else 0
-    state = workload.dense.optimizer.state_bytes_per_row(parameters)
+    state = workload.dense.optimizer.elementwise.state_bytes_per_row(parameters)
     return (4.0 * copies + half) * parameters + state
 
 
 def activation_bytes(workload: Workload) -> Bytes:
-    """Bytes that a local batch holds at the peak, between forward and backward, on every rank.
+    """Bytes that a local batch holds in the dense model, between forward and backward.
 
-    Per sample, saved for the backward: the dense input, the looked-up embeddings, their
-    concatenation, every layer's output, the interaction's output. On top of that the gradients
-    of the largest of these, twice (a layer's input and output gradient).
+    Per sample, saved for the backward: the dense input, what the interaction multiplies, every
+    layer's output. On top of that the gradients of one layer's input and output, or those of the
+    interaction: of both factors of a dot product, of a cross layer's input, output and x0.
 
     Notes
     -----
     A linear layer's output before its activation is not counted: autograd keeps the input of
-    each layer, and that is the output of the activation.
+    each layer, and that is the output of the activation. Nor are looked-up embeddings: they are
+    copied next to one another, and a copy saves nothing. The copy is what a dot interaction
+    multiplies, and with ``cat`` it is the top MLP's input. A cross layer saves the input of each
+    of its products, the second one's output, and its own.
+
+    References
+    ----------
+    torchrec 1.9.2, models/dlrm.py, modules/crossnet.py ``LowRankCrossNet``; live tensors at the
+    peak of real steps, ``bench.conformity.memory``.
 
     """
-    dense = workload.dense
-    element = 2 if dense.precision in _HALF else 4
+    dense, width = workload.dense, interaction_width(workload)
     widths = [
         dense.num_dense_features,
-        sparse_width(workload) + bottom_width(workload),
-        interaction_width(workload),
+        width,
         *(layer.num_outputs for layer in dense_layers(workload)),
+        *(layer.num_outputs for layer in cross_layers(workload) if layer.ends_cross),
     ]
+    gradients = [layer.num_inputs + layer.num_outputs for layer in dense_layers(workload)]
+    if dense.interaction is Interaction.DOT:
+        widths.append(sparse_width(workload) + bottom_width(workload))
+        gradients.append(2 * widths[-1])
+    elif dense.interaction is Interaction.DCN_V2:
+        gradients.append(3 * width)
+    held = float(sum(widths) + max(gradients))
+    return workload.local_batch_size * _element_bytes(workload) * held
+
+
+def received_bytes(workload: Workload) -> Bytes:
+    """Bytes that a local batch holds while lookups are exchanged, before the dense model's peak.
+
+    The embeddings received, and the bottom MLP's activations.
+    """
+    bottom = [workload.dense.num_dense_features, *workload.dense.bottom_mlp]
     embeddings = workload.output_type.num_bytes * sum(
         table.output_rows_per_sample * table.embedding_dim for table in workload.tables
     )
-    saved = element * (sum(widths) + 2 * max(widths)) + embeddings
-    return workload.local_batch_size * saved
+    return workload.local_batch_size * (embeddings + float(_element_bytes(workload) * sum(bottom)))
+
+
+def _element_bytes(workload: Workload) -> int:
+    return 2 if workload.dense.precision in _HALF else 4

@@ -8,9 +8,10 @@ table's ids that reach the shard (1 unless rows are split).
   and ``e (4 + 16 c)`` of bookkeeping;
 * optimizer state: as the weights, but FBGEMM keeps what it has once per row in HBM;
 * gradients: ``e d w`` for dense kernels, and again where DDP copies them to its buckets; the
-  sort of the backward, 52 bytes an id;
-* inputs: ids and per-sample weights, ``p S L (i + 4)``, and lengths, ``4 S F``, for each batch in
-  flight;
+  sort of the backward, 52 bytes an id, as far as it is more than the copies of outputs that are
+  gone by then;
+* inputs: ids and per-sample weights, ``p S L (i + 4)``, and lengths, ``4 S F``, as often as
+  ``_INPUT_COPIES`` says (replicated tables read the local batch); the lookup's offsets, ``12 S F``;
 * outputs: ``S F d o`` (``p S L d o`` unpooled), as often as ``output_copies`` says; the backward
   reuses the space for the gradients received.
 
@@ -30,8 +31,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.base.units import Bytes
 from costmodel.domain.codecs import is_clamped, wire_type
-from costmodel.domain.dense_layers import activation_bytes, dense_model_bytes
-from costmodel.domain.hardware import Topology
+from costmodel.domain.dense_layers import activation_bytes, dense_model_bytes, received_bytes
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from costmodel.inputs.distribution import is_hashed, lookup_share
@@ -44,9 +45,15 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 """A length of a KeyedJaggedTensor on the wire: int32."""
-SORT_BYTES_PER_ID = 52
+OFFSET_BYTES = 12
+"""Offsets of a KeyedJaggedTensor, int32, and the int64 that a lookup makes of them."""
+SORT_BYTES_PER_ID = {Device.CUDA: 52, Device.CPU: 32}
+WEIGHT_SORT_BYTES_PER_ID = {Device.CUDA: 8, Device.CPU: 16}
 """Buffers of FBGEMM's backward sort, int64 ids: 40 (see the module's references), and CUB's
-alternate buffers, 12 (embedding_backward_split_template.cu 852). Dense kernels sort, too."""
+alternate buffers, 12 (embedding_backward_split_template.cu 852). Dense kernels sort, too. Weights
+of ids are sorted with them, and have a gradient. A CPU sorts one table after another: 16 for each
+id, and 16 for those of the table at hand; half as much again with weights (counted, fbgemm-gpu-cpu
+1.8.0)."""
 CACHE_BYTES_PER_ROW, CACHE_BYTES_PER_SLOT = 4, 16
 """FBGEMM's ``cache_index_table_map``; ``lxu_cache_state`` and ``lru_state``."""
 RESERVE_SHARE = 0.10
@@ -54,6 +61,12 @@ RESERVE_SHARE = 0.10
 choice, 8 GiB of 80. TorchRec's default is 15% (planners.py, ``HeuristicalStorageReservation``),
 but it counts neither activations nor the sort."""
 
+_INPUT_COPIES = {Pipeline.SPARSE_DIST: 3, Pipeline.NONE: 2, Pipeline.DLRM: 1}
+"""Ids that a rank holds of all samples, in batches: those that it looks up, with
+TrainPipelineSparseDist those received for the next step, and the copy of its own ids by
+destination, from which they were sent: permuted or bucketized, once per column shard, as many as a
+rank receives on average. That lives as long as its requests (torchrec 1.9.2, dist_data.py
+720-760)."""
 _DENSE = ComputeKernel.DENSE
 _CACHING = ComputeKernel.FUSED_UVM_CACHING
 
@@ -103,6 +116,8 @@ class ShardFactors:
     length_bytes: "Numbers"
     column_output_bytes: "Numbers"
     """Outputs for each column, buffers included."""
+    column_exchange_bytes: "Numbers"
+    """Those of them that are not held while the lookup's backward runs."""
     unpooled: "Numbers"
     """1 where outputs are spread over row shards as ids are."""
 
@@ -128,12 +143,14 @@ def shard_bytes(
     output_share = 1 + factors.unpooled * (share - 1)
     columns_held = np.maximum(num_columns, factors.cache_columns)
     held = num_rows * columns_held * factors.element_bytes * factors.hbm_share
+    exchanged = output_share * num_columns * factors.column_exchange_bytes
     return ShardBytes(
         weights=held + num_rows * factors.row_bytes,
         optimizer_state=(
             element_state * (1 - factors.state_host_share) + num_rows * factors.state_row_bytes
         ),
-        gradients=weights * factors.gradient_copies + share * factors.sort_bytes,
+        gradients=weights * factors.gradient_copies
+        + np.maximum(share * factors.sort_bytes - exchanged, 0.0),
         inputs=(share * factors.id_bytes + factors.length_bytes) * present,
         outputs=output_share * num_columns * factors.column_output_bytes * present,
         host=weights * factors.host_share + element_state * factors.state_host_share,
@@ -156,11 +173,12 @@ def shard_factors(
     in_hbm = dense or compute_kernel is ComputeKernel.FUSED
     cached = cache_load_factor or table.cache_load_factor
     caching = compute_kernel is _CACHING
-    optimizer = workload.dense.optimizer if dense else workload.optimizer
+    optimizer = workload.dense.optimizer.elementwise if dense else workload.optimizer
     row_state = optimizer.state_bytes_per_row(0)
-    batches = 2 if workload.pipeline is Pipeline.SPARSE_DIST else 1
+    batches = 0 if replicated else _INPUT_COPIES[workload.pipeline]
     buckets = replicated and topology.world_size > 1
     output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
+    copies = output_copies(workload, topology, table, sharding_type)
     return ShardFactors(
         element_bytes=table.data_type.num_bytes,
         cache_columns=float(workload.cache_columns(table)) if caching else 0.0,
@@ -171,13 +189,18 @@ def shard_factors(
         state_row_bytes=row_state,
         state_host_share=0.0 if in_hbm else 1.0,
         gradient_copies=float(dense) * (2 if buckets else 1),
-        sort_bytes=ids * SORT_BYTES_PER_ID,
+        sort_bytes=ids * _sort_bytes(topology.hardware.device, weighted=table.weighted),
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
-        length_bytes=batches * samples * table.num_features * LENGTH_BYTES,
-        column_output_bytes=output * output_copies(workload, topology, table, sharding_type)
-        + _divisor_bytes(workload, table, sharding_type),
+        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_features,
+        column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
+        column_exchange_bytes=output * (copies - _updated_copies(topology, table, sharding_type)),
         unpooled=float(table.pooling is Pooling.NONE),
     )
+
+
+def _sort_bytes(device: Device, *, weighted: bool) -> Bytes:
+    """Return what the backward's sort takes for an id."""
+    return SORT_BYTES_PER_ID[device] + (WEIGHT_SORT_BYTES_PER_ID[device] if weighted else 0.0)
 
 
 def output_copies(
@@ -188,26 +211,38 @@ def output_copies(
     Once in a reduce-scatter, which reads the lookup's output and whose gradients are gathered into
     the tensor that the backward reads; twice in an all-to-all, which has a send buffer. Clamping
     for FP16 or BF16 takes another copy, and a half; decoded gradients, beside those received, 1.5
-    in all. Between nodes there are three tensors of the node's sums.
+    in all. gloo, on a CPU, reduces and gathers in a copy. Between nodes there are three tensors of
+    the node's sums.
 
     References
     ----------
     torchrec 1.9.2, distributed/comm_ops.py 1537-1543, 2637-2668, 2720-2745; fbgemm_gpu 1.8.0,
-    quantize_utils.py 212-217. FBGEMM's mean pooling scales gradients into a copy.
+    quantize_utils.py 212-217.
 
     """
     exchanged = topology.world_size > 1 and sharding_type is not ShardingType.DATA_PARALLEL
     summed = sharding_type.splits_rows and table.pooling is not Pooling.NONE
     if not exchanged:
-        return 2.0 if table.pooling is Pooling.MEAN else 1.0
-    copies = 1.0 if summed else 2.0
+        return _updated_copies(topology, table, sharding_type)
+    copies = 1.0 if summed and topology.hardware.device is Device.CUDA else 2.0
     if workload.comms_backward is not None:
         copies = max(copies, 1.5)
     if is_clamped(wire_type(workload, summed=summed, backward=False)):
         copies = 2.5
     if summed and sharding_type.within_node and topology.num_nodes > 1:
         copies += 3.0 / topology.local_world_size
-    return copies
+    return max(copies, _updated_copies(topology, table, sharding_type))
+
+
+def _updated_copies(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> float:
+    """Return how many times a rank holds its gradients in a lookup's backward.
+
+    FBGEMM's mean pooling scales them into a copy, on a GPU.
+    """
+    scaled = table.pooling is Pooling.MEAN and not sharding_type.splits_rows
+    return 2.0 if scaled and topology.hardware.device is Device.CUDA else 1.0
 
 
 def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: ShardingType) -> Bytes:
@@ -276,23 +311,31 @@ def local_batch_bytes(workload: Workload) -> Bytes:
 
     Ids, lengths and weights of all features, dense inputs and labels. TrainPipelineSparseDist
     holds the batch it trains to the end, has distributed the next one and copied that after it
-    before forward; the permuted features of the one distributed live as long as its requests
-    (torchrec 1.9.2, train_pipelines.py 900-905, 935, dist_data.py 720-760). TrainPipelineBase
-    holds two. Plain DLRM has no distribution, its ids come to the rank that owns the table.
+    before forward (torchrec 1.9.2, train_pipelines.py 900-905, 935). TrainPipelineBase holds two.
+    Plain DLRM has no distribution, its ids come to the rank that owns the table.
     """
     dense = 4.0 * (workload.dense.num_dense_features + 1)
-    sparse = sum(
+    batches = {Pipeline.SPARSE_DIST: 3, Pipeline.NONE: 2, Pipeline.DLRM: 1}[workload.pipeline]
+    return batches * (workload.local_batch_size * dense + _local_id_bytes(workload))
+
+
+def _local_id_bytes(workload: Workload) -> Bytes:
+    """Return the bytes of ids, weights and lengths of a rank's own batch."""
+    if workload.pipeline is Pipeline.DLRM:
+        return 0.0
+    return workload.local_batch_size * sum(
         table.pooling_factor * (workload.index_bytes + (4 if table.weighted else 0))
         + LENGTH_BYTES * table.num_features
         for table in workload.tables
     )
-    batches = {Pipeline.SPARSE_DIST: 3, Pipeline.NONE: 2, Pipeline.DLRM: 1}[workload.pipeline]
-    held = batches * dense
-    if workload.pipeline is not Pipeline.DLRM:
-        held += (batches + 1) * sparse
-    return workload.local_batch_size * held
 
 
 def fixed_bytes(workload: Workload) -> tuple[Bytes, Bytes]:
-    """Bytes of the dense model, and of activations with local inputs, whatever the plan."""
-    return dense_model_bytes(workload), activation_bytes(workload) + local_batch_bytes(workload)
+    """Bytes of the dense model, and of activations with local inputs, whatever the plan.
+
+    A step holds most when the top MLP's backward begins, or before, while outputs are exchanged;
+    the requests of the batch it trains then still hold the copy that its ids were sent from.
+    """
+    exchanging = received_bytes(workload) + _local_id_bytes(workload)
+    activations = max(activation_bytes(workload), exchanging)
+    return dense_model_bytes(workload), activations + local_batch_bytes(workload)

@@ -5,6 +5,7 @@ from costmodel.domain.dense_layers import (
     dense_layers,
     dense_model_bytes,
     interaction_width,
+    received_bytes,
 )
 from costmodel.domain.workload import (
     DataType,
@@ -71,3 +72,25 @@ def test_activations_grow_with_the_batch_and_shrink_with_precision() -> None:
     half = replace(WORKLOAD, dense=replace(DENSE, precision=DataType.BF16))
     assert activation_bytes(twice) == 2 * activation_bytes(WORKLOAD)
     assert activation_bytes(half) < activation_bytes(WORKLOAD)
+
+
+def test_activations_by_hand() -> None:
+    # dense input 4, MLP outputs 16 + 8 + 5 + 1; what is multiplied: 4 vectors of 8 and their 14
+    # products for the dot, x0 of 32 for the others; gradients of the largest layer, or the dot's
+    dot, layers = 4 + 30 + 14 + 32, 2 * 32
+    assert activation_bytes(WORKLOAD) == 10 * 4 * (dot + layers)
+    assert activation_bytes(with_interaction(Interaction.CAT)) == 10 * 4 * (4 + 30 + 32 + 32 + 5)
+    # a cross layer: rank 3, its product 32 and its own output 32; gradients of input, output, x0
+    cross = 2 * (3 + 32 + 32)
+    expected = 10 * 4 * (4 + 30 + 32 + cross + 3 * 32)
+    assert activation_bytes(with_interaction(Interaction.DCN_V2)) == expected
+
+
+def test_received_embeddings_are_held_next_to_the_bottom_mlp() -> None:
+    assert received_bytes(WORKLOAD) == 10 * 4 * (3 * 8 + 4 + 16 + 8)
+
+
+def test_row_wise_states_are_elementwise_in_the_dense_model() -> None:
+    rowwise = replace(WORKLOAD, dense=replace(DENSE, optimizer=Optimizer.ROWWISE_ADAGRAD))
+    adagrad = replace(WORKLOAD, dense=replace(DENSE, optimizer=Optimizer.ADAGRAD))
+    assert dense_model_bytes(rowwise) == dense_model_bytes(adagrad)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import (
     DataType,
@@ -27,13 +27,14 @@ def shards(
     kernel: ComputeKernel = ComputeKernel.FUSED,
     *ranks: int,
     workload: Workload = WORKLOAD,
+    topology: Topology = TOPOLOGY,
 ) -> tuple[ShardBytes, ...]:
     option = TableOption(
         sharding_type=kind, compute_kernel=kernel, num_column_shards=max(1, len(ranks))
     )
     places = ranks or (0,) * option.num_ranks
     return table_shard_bytes(
-        workload, TOPOLOGY, make_sharding(workload.tables[0], TOPOLOGY, option, places)
+        workload, topology, make_sharding(workload.tables[0], topology, option, places)
     )
 
 
@@ -41,26 +42,29 @@ def test_table_wise_by_hand() -> None:
     (size,) = shards()
     assert size.weights == 1000 * 32 * 4
     assert size.optimizer_state == 2 * 1000 * 32 * 4  # Adam: two FP32 moments
-    # 400 samples of 5 ids: 8 bytes each, and one 4-byte length a sample, for two batches
-    assert size.inputs == 2 * (2000 * 8 + 400 * 4)
-    assert size.gradients == 2000 * 52  # the backward sorts 2000 ids
+    # 400 samples of 5 ids: 8 bytes each, and one 4-byte length a sample: looked up, received for
+    # the next step, and as sent; 12 bytes of offsets a sample
+    assert size.inputs == 3 * (2000 * 8 + 400 * 4) + 400 * 12
+    # the backward sorts 2000 ids, when the copy of the outputs that was sent is gone
+    assert size.gradients == 2000 * 52 - 400 * 32 * 4
     assert size.outputs == 2 * 400 * 32 * 4
     assert size.host == 0
 
 
 def test_only_sparse_dist_holds_two_batches() -> None:
     (one,) = shards(workload=replace(WORKLOAD, pipeline=Pipeline.NONE))
-    assert 2 * one.inputs == shards()[0].inputs
+    assert shards()[0].inputs - one.inputs == 2000 * 8 + 400 * 4
 
 
 def test_row_shards_share_weights_and_ids_but_not_outputs() -> None:
     (whole,), rows = shards(), shards(ShardingType.ROW_WISE)
     assert sum(size.weights for size in rows) == whole.weights
-    assert sum(size.gradients for size in rows) == whole.gradients
+    # their outputs are not copied to be sent: nothing makes room for the sort
+    assert sum(size.gradients for size in rows) == whole.gradients + 400 * 32 * 4
     # the reduce-scatter reads the lookup's output, the all-to-all a copy of it
     assert {2 * size.outputs for size in rows} == {whole.outputs}
     # every rank gets all lengths: 2 x 400 x 4
-    assert sum(size.inputs for size in rows) == whole.inputs + 3 * 3200
+    assert sum(size.inputs for size in rows) == whole.inputs + 3 * (3 * 1600 + 400 * 12)
 
 
 def test_column_shards_each_get_all_ids() -> None:
@@ -94,7 +98,7 @@ def test_data_parallel_looks_up_its_own_batch_and_keeps_a_dense_gradient() -> No
     assert copies[0].gradients == 2 * copies[0].weights + 500 * 52
     assert copies[0].optimizer_state == 0  # the dense optimizer is SGD
     assert copies[0].outputs == 100 * 32 * 4
-    assert copies[0].inputs == 2 * (500 * 8 + 100 * 4)
+    assert copies[0].inputs == 100 * 12  # offsets: it reads the local batch
 
 
 def test_uvm_keeps_weights_and_moments_in_host_memory() -> None:
@@ -134,8 +138,8 @@ def test_half_precision_halves_weights_but_not_state() -> None:
 
 def test_the_local_batch_by_hand() -> None:
     # 13 dense inputs and a label of 4 bytes; 5 ids of 8 and one length of 4: 100 samples, of the
-    # batch being trained, the one distributed (its ids twice, permuted too) and the one copied
-    assert local_batch_bytes(WORKLOAD) == 100 * (3 * 14 * 4 + 4 * (5 * 8 + 4))
+    # batch being trained, the one distributed and the one copied
+    assert local_batch_bytes(WORKLOAD) == 100 * 3 * (14 * 4 + 5 * 8 + 4)
 
 
 def test_outputs_of_summed_shards_are_held_once() -> None:
@@ -165,3 +169,17 @@ def test_mean_pooled_row_shards_keep_divisors_of_two_batches() -> None:
     mean = replace(WORKLOAD, tables=(replace(TABLE, pooling=Pooling.MEAN),))
     plain, divided = (shards(ShardingType.ROW_WISE, workload=work)[0] for work in (WORKLOAD, mean))
     assert divided.outputs - plain.outputs == 2 * 100 * 32 * 4
+
+
+def test_gradients_of_ids_weights_and_their_sort_take_room() -> None:
+    weights = replace(WORKLOAD, tables=(replace(TABLE, weighted=True),))
+    (plain,), (weighted,) = shards(), shards(workload=weights)
+    assert weighted.gradients - plain.gradients == 2000 * 8
+
+
+def test_a_cpu_sorts_in_less_and_gloo_reduces_in_a_copy() -> None:
+    cores = replace(TOPOLOGY, hardware=replace(TOPOLOGY.hardware, device=Device.CPU))
+    (whole,) = shards(topology=cores)
+    rows = shards(ShardingType.ROW_WISE, topology=cores)
+    assert whole.gradients == 2000 * 32 - 400 * 32 * 4
+    assert [size.outputs for size in rows] == [2 * 400 * 32 * 4] * 4
