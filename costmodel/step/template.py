@@ -109,7 +109,7 @@ class WorkKind(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     WEIGHT_GRADIENT = "weight_gradient"
-    """Of the weights of a lookup's ids."""
+    """The gradient of the weights of a lookup's ids."""
     EXCHANGE = "exchange"
     LINEAR = "linear"
     """The amount itself, in seconds."""

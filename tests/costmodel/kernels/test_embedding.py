@@ -23,6 +23,8 @@ from costmodel.kernels.embedding import (
     LINE_BYTES,
     MISS_BYTES,
     NUM_TRAFFIC,
+    PREFETCH_ID_BYTES,
+    PREFETCH_ROW_BYTES,
     ROW_GATHER_TIME,
     UVM_UPDATE_RATIO,
     WARP_BYTES,
@@ -194,6 +196,16 @@ def test_a_uvm_cache_leaves_the_misses() -> None:
     each = UVM_UPDATE_RATIO * 256 + MISS_BYTES
     assert got[Traffic.FORWARD_UVM] == pytest.approx(0.8 * 4000 * each, rel=0.02)
     assert got[Traffic.BACKWARD_UVM] == 0.0
+
+
+def test_a_uvm_cache_is_prefetched_whether_or_not_ids_miss() -> None:
+    small = replace(WIDE, num_embeddings=1000)
+    whole = {"caches": WARPS, "cache_load_factor": 1.0}
+    cached = traffic(small, ComputeKernel.FUSED_UVM_CACHING, **whole)
+    plain = traffic(small, caches=WARPS)
+    prefetched = PREFETCH_ID_BYTES * 4000 + PREFETCH_ROW_BYTES * plain[Traffic.ROWS]
+    for column in (Traffic.FORWARD_HBM, Traffic.FORWARD_L2):
+        assert cached[column] - plain[column] == pytest.approx(prefetched)
 
 
 def test_the_uvm_cache_holds_weights_and_not_states() -> None:
