@@ -6,11 +6,9 @@ of a later step. Hence the weight of *any* cycle, and any weighted mean of cycle
 
 The cycles used (``bounds.paths``) run over one rank's streams, from the first to the last operation
 of a step, along dependencies that are there whatever the plan. An operation that a plan does not
-have counts nothing, and what it stood between still follows one another: every collective waits
-for the compute stream so far, streams are queues, and groups are gathered and updated in the order
-in which their collectives are queued. The exception, a group's collective behind a dense
-all-reduce, is left out. Collectives take as long on every rank, so the mean over ranks of such a
-cycle's weight is a bound, too.
+have counts nothing, and what it stood between has to follow one another without it: only operations
+of which each two do (``bounds.precedence``) are on a cycle. Collectives take as long on every rank,
+so the mean over ranks of such a cycle's weight is a bound, too.
 
 That mean is at least linear in the choice of the tables' options: lookups are bounded by HBM or by
 the L2 cache (whichever the cycle is given), both sums over shards; collectives take at least their
@@ -47,7 +45,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
-from costmodel.bounds.paths import FeatureIndex, StepGraph, Vector, WeightedCycle
+from costmodel.bounds.paths import FeatureIndex, StepGraph, StreamOps, Vector, WeightedCycle
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
@@ -213,7 +211,7 @@ class _Relaxation:
         groups = [index.groups.index(group) for group, _ in options.kernels]
         capacity = max(1.0, topology.world_size * usable_bytes(workload, topology))
         return cls(
-            graph=StepGraph(templates.of(kernels), index, np.zeros(index.size)),
+            graph=StepGraph(StreamOps(templates.of(kernels)), index, np.zeros(index.size)),
             values=options.values,
             places=np.array([index.of_kernel(pair) for pair in options.kernels])[options.kernel],
             memory=options.memory / capacity,

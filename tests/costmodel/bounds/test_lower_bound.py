@@ -1,3 +1,4 @@
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
 
@@ -165,3 +166,19 @@ def test_lines_are_below_the_curve(op: CollectiveOp, there: bool) -> None:  # no
     assert (highest <= form.time(sizes) * SLACK).all()
     assert highest[-1] >= 0.98 * form.time(1e9)
     assert (highest[0] > 0.9 * form.time(1.0)) == there
+
+
+def test_groups_that_a_plan_lacks_order_nothing() -> None:
+    # the ids of row blocks follow lookups only in plans that also gather outputs in their queue
+    table = EmbeddingTable(name="hot", num_embeddings=2, embedding_dim=4, pooling_factor=3e5)
+    dense = DenseModel(bottom_mlp=(16,), top_mlp=(8, 1))
+    workload = Workload(tables=(table,), dense=dense, local_batch_size=32)
+    ranks = topology(8, 4)
+    objective = Objective(workload, ranks)
+    steps = []
+    for option in table_options(workload, ranks, table):
+        homes = tuple(range(option.num_ranks))
+        with suppress(ValueError):
+            plan = make_plan(ranks, [make_sharding(table, ranks, option, homes)])
+            steps.append(objective.step_time(plan))
+    assert 0.5 * min(steps) < step_time_bound(workload, ranks) <= min(steps) * SLACK
