@@ -83,6 +83,10 @@ def step_time_bound(
         time may go into describing tables, the busiest first: those that are not reached count for
         nothing, which only lowers the bound.
 
+    Returns
+    -------
+        Seconds; infinite where the tables need more memory than there is.
+
     """
     templates = Templates(workload, topology)
     alone = StepTimer(templates.of(()), ()).step_time(())
@@ -132,7 +136,7 @@ def _part(
     should_stop: Callable[[], bool],
 ) -> _Part:
     relaxation = whole.restricted(present, absent)
-    if relaxation is None:
+    if relaxation is None or not relaxation.has_room:
         return _Part(float("inf"), number, present, absent, None)
     bound, mixture = relaxation.maximum(should_stop)
     shares = relaxation.graph.index.shares(mixture)
@@ -221,6 +225,11 @@ class _Relaxation:
             group=np.array(groups)[options.kernel],
         )
 
+    @property
+    def has_room(self) -> bool:
+        """Whether all tables fit into all memory together, each in its smallest option."""
+        return float(np.minimum.reduceat(self.memory, self.starts).sum()) <= 1.0 + _ROUNDING
+
     @cached_property
     def table(self) -> NDArray[np.intp]:
         """Which table an option belongs to."""
@@ -262,7 +271,10 @@ class _Relaxation:
         game.add_choice(start)
         best, mixture = 0.0, start.z
         for _ in range(MOST_ROUNDS):
-            value, prices, mixture = game.solve()
+            solved = game.solve()
+            if solved is None:
+                break
+            value, prices, mixture = solved
             choice = self.cheapest(*prices)
             reached = game.worth(choice)
             best = max(best, reached)
@@ -319,9 +331,16 @@ class _Game:
         self._solver.addRow(0.0, self._infinity, len(row), columns, row)
         self._choices.append(choice)
 
-    def solve(self) -> tuple[Seconds, tuple[Vector, float, Vector], Vector]:
-        """Return the value, the prices that the weights make, and the mixture's features."""
+    def solve(self) -> tuple[Seconds, tuple[Vector, float, Vector], Vector] | None:
+        """Return the value, the prices that the weights make, and the mixture's features.
+
+        None where the solver gives up.
+        """
+        import highspy
+
         self._solver.run()
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
         solution = self._solver.getSolution()
         self._y = np.maximum(np.array(solution.col_value)[1:], 0.0)
         shards, cycles = self._weights

@@ -295,9 +295,10 @@ class StepGraph:
     def _linear(self, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
         work, gpu = op.work, self.template.topology.hardware.gpu
         amounts = np.zeros(self.index.size)
-        for feature, weight in work.amount.weights.items():
-            amounts[self.index.feature(feature.group, feature.name)] += weight
         always = self._exists(op)
+        for feature, weight in work.amount.weights.items():
+            if always or feature.group in op.part_of:  # others' amounts alone do not bring it
+                amounts[self.index.feature(feature.group, feature.name)] += weight
         if work.kind is WorkKind.STREAM:
             alike = all(feature.name in PLAN_FEATURES for feature in work.amount.weights)
             some = work.amount.constant > 0 or bool(work.amount.weights)

@@ -14,7 +14,14 @@ from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.bounds.paths import lines_below
 from costmodel.domain.hardware import CollectiveOp, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Pipeline, Workload
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Pipeline,
+    Pooling,
+    Workload,
+)
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.collectives import RankGroup, collective_form
@@ -182,3 +189,26 @@ def test_groups_that_a_plan_lacks_order_nothing() -> None:
             plan = make_plan(ranks, [make_sharding(table, ranks, option, homes)])
             steps.append(objective.step_time(plan))
     assert 0.5 * min(steps) < step_time_bound(workload, ranks) <= min(steps) * SLACK
+
+
+def test_ids_of_groups_that_do_not_bring_a_permute_do_not_count() -> None:
+    # replicated tables alone permute no ids; beside whole tables theirs are permuted with all
+    table = EmbeddingTable(
+        name="long", num_embeddings=10**6, embedding_dim=4, pooling_factor=1e5,
+        pooling=Pooling.NONE, data_type=DataType.FP16,
+    )  # fmt: skip
+    dense = DenseModel(bottom_mlp=(16,), top_mlp=(8, 1))
+    workload = Workload(tables=(table,), dense=dense, local_batch_size=64, pipeline=Pipeline.NONE)
+    ranks = topology(32, 2)
+    option = TableOption(
+        sharding_type=ShardingType.DATA_PARALLEL, compute_kernel=ComputeKernel.DENSE
+    )
+    plan = make_plan(ranks, [make_sharding(table, ranks, option, ())])
+    step = Objective(workload, ranks).step_time(plan)
+    assert 0.98 * step < step_time_bound(workload, ranks) <= step * SLACK
+
+
+def test_nothing_is_a_step_of_tables_that_do_not_fit() -> None:
+    table = _table(0, 10**9, 128, 1.0)
+    table = replace(table, compute_kernels=(ComputeKernel.FUSED,))
+    assert step_time_bound(Workload(tables=(table,)), topology(2, 2)) == float("inf")
