@@ -92,8 +92,21 @@ class Pipeline(StrEnum):
     """TorchRec's ``TrainPipelineBase``: input distribution, copies and compute back to back."""
     SPARSE_DIST = "sparse_dist"
     """TorchRec's ``TrainPipelineSparseDist``: the next batch is distributed during this one."""
+    PREFETCH = "prefetch_sparse_dist"
+    """TorchRec's ``PrefetchTrainPipelineSparseDist``: the same, and rows of the next batch come
+    into UVM caches while this batch's are locked there until its backward."""
     DLRM = "dlrm"
     """Plain facebookresearch/dlrm, the paper's setting: table-wise only, no input distribution."""
+
+    @property
+    def distributes_ahead(self) -> bool:
+        """Whether the next batch is distributed while this one is trained."""
+        return self in (Pipeline.SPARSE_DIST, Pipeline.PREFETCH)
+
+    @property
+    def batches_in_cache(self) -> int:
+        """Batches whose rows no UVM cache may evict while it takes a batch's rows in."""
+        return 2 if self is Pipeline.PREFETCH else 1
 
 
 class Interaction(StrEnum):

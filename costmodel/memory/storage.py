@@ -157,7 +157,7 @@ def shard_factors(
     caching = compute_kernel is _CACHING
     optimizer = workload.dense.optimizer if dense else workload.optimizer
     row_state = optimizer.state_bytes_per_row(0)
-    batches = 2 if workload.pipeline is Pipeline.SPARSE_DIST else 1
+    batches = 2 if workload.pipeline.distributes_ahead else 1
     buckets = replicated and topology.world_size > 1
     output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
     return ShardFactors(
@@ -287,7 +287,12 @@ def local_batch_bytes(workload: Workload) -> Bytes:
         + LENGTH_BYTES * table.num_features
         for table in workload.tables
     )
-    batches = {Pipeline.SPARSE_DIST: 3, Pipeline.NONE: 2, Pipeline.DLRM: 1}[workload.pipeline]
+    batches = {
+        Pipeline.SPARSE_DIST: 3,
+        Pipeline.PREFETCH: 3,
+        Pipeline.NONE: 2,
+        Pipeline.DLRM: 1,
+    }[workload.pipeline]
     held = batches * dense
     if workload.pipeline is not Pipeline.DLRM:
         held += (batches + 1) * sparse

@@ -33,6 +33,9 @@ def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
     if workload.pipeline is Pipeline.DLRM:
         message = "pipeline `dlrm` is plain DLRM, and plans are trained by TorchRec"
         yield message, "set `pipeline` to `none` or `sparse_dist`"
+    if workload.pipeline is Pipeline.PREFETCH:
+        message = "pipeline `prefetch_sparse_dist` is not trained: only a GPU has UVM caches"
+        yield message, "set `pipeline` to `sparse_dist`"
     if workload.comms_forward or workload.comms_backward:
         yield "quantized communication is not trained", None
     if workload.output_type is not DataType.FP32:
