@@ -109,6 +109,22 @@ class Pipeline(StrEnum):
         return 2 if self is Pipeline.PREFETCH else 1
 
 
+class LaunchMode(StrEnum):
+    """How the host issues the kernels of the dense model's forward and backward.
+
+    Lookups, exchanges and the optimizer stay as they are: their sizes change with every batch, or
+    they have settings of their own.
+    """
+
+    EAGER = "eager"
+    COMPILED = "compiled"
+    """``torch.compile``: one call for all kernels up to the next exchange, and their launches. The
+    kernels are taken to be eager mode's; what Inductor fuses comes on top."""
+    CUDA_GRAPHS = "cuda_graphs"
+    """``torch.cuda.make_graphed_callables``: one launch for all of them. All-reduces start as in
+    eager mode, as soon as their bucket is full."""
+
+
 class Interaction(StrEnum):
     """How dense and sparse features meet before the top MLP."""
 
@@ -228,6 +244,7 @@ class DenseModel:
     optimizer: Optimizer = Optimizer.SGD
     optimizer_implementation: OptimizerImplementation | None = None
     """None: torch's default, foreach on GPUs, unless a replicated table is among the parameters."""
+    launch: LaunchMode = LaunchMode.EAGER
 
     def __post_init__(self) -> None:
         if not self.top_mlp:

@@ -8,7 +8,7 @@ from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError
 from costmodel.base.units import GIB, KIB, Bytes
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
+from costmodel.domain.workload import DataType, LaunchMode, Pipeline, Pooling, Workload
 from costmodel.memory.rank_memory import memory_per_rank
 from planner.files.plans import PlanFile
 
@@ -36,6 +36,9 @@ def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
     if workload.pipeline is Pipeline.PREFETCH:
         message = "pipeline `prefetch_sparse_dist` is not trained: only a GPU has UVM caches"
         yield message, "set `pipeline` to `sparse_dist`"
+    if workload.dense.launch is not LaunchMode.EAGER:
+        message = f"`launch: {workload.dense.launch}` is not trained, only `eager`"
+        yield message, "leave `launch` of the dense model out"
     if workload.comms_forward or workload.comms_backward:
         yield "quantized communication is not trained", None
     if workload.output_type is not DataType.FP32:
