@@ -1,0 +1,21 @@
+import pytest
+
+from bench.accuracy import basis
+from costmodel.domain.hardware import Source
+
+
+def test_every_second_of_the_critical_path_rests_on_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "README's tables.yaml, 8 GPUs"
+    jobs = {name: basis.jobs()[name]}
+    monkeypatch.setattr(basis, "jobs", lambda: jobs)
+    found = basis.results()
+    stages = found[name]["stages"]
+    seconds = sum(sum(each.values()) for each in stages.values())
+    assert seconds == pytest.approx(found[name]["step_s"], rel=1e-9)
+    assert set(stages) <= set(basis.COLUMNS)
+    # host times of this profile are assumed, collectives of a node are fitted
+    assert "host" in stages[Source.ASSUMED]
+    assert "all_reduce" in stages[Source.FITTED]
+    assert name in basis.basis_table(found)
