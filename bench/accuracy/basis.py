@@ -38,19 +38,19 @@ ABOUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """A workload and the GPUs it is trained on."""
 
     workload: Workload
     gpus: int
 
 
-def jobs() -> Mapping[str, Job]:
+def jobs() -> Mapping[str, TrainingJob]:
     """Return the README's example, MLPerf's DCNv2 and the open dataset's 856 tables."""
     return {
-        "README's tables.yaml, 8 GPUs": Job(readme_example(), 8),
-        "MLPerf DCNv2, 8 GPUs": Job(load_workload(WORKLOADS / "dlrm_dcnv2.yaml"), 8),
-        "open 856 tables, 64 GPUs": Job(load_workload(WORKLOADS / "open_856.yaml"), 64),
+        "README's tables.yaml, 8 GPUs": TrainingJob(readme_example(), 8),
+        "MLPerf DCNv2, 8 GPUs": TrainingJob(load_workload(WORKLOADS / "dlrm_dcnv2.yaml"), 8),
+        "open 856 tables, 64 GPUs": TrainingJob(load_workload(WORKLOADS / "open_856.yaml"), 64),
     }
 
 
