@@ -19,3 +19,8 @@ def test_every_second_of_the_critical_path_rests_on_something(
     assert "host" in stages[Source.ASSUMED]
     assert "all_reduce" in stages[Source.FITTED]
     assert name in basis.basis_table(found)
+
+
+def test_only_what_lies_in_an_interval_is_covered() -> None:
+    assert basis._covered(1.0, 3.0, [(0.0, 1.5), (1.2, 2.0), (2.5, 9.0)]) == pytest.approx(1.5)
+    assert basis._covered(1.0, 3.0, [(3.0, 4.0)]) == 0.0
