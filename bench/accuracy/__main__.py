@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.accuracy import anchors, curves, figures, kernels, learned, scaling, steps
+from bench.accuracy import anchors, basis, curves, figures, kernels, learned, scaling, steps
 from bench.accuracy.report import report
 from bench.fitting.sources import DATA
 from bench.readme import block, fill
@@ -27,6 +27,7 @@ PARTS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "intervals": learned.intervals,
     "steps": steps.results,
     "anchors": anchors.results,
+    "basis": basis.results,
 }
 
 QUOTED = ("accuracy_collectives", "accuracy_table_i", "accuracy_steps", "coverage")

@@ -5,7 +5,7 @@ from typing import Any
 
 from bench import accuracy_tables as tables
 from bench import paper
-from bench.accuracy import anchors
+from bench.accuracy import anchors, basis
 
 Results = Mapping[str, Any]
 Sections = dict[str, tuple[str, str]]
@@ -103,5 +103,6 @@ def measured(results: Results) -> Sections:
     found = results["anchors"]
     return {
         "Lookups on GPUs, left out": (anchors.LAUNCHES, anchors.launch_table(found)),
+        "What steps rest on": (basis.ABOUT, basis.basis_table(results["basis"])),
         "Anchors": (anchors.ANCHORS, anchors.anchor_table(found)),
     }

@@ -103,8 +103,37 @@ class Pipeline(StrEnum):
     """TorchRec's ``TrainPipelineBase``: input distribution, copies and compute back to back."""
     SPARSE_DIST = "sparse_dist"
     """TorchRec's ``TrainPipelineSparseDist``: the next batch is distributed during this one."""
+    PREFETCH = "prefetch_sparse_dist"
+    """TorchRec's ``PrefetchTrainPipelineSparseDist``: the same, and rows of the next batch come
+    into UVM caches while this batch's are locked there until its backward."""
     DLRM = "dlrm"
     """Plain facebookresearch/dlrm, the paper's setting: table-wise only, no input distribution."""
+
+    @property
+    def distributes_ahead(self) -> bool:
+        """Whether the next batch is distributed while this one is trained."""
+        return self in (Pipeline.SPARSE_DIST, Pipeline.PREFETCH)
+
+    @property
+    def batches_in_cache(self) -> int:
+        """Batches whose rows no UVM cache may evict while it takes a batch's rows in."""
+        return 2 if self is Pipeline.PREFETCH else 1
+
+
+class LaunchMode(StrEnum):
+    """How the host issues the kernels of the dense model's forward and backward.
+
+    Lookups, exchanges and the optimizer stay as they are: their sizes change with every batch, or
+    they have settings of their own.
+    """
+
+    EAGER = "eager"
+    COMPILED = "compiled"
+    """``torch.compile``: one call for all kernels up to the next exchange, and their launches. The
+    kernels are taken to be eager mode's; what Inductor fuses comes on top."""
+    CUDA_GRAPHS = "cuda_graphs"
+    """``torch.cuda.make_graphed_callables``: one launch for all of them. All-reduces start as in
+    eager mode, as soon as their bucket is full."""
 
 
 class Interaction(StrEnum):
@@ -231,6 +260,7 @@ class DenseModel:
     optimizer: Optimizer = Optimizer.SGD
     optimizer_implementation: OptimizerImplementation | None = None
     """None: torch's default, foreach on GPUs, unless a replicated table is among the parameters."""
+    launch: LaunchMode = LaunchMode.EAGER
 
     def __post_init__(self) -> None:
         if not self.top_mlp:

@@ -172,6 +172,16 @@ class UniqueCurve:
             return 0.0
         return self.unique_rows(filled + num_lookups) - self.unique_rows(filled)
 
+    def kept_rows(self, num_lookups: float, cache_rows: float, batches: int) -> float:
+        """Return how many distinct rows of a batch find a place in a cache of that many rows.
+
+        The rows of so many consecutive batches, this one included, may not be evicted while it
+        takes these in. Where the cache has fewer places than the ``batches`` have distinct rows,
+        every batch keeps the same share of its own.
+        """
+        unique, together = self.unique_rows(num_lookups), self.unique_rows(batches * num_lookups)
+        return unique * min(1.0, cache_rows / together)
+
     def filling_lookups(self, cache_rows: float) -> float:
         """Return T, the lookups after which that many distinct rows have been seen."""
         cache_rows /= self.share

@@ -77,9 +77,10 @@ UVM_UPDATE_RATIO = 1.13
 of the 5.63 ms of a backward for 415 k rows of 512 bytes, on an H100 that gathers 46 GB/s
 (embedding.csv)."""
 MISS_BYTES = 400.0
-"""What finding a place in the UVM cache for a missing row takes, as bytes over PCIe. A miss takes
-54 ns with rows of 2 KiB (29 ms of prefetch for 536 k of them, torchrec_steps.csv) and 24 ns with
-rows of 512 bytes (2.96 of 3.36 ms for 126 k of them, embedding.csv): this leaves 8% and 10%."""
+"""What looking for a place in the UVM cache for a missing row takes, as bytes over PCIe. A miss
+takes 54 ns with rows of 2 KiB (29 ms of prefetch for 536 k of them, torchrec_steps.csv) and 24 ns
+with rows of 512 bytes (2.96 of 3.36 ms for 126 k of them, embedding.csv): this leaves 8% and 10%.
+Held out: 27 ms of prefetch for 714 k rows of 2 KiB, half of which find no place, 8% less."""
 
 
 PREFETCH_ID_BYTES, PREFETCH_ROW_BYTES = 364.0, 384.0
@@ -106,6 +107,8 @@ class LookupShard:
     data_parallel."""
     compute_kernel: ComputeKernel
     cache_load_factor: float
+    batches_in_cache: int = 1
+    """Batches whose rows a UVM cache must hold at once (``Pipeline.batches_in_cache``)."""
 
     @property
     def row_bytes(self) -> float:
@@ -211,11 +214,13 @@ def shard_traffic(
         # ``cacheable=False``), and the H100's forward takes as long with Adam as with SGD
         # (embedding.csv); one number for a row is in HBM, cached or not
         # (split_table_batched_embeddings_ops_training.py 196-205, 1228-1240)
-        missing = curve.warm_misses(lookups, shard.cache_load_factor * shard.num_rows)
+        inserted, bypassing = _cache_rows(shard, curve, lookups)
         # a row comes in while another goes back: every cached row has been updated
-        host_read = missing * (UVM_UPDATE_RATIO * row_bytes + MISS_BYTES)
-        host_update = UVM_UPDATE_RATIO * unique * state
-        read, update = read + 2.0 * missing * row_bytes, 2.0 * unique * (row_bytes + per_row)
+        host_read = inserted * UVM_UPDATE_RATIO * row_bytes + bypassing * row_bytes
+        host_read += (inserted + bypassing) * MISS_BYTES
+        host_update = UVM_UPDATE_RATIO * (unique * state + bypassing * row_bytes)
+        read += 2.0 * inserted * row_bytes
+        update = 2.0 * (unique * (row_bytes + per_row) - bypassing * row_bytes)
         if caches.warp_bytes:  # a core reads host memory as any other
             prefetched = PREFETCH_ID_BYTES * keys + PREFETCH_ROW_BYTES * unique
     elif shard.compute_kernel is ComputeKernel.DENSE:
@@ -233,6 +238,22 @@ def shard_traffic(
         (bag_rows + caches.start_rows) * caches.row_time,
         unique,
     )
+
+
+def _cache_rows(shard: LookupShard, curve: UniqueCurve, lookups: float) -> tuple[float, float]:
+    """Return a batch's rows that come into the UVM cache, and those that find no place there.
+
+    FBGEMM reads rows without a place from host memory in the forward and updates them there in the
+    backward. With ``PrefetchTrainPipelineSparseDist`` rows of the batch in training are locked
+    while the next one's come in, so that a cache of less than two batches' rows has such rows:
+    18 ms of lookup in a cache of 1 M rows for 0.89 M distinct rows a batch, 1.1 ms in one of 2 M
+    (torchrec_steps.csv, prefetch_emo). A row without a place is taken to come once a batch.
+    """
+    places = shard.cache_load_factor * shard.num_rows
+    unique = curve.unique_rows(lookups)
+    missing = curve.warm_misses(lookups, places)
+    kept = max(curve.kept_rows(lookups, places, shard.batches_in_cache), unique - missing)
+    return kept - (unique - missing), unique - kept
 
 
 def _sectors(num_bytes: Bytes) -> Bytes:

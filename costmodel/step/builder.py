@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
+from costmodel.base.errors import PlanMismatchError
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Device, Source, Topology
+from costmodel.domain.workload import LaunchMode
 from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.step.graph import HOST_THREADS, NodeKind, Resource, Role, Stage
 from costmodel.step.groups import GroupKey
-from costmodel.step.issue import COLLECTIVE, ONE_OP, Issue
+from costmodel.step.issue import COLLECTIVE, COMPILED_CALL_OPS, GRAPHED_CALL, ONE_OP, Issue
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import (
     Event,
@@ -63,6 +65,9 @@ class StepBuilder:
         """The last operation on the compute stream."""
         self._marks: dict[Mark, tuple[int, ...]] = {}
         self._waits_for_marks: dict[int, tuple[Mark, ...]] = {}
+        self._launch = LaunchMode.EAGER
+        self._called = False
+        """Whether the function or graph that the next kernel belongs to has been called."""
         self._owners: tuple[GroupKey, ...] = ()
         self._joined: tuple[GroupKey, ...] = ()
 
@@ -88,6 +93,27 @@ class StepBuilder:
         self._owners, self._joined = groups, joined
         yield
         self._owners, self._joined = before
+
+    @contextmanager
+    def called_as(self, launch: LaunchMode) -> Iterator[None]:
+        """Issue the kernels that follow as one call, unless in eager mode.
+
+        A call goes on until another kernel is issued, or another thread goes on.
+
+        Raises
+        ------
+        PlanMismatchError
+            It is to be a CUDA graph, on a CPU.
+
+        """
+        if self.synchronous and launch is LaunchMode.CUDA_GRAPHS:
+            raise PlanMismatchError(
+                "`launch: cuda_graphs` needs GPUs, and the ranks are CPUs",
+                hint="set `launch` of the dense model to `eager` or `compiled`",
+            )
+        self._launch = launch
+        yield
+        self._launch = LaunchMode.EAGER
 
     def mark(self, mark: Mark, *ops: int) -> None:
         """Mark some operations, for operations of the next step to wait for."""
@@ -146,7 +172,7 @@ class StepBuilder:
     def join(self, thread: Resource) -> None:
         """Continue on another thread, which starts when the current one is done."""
         ends = self.last(self.thread)
-        self.thread = thread
+        self.thread, self._called = thread, False
         self._add_host(f"{thread} resumes", NodeKind.HOST, 0.0, after=ends)
 
     def kernel(  # noqa: PLR0913 -- one argument per fact about a kernel; all but three have defaults
@@ -165,7 +191,7 @@ class StepBuilder:
     ) -> int:
         """Add a kernel (or a run of kernels) and the host time that issues it."""
         work = _work(seconds)
-        launch = self._issue(name, issue, work)
+        launch = self._issue(name, self._as_called(issue), work)
         return self._add(
             TemplateOp(
                 name=name,
@@ -306,6 +332,16 @@ class StepBuilder:
         return 0.0 if self.synchronous else self.hardware.host.launch_time
 
     # -- writing ----------------------------------------------------------------------------
+
+    def _as_called(self, issue: Issue) -> Issue:
+        """Return what a kernel costs the host; the first of a call has the call in it."""
+        if self._launch is LaunchMode.EAGER:
+            self._called = False
+            return issue
+        first, self._called = not self._called, True
+        if self._launch is LaunchMode.CUDA_GRAPHS:
+            return GRAPHED_CALL if first else Issue(0.0, 0.0)
+        return Issue(COMPILED_CALL_OPS if first else 0.0, issue.num_launches)
 
     def _issue(self, name: str, issue: Issue, work: Work) -> int:
         """Add the host time of the launches; a rank whose kernel is empty launches nothing."""

@@ -6,8 +6,8 @@ Kernels are those of PyTorch's eager mode, counted in the single-GPU steps of
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, wraps
+from typing import Concatenate, NamedTuple, ParamSpec
 
 from costmodel.base.units import MIB, Bytes, Seconds
 from costmodel.domain.dense_layers import (
@@ -41,6 +41,7 @@ FIRST_BUCKET: Bytes = 1 * MIB
 BUCKET: Bytes = 25 * MIB
 """Sizes at which DistributedDataParallel sends gradients (torch.nn.parallel, ``bucket_cap_mb``)."""
 _INDEX_BACKWARD = Issue(2.0, 4.0)
+Given = ParamSpec("Given")
 
 
 class Widths(NamedTuple):
@@ -168,6 +169,19 @@ class DenseCosts:
         return {}
 
 
+def _called(
+    write: "Callable[Concatenate[DensePart, Given], None]",
+) -> "Callable[Concatenate[DensePart, Given], None]":
+    """Have what a method writes issued as the workload says (``DenseModel.launch``)."""
+
+    @wraps(write)
+    def written(part: "DensePart", /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+        with part.builder.called_as(part.workload.dense.launch):
+            write(part, *args, **kwargs)
+
+    return written
+
+
 @dataclass(frozen=True, slots=True)
 class DensePart:
     """Writes the dense kernels of one step into a program."""
@@ -185,10 +199,12 @@ class DensePart:
         """The GPU whose times the kernels have."""
         return self.costs.gpu
 
+    @_called
     def bottom_forward(self) -> None:
         """Bottom MLP."""
         self._forward(self.costs.bottom)
 
+    @_called
     def interaction_forward(self) -> None:
         """From the bottom MLP's output and the embeddings to the top MLP's input."""
         widths, batch = self.costs.widths, self.workload.local_batch_size
@@ -206,12 +222,14 @@ class DensePart:
                     f"{layer.name} residual", Stage.DENSE_FORWARD, 4 * batch * widths.columns
                 )
 
+    @_called
     def top_forward(self) -> None:
         """Top MLP and loss: sigmoid, binary cross entropy, mean."""
         self._forward(self.costs.top)
         for name in ("sigmoid", "loss", "mean loss"):
             self._stream(name, Stage.DENSE_FORWARD, 2 * self.workload.local_batch_size)
 
+    @_called
     def top_backward(self, gradients: GradientBuckets) -> None:
         """Loss and top MLP."""
         for name in ("mean loss", "loss", "sigmoid"):
@@ -220,6 +238,7 @@ class DensePart:
             )
         self._backward(self.costs.top, gradients, inputs_need_gradient=True)
 
+    @_called
     def interaction_backward(self, gradients: GradientBuckets) -> None:
         """From the top MLP's input back to the bottom MLP's output and the embeddings."""
         widths, batch = self.costs.widths, self.workload.local_batch_size
@@ -241,6 +260,7 @@ class DensePart:
             time=view_concat_time,
         )
 
+    @_called
     def bottom_backward(self, gradients: GradientBuckets) -> None:
         """Bottom MLP; nobody needs the gradient of the dense features."""
         self._backward(self.costs.bottom, gradients, inputs_need_gradient=False)

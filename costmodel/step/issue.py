@@ -20,6 +20,13 @@ ONE_OP = Issue(1.0, 1.0)
 COLLECTIVE = Issue(5.0, 1.0)
 """A collective: ``all_to_all_single`` with its split sizes 96-117 us forward, 130 us backward,
 ``allreduce_`` 89 us."""
+COMPILED_CALL_OPS = 3.0
+"""A call of a compiled function whose guards hold: 35 to 40 us (pytorch pull request 190390) beside
+the 14 us of an operator on hosts as they were measured here."""
+GRAPHED_CALL = Issue(2.0, 1.0)
+"""The autograd function around a CUDA graph, which copies its inputs, and the graph's launch. One
+of a straight line of kernels takes the same time however many they are (NVIDIA technical blog,
+Constant Time Launch for Straight-Line CUDA Graphs)."""
 ZERO_GRADIENTS_OPS = 8.0
 """``zero_grad``, 112 us."""
 COPY_BATCH = Issue(10.0, 4.0)

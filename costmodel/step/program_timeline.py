@@ -60,9 +60,9 @@ class _Timing:
 
     def add(self, row: int) -> None:
         """Time the next operation."""
-        op = self.program.ops[row % len(self.program.ops)]
-        launch = None if op.launched_by is None else row - row % len(self.program.ops)
-        launch = None if launch is None or op.launched_by is None else launch + op.launched_by
+        number = row % len(self.program.ops)
+        op = self.program.ops[number]
+        launch = None if op.launched_by is None else row - number + op.launched_by
         rows = set(rows_before(self.program, row))
         rows |= {each for each in (launch, self._last.get(op.resource)) if each is not None}
         if rows:

@@ -53,7 +53,7 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
     show that; TorchRec 1.9 starts to distribute the next batch before forward.
     """
     dense = DensePart(sparse.builder, DenseCosts(sparse.workload, sparse.builder.hardware.gpu))
-    if distributes_after_forward and sparse.workload.pipeline is Pipeline.SPARSE_DIST:
+    if distributes_after_forward and sparse.workload.pipeline.distributes_ahead:
         _sparse_dist(sparse.builder, sparse, dense, after_forward=True)
     else:
         _write(sparse, dense)
@@ -82,6 +82,7 @@ class Templates:
 def _write(sparse: SparsePart, dense: DensePart) -> None:
     write = {
         Pipeline.SPARSE_DIST: _sparse_dist,
+        Pipeline.PREFETCH: _sparse_dist,
         Pipeline.NONE: _unpipelined,
         Pipeline.DLRM: _plain_dlrm,
     }[sparse.workload.pipeline]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -157,15 +158,16 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
     sets = {_tables(record) for record in fused}
     check_enough(Family.EMBEDDING, len(sets), _FEWEST_SETS, "sets of tables with fused lookups")
     starts = (_WARPS_START,) if setting.caches.warp_bytes else (_START, _LARGER_START)
-    rivals = [
-        (start, setting.caches._replace(l2_bytes=share * setting.caches.l2_bytes))
-        for start in starts
+    shares = [
+        setting.caches._replace(l2_bytes=share * setting.caches.l2_bytes)
         for share in _CACHED_SHARES
     ]
-    judged = [_held_out(_data(fused, caches), start, setting) for start, caches in rivals]
+    data_of = {caches: _data(fused, caches) for caches in shares}
+    rivals = list(product(starts, shares))
+    judged = [_held_out(data_of[caches], start, setting) for start, caches in rivals]
     best = min(range(len(rivals)), key=lambda i: float(np.mean(np.abs(np.concatenate(judged[i])))))
     start, caches = rivals[best]
-    constants = _fitted(_data(fused, caches), start, setting)
+    constants = _fitted(data_of[caches], start, setting)
     forward, backward = judged[best]
     kinds = np.array([_tables(record).optimizer.value for record in fused])
     by_kind = {f"backward {kind}": accuracy(backward[kinds == kind]) for kind in sorted(set(kinds))}
@@ -173,7 +175,7 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
     if dense:
         missed = _errors(constants, _data(dense, caches), setting)
         by_kind |= {"forward dense": accuracy(missed[0]), "backward dense": accuracy(missed[1])}
-    lookups = _data(fused, caches).traffic[:, Traffic.LOOKUPS]
+    lookups = data_of[caches].traffic[:, Traffic.LOOKUPS]
     dims = [dim for record in fused for dim in _tables(record).embedding_dims]
     return EmbeddingFit(
         constants=constants,

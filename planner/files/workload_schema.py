@@ -15,6 +15,7 @@ from costmodel.domain.workload import (
     DenseModel,
     EmbeddingTable,
     Interaction,
+    LaunchMode,
     Optimizer,
     OptimizerImplementation,
     Pipeline,
@@ -169,6 +170,9 @@ class Dense(_WorkloadSection):
     optimizer_implementation: Annotated[OptimizerImplementation, Field(strict=False)] | None = None
     """`foreach` or `fused` where the optimizer is made with `foreach=True` or `fused=True`; by
     default what torch takes: foreach on GPUs, but the loop if a table is data_parallel."""
+    launch: Annotated[LaunchMode, Field(strict=False)] = _DENSE["launch"]
+    """How forward and backward are issued: `eager`, `compiled` (torch.compile), or `cuda_graphs`
+    (torch.cuda.make_graphed_callables)."""
 
 
 class Head(_WorkloadSection):
@@ -182,7 +186,8 @@ class Head(_WorkloadSection):
     """Samples per rank (GPU) and step."""
     pipeline: Annotated[Pipeline, Field(strict=False)] = _WORKLOAD["pipeline"]
     """How the training loop overlaps batches: `none` and `sparse_dist` are TorchRec's
-    TrainPipelineBase and TrainPipelineSparseDist, `dlrm` is plain facebookresearch/dlrm."""
+    TrainPipelineBase and TrainPipelineSparseDist, `prefetch_sparse_dist` its
+    PrefetchTrainPipelineSparseDist, `dlrm` is plain facebookresearch/dlrm."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _WORKLOAD["optimizer"]
     """What updates the embeddings, fused into their backward pass."""
     output_type: Annotated[DataType, Field(strict=False)] = _WORKLOAD["output_type"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import (
     ComputeKernel,
     ShardingPlan,
@@ -18,7 +18,13 @@ from costmodel.domain.plan import (
     TableSharding,
     make_shards,
 )
-from costmodel.domain.workload import DataType, EmbeddingTable, OptimizerImplementation, Workload
+from costmodel.domain.workload import (
+    DataType,
+    EmbeddingTable,
+    LaunchMode,
+    OptimizerImplementation,
+    Workload,
+)
 from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.memory.rank_memory import check_memory
@@ -257,12 +263,19 @@ def _workload_variants(planned: Planned) -> Iterator[tuple[str, Workload]]:
     if default and any(map(_is_replicated, planned.plan.tables)):
         dense = replace(workload.dense, optimizer_implementation=OptimizerImplementation.FOREACH)
         yield "dense optimizer with foreach=True", replace(workload, dense=dense)
+    if workload.dense.launch is LaunchMode.EAGER and hardware.device is Device.CUDA:
+        for launch, change in _LAUNCHES.items():
+            yield change, replace(workload, dense=replace(workload.dense, launch=launch))
     if batch > 1:
         yield f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2)
     yield f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch)
 
 
 _FP16, _BF16 = DataType.FP16, DataType.BF16
+_LAUNCHES = {
+    LaunchMode.COMPILED: "dense model by torch.compile",
+    LaunchMode.CUDA_GRAPHS: "dense model in CUDA graphs",
+}
 
 
 def _is_replicated(sharding: TableSharding) -> bool:

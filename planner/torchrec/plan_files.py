@@ -25,6 +25,7 @@ from planner.torchrec.exchange import (
 from planner.torchrec.factory import read_factory
 from planner.torchrec.model_reading import ModelReading, read_model
 from planner.torchrec.plan_reading import read_torchrec_file
+from planner.torchrec.plans import let_prefetch
 
 if TYPE_CHECKING:
     from planner.torchrec.planner import Solution
@@ -71,7 +72,8 @@ def export_plan(
             for table in file.workload.tables
         }
     _check_placed(file.workload, places, path)
-    plan = make_torchrec_plan(file.plan, places, device or said["device"])
+    made = make_torchrec_plan(file.plan, places, device or said["device"])
+    plan = let_prefetch(made, file.workload.pipeline)
     write_torchrec_file(target, plan)
     return plan
 
@@ -127,7 +129,8 @@ def load_torchrec_plan(
     reading = ModelReading(compute_device=device, local_batch_size=file.workload.local_batch_size)
     model = read_model(module, sharders, reading)
     _check_same_tables(file.workload, model.tables)
-    return make_torchrec_plan(file.plan, placed(model.locations, said["tables"]), device)
+    made = make_torchrec_plan(file.plan, placed(model.locations, said["tables"]), device)
+    return let_prefetch(made, file.workload.pipeline)
 
 
 def save_plan(path: str | Path, solution: "Solution") -> None:

@@ -32,7 +32,7 @@ from planner.planning.search import Attempt, Search, run_sharders, sharders_for
 from planner.torchrec.collective import Question, plan_together
 from planner.torchrec.model_reading import ModelReading, ModelTables, read_model
 from planner.torchrec.observed_inputs import SampleBatch
-from planner.torchrec.plans import TableLocation, to_torchrec
+from planner.torchrec.plans import TableLocation, let_prefetch, to_torchrec
 from planner.torchrec.topology import (
     current_topology,
     resolve_profile,
@@ -168,6 +168,7 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             compute_device=self._topology.compute_device,
             constraints=self._constraints,
         )
+        let_prefetch(made, self._pipeline)
         if self._debug:
             _LOGGER.info(
                 "%d tables on %d ranks: predicted step %.3f ms (%s)",

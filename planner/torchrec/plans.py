@@ -4,7 +4,7 @@ Needs torch and torchrec; import it only where they are known to be there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchrec.distributed.sharding_plan import placement
@@ -27,7 +27,7 @@ from costmodel.domain.plan import (
     TableSharding,
     make_shards,
 )
-from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
 
 _PASSED_ON = (
     "enforce_hbm",
@@ -150,6 +150,22 @@ def _cache_params(sharding: TableSharding, constraint: object) -> CacheParams | 
     params = copy(given) if given is not None else CacheParams()
     params.load_factor = share
     return params
+
+
+def let_prefetch(plan: TorchRecPlan, pipeline: Pipeline) -> TorchRecPlan:
+    """Have the UVM caches of a plan filled ahead, if the pipeline is the one that does so.
+
+    FBGEMM locks the rows of batches in flight only where a table's ``prefetch_pipeline`` says that
+    there are two; what the constraints say of it stays.
+    """
+    if pipeline is Pipeline.PREFETCH:
+        for module in plan.plan.values():
+            for parameter in module.values():
+                params = parameter.cache_params or CacheParams()
+                cached = parameter.compute_kernel == ComputeKernel.FUSED_UVM_CACHING.value
+                if cached and params.prefetch_pipeline is None:
+                    parameter.cache_params = replace(params, prefetch_pipeline=True)
+    return plan
 
 
 def _parameter(plan: TorchRecPlan, location: TableLocation) -> ParameterSharding:

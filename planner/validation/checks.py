@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError, Problem
 from costmodel.base.units import GIB, KIB, Bytes
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
+from costmodel.domain.workload import DataType, LaunchMode, Pipeline, Pooling, Workload
 from costmodel.memory.rank_memory import memory_per_rank
 from planner.files.plans import PlanFile
 
@@ -33,6 +34,12 @@ def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
     if workload.pipeline is Pipeline.DLRM:
         message = "pipeline `dlrm` is plain DLRM, and plans are trained by TorchRec"
         yield message, "set `pipeline` to `none` or `sparse_dist`"
+    if workload.pipeline is Pipeline.PREFETCH:
+        message = "pipeline `prefetch_sparse_dist` is not trained: only a GPU has UVM caches"
+        yield message, "set `pipeline` to `sparse_dist`"
+    if workload.dense.launch is not LaunchMode.EAGER:
+        message = f"`launch: {workload.dense.launch}` is not trained, only `eager`"
+        yield message, "leave `launch` of the dense model out"
     if workload.comms_forward or workload.comms_backward:
         yield "quantized communication is not trained", None
     if workload.output_type is not DataType.FP32:
@@ -42,10 +49,13 @@ def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
 
 
 def check_same_job(files: Sequence[PlanFile], names: Sequence[str]) -> None:
-    """Raise PlanMismatchError unless all plans are for one workload and number of ranks."""
+    """Raise PlanMismatchError unless all plans are for one model and number of ranks.
+
+    What a table's constraints allowed each search to choose from may differ.
+    """
     first = files[0]
     for file, name in zip(files, names, strict=True):
-        if file.workload != first.workload:
+        if unconstrained(file.workload) != unconstrained(first.workload):
             raise PlanMismatchError(
                 f"`{name}` is for another workload than `{names[0]}`", hint="validate them apart"
             )
@@ -55,6 +65,19 @@ def check_same_job(files: Sequence[PlanFile], names: Sequence[str]) -> None:
                 f"`{name}` is for {ranks[0]} ranks, {ranks[1]} to a node, unlike `{names[0]}`",
                 hint="validate them apart",
             )
+
+
+def unconstrained(workload: Workload) -> Workload:
+    """Return what is trained: the workload without its name and what bounds a plan."""
+    tables = tuple(
+        replace(table, sharding_types=(), compute_kernels=(), ranks=(), min_shard_dim=_ANY_DIM)
+        for table in workload.tables
+    )
+    return replace(workload, name="", tables=tables)
+
+
+_ANY_DIM = 4
+"""Instead of every table's narrowest shard."""
 
 
 def check_machine(file: PlanFile, topology: Topology) -> None:

@@ -67,6 +67,14 @@ def test_a_warm_cache_misses_less_than_a_cold_one() -> None:
     assert 0 < curve.warm_misses(10_000, 100_000) < curve.unique_rows(10_000)
 
 
+def test_a_cache_short_of_places_keeps_the_same_share_of_every_batch() -> None:
+    curve = unique_curve(Zipf(exponent=0.0), 1_000_000)
+    unique, together = curve.unique_rows(100_000), curve.unique_rows(200_000)
+    assert curve.kept_rows(100_000, together, 2) == pytest.approx(unique)
+    assert curve.kept_rows(100_000, together / 2, 2) == pytest.approx(unique / 2)
+    assert curve.kept_rows(100_000, 500_000, 1) == unique
+
+
 def test_a_counted_batch_gives_its_own_distinct_rows() -> None:
     drawn = draw(1.05, 20_000, 50_000)
     rows, counts = np.unique(drawn, return_counts=True)

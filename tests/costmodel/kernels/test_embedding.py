@@ -208,6 +208,25 @@ def test_a_uvm_cache_is_prefetched_whether_or_not_ids_miss() -> None:
         assert cached[column] - plain[column] == pytest.approx(prefetched)
 
 
+def test_rows_without_a_place_in_the_cache_are_read_and_updated_in_host_memory() -> None:
+    # 4000 rows a batch and 3000 places: a thousand rows of this batch, or, where those of the
+    # batch in training are locked, of two batches every one keeps 1500
+    small = {"cache_load_factor": 3000 / WIDE.num_embeddings}
+    alone = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, **small)
+    locked = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, batches_in_cache=2, **small)
+    for got, without_place in ((alone, 1000), (locked, 2500)):
+        updated = UVM_UPDATE_RATIO * without_place * 256
+        assert got[Traffic.BACKWARD_UVM] == pytest.approx(updated, rel=0.02)
+        inserted = 4000 - without_place
+        moved = 256 * (UVM_UPDATE_RATIO * inserted + without_place) + 4000 * MISS_BYTES
+        assert got[Traffic.FORWARD_UVM] == pytest.approx(moved, rel=0.02)
+    roomy = {"cache_load_factor": 0.2}
+    assert (
+        traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, **roomy)
+        == traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, batches_in_cache=2, **roomy)
+    ).all()
+
+
 def test_the_uvm_cache_holds_weights_and_not_states() -> None:
     sgd = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING)
     adam = traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, Optimizer.ADAM)

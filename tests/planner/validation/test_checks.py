@@ -56,6 +56,19 @@ def test_plans_of_two_workloads_are_refused() -> None:
         check_same_job([plan_file(1000), plan_file(2000)], ["a", "b"])
 
 
+def test_plans_of_one_model_may_come_from_different_constraints() -> None:
+    free = plan_file()
+    tables = tuple(
+        replace(table, sharding_types=(ShardingType.ROW_WISE,), ranks=(0,), min_shard_dim=8)
+        for table in free.workload.tables
+    )
+    bound = replace(free, workload=replace(free.workload, tables=tables, name="bound"))
+    check_same_job([free, bound], ["a", "b"])
+    batch = replace(bound, workload=replace(bound.workload, local_batch_size=7))
+    with pytest.raises(PlanMismatchError, match="another workload"):
+        check_same_job([free, batch], ["a", "b"])
+
+
 def test_plans_of_two_world_sizes_are_refused() -> None:
     with pytest.raises(PlanMismatchError, match="`b` is for 4 ranks"):
         check_same_job([plan_file(), plan_file(world_size=4)], ["a", "b"])

@@ -24,6 +24,7 @@ from torchrec_cases import (
     AnySharder,
     bags,
     cases,
+    constrained,
     embedding_bags,
     features,
     gpus,
@@ -33,7 +34,7 @@ from torchrec_cases import (
 
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import DataType, Optimizer, Pooling
+from costmodel.domain.workload import DataType, Optimizer, Pipeline, Pooling
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import ReuseHistogram
 from planner.torchrec import (
@@ -209,6 +210,24 @@ def test_conversion_loses_nothing_in_either_direction(local_world_size: int) -> 
         }
         seen |= {each.sharding_type for each in back.tables}
     assert seen == set(TYPES)
+
+
+def test_caches_of_a_prefetching_pipeline_are_filled_ahead() -> None:
+    constraints = constrained(("table_wise", "fused_uvm_caching"), ("row_wise", "fused"))
+    constraints["t2"].cache_params = CacheParams(load_factor=0.5, prefetch_pipeline=False)
+
+    def prefetches(pipeline: Pipeline) -> list[bool | None]:
+        planner = IterationTimePlanner(
+            on_ranks(2, 2, "cuda"), 64, constraints=constraints, timeout_seconds=0.1,
+            pipeline=pipeline,
+        )  # fmt: skip
+        plan = planner.plan(embedding_bags(), [AnySharder()])
+        params = [plan.plan[""][name].cache_params for name in ("t0", "t1", "t2")]
+        return [each.prefetch_pipeline if each else None for each in params]
+
+    assert prefetches(Pipeline.PREFETCH) == [True, None, False]
+    assert prefetches(Pipeline.SPARSE_DIST) == [None, None, False]
+    assert constraints["t0"].cache_params is None
 
 
 def test_torchrecs_own_plan_comes_back_as_it_was() -> None:
