@@ -95,7 +95,8 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
     dense
         The MLPs; without it the model's linear layers are read.
     pipeline
-        How the training loop overlaps batches.
+        How the training loop overlaps batches. Constraints with a ``prefetch_pipeline`` in their
+        ``cache_params`` make TrainPipelineSparseDist the prefetching one.
 
     """
 
@@ -125,7 +126,11 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         self._batches = tuple(sample_batches or ())
         self._sharder = sharder
         self._dense = dense
-        self._pipeline = pipeline
+        prefetches = pipeline is Pipeline.SPARSE_DIST and any(
+            each.cache_params is not None and each.cache_params.prefetch_pipeline
+            for each in self._constraints.values()
+        )
+        self._pipeline = Pipeline.PREFETCH if prefetches else pipeline
         self.solution: Solution | None = None
         """What the last ``plan`` or ``collective_plan`` found, on every rank."""
 

@@ -228,6 +228,8 @@ def test_caches_of_a_prefetching_pipeline_are_filled_ahead() -> None:
     assert prefetches(Pipeline.PREFETCH) == [True, None, False]
     assert prefetches(Pipeline.SPARSE_DIST) == [None, None, False]
     assert constraints["t0"].cache_params is None
+    constraints["t2"].cache_params.prefetch_pipeline = True
+    assert prefetches(Pipeline.SPARSE_DIST) == [True, None, True]
 
 
 def test_torchrecs_own_plan_comes_back_as_it_was() -> None:
