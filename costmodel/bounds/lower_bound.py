@@ -51,7 +51,7 @@ from costmodel.bounds.paths import FeatureIndex, StepGraph, Vector, WeightedCycl
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
-from costmodel.memory.rank_memory import usable_bytes
+from costmodel.memory.rank_memory import rank_rooms
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 
@@ -211,7 +211,7 @@ class _Relaxation:
         kernels = options.signature()
         index = FeatureIndex(kernels)
         groups = [index.groups.index(group) for group, _ in options.kernels]
-        capacity = max(1.0, topology.world_size * usable_bytes(workload, topology))
+        capacity = max(1.0, sum(rank_rooms(workload, topology)))
         return cls(
             graph=StepGraph(templates.of(kernels), index, np.zeros(index.size)),
             values=options.values,

@@ -21,6 +21,7 @@ from costmodel.memory.storage import (
     stacked_factors,
 )
 
+_HBM = frozenset({ComputeKernel.FUSED, ComputeKernel.DENSE})
 _ROUNDING = 1e-9
 """Sums of the same shards in another order may differ by this much."""
 _MOST_HALVINGS = 4
@@ -125,9 +126,22 @@ def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan)
 
 
 def usable_bytes(workload: Workload, topology: Topology) -> Bytes:
-    """Return what a rank has for tables: HBM less dense model, activations and reserve."""
-    capacity = topology.hardware.gpu.memory_bytes
-    return max(0.0, capacity * (1 - RESERVE_SHARE) - sum(fixed_bytes(workload)))
+    """Return what a rank has for tables: HBM less dense model, activations and reserve.
+
+    Where ranks differ, the rank that has most.
+    """
+    return max(rank_rooms(workload, topology))
+
+
+def rank_rooms(workload: Workload, topology: Topology) -> tuple[Bytes, ...]:
+    """Return what every rank has for tables; the reserve is a share of what is not withheld."""
+    capacity, fixed = topology.hardware.gpu.memory_bytes, sum(fixed_bytes(workload))
+    if not topology.withheld_bytes:
+        return (max(0.0, capacity * (1 - RESERVE_SHARE) - fixed),) * topology.world_size
+    return tuple(
+        max(0.0, (capacity - withheld) * (1 - RESERVE_SHARE) - fixed)
+        for withheld in topology.withheld_bytes
+    )
 
 
 def host_bytes_usable(topology: Topology) -> Bytes:
@@ -135,12 +149,24 @@ def host_bytes_usable(topology: Topology) -> Bytes:
     return topology.hardware.host.memory_bytes * (1 - RESERVE_SHARE)
 
 
+def could_hold(workload: Workload, topology: Topology) -> bool:
+    """Return whether all tables, each whole, take no more than there is in sum, HBM and hosts'."""
+    needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
+    on_host = (
+        table.weight_bytes
+        for table in workload.tables
+        if table.compute_kernels and not _HBM & set(table.compute_kernels)
+    )
+    host = topology.num_nodes * host_bytes_usable(topology)
+    return needed <= sum(rank_rooms(workload, topology)) and sum(on_host) <= host
+
+
 def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> None:
     """Raise InfeasibleError, saying by how much and what would help, unless the plan fits."""
     per_rank = memory_per_rank(workload, topology, plan)
-    usable = usable_bytes(workload, topology)
-    fullest = max(range(len(per_rank)), key=lambda rank: per_rank[rank].tables)
-    needed = per_rank[fullest].tables
+    rooms = rank_rooms(workload, topology)
+    fullest = max(range(len(per_rank)), key=lambda rank: per_rank[rank].tables - rooms[rank])
+    needed, usable = per_rank[fullest].tables, rooms[fullest]
     if needed > usable * (1 + _ROUNDING):
         raise infeasible(
             workload,
@@ -170,13 +196,12 @@ def infeasible(
 
 
 def _too_much(workload: Workload, topology: Topology) -> str:
-    usable = usable_bytes(workload, topology)
+    room = sum(rank_rooms(workload, topology))
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
     places = f"{topology.world_size} × {topology.hardware.name}"
     return (
         f"no plan fits: the tables need {_gib(needed)}, and {places} "
-        f"leave{'s' if topology.world_size == 1 else ''} {_gib(topology.world_size * usable)} "
-        "for them"
+        f"leave{'s' if topology.world_size == 1 else ''} {_gib(room)} for them"
     )
 
 
@@ -329,7 +354,7 @@ def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, 
 def _spare_bytes(workload: Workload, topology: Topology) -> Bytes:
     """Return the HBM left when all tables are spread evenly; below 0: they do not fit."""
     usable = usable_bytes(workload, topology)
-    spare = topology.world_size * usable
+    spare = sum(rank_rooms(workload, topology))
     for table in workload.tables:
         size = least_table_bytes(workload, topology, table)
         if size > usable and not _may_split(workload, table):

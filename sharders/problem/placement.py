@@ -28,7 +28,7 @@ class Occupancy:
     def __init__(self, problem: ShardingProblem) -> None:
         topology = problem.topology
         self.load = [0.0] * topology.world_size
-        self.free = [problem.capacity] * topology.world_size
+        self.free = list(problem.rooms)
         self.host_free = [problem.host_capacity] * topology.num_nodes
         self._local_world_size = topology.local_world_size
 
@@ -245,7 +245,7 @@ def no_room(problem: ShardingProblem, table: EmbeddingTable, free: float) -> Inf
     if table.ranks:
         where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
-    if total > topology.world_size * problem.capacity:
+    if total > problem.total_capacity:
         return infeasible(workload, topology)
     needed = least_table_bytes(workload, topology, table) / GIB
     return infeasible(
