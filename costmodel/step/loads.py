@@ -158,7 +158,7 @@ def shard_row(
         num_columns=shard.num_columns,
         num_samples=samples,
         compute_kernel=sharding.compute_kernel,
-        cache_load_factor=table.cache_load_factor if cached is None else cached,
+        cache_load_factor=table.cache_share if cached is None else cached,
     )
     caches = gpu_caches(topology.hardware.gpu)
     traffic, ids, bags = _cached_row(part, workload.optimizer, workload.output_type, caches)
