@@ -12,7 +12,8 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.engine.objective import Objective
-from planner.torchrec.model_reading import ModelReading, read_options
+from planner.torchrec.model_reading import read_options
+from planner.torchrec.modules import ModelReading
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.topology import resolve_profile, to_topology
 

@@ -158,7 +158,7 @@ def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> Shard
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
             compute_device="cuda",
-            hbm_cap=int(problem.capacity * share),
+            hbm_cap=int(min(problem.rooms) * share),
             ddr_cap=int(problem.host_capacity / topology.local_world_size),
             created_by_factory=True,
         ),

@@ -1,6 +1,7 @@
 """TorchRec's topology in our terms."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,36 +79,74 @@ def _profile_here(compute_device: str) -> str:
 def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topology:
     """Return ranks, nodes and memory of a topology, everything else from a profile.
 
-    The memory is that of the smallest device; on CPU it is host memory.
+    A node is an NVLink domain: over its hosts TorchRec makes the inner process groups of
+    hierarchical sharding, too (``comm.intra_and_cross_node_pg``, torchrec 1.9.2). Where ranks have
+    different memory, each has its own; of host memory all have what the poorest has. On CPU the
+    memory is the host's.
     """
     host = min(float(device.storage.ddr) for device in topology.devices)
-    own = min(_device_bytes(topology))
+    own = _device_bytes(topology)
+    local = node_size(topology)
     return Topology(
         hardware=replace(
             profile,
-            gpu=replace(profile.gpu, memory_bytes=own),
-            host=replace(profile.host, memory_bytes=host * topology.local_world_size),
+            gpu=replace(profile.gpu, memory_bytes=max(own)),
+            host=replace(profile.host, memory_bytes=host * local),
         ),
         world_size=topology.world_size,
-        local_world_size=topology.local_world_size,
+        local_world_size=local,
+        withheld_bytes=_differences(own),
     )
 
 
-def with_usable(topology: Topology, workload: Workload, usable: Bytes) -> Topology:
-    """Return the topology with so much memory that this much is left for tables.
+def node_size(topology: TorchRecTopology) -> int:
+    """Return how many ranks an NVLink domain has."""
+    size = getattr(topology, "intra_group_size", topology.local_world_size)
+    return min(int(size), int(topology.world_size))
+
+
+def _differences(own: Sequence[Bytes]) -> tuple[Bytes, ...]:
+    """Return what every rank lacks of the most that any has; empty where all have the same."""
+    most = max(own)
+    return () if min(own) == most else tuple(most - each for each in own)
+
+
+def with_usable(topology: Topology, workload: Workload, usable: Sequence[Bytes]) -> Topology:
+    """Return the topology with so much memory that this much of every rank is left for tables.
 
     A storage reservation has already taken dense model, inputs and a margin off; our models would
-    do so again (``costmodel.memory.rank_memory.usable_bytes``, of which this is the inverse).
+    do so again (``costmodel.memory.rank_memory.rank_rooms``, of which this is the inverse).
     """
-    capacity = (usable + sum(fixed_bytes(workload))) / (1 - RESERVE_SHARE)
+    capacity = (max(usable) + sum(fixed_bytes(workload))) / (1 - RESERVE_SHARE)
     hardware = topology.hardware
     gpu = replace(hardware.gpu, memory_bytes=capacity)
-    return replace(topology, hardware=replace(hardware, gpu=gpu))
+    withheld = tuple(each / (1 - RESERVE_SHARE) for each in _differences(usable))
+    return replace(topology, hardware=replace(hardware, gpu=gpu), withheld_bytes=withheld)
 
 
-def usable_after(reserved: TorchRecTopology) -> Bytes:
-    """Return what a storage reservation leaves on the fullest device."""
-    return min(_device_bytes(reserved))
+def with_less(
+    topology: Topology, *, hbm_bytes: Sequence[Bytes], host_bytes: Sequence[Bytes]
+) -> Topology:
+    """Return the topology with less memory for tables, by rank, in HBM and of its host."""
+    if not any(hbm_bytes) and not any(host_bytes):
+        return topology
+    before = topology.withheld_bytes or (0.0,) * topology.world_size
+    withheld = tuple(
+        old + new / (1 - RESERVE_SHARE) for old, new in zip(before, hbm_bytes, strict=True)
+    )
+    local = topology.local_world_size
+    taken = max(
+        sum(host_bytes[first : first + local]) for first in range(0, topology.world_size, local)
+    )
+    host = topology.hardware.host
+    left = max(0.0, host.memory_bytes - taken / (1 - RESERVE_SHARE))
+    hardware = replace(topology.hardware, host=replace(host, memory_bytes=left))
+    return replace(topology, hardware=hardware, withheld_bytes=withheld)
+
+
+def usable_after(reserved: TorchRecTopology) -> list[Bytes]:
+    """Return what a storage reservation leaves on every device."""
+    return _device_bytes(reserved)
 
 
 def _device_bytes(topology: TorchRecTopology) -> list[Bytes]:

@@ -10,6 +10,12 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
+from torchrec.modules.mc_modules import (
+    DistanceLFU_EvictionPolicy,
+    ManagedCollisionCollection,
+    MCHManagedCollisionModule,
+)
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 TYPES = (
@@ -212,3 +218,20 @@ def arms_constraints() -> dict[str, ParameterConstraints]:
         name: ParameterConstraints(sharding_types=[kind], min_partition=4)
         for name, kind in kinds.items()
     }
+
+
+def managed_collision(device: str = "meta") -> ManagedCollisionEmbeddingBagCollection:
+    """Return a pooled table whose ids are remapped (zero-collision hashing)."""
+    config = EmbeddingBagConfig(
+        name="a", num_embeddings=1000, embedding_dim=64, feature_names=["f_a"]
+    )
+    remapped = MCHManagedCollisionModule(
+        zch_size=1000,
+        device=torch.device(device),
+        eviction_interval=2,
+        eviction_policy=DistanceLFU_EvictionPolicy(),
+    )
+    return ManagedCollisionEmbeddingBagCollection(
+        EmbeddingBagCollection(tables=[config], device=torch.device(device)),
+        ManagedCollisionCollection({"a": remapped}, [config]),
+    )
