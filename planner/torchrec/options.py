@@ -100,9 +100,9 @@ def loaded_options(
     stored = loader.plan_context_hash()
     if stored is not None and stored != context_hash:
         raise PlannerError(
-            "the plan that the plan loader has was made for something else: topology, batch size, "
-            f"storage reservation, constraints and model have hash {context_hash} here, its own "
-            f"is {stored}; leave plan_loader out to plan anew",
+            "planner input mismatch: the plan that the plan loader has is for something else; "
+            "topology, batch size, storage reservation, constraints and model have hash "
+            f"{context_hash} here, its own is {stored}; leave plan_loader out to plan anew",
             PlannerErrorType.PLANNER_INPUT_CONTEXT_MISMATCH,
         )
     loaded = loader.load()

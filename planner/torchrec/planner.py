@@ -44,6 +44,7 @@ from planner.torchrec.other_tables import OtherTables, merged, only_tables, plan
 from planner.torchrec.plans import to_torchrec
 from planner.torchrec.solving import Solution, find_plan, retimed
 from planner.torchrec.topology import (
+    check_weights,
     current_topology,
     resolve_profile,
     to_topology,
@@ -166,6 +167,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self._dense = dense
         self._pipeline = pipeline
         self._chosen: Callable[[], list[ShardingOption]] = list
+        self._last: tuple[nn.Module, list[Any]] | None = None
         self.solution: Solution | None = None
         """What the last ``plan`` or ``collective_plan`` found, on every rank; None: the model has
         no table that the cost model knows, or the plan loader had a plan."""
@@ -193,13 +195,33 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self.solution = outcome.solution
         return outcome.plan
 
+    def hash_planner_context_inputs(self) -> int:
+        """Return TorchRec's hash of what the last plan was made for, as stored plans have it."""
+        self._recall()
+        made: int = super().hash_planner_context_inputs()
+        return made
+
+    def hash_planner_context_inputs_str(self) -> str:
+        """Return the same hash as text."""
+        self._recall()
+        made: str = super().hash_planner_context_inputs_str()
+        return made
+
+    def _recall(self) -> None:
+        """Let enumerator and reservation see the last model, of which the hash is made."""
+        if self._last is not None:
+            module, sharders = self._last
+            self._enumerator.enumerate(module=module, sharders=sharders)
+            self._reserve(module, sharders)
+
     def get_selected_options(self) -> list[ShardingOption]:
         """Return the last plan as TorchRec's options, with its own estimates of each shard."""
         return self._chosen()
 
     def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> _Outcome:
         started = perf_counter()
-        self._warn_of(module, sharders)
+        self._last = module, list(sharders)
+        self._look_over(module, sharders)
         reserved = self._reserved(module, sharders)
         loaded = self._loaded(module, sharders)
         if loaded is not None:
@@ -313,7 +335,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self.solution = outcome.solution
         return outcome.plan
 
-    def _warn_of(self, module: nn.Module, sharders: Sequence[Any]) -> None:
+    def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
         """Name in one warning what is set and changes nothing, and what is planned roughly."""
         found = find_tables(module, sharders, self._reading())
         said = warning(
@@ -335,7 +357,12 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _read(
         self, module: nn.Module, sharders: Sequence[Any], batches: Sequence[SampleBatch]
     ) -> ModelTables | None:
-        return read_model(module, sharders, self._reading(batches))
+        reading = self._reading(batches)
+        try:
+            return read_model(module, sharders, reading)
+        except TorchRecError:
+            check_weights(find_tables(module, sharders, reading), self._topology)
+            raise
 
     def _workload(self, model: ModelTables) -> Workload:
         return Workload(
@@ -373,16 +400,17 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
     def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology | None:
         """Return the topology with what the storage reservation leaves, if one was given."""
-        if not (self._reserves or self._plan_loader or self._stats):
-            return None
-        reserved = self._storage_reservation.reserve(
+        reserved = self._reserve(module, sharders) if self._reserves or self._stats else None
+        return reserved if self._reserves else None
+
+    def _reserve(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology:
+        return self._storage_reservation.reserve(
             topology=self._topology,
             batch_size=self._batch_size,
             module=module,
             sharders=list(sharders),
             constraints=self._constraints,
         )
-        return reserved if self._reserves else None
 
     def _our_topology(self, workload: Workload, reserved: TorchRecTopology | None) -> Topology:
         topology = to_topology(self._topology, self._profile)
@@ -394,8 +422,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         """Return the plan loader's plan, if there is one."""
         if self._plan_loader is None:
             return None
+        made_for = self.hash_planner_context_inputs_str()
         space = self._enumerator.enumerate(module=module, sharders=list(sharders))
-        options = loaded_options(self._plan_loader, space, self.hash_planner_context_inputs_str())
+        options = loaded_options(self._plan_loader, space, made_for)
         return None if options is None else called_back(options, (), self._topology)
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:

@@ -8,7 +8,7 @@ from torchrec.distributed.planner.types import PlannerErrorType
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.errors import InfeasibleError, PlannerError
-from costmodel.base.units import GIB, MS, Seconds
+from costmodel.base.units import MS, Seconds, size_text
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.domain.workload import Workload
@@ -134,7 +134,7 @@ def _too_large_for_host(
     """Return why no plan fits in HBM, and that host memory is no way out."""
     host = topology.num_nodes * host_bytes_usable(topology)
     line = (
-        f"{workload.weight_bytes / GIB:.1f} GiB of weights, and {host / GIB:.1f} GiB of host "
+        f"{size_text(workload.weight_bytes)} of weights, and {size_text(host)} of host "
         "memory for UVM kernels: no plan with them fits either"
     )
     return InfeasibleError(

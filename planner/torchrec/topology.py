@@ -8,14 +8,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torchrec.distributed.comm import get_local_size
+from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.utils import get_device_type
 
-from costmodel.base.units import Bytes
+from costmodel.base.units import Bytes, size_text
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.files.profiles import load_profile
+from planner.torchrec.modules import FoundTable
 
 DEFAULT_HARDWARE = "h100-sxm"
 CPU_PROFILE = "cpu-gloo"
@@ -142,6 +144,25 @@ def with_less(
     left = max(0.0, host.memory_bytes - taken / (1 - RESERVE_SHARE))
     hardware = replace(topology.hardware, host=replace(host, memory_bytes=left))
     return replace(topology, hardware=hardware, withheld_bytes=withheld)
+
+
+def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> None:
+    """Raise where the weights alone are more than all memory there is, whatever is done with them.
+
+    For tables that cannot be read: they may be larger than the cost model takes.
+    """
+    needed = sum(
+        float(each.parameter.numel() * each.parameter.element_size())
+        for each in found
+        if not each.unmodelled
+    )
+    there = sum(float(each.storage.hbm + each.storage.ddr) for each in topology.devices)
+    if needed > there:
+        raise PlannerError(
+            f"no plan fits: the tables have {size_text(needed)} of weights, and all ranks and "
+            f"hosts together {size_text(there)} of memory",
+            PlannerErrorType.INSUFFICIENT_STORAGE,
+        )
 
 
 def usable_after(reserved: TorchRecTopology) -> list[Bytes]:
