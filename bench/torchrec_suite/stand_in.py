@@ -5,6 +5,7 @@ a test spawns have it, too. Nothing of TorchRec is imported here before a test d
 """
 
 import sys
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -33,6 +34,8 @@ class _Finder(MetaPathFinder):
         wanted = name.startswith("torchrec") or (self._ours and name in OWN)
         if self._asking or not wanted:
             return None
+        if name.endswith(".test_model_parallel_base"):
+            import_module("torchrec.distributed.planner")  # it takes it to be there
         self._asking = True
         try:
             spec = find_spec(name)

@@ -7,9 +7,12 @@ import torch
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
+from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
 from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
 from torchrec.modules.mc_modules import (
     DistanceLFU_EvictionPolicy,
@@ -220,6 +223,52 @@ def arms_constraints() -> dict[str, ParameterConstraints]:
     }
 
 
+class Wrapped(nn.Module):
+    """Collections inside other modules: feature-processed bags, and sequences."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
+        here = torch.device(device)
+        processed = [_config(EmbeddingBagConfig, f"t{i}", i) for i in range(3)]
+        self.processed = FeatureProcessedEmbeddingBagCollection(
+            EmbeddingBagCollection(tables=processed, device=here, is_weighted=True),
+            PositionWeightedModuleCollection({f"f{i}": 4 for i in range(3)}, device=here),
+        )
+        self.sequence = EmbeddingCollection(
+            tables=[_config(EmbeddingConfig, f"s{i}", i) for i in (3, 4, 5)], device=here
+        )
+        self.over = nn.Linear(16 * 6, 1)
+
+    @property
+    def embeddings(self) -> list[nn.Module]:
+        """What is sharded."""
+        return [self.processed, self.sequence]
+
+    def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        first, second, _ = features.split([3, 3, 1])
+        ones = KeyedJaggedTensor(
+            keys=first.keys(),
+            values=first.values(),
+            lengths=first.lengths(),
+            weights=torch.ones_like(first.values(), dtype=torch.float32),
+        )
+        pooled = self.processed(ones).to_dict()
+        sequence = self.sequence(second)
+        parts = [pooled[f"f{i}"] for i in range(3)]
+        parts += [sequence[f"f{i}"].to_padded_dense(3).square().sum(dim=1) for i in (3, 4, 5)]
+        return self.over(torch.cat(parts, dim=1))
+
+
+class AnyProcessedSharder(FeatureProcessedEmbeddingBagCollectionSharder):  # type: ignore[misc]
+    """Hands everything to ``AnySharder``."""
+
+    def __init__(self) -> None:
+        super().__init__(ebc_sharder=AnySharder())
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        return AnySharder().compute_kernels(sharding_type, compute_device_type)
+
+
 def managed_collision(device: str = "meta") -> ManagedCollisionEmbeddingBagCollection:
     """Return a pooled table whose ids are remapped (zero-collision hashing)."""
     config = EmbeddingBagConfig(
@@ -235,3 +284,19 @@ def managed_collision(device: str = "meta") -> ManagedCollisionEmbeddingBagColle
         EmbeddingBagCollection(tables=[config], device=torch.device(device)),
         ManagedCollisionCollection({"a": remapped}, [config]),
     )
+
+
+def wrapped_constraints() -> dict[str, ParameterConstraints]:
+    """Give every table of ``Wrapped`` a sharding type."""
+    kinds = {
+        "t0": "table_wise",
+        "t1": "column_wise",
+        "t2": "data_parallel",
+        "s3": "row_wise",
+        "s4": "column_wise",
+        "s5": "table_wise",
+    }
+    return {
+        name: ParameterConstraints(sharding_types=[kind], min_partition=4)
+        for name, kind in kinds.items()
+    }
