@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torchrec.distributed.planner.constants import DDR_CAP, HBM_CAP, SSD_CAP
+from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 
 from planner.torchrec.communication import own_sharder
@@ -92,8 +92,9 @@ def _of_topology(topology: Topology) -> Iterator[tuple[str, str]]:
     defaults = argument_defaults(Topology.__init__)
     values = {name: getattr(topology, name) for name in defaults if hasattr(topology, name)}
     storage = topology.devices[0].storage
-    capacities = {"hbm_cap": HBM_CAP, "ddr_cap": DDR_CAP, "ssd_cap": SSD_CAP}
-    values |= {name: getattr(storage, name.partition("_")[0]) for name in capacities}
+    caps: list[str] = [name for name in ("hbm_cap", "ddr_cap", "ssd_cap") if name in defaults]
+    capacities: dict[str, object] = {name: getattr(constants, name.upper(), None) for name in caps}
+    values |= {name: getattr(storage, name.partition("_")[0]) for name in caps}
     bandwidths = type(topology.comms_bandwidths).__name__
     if bandwidths != "BasicCommsBandwidths":
         # its own numbers stand in the place of these two

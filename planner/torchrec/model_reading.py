@@ -20,6 +20,7 @@ from planner.torchrec.communication import (
     uses_index_dedup,
     wire_types,
 )
+from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.modules import (
     FoundTable,
     ModelReading,
@@ -202,7 +203,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
         )
         return table if fixed is None else _as_fixed(table, fixed)
     except ValueError as error:
-        raise PlannerError(f"table `{name}`: {error}", PlannerErrorType.INPUT_VALIDATION) from error
+        raise PlannerError(f"table `{name}`: {error}", INPUT_VALIDATION) from error
 
 
 def _as_fixed(table: EmbeddingTable, sharding: Any) -> EmbeddingTable:  # noqa: ANN401
@@ -356,7 +357,7 @@ def _data_type(name: str, config: Any) -> DataType:  # noqa: ANN401
         raise PlannerError(
             f"table `{name}` has data type {config.data_type.name}; supported are "
             f"{', '.join(_DATA_TYPES)}",
-            PlannerErrorType.INPUT_VALIDATION,
+            INPUT_VALIDATION,
         )
     return known
 

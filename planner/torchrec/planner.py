@@ -17,7 +17,6 @@ from torchrec.distributed.planner.types import (
     ParameterConstraints,
     Partitioner,
     PerfModel,
-    PlannerErrorType,
     Proposer,
     ShardingOption,
     Stats,
@@ -35,6 +34,7 @@ from costmodel.memory.storage import RESERVE_SHARE
 from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together
+from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, rough_modules, warning
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading, find_tables
@@ -326,7 +326,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
                 raise TorchRecError(
                     "collective_plan needs a process group: call "
                     "torch.distributed.init_process_group() first, or plan() on one rank",
-                    PlannerErrorType.INPUT_VALIDATION,
+                    INPUT_VALIDATION,
                 )
             pg = dist.group.WORLD
         chosen = get_default_sharders() if sharders is None else sharders

@@ -15,6 +15,7 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import could_hold, host_bytes_usable
 from planner.planning.search import Attempt, Search, run_sharders, sharders_for
+from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.plans import TableLocation, from_torchrec
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -65,7 +66,7 @@ def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
         ours = from_torchrec(plan, solution.locations, workload, topology)
         step_time = Objective(workload, topology).step_time(ours)
     except PlannerError as error:
-        raise TorchRecError(str(error), PlannerErrorType.INPUT_VALIDATION) from error
+        raise TorchRecError(str(error), INPUT_VALIDATION) from error
     return replace(solution, plan=ours, step_time=step_time, torchrec_plan=plan)
 
 

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,13 +38,19 @@ PROFILES = {
 _LOGGER = logging.getLogger(__name__)
 
 
+def make_topology(**settings: Any) -> TorchRecTopology:  # noqa: ANN401 - of Topology
+    """Return a topology of TorchRec's, without its warning that the job will fail."""
+    known = signature(TorchRecTopology.__init__).parameters
+    quiet = {"created_by_factory": True} if "created_by_factory" in known else {}
+    return TorchRecTopology(**settings, **quiet)
+
+
 def current_topology() -> TorchRecTopology:
     """Return the process group's topology, as ``EmbeddingShardingPlanner`` does without one."""
-    return TorchRecTopology(
+    return make_topology(
         world_size=dist.get_world_size(),
         local_world_size=get_local_size(),
         compute_device=get_device_type(),
-        created_by_factory=True,  # otherwise it warns that the job will fail
     )
 
 

@@ -10,7 +10,6 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
-from torchrec.modules.pec_embedding_modules import PECEmbeddingCollection
 from torchrec_cases import META, SHARDERS, Wrapped, bags, gpus, managed_collision, table
 
 from costmodel.domain.plan import ShardingType
@@ -43,6 +42,7 @@ def test_a_key_value_table_gets_torchrecs_option_and_leaves_less_memory() -> Non
 
 
 def test_all_default_sharders_modules_are_planned_together() -> None:
+    modules = pytest.importorskip("torchrec.modules.pec_embedding_modules")
     sequence = EmbeddingCollection(
         tables=[
             EmbeddingConfig(name="p", num_embeddings=100, embedding_dim=64, feature_names=["p"])
@@ -52,7 +52,7 @@ def test_all_default_sharders_modules_are_planned_together() -> None:
     model = torch.nn.ModuleDict({
         "plain": bags(table("b")),
         "hashed": managed_collision(),
-        "collided": PECEmbeddingCollection(sequence),
+        "collided": modules.PECEmbeddingCollection(sequence),
         "wrapped": Wrapped("meta"),
     })
     made = planner()

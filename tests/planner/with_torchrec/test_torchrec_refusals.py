@@ -19,6 +19,7 @@ from torchrec.distributed.types import ShardingPlan
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec_cases import (
     META,
+    QUIET,
     ROWS,
     SHARDERS,
     bags,
@@ -59,7 +60,7 @@ def test_neither_gpus_nor_hosts_can_hold_it() -> None:
         compute_device="cuda",
         hbm_cap=2 * GIB,
         ddr_cap=2 * GIB,
-        created_by_factory=True,
+        **QUIET,
     )
     with pytest.raises(PlannerError) as raised:
         IterationTimePlanner(topology, 64).plan(bags(table("huge", rows=50_000_000)), SHARDERS)

@@ -21,9 +21,9 @@ from torchrec.distributed.fbgemm_qcomm_codec import (
     get_qcomm_codecs_registry,
 )
 from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
+from torchrec.distributed.mc_embedding import ManagedCollisionEmbeddingCollectionSharder
 from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
 from torchrec.distributed.mc_modules import ManagedCollisionCollectionSharder
-from torchrec.distributed.pec_embedding import PECEmbeddingCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
@@ -40,9 +40,15 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingCollection
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
-from torchrec.modules.pec_embedding_modules import PECEmbeddingCollection
 from torchrec.types import DataType
-from torchrec_cases import META, bags, managed_collision, table
+from torchrec_cases import (
+    META,
+    QUIET,
+    bags,
+    managed_collision,
+    managed_collision_sequence,
+    table,
+)
 
 from planner.torchrec import IterationTimePlanner, solving
 from planner.torchrec.settings import (
@@ -89,7 +95,7 @@ class Case:
                 "world_size": 4,
                 "local_world_size": 2,
                 "compute_device": "cuda",
-                "created_by_factory": True,
+                **QUIET,
                 **self.topology,
             }),
             "batch_size": 64,
@@ -193,20 +199,13 @@ def colliding(**given: object) -> Case:
     return Case(sharders=(sharder,), model=managed_collision)
 
 
-def pec(**given: object) -> Case:
-    def model() -> torch.nn.Module:
-        return PECEmbeddingCollection(
-            EmbeddingCollection(
-                tables=[
-                    EmbeddingConfig(
-                        name="a", num_embeddings=1000, embedding_dim=64, feature_names=["f"]
-                    )
-                ],
-                device=META,
-            )
-        )
-
-    return Case(sharders=(PECEmbeddingCollectionSharder(**given),), model=model)
+def colliding_sequence(**given: object) -> Case:
+    sharders = {
+        "ec_sharder": EmbeddingCollectionSharder(),
+        "mc_sharder": ManagedCollisionCollectionSharder(),
+    }
+    sharder = ManagedCollisionEmbeddingCollectionSharder(*{**sharders, **given}.values())
+    return Case(sharders=(sharder,), model=managed_collision_sequence)
 
 
 class ByTables(ManagedCollisionCollectionSharder):  # type: ignore[misc]
@@ -302,7 +301,10 @@ PAIRS: Mapping[str, Mapping[str, Pair]] = {
         "use_index_dedup": (unpooled(), unpooled(use_index_dedup=True)),
         "ebc_sharder": (processed(), processed(ebc_sharder=fused(cache_load_factor=0.5))),
         "mc_sharder": (colliding(), colliding(mc_sharder=ByTables())),
-        "ec_sharder": (pec(), pec(ec_sharder=EmbeddingCollectionSharder(use_index_dedup=True))),
+        "ec_sharder": (
+            colliding_sequence(),
+            colliding_sequence(ec_sharder=EmbeddingCollectionSharder(use_index_dedup=True)),
+        ),
     },
     "fused_params": {
         "optimizer": (pooled(), pooled(fused_params={"optimizer": EmbOptimType.ADAM})),

@@ -1,6 +1,7 @@
 """Models, sharders and plans that the TorchRec tests share; imports torch and torchrec."""
 
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import torch
@@ -13,7 +14,10 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
-from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
+from torchrec.modules.mc_embedding_modules import (
+    ManagedCollisionEmbeddingBagCollection,
+    ManagedCollisionEmbeddingCollection,
+)
 from torchrec.modules.mc_modules import (
     DistanceLFU_EvictionPolicy,
     ManagedCollisionCollection,
@@ -35,6 +39,12 @@ ROWS = (13, 7, 64, 40, 21, 10, 32)
 """One table for each sharding type; few rows, so that trailing row shards are small."""
 WIDTHS = (8, 16, 8, 16, 8, 16, 16)
 META = torch.device("meta")
+QUIET = (
+    {"created_by_factory": True}
+    if "created_by_factory" in signature(Topology.__init__).parameters
+    else {}
+)
+"""Keeps TorchRec from warning of topologies that its factory has not made."""
 SHARDERS = (EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder())
 
 
@@ -52,9 +62,7 @@ def table(name: str, rows: int = 1000, dim: int = 64, **fields: object) -> Embed
 
 
 def gpus(world_size: int = 2, hbm_cap: int | None = None) -> Topology:
-    return Topology(
-        world_size=world_size, compute_device="cuda", hbm_cap=hbm_cap, created_by_factory=True
-    )
+    return Topology(world_size=world_size, compute_device="cuda", hbm_cap=hbm_cap, **QUIET)
 
 
 class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc]
@@ -181,7 +189,7 @@ def on_ranks(world_size: int, local_world_size: int, device: str = "cpu") -> Top
         world_size=world_size,
         local_world_size=local_world_size,
         compute_device=device,
-        created_by_factory=True,
+        **QUIET,
     )
 
 
@@ -269,21 +277,38 @@ class AnyProcessedSharder(FeatureProcessedEmbeddingBagCollectionSharder):  # typ
         return AnySharder().compute_kernels(sharding_type, compute_device_type)
 
 
-def managed_collision(device: str = "meta") -> ManagedCollisionEmbeddingBagCollection:
-    """Return a pooled table whose ids are remapped (zero-collision hashing)."""
-    config = EmbeddingBagConfig(
-        name="a", num_embeddings=1000, embedding_dim=64, feature_names=["f_a"]
+def managed_collision() -> ManagedCollisionEmbeddingBagCollection:
+    """Return a pooled table whose ids are remapped (zero-collision hashing), on the meta device."""
+    config = EmbeddingBagConfig(**REMAPPED)
+    return ManagedCollisionEmbeddingBagCollection(
+        EmbeddingBagCollection(tables=[config], device=META), _remapping(config)
     )
+
+
+def managed_collision_sequence() -> ManagedCollisionEmbeddingCollection:
+    """Return the same table, unpooled."""
+    config = EmbeddingConfig(**REMAPPED)
+    return ManagedCollisionEmbeddingCollection(
+        EmbeddingCollection(tables=[config], device=META), _remapping(config)
+    )
+
+
+REMAPPED = {
+    "name": "a",
+    "num_embeddings": 1000,
+    "embedding_dim": 64,
+    "feature_names": ["f_a"],
+}
+
+
+def _remapping(config: Any) -> ManagedCollisionCollection:  # noqa: ANN401 - either kind of config
     remapped = MCHManagedCollisionModule(
         zch_size=1000,
-        device=torch.device(device),
+        device=META,
         eviction_interval=2,
         eviction_policy=DistanceLFU_EvictionPolicy(),
     )
-    return ManagedCollisionEmbeddingBagCollection(
-        EmbeddingBagCollection(tables=[config], device=torch.device(device)),
-        ManagedCollisionCollection({"a": remapped}, [config]),
-    )
+    return ManagedCollisionCollection({"a": remapped}, [config])
 
 
 def wrapped_constraints() -> dict[str, ParameterConstraints]:

@@ -20,6 +20,7 @@ from torchrec.distributed.types import ShardingEnv
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec_cases import (
+    QUIET,
     AnyProcessedSharder,
     AnySequenceSharder,
     AnySharder,
@@ -114,9 +115,7 @@ def refusals() -> dict[str, tuple[str, str]]:
     here = on_ranks(world_size, world_size)
     nothing = {"t0": ParameterConstraints(sharding_types=["nonsense"])}
     fused = {"big": ParameterConstraints(compute_kernels=["fused"])}
-    small = Topology(
-        world_size=world_size, compute_device="cuda", hbm_cap=2**30, created_by_factory=True
-    )
+    small = Topology(world_size=world_size, compute_device="cuda", hbm_cap=2**30, **QUIET)
     bags, big = embedding_bags(), one_table("big", 50_000_000)
     attempts = {
         "batch size": (IterationTimePlanner(here, 64 + rank), bags),
