@@ -5,6 +5,8 @@ import pytest
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
@@ -13,7 +15,7 @@ from torchrec.modules.embedding_modules import EmbeddingCollection
 from torchrec_cases import META, SHARDERS, Wrapped, bags, gpus, managed_collision, table
 
 from costmodel.domain.plan import ShardingType
-from planner.torchrec import IterationTimePlanner, Solution
+from planner.torchrec import IterationTimePerfModel, IterationTimePlanner, Solution
 
 KEY_VALUE = ParameterConstraints(compute_kernels=["key_value"], sharding_types=["row_wise"])
 
@@ -129,3 +131,27 @@ def test_a_callback_changes_the_plan_and_its_time() -> None:
     assert made.plan(bags(table("a")), SHARDERS).plan[""]["a"].ranks == [3]
     assert solved(made).plan.table("a").ranks == (3,)
     assert [option.shards[0].rank for option in made.get_selected_options()] == [3]
+
+
+def test_options_of_other_tables_are_rated_by_torchrec() -> None:
+    module = bags(table("kv", rows=100_000), table("a"))
+    topology, kinds = gpus(4), {"kv": KEY_VALUE}
+    ratings: list[tuple[float, float]] = []
+
+    class Noting(IterationTimePerfModel):
+        def rate(self, plan: list[ShardingOption]) -> float:
+            alone = [option for option in plan if option.name == "a"]
+            ratings.append((super().rate(plan), super().rate(alone)))
+            return ratings[-1][0]
+
+    theirs = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=64,
+        constraints=kinds,
+        storage_reservation=FixedPercentageStorageReservation(0.1),
+        performance_model=Noting(topology, constraints=kinds, hardware="h100-sxm"),
+        stats=[],
+    )
+    theirs.plan(module, SHARDERS)
+    assert ratings
+    assert all(both > alone > 0 for both, alone in ratings)
