@@ -151,7 +151,7 @@ def launch_traffic(launch: LookupLaunch, constants: LookupConstants) -> Array:
                 num_columns=table.embedding_dim,
                 num_samples=float(launch.num_samples),
                 compute_kernel=launch.place,
-                cache_load_factor=table.cache_load_factor,
+                cache_load_factor=table.cache_share,
             ),
             optimizer=launch.optimizer,
             output_type=launch.output_type,

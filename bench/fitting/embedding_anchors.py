@@ -74,7 +74,7 @@ def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
             num_columns=table.embedding_dim,
             num_samples=float(row["B"]),
             compute_kernel=compute_kernel(row),
-            cache_load_factor=table.cache_load_factor,
+            cache_load_factor=table.cache_share,
         )
         traffic = shard_traffic(
             shard,

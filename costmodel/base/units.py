@@ -21,3 +21,12 @@ MIB: Bytes = 2.0**20
 GIB: Bytes = 2.0**30
 
 TFLOP = 1e12
+
+
+def size_text(num_bytes: Bytes) -> str:
+    """Return a memory size with one decimal: GiB, or MiB and KiB for small ones."""
+    if abs(num_bytes) >= 0.1 * GIB or num_bytes == 0:
+        return f"{num_bytes / GIB:,.1f} GiB"
+    if abs(num_bytes) >= 0.1 * MIB:
+        return f"{num_bytes / MIB:,.1f} MiB"
+    return f"{num_bytes / KIB:,.1f} KiB"

@@ -49,7 +49,7 @@ from costmodel.bounds.paths import FeatureIndex, StepGraph, StreamOps, Vector, W
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
-from costmodel.memory.rank_memory import usable_bytes
+from costmodel.memory.rank_memory import rank_rooms
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 
@@ -213,7 +213,7 @@ class _Relaxation:
         kernels = options.signature()
         index = FeatureIndex(kernels)
         groups = [index.groups.index(group) for group, _ in options.kernels]
-        capacity = max(1.0, topology.world_size * usable_bytes(workload, topology))
+        capacity = max(1.0, sum(rank_rooms(workload, topology)))
         return cls(
             graph=StepGraph(StreamOps(templates.of(kernels)), index, np.zeros(index.size)),
             values=options.values,

@@ -237,7 +237,7 @@ class _Cuts:
             shard = LookupShard(
                 table=table, first_row=first, num_rows=length, num_columns=width,
                 num_samples=samples, compute_kernel=kernel,
-                cache_load_factor=1.0 if caching else table.cache_load_factor,
+                cache_load_factor=1.0 if caching else table.cache_share,
                 batches_in_cache=self.workload.pipeline.batches_in_cache,
             )  # fmt: skip
             self.gathers.append(1.0 + WEIGHT_GRADIENT_RATIO * table.weighted)

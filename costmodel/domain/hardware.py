@@ -329,10 +329,19 @@ class Topology:
     world_size: int
     local_world_size: int
     """Ranks per node."""
+    withheld_bytes: tuple[Bytes, ...] = ()
+    """HBM of every rank that is not for tables, beyond what all ranks lack; empty: none."""
 
     def __post_init__(self) -> None:
         if self.world_size < 1 or self.local_world_size < 1:
             raise ValueError("world_size and local_world_size must be at least 1")
+        if len(self.withheld_bytes) not in {0, self.world_size}:
+            raise ValueError(
+                f"withheld_bytes needs {self.world_size} numbers, one for each rank, "
+                f"got {len(self.withheld_bytes)}"
+            )
+        if min(self.withheld_bytes, default=0.0) < 0:
+            raise ValueError("withheld_bytes must not be negative")
         check_at_most("world_size", self.world_size, MOST_RANKS)
         if self.world_size % self.local_world_size:
             raise ValueError(
@@ -344,3 +353,8 @@ class Topology:
     def num_nodes(self) -> int:
         """Number of nodes."""
         return self.world_size // self.local_world_size
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all ranks have the same memory for tables."""
+        return len(set(self.withheld_bytes)) <= 1

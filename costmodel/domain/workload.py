@@ -145,6 +145,10 @@ class Interaction(StrEnum):
     """Low-rank cross network over the concatenated features (DLRM-DCNv2)."""
 
 
+DEFAULT_CACHE_LOAD_FACTOR = 0.2
+"""FBGEMM's, and TorchRec's: split_table_batched_embeddings_ops_training.py (fbgemm_gpu 1.8.0)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingTable:
     """One table of a recommendation model, and how a training batch reads it."""
@@ -173,8 +177,9 @@ class EmbeddingTable:
     stands for any (``validity.fixed_block_ranks`` says which sharding types are left)."""
     min_shard_dim: int = 4
     """Narrowest column shard allowed (TorchRec's ``min_partition``)."""
-    cache_load_factor: float = 0.2
-    """Share of the rows that ``fused_uvm_caching`` keeps in HBM (TorchRec's default)."""
+    cache_load_factor: float | None = None
+    """Share of the rows that ``fused_uvm_caching`` keeps in HBM, in every plan; None: TorchRec's
+    default, ``DEFAULT_CACHE_LOAD_FACTOR``, unless a plan says otherwise."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -200,7 +205,7 @@ class EmbeddingTable:
         check_at_most("min_shard_dim", self.min_shard_dim, limits.MOST_COLUMNS)
         if self.min_shard_dim < 4 or self.min_shard_dim % 4:
             raise ValueError(f"min_shard_dim must be a multiple of 4, got {self.min_shard_dim}")
-        if not 0 < self.cache_load_factor <= 1:
+        if self.cache_load_factor is not None and not 0 < self.cache_load_factor <= 1:
             raise ValueError(f"cache_load_factor must be in (0, 1], got {self.cache_load_factor}")
 
     def __hash__(self) -> int:
@@ -211,6 +216,12 @@ class EmbeddingTable:
     def features(self) -> tuple[str, ...]:
         """Names of the features that read the table."""
         return self.feature_names or (self.name,)
+
+    @property
+    def cache_share(self) -> float:
+        """Share of the rows that a cache keeps where no plan says it."""
+        given = self.cache_load_factor
+        return DEFAULT_CACHE_LOAD_FACTOR if given is None else given
 
     @property
     def num_features(self) -> int:

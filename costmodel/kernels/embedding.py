@@ -377,7 +377,7 @@ def embedding_estimate(
                 num_columns=table.embedding_dim,
                 num_samples=num_samples,
                 compute_kernel=(table.compute_kernels or (ComputeKernel.FUSED,))[0],
-                cache_load_factor=table.cache_load_factor,
+                cache_load_factor=table.cache_share,
             ),
             optimizer=optimizer,
             output_type=output_type,

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import GIB, Bytes
+from costmodel.base.units import Bytes, size_text
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, column_counts
 from costmodel.domain.validity import allowed_types
@@ -21,6 +21,7 @@ from costmodel.memory.storage import (
     stacked_factors,
 )
 
+_HBM = frozenset({ComputeKernel.FUSED, ComputeKernel.DENSE})
 _ROUNDING = 1e-9
 """Sums of the same shards in another order may differ by this much."""
 _MOST_HALVINGS = 4
@@ -125,9 +126,22 @@ def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan)
 
 
 def usable_bytes(workload: Workload, topology: Topology) -> Bytes:
-    """Return what a rank has for tables: HBM less dense model, activations and reserve."""
-    capacity = topology.hardware.gpu.memory_bytes
-    return max(0.0, capacity * (1 - RESERVE_SHARE) - sum(fixed_bytes(workload)))
+    """Return what a rank has for tables: HBM less dense model, activations and reserve.
+
+    Where ranks differ, the rank that has most.
+    """
+    return max(rank_rooms(workload, topology))
+
+
+def rank_rooms(workload: Workload, topology: Topology) -> tuple[Bytes, ...]:
+    """Return what every rank has for tables; the reserve is a share of what is not withheld."""
+    capacity, fixed = topology.hardware.gpu.memory_bytes, sum(fixed_bytes(workload))
+    if not topology.withheld_bytes:
+        return (max(0.0, capacity * (1 - RESERVE_SHARE) - fixed),) * topology.world_size
+    return tuple(
+        max(0.0, (capacity - withheld) * (1 - RESERVE_SHARE) - fixed)
+        for withheld in topology.withheld_bytes
+    )
 
 
 def host_bytes_usable(topology: Topology) -> Bytes:
@@ -135,26 +149,38 @@ def host_bytes_usable(topology: Topology) -> Bytes:
     return topology.hardware.host.memory_bytes * (1 - RESERVE_SHARE)
 
 
+def could_hold(workload: Workload, topology: Topology) -> bool:
+    """Return whether all tables, each whole, take no more than there is in sum, HBM and hosts'."""
+    needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
+    on_host = (
+        table.weight_bytes
+        for table in workload.tables
+        if table.compute_kernels and not _HBM & set(table.compute_kernels)
+    )
+    host = topology.num_nodes * host_bytes_usable(topology)
+    return needed <= sum(rank_rooms(workload, topology)) and sum(on_host) <= host
+
+
 def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> None:
     """Raise InfeasibleError, saying by how much and what would help, unless the plan fits."""
     per_rank = memory_per_rank(workload, topology, plan)
-    usable = usable_bytes(workload, topology)
-    fullest = max(range(len(per_rank)), key=lambda rank: per_rank[rank].tables)
-    needed = per_rank[fullest].tables
+    rooms = rank_rooms(workload, topology)
+    fullest = max(range(len(per_rank)), key=lambda rank: per_rank[rank].tables - rooms[rank])
+    needed, usable = per_rank[fullest].tables, rooms[fullest]
     if needed > usable * (1 + _ROUNDING):
         raise infeasible(
             workload,
             topology,
-            f"the plan does not fit: rank {fullest} needs {_gib(needed)} for its tables, "
-            f"and {topology.hardware.name} leaves {_gib(usable)} for them",
+            f"the plan does not fit: rank {fullest} needs {size_text(needed)} for its tables, "
+            f"and {topology.hardware.name} leaves {size_text(usable)} for them",
         )
     local = topology.local_world_size
     for node in range(topology.num_nodes):
         host = sum(memory.host for memory in per_rank[node * local : (node + 1) * local])
         if host > host_bytes_usable(topology):
             raise InfeasibleError(
-                f"the plan does not fit: node {node} needs {_gib(host)} of host memory for UVM "
-                f"tables, and {_gib(host_bytes_usable(topology))} is there for them",
+                f"the plan does not fit: node {node} needs {size_text(host)} of host memory for "
+                f"UVM tables, and {size_text(host_bytes_usable(topology))} is there for them",
                 hint="more nodes, or fewer tables with fused_uvm kernels",
             )
 
@@ -170,13 +196,12 @@ def infeasible(
 
 
 def _too_much(workload: Workload, topology: Topology) -> str:
-    usable = usable_bytes(workload, topology)
+    room = sum(rank_rooms(workload, topology))
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
     places = f"{topology.world_size} × {topology.hardware.name}"
     return (
-        f"no plan fits: the tables need {_gib(needed)}, and {places} "
-        f"leave{'s' if topology.world_size == 1 else ''} {_gib(topology.world_size * usable)} "
-        "for them"
+        f"no plan fits: the tables need {size_text(needed)}, and {places} "
+        f"leave{'s' if topology.world_size == 1 else ''} {size_text(room)} for them"
     )
 
 
@@ -236,19 +261,20 @@ def _whole_table(
 def _per_gpu_line(workload: Workload, topology: Topology) -> str:
     capacity = topology.hardware.gpu.memory_bytes
     dense_model, activations = fixed_bytes(workload)
+    reserve = capacity * RESERVE_SHARE
     return (
-        f"{_gib(capacity)} HBM  -  {dense_model / GIB:.1f} dense  -  {activations / GIB:.1f} "
-        f"activations  -  {capacity * RESERVE_SHARE / GIB:.1f} reserve  =  "
-        f"{_gib(usable_bytes(workload, topology))}"
+        f"{size_text(capacity)} HBM  -  {size_text(dense_model)} dense  -  "
+        f"{size_text(activations)} activations  -  {size_text(reserve)} reserve  =  "
+        f"{size_text(usable_bytes(workload, topology))}"
     )
 
 
 def _largest_line(workload: Workload, topology: Topology) -> str:
     sizes = _sizes(workload, topology)
-    shown = [f"{name} {_gib(size)}" for name, size in sizes[:3]]
+    shown = [f"{name} {size_text(size)}" for name, size in sizes[:3]]
     if len(sizes) > len(shown):
         rest = sum(size for _, size in sizes[3:])
-        shown.append(f"{len(sizes) - 3} more {_gib(rest)}")
+        shown.append(f"{len(sizes) - 3} more {size_text(rest)}")
     return "    ".join(shown)
 
 
@@ -276,7 +302,7 @@ def _ranks_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
     full = max(held, key=held.__getitem__, default=None)
     if full is not None and held[full] > usable_bytes(workload, topology):
         names = [table.name for table in workload.tables if full in table.ranks]
-        yield "ranks: []", f"for {_listed(names)}: {_gib(held[full])} are to be on rank {full}"
+        yield "ranks: []", f"for {_listed(names)}: {size_text(held[full])} are to be on rank {full}"
 
 
 def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
@@ -322,14 +348,14 @@ def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, 
         spare = _spare_bytes(workload, larger)
         if spare >= 0:
             nodes = f" --nodes {larger.num_nodes}" if larger.num_nodes > 1 else ""
-            yield f"--gpus {num_gpus}{nodes}", f"{_gib(spare)} to spare"
+            yield f"--gpus {num_gpus}{nodes}", f"{size_text(spare)} to spare"
             return
 
 
 def _spare_bytes(workload: Workload, topology: Topology) -> Bytes:
     """Return the HBM left when all tables are spread evenly; below 0: they do not fit."""
     usable = usable_bytes(workload, topology)
-    spare = topology.world_size * usable
+    spare = sum(rank_rooms(workload, topology))
     for table in workload.tables:
         size = least_table_bytes(workload, topology, table)
         if size > usable and not _may_split(workload, table):
@@ -366,7 +392,7 @@ def _batch_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
         smaller = replace(workload, local_batch_size=max(1, workload.local_batch_size >> halvings))
         spare = _spare_bytes(smaller, topology)
         if spare >= 0:
-            yield f"local_batch_size: {smaller.local_batch_size}", f"{_gib(spare)} to spare"
+            yield f"local_batch_size: {smaller.local_batch_size}", f"{size_text(spare)} to spare"
             return
 
 
@@ -381,7 +407,3 @@ def _listed(names: Sequence[str]) -> str:
     if len(names) > 5:
         names = [*names[:4], f"{len(names) - 4} more"]
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]
-
-
-def _gib(num_bytes: Bytes) -> str:
-    return f"{num_bytes / GIB:.1f} GiB"

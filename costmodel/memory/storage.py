@@ -173,7 +173,7 @@ def shard_factors(
     ids = samples * table.pooling_factor
     dense = compute_kernel is _DENSE
     in_hbm = dense or compute_kernel is ComputeKernel.FUSED
-    cached = cache_load_factor or table.cache_load_factor
+    cached = cache_load_factor or table.cache_share
     caching = compute_kernel is _CACHING
     optimizer = workload.dense.optimizer.elementwise if dense else workload.optimizer
     row_state = optimizer.state_bytes_per_row(0)

@@ -156,7 +156,7 @@ def shard_row(
         num_columns=shard.num_columns,
         num_samples=samples,
         compute_kernel=sharding.compute_kernel,
-        cache_load_factor=table.cache_load_factor if cached is None else cached,
+        cache_load_factor=table.cache_share if cached is None else cached,
         batches_in_cache=workload.pipeline.batches_in_cache,
     )
     caches = gpu_caches(topology.hardware.gpu)

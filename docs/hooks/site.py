@@ -12,6 +12,7 @@ from typing import Any
 
 import commands
 import schemas
+import torchrec_settings
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,7 @@ GENERATED = {
     "reference/workload.md": lambda: schemas.page("workload"),
     "reference/plan.md": lambda: schemas.page("plan"),
     "reference/profile.md": lambda: schemas.page("profile"),
+    "reference/torchrec-settings.md": torchrec_settings.page,
 }
 IMAGES = (".png", ".svg")
 _SOURCES = {page: source for source, page in PAGES.items()}

@@ -257,7 +257,7 @@ def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
             num_columns=table.embedding_dim,
             num_samples=float(point.num_samples),
             compute_kernel=tables.compute_kernel,
-            cache_load_factor=tables.cache_load_factor or table.cache_load_factor,
+            cache_load_factor=tables.cache_load_factor or table.cache_share,
         )
         rows.append(
             shard_traffic(

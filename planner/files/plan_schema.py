@@ -78,6 +78,8 @@ class TorchRecEntry(_Open):
 
     device: str
     """Where the job runs: `cuda` or `cpu`."""
+    local_world_size: Ranks | None = None
+    """GPUs of a host, where the plan's nodes are NVLink domains of several hosts."""
     tables: dict[str, PlaceEntry]
     """By the table's name in this file."""
 

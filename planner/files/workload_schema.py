@@ -113,10 +113,10 @@ class TableFields(_WorkloadSection):
         default=_TABLE["min_shard_dim"], json_schema_extra={"minimum": 4, "multipleOf": 4}
     )
     """Narrowest column shard allowed, in columns (TorchRec's `min_partition`)."""
-    cache_load_factor: float = Field(
+    cache_load_factor: float | None = Field(
         default=_TABLE["cache_load_factor"], json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}
     )
-    """Share of the rows that `fused_uvm_caching` keeps in HBM."""
+    """Share of the rows that `fused_uvm_caching` keeps in HBM; without it the planner chooses."""
 
 
 class Table(TableFields):

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
         load_torchrec_plan,
         save_plan,
     )
-    from planner.torchrec.planner import IterationTimePlanner, Solution
+    from planner.torchrec.planner import IterationTimePlanner
     from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
     from planner.torchrec.rating import IterationTimePerfModel
+    from planner.torchrec.solving import Solution
 
 _MODULE_OF = {
     "TableLocation": "plans",
     "IterationTimePerfModel": "rating",
     "IterationTimePlanner": "planner",
-    "Solution": "planner",
+    "Solution": "solving",
     "export_plan": "plan_files",
     "from_torchrec": "plans",
     "import_plan": "plan_files",

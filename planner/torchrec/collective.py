@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch.distributed as dist
-from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
+from torchrec.distributed.planner.types import PlannerError
+
+from planner.torchrec.error_types import INPUT_VALIDATION
 
 Question = tuple[tuple[str, Any], ...]
 """What is planned, by name, to be compared between ranks."""
@@ -57,7 +59,7 @@ def _check_agreement(questions: Sequence[Question]) -> None:
                 raise PlannerError(
                     f"the ranks do not plan the same thing: {name} is {_short(first.get(name))} "
                     f"on rank 0, {_short(value)} on rank {rank}",
-                    PlannerErrorType.INPUT_VALIDATION,
+                    INPUT_VALIDATION,
                 )
 
 

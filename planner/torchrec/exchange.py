@@ -51,7 +51,10 @@ def write_torchrec_file(path: str | Path, plan: TorchRecPlan) -> None:
 
 
 def make_torchrec_plan(
-    plan: ShardingPlan, places: Mapping[str, Any], device: str = DEVICE
+    plan: ShardingPlan,
+    places: Mapping[str, Any],
+    device: str = DEVICE,
+    local_world_size: int | None = None,
 ) -> TorchRecPlan:
     """Return the plan in TorchRec's terms, with all that the tables' places say.
 
@@ -63,13 +66,15 @@ def make_torchrec_plan(
         By table, as in a plan file (``planner.files.plan_schema.PlaceEntry``).
     device
         ``cuda`` or ``cpu``.
+    local_world_size
+        GPUs of a host, where the plan's nodes are NVLink domains of several hosts.
 
     """
     locations = {
         name: TableLocation(module=place["module"], table=place["table"])
         for name, place in places.items()
     }
-    made = to_torchrec(plan, locations, compute_device=device)
+    made = to_torchrec(plan, locations, compute_device=device, local_world_size=local_world_size)
     for sharding in plan.tables:
         location = locations[sharding.table]
         parameter: ParameterSharding = made.plan[location.module][location.table]
@@ -111,15 +116,16 @@ def take_torchrec_plan(
             "table": location.table,
             **_besides(name, parameter),
         }
-    device = _device(plan)
-    again = make_torchrec_plan(ours, places, device)
+    device, host = _device(plan), _host_size(plan, topology.local_world_size)
+    again = make_torchrec_plan(ours, places, device, host)
     for name, location in locations.items():
         _check_same(
             name,
             plan.plan[location.module][location.table],
             again.plan[location.module][location.table],
         )
-    return ours, {"device": device, "tables": places}
+    said = {"device": device, "tables": places}
+    return ours, said if host is None else {**said, "local_world_size": host}
 
 
 def table_locations(plan: TorchRecPlan) -> dict[str, TableLocation]:
@@ -204,6 +210,30 @@ def _device(plan: TorchRecPlan) -> str:
                 device: str = parameter.sharding_spec.shards[0].placement.device().type
                 return device
     return DEVICE
+
+
+def _host_size(plan: TorchRecPlan, node_size: int) -> int | None:
+    """Return how many GPUs a host has where a node has several: GPU r of it is ``cuda:r``.
+
+    None: the GPUs are numbered through the node.
+    """
+    placements = [
+        shard.placement
+        for tables in plan.plan.values()
+        for parameter in tables.values()
+        if parameter.sharding_spec is not None
+        for shard in parameter.sharding_spec.shards
+    ]
+    indices = [(each.rank(), each.device().index) for each in placements]
+    known = [(rank, index) for rank, index in indices if index is not None]
+    if all(rank % node_size == index for rank, index in known):
+        return None
+    fits = (
+        size
+        for size in range(1, node_size)
+        if node_size % size == 0 and all(rank % size == index for rank, index in known)
+    )
+    return next(fits, None)
 
 
 def _check_same(name: str, given: ParameterSharding, again: ParameterSharding) -> None:

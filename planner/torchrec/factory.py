@@ -16,7 +16,8 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import Workload
 from planner.torchrec.exchange import DEVICE, placed
-from planner.torchrec.model_reading import ModelReading, read_model
+from planner.torchrec.model_reading import read_model
+from planner.torchrec.modules import ModelReading
 
 
 def read_factory(spec: str, local_batch_size: int | None = None) -> tuple[Workload, dict[str, Any]]:
@@ -40,6 +41,8 @@ def read_factory(spec: str, local_batch_size: int | None = None) -> tuple[Worklo
         read = read_model(model, get_default_sharders(), reading)
     except TorchRecError as error:
         raise _refused(spec, str(error)) from error
+    if read is None or not read.tables:
+        raise _refused(spec, "it has no embedding tables that a cost model knows")
     workload = Workload(
         name=spec,
         tables=tuple(replace(table, compute_kernels=()) for table in read.tables),

@@ -1,19 +1,34 @@
 """Reading a TorchRec model: its tables, what may be done with them, its optimizer and MLPs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
-from torchrec.distributed.planner.utils import sharder_name
-from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.embedding_modules import EmbeddingCollection
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Pooling
-from planner.torchrec.observed_inputs import SampleBatch, observe
+from costmodel.inputs.deduplication import deduplicated
+from costmodel.inputs.distribution import InputDistribution, Zipf
+from planner.torchrec.communication import (
+    fused_params,
+    output_type,
+    uses_index_dedup,
+    wire_types,
+)
+from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.modules import (
+    FoundTable,
+    ModelReading,
+    collection_of,
+    find_tables,
+    table_configs,
+)
+from planner.torchrec.observed_inputs import observe
 from planner.torchrec.plans import TableLocation
 
 _DATA_TYPES = {
@@ -41,53 +56,41 @@ Those without a name here stand for one with as much state; unknown ones for Ada
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReading:
-    """What else is needed to read a model."""
-
-    compute_device: str
-    local_batch_size: int
-    constraints: Mapping[str, Any] = field(default_factory=dict)
-    """``ParameterConstraints`` by table."""
-    batches: Sequence[SampleBatch] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTables:
-    """The tables of a model that can be sharded."""
+    """The tables of a model that can be sharded; those that the cost model knows."""
 
     tables: tuple[EmbeddingTable, ...]
     locations: Mapping[str, TableLocation]
     optimizer: Optimizer
     dense: DenseModel
+    output_type: DataType = DataType.FP32
+    comms_forward: DataType | None = None
+    comms_backward: DataType | None = None
+    wrapper_bytes: float = 0.0
+    """What every rank keeps for modules around collections: remapped ids and the like."""
+    found: tuple[FoundTable, ...] = ()
+    """All tables, with those that no cost model knows."""
+
+    @property
+    def others(self) -> tuple[FoundTable, ...]:
+        """Tables that no cost model knows."""
+        return tuple(each for each in self.found if each.unmodelled)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """A table of a module, before it has a name that is unique in the model."""
-
-    path: str
-    module: Any
-    sharder: Any
-    config: Any
-    parameter: Any
-
-
-def read_model(module: nn.Module, sharders: Sequence[Any], reading: ModelReading) -> ModelTables:
-    """Return every table that the sharders can shard on this device.
+def read_model(
+    module: nn.Module, sharders: Sequence[Any], reading: ModelReading
+) -> ModelTables | None:
+    """Return every table that the sharders can shard on this device; None: there is none.
 
     Raises
     ------
     torchrec.distributed.planner.types.PlannerError
-        No tables, an unsupported module or type of table, constraints that leave nothing.
+        An unsupported type of table, or constraints that leave nothing.
 
     """
-    found = [each for each in _walk(module, sharders) if _in_group(each, reading)]
+    found = find_tables(module, sharders, reading)
     if not found:
-        kinds = ", ".join(sorted({type(each).__name__ for each in sharders})) or "none"
-        raise PlannerError(
-            f"the model has no embedding tables that the sharders can shard; given: {kinds}",
-            PlannerErrorType.INPUT_VALIDATION,
-        )
+        return None
     return _assembled(found, reading, _dense_model(module, {each.path for each in found}))
 
 
@@ -96,118 +99,147 @@ def read_options(options: Sequence[Any], reading: ModelReading) -> ModelTables:
 
     Nothing restricts what may be done with them: the options are choices already.
     """
-    found = []
-    for option in options:
-        path, module = option.module
-        configs = {config.name: config for config in _configs(path, module)}
-        found.append(
-            _Found(
-                path=path,
-                module=module,
-                sharder=None,
-                config=configs[option.name],
-                parameter=option.tensor,
-            )
-        )
+    found = [option_table(option, reading) for option in options]
     return _assembled(found, reading, DenseModel(num_dense_features=1, bottom_mlp=(), top_mlp=(1,)))
 
 
-def _assembled(found: Sequence[_Found], reading: ModelReading, dense: DenseModel) -> ModelTables:
-    names = Counter(each.config.name for each in found)
-    locations = {
-        each.config.name if names[each.config.name] == 1 else f"{each.path}.{each.config.name}": (
-            TableLocation(module=each.path, table=each.config.name)
-        )
-        for each in found
-    }
-    states = [_optimizer(each) for each in found]
-    return ModelTables(
-        tables=tuple(
-            _table(name, each, reading) for name, each in zip(locations, found, strict=True)
-        ),
-        locations=locations,
-        # one optimizer per workload: with several, the one whose state needs most room
-        optimizer=max(states, key=lambda each: each.state_bytes_per_row(128)),
-        dense=dense,
+def option_table(option: Any, reading: ModelReading) -> FoundTable:  # noqa: ANN401
+    """Return the table that a ``ShardingOption`` is about; no sharder restricts it."""
+    path, module = option.module
+    collection = collection_of(module)
+    configs = {config.name: config for config in table_configs(collection)}
+    return FoundTable(
+        path=path,
+        name=option.name,
+        module=module,
+        collection=collection,
+        sharder=None,
+        config=configs.get(option.name),
+        parameter=option.tensor,
+        constraint=reading.constraint(path, option.name),
+        unmodelled="" if option.name in configs else f"{type(module).__name__} has no cost model",
     )
 
 
-def _walk(module: nn.Module, sharders: Sequence[Any]) -> Iterator[_Found]:
-    """Find modules that have a sharder, as TorchRec's enumerator does: it looks in no further."""
-    by_type = {sharder_name(sharder.module_type): sharder for sharder in sharders}
-    waiting = [("", module)]
-    while waiting:
-        path, child = waiting.pop(0)
-        sharder = by_type.get(sharder_name(type(child)))
-        if sharder is None:
-            prefix = f"{path}." if path else ""
-            waiting.extend((prefix + name, each) for name, each in child.named_children())
+def _assembled(
+    found: Sequence[FoundTable], reading: ModelReading, dense: DenseModel
+) -> ModelTables:
+    ours = [each for each in found if not each.unmodelled]
+    names = Counter(each.name for each in ours)
+    locations = {
+        each.name if names[each.name] == 1 else f"{each.path}.{each.name}": (
+            TableLocation(module=each.path, table=each.name)
+        )
+        for each in ours
+    }
+    forward, backward = wire_types(ours)
+    return ModelTables(
+        tables=tuple(
+            _table(name, each, reading) for name, each in zip(locations, ours, strict=True)
+        ),
+        locations=locations,
+        # one optimizer per workload: with several, the one whose state needs most room
+        optimizer=max(
+            map(_optimizer, ours),
+            key=lambda each: each.state_bytes_per_row(128),
+            default=Optimizer.SGD,
+        ),
+        dense=dense,
+        output_type=output_type(ours),
+        comms_forward=forward,
+        comms_backward=backward,
+        wrapper_bytes=_wrapper_bytes(ours, reading.world_size),
+        found=tuple(found),
+    )
+
+
+def _wrapper_bytes(found: Sequence[FoundTable], world_size: int) -> float:
+    """Return what modules around collections keep on every rank.
+
+    Tables of managed collision are split by rows as the embeddings are; others count whole, which
+    is an upper limit.
+    """
+    total = 0.0
+    for module in {id(each.module): each.module for each in found}.values():
+        collection = collection_of(module)
+        if collection is None or collection is module:
             continue
-        configs = {config.name: config for config in _configs(path, child)}
-        for name, parameter in sharder.shardable_parameters(child).items():
-            yield _Found(
-                path=path, module=child, sharder=sharder, config=configs[name], parameter=parameter
-            )
-
-
-def _configs(path: str, module: nn.Module) -> Sequence[Any]:
-    configs: Sequence[Any]
-    if isinstance(module, EmbeddingBagCollection):
-        configs = module.embedding_bag_configs()
-    elif isinstance(module, EmbeddingCollection):
-        configs = module.embedding_configs()
-    else:
-        raise PlannerError(
-            f"module `{path}` is a {type(module).__name__}, which cannot be planned by iteration "
-            "time; EmbeddingBagCollection and EmbeddingCollection can (leave its sharder out to "
-            "keep the module unsharded)",
-            PlannerErrorType.INPUT_VALIDATION,
+        own = {id(tensor) for tensor in collection.parameters()}
+        kept = sum(
+            tensor.numel() * tensor.element_size()
+            for tensor in (*module.parameters(), *module.buffers())
+            if id(tensor) not in own
         )
-    return configs
+        shared = world_size if "ManagedCollision" in type(module).__name__ else 1
+        total += kept / shared
+    return total
 
 
-def _in_group(found: _Found, reading: ModelReading) -> bool:
-    constraint = reading.constraints.get(found.config.name)
-    group = getattr(constraint, "device_group", None)
-    return group is None or group == reading.compute_device
-
-
-def _table(name: str, found: _Found, reading: ModelReading) -> EmbeddingTable:
-    config, constraint = found.config, reading.constraints.get(found.config.name)
+def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTable:
+    config, constraint = found.config, found.constraint
+    fixed = reading.fixed.get(found.path, {}).get(found.name)
     choices: Mapping[ShardingType, tuple[ComputeKernel, ...]] = {}
-    if found.sharder is not None:
-        choices = _without_broken(
+    if found.sharder is not None and fixed is None:
+        choices = _without_guarded(
             sharding_choices(found.sharder, reading.compute_device, name, constraint),
-            found.module,
+            found,
             reading.compute_device,
-            constraint,
         )
-    observed = observe(reading.batches, config.feature_names) if reading.batches else None
-    pooling_factor = _pooling_factor(config, constraint, reading.local_batch_size)
-    if pooling_factor is None:
-        pooling_factor = observed.pooling_factor if observed else float(len(config.feature_names))
-    cache = getattr(constraint, "cache_params", None)
-    options: dict[str, Any] = {"inputs": observed.inputs} if observed else {}
-    if cache is not None and cache.load_factor:
-        options["cache_load_factor"] = cache.load_factor
     try:
-        return EmbeddingTable(
+        table = EmbeddingTable(
             name=name,
             num_embeddings=config.num_embeddings,
             embedding_dim=config.embedding_dim,
-            pooling_factor=pooling_factor,
             feature_names=tuple(config.feature_names),
             data_type=_data_type(name, config),
             pooling=_pooling(config),
-            weighted=_weighted(found.module, constraint),
+            weighted=_weighted(found, constraint),
             sharding_types=tuple(choices),
             compute_kernels=tuple(dict.fromkeys(k for each in choices.values() for k in each)),
             # our widths are multiples of 4, as FBGEMM's
             min_shard_dim=max(4, -(-(getattr(constraint, "min_partition", None) or 4) // 4) * 4),
-            **options,
+            cache_load_factor=_cache_load_factor(found),
+            **_reads(found, reading),
         )
+        return table if fixed is None else _as_fixed(table, fixed)
     except ValueError as error:
-        raise PlannerError(f"table `{name}`: {error}", PlannerErrorType.INPUT_VALIDATION) from error
+        raise PlannerError(f"table `{name}`: {error}", INPUT_VALIDATION) from error
+
+
+def _as_fixed(table: EmbeddingTable, sharding: Any) -> EmbeddingTable:  # noqa: ANN401
+    """Return the table with no choice left but the ``ParameterSharding`` that it has."""
+    kind = ShardingType(sharding.sharding_type)
+    cached = getattr(sharding.cache_params, "load_factor", None)
+    return replace(
+        table,
+        sharding_types=(kind,),
+        compute_kernels=(ComputeKernel(sharding.compute_kernel),),
+        ranks=() if kind.everywhere else tuple(dict.fromkeys(sharding.ranks or ())),
+        min_shard_dim=4,
+        cache_load_factor=cached or table.cache_load_factor,
+    )
+
+
+def _cache_load_factor(found: FoundTable) -> float | None:
+    """Return the share of rows that the constraint or the sharder says is to be cached."""
+    own = getattr(getattr(found.constraint, "cache_params", None), "load_factor", None)
+    return own or fused_params(found).get("cache_load_factor")
+
+
+def _reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
+    """Return how a batch reads a table: ids per sample, and how they spread over its rows."""
+    config, samples = found.config, reading.local_batch_size
+    observed = observe(reading.batches, config.feature_names) if reading.batches else None
+    pooling_factor = _pooling_factor(config, found.constraint, samples)
+    if pooling_factor is None:
+        pooling_factor = observed.pooling_factor if observed else float(len(config.feature_names))
+    inputs: InputDistribution = observed.inputs if observed else Zipf()
+    if uses_index_dedup(found):
+        sent, inputs = deduplicated(
+            inputs, config.num_embeddings, pooling_factor * samples, reading.world_size
+        )
+        pooling_factor = sent / samples
+    return {"pooling_factor": pooling_factor, "inputs": inputs}
 
 
 def sharding_choices(
@@ -247,22 +279,24 @@ def sharding_choices(
     }
 
 
-def _without_broken(
+def _without_guarded(
     choices: dict[ShardingType, tuple[ComputeKernel, ...]],
-    module: nn.Module,
+    found: FoundTable,
     compute_device: str,
-    constraint: object,
 ) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
-    """Leave out what is offered and fails: unpooled tables, replicated, on CPU, unless asked for.
+    """Leave out what only a constraint may ask for by name.
 
-    FBGEMM's dense lookup pools on CPU whatever it is told (seen in fbgemm-gpu-cpu 1.8.0;
-    pytorch/torchrec#1255).
+    Unpooled tables, replicated, on CPU fail: FBGEMM's dense lookup pools on CPU whatever it is told
+    (seen in fbgemm-gpu-cpu 1.8.0; pytorch/torchrec#1255). Rows of feature-processed tables are not
+    split unasked by TorchRec either (``GUARDED_SHARDING_TYPES_FOR_FP_MODULES``, 1.9.2).
     """
-    asked = getattr(constraint, "sharding_types", None)
-    if compute_device != "cpu" or not isinstance(module, EmbeddingCollection) or asked:
+    if getattr(found.constraint, "sharding_types", None):
         return choices
     kept = dict(choices)
-    kept.pop(ShardingType.DATA_PARALLEL, None)
+    if compute_device == "cpu" and isinstance(found.collection, EmbeddingCollection):
+        kept.pop(ShardingType.DATA_PARALLEL, None)
+    if "FeatureProcessed" in type(found.module).__name__:
+        kept = {kind: kernels for kind, kernels in kept.items() if not kind.splits_rows}
     return kept or choices
 
 
@@ -309,9 +343,12 @@ def _pooling(config: object) -> Pooling:
     return Pooling.NONE if kind is None else Pooling(kind.value.lower())
 
 
-def _weighted(module: object, constraint: object) -> bool:
-    asked = getattr(module, "is_weighted", None)
-    return bool(callable(asked) and asked()) or bool(getattr(constraint, "is_weighted", False))
+def _weighted(found: FoundTable, constraint: object) -> bool:
+    """Return whether ids have weights: their own, or those of a feature processor."""
+    asked = getattr(found.collection, "is_weighted", None)
+    processed = "FeatureProcessed" in type(found.module).__name__
+    own = bool(callable(asked) and asked())
+    return own or processed or bool(getattr(constraint, "is_weighted", False))
 
 
 def _data_type(name: str, config: Any) -> DataType:  # noqa: ANN401
@@ -320,19 +357,20 @@ def _data_type(name: str, config: Any) -> DataType:  # noqa: ANN401
         raise PlannerError(
             f"table `{name}` has data type {config.data_type.name}; supported are "
             f"{', '.join(_DATA_TYPES)}",
-            PlannerErrorType.INPUT_VALIDATION,
+            INPUT_VALIDATION,
         )
     return known
 
 
-def _optimizer(found: _Found) -> Optimizer:
+def _optimizer(found: FoundTable) -> Optimizer:
     """Return the table's optimizer: set in the backward, or by the sharder's fused parameters.
 
     FBGEMM's default is SGD.
     """
     classes = getattr(found.parameter, "_optimizer_classes", None)
-    fused = getattr(found.sharder, "fused_params", None) or {}
-    name = classes[0].__name__ if classes else getattr(fused.get("optimizer"), "name", "SGD")
+    name = classes[0].__name__ if classes else "SGD"
+    if not classes:
+        name = getattr(fused_params(found).get("optimizer"), "name", "SGD")
     return _OPTIMIZERS.get(name.lower().replace("_", ""), Optimizer.ADAM)
 
 

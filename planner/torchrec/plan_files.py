@@ -23,12 +23,14 @@ from planner.torchrec.exchange import (
     write_torchrec_file,
 )
 from planner.torchrec.factory import read_factory
-from planner.torchrec.model_reading import ModelReading, read_model
+from planner.torchrec.model_reading import read_model
+from planner.torchrec.modules import ModelReading
+from planner.torchrec.other_tables import only_tables
 from planner.torchrec.plan_reading import read_torchrec_file
 from planner.torchrec.plans import let_prefetch
 
 if TYPE_CHECKING:
-    from planner.torchrec.planner import Solution
+    from planner.torchrec.solving import Solution
 
 
 def export_plan(
@@ -72,7 +74,9 @@ def export_plan(
             for table in file.workload.tables
         }
     _check_placed(file.workload, places, path)
-    made = make_torchrec_plan(file.plan, places, device or said["device"])
+    made = make_torchrec_plan(
+        file.plan, places, device or said["device"], said.get("local_world_size")
+    )
     plan = let_prefetch(made, file.workload.pipeline)
     write_torchrec_file(target, plan)
     return plan
@@ -128,14 +132,19 @@ def load_torchrec_plan(
     device = compute_device or said["device"]
     reading = ModelReading(compute_device=device, local_batch_size=file.workload.local_batch_size)
     model = read_model(module, sharders, reading)
-    _check_same_tables(file.workload, model.tables)
-    made = make_torchrec_plan(file.plan, placed(model.locations, said["tables"]), device)
+    _check_same_tables(file.workload, () if model is None else model.tables)
+    locations = {} if model is None else model.locations
+    made = make_torchrec_plan(
+        file.plan, placed(locations, said["tables"]), device, said.get("local_world_size")
+    )
     return let_prefetch(made, file.workload.pipeline)
 
 
 def save_plan(path: str | Path, solution: "Solution") -> None:
     """Write what ``IterationTimePlanner`` found, for ``planner explain`` and ``simulate``."""
-    _, besides = take_torchrec_plan(solution.torchrec_plan, solution.workload, solution.topology)
+    ours = [(location.module, location.table) for location in solution.locations.values()]
+    plan = only_tables(solution.torchrec_plan, ours)
+    _, besides = take_torchrec_plan(plan, solution.workload, solution.topology)
     file = PlanFile(
         plan=solution.plan,
         workload=solution.workload,

@@ -1,71 +1,76 @@
 """A TorchRec sharding planner that minimises the predicted iteration time."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.planner.constants import BATCH_SIZE
+from torchrec.distributed.planner.planners import EmbeddingPlannerBase
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import (
+    Enumerator,
     ParameterConstraints,
-    PlannerErrorType,
+    Partitioner,
+    PerfModel,
+    Proposer,
+    ShardingOption,
+    Stats,
     StorageReservation,
 )
 from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
-from torchrec.distributed.types import ShardingPlanner
 
-from costmodel.base.errors import InfeasibleError, PlannerError
-from costmodel.base.units import GIB, MS, Seconds
+from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
-from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
-from costmodel.engine.objective import Objective
-from costmodel.memory.rank_memory import host_bytes_usable
+from costmodel.memory.storage import RESERVE_SHARE
 from planner.planning.plugins import AUTO
-from planner.planning.search import Attempt, Search, run_sharders, sharders_for
+from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together
-from planner.torchrec.model_reading import ModelReading, ModelTables, read_model
+from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.ignored import ignored_settings, rough_modules, warning
+from planner.torchrec.model_reading import ModelTables, read_model
+from planner.torchrec.modules import ModelReading, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
-from planner.torchrec.plans import TableLocation, let_prefetch, to_torchrec
+from planner.torchrec.options import called_back, chosen_options, loaded_options
+from planner.torchrec.other_tables import OtherTables, merged, only_tables, plan_other_tables
+from planner.torchrec.plans import let_prefetch, to_torchrec
+from planner.torchrec.solving import Solution, find_plan, retimed
 from planner.torchrec.topology import (
+    check_weights,
     current_topology,
     resolve_profile,
     to_topology,
     usable_after,
+    with_less,
     with_usable,
 )
-from sharders.problem.sharding_problem import ShardingProblem
 
 _LOGGER = logging.getLogger(__name__)
-_IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Solution:
-    """What the planner made of a model: the workload it saw, and the plan it chose."""
+class _Outcome:
+    """A whole plan, and what is known of the part that was planned here."""
 
-    workload: Workload
-    topology: Topology
-    locations: Mapping[str, TableLocation]
-    plan: ShardingPlan
-    step_time: Seconds
-    """Predicted."""
-    sharder: str
-    """Which sharder found it."""
-    torchrec_plan: TorchRecPlan
-    """The plan, as the planner returned it."""
-    hardware: str
-    """Name or path of the hardware profile."""
+    plan: TorchRecPlan
+    solution: Solution | None
+    """None where no table is one that the cost model knows."""
 
 
-class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec has no types here
+class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torchrec has no types here
     """Plans for the shortest predicted training step; takes EmbeddingShardingPlanner's place.
+
+    What is set and does not change the plan is named in one warning (docs/reference has the table);
+    tables that the cost model does not know get TorchRec's own option, and the rest is planned
+    around them.
 
     Parameters
     ----------
@@ -73,16 +78,27 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         Ranks, ranks per node, memory and device; without one, the process group's.
     batch_size
         Samples per rank; TorchRec's default (512) if None.
-    constraints
-        By table: sharding types, kernels, ``min_partition`` and pooling factors are honoured, the
-        rest is passed on to the sharded modules.
+    enumerator
+        Gives TorchRec's estimates for ``stats``, ``callbacks`` and ``plan_loader``.
     storage_reservation
         Decides how much memory tables may take. Without one, the predicted dense model, inputs
         and activations and a tenth of the memory are left free.
-    timeout_seconds
-        Longest search; without it, ten seconds.
+    proposer, partitioner, performance_model
+        Taken for EmbeddingShardingPlanner's sake: a search by simulated steps has their place.
+    stats
+        Told of the plan, as by EmbeddingShardingPlanner; none by default.
+    constraints
+        By table, or by module path and table (``sparse_arch.ebc.item``), which comes first.
     debug
         Whether to log the plan's predicted step time.
+    callbacks
+        Each is called with the chosen options, and returns those that are to be the plan.
+    timeout_seconds
+        Longest search; without it, ten seconds.
+    plan_loader
+        Where it has a plan for this model, topology and constraints, that is the plan.
+    fixed_plan
+        Tables that it has stay as they are there; the rest is planned around them.
     hardware
         A profile, its name or path: the machine to predict for. By default the profile of the GPU
         that torch sees; with a warning ``h100-sxm`` where there is none for it, and the rough
@@ -100,15 +116,23 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
 
     """
 
-    def __init__(  # noqa: PLR0913 - EmbeddingShardingPlanner's parameters, and ours
+    def __init__(  # noqa: PLR0913, PLR0917 - EmbeddingShardingPlanner's parameters, and ours
         self,
         topology: TorchRecTopology | None = None,
         batch_size: int | None = None,
-        *,
-        constraints: Mapping[str, ParameterConstraints] | None = None,
+        enumerator: Enumerator | None = None,
         storage_reservation: StorageReservation | None = None,
+        proposer: Proposer | list[Proposer] | None = None,
+        partitioner: Partitioner | None = None,
+        performance_model: PerfModel | None = None,
+        stats: Stats | list[Stats] | None = None,
+        constraints: Mapping[str, ParameterConstraints] | None = None,
+        debug: bool = True,  # noqa: FBT001, FBT002 - EmbeddingShardingPlanner's
+        callbacks: list[Callable[[list[ShardingOption]], list[ShardingOption]]] | None = None,
         timeout_seconds: float | None = None,
-        debug: bool = True,
+        plan_loader: Any = None,  # noqa: ANN401 - a PlanLoader, which not all versions have
+        *,
+        fixed_plan: TorchRecPlan | None = None,
         hardware: HardwareProfile | str | Path | None = None,
         sample_batches: Sequence[SampleBatch] = (),
         sharder: str = AUTO,
@@ -116,13 +140,29 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
         dense: DenseModel | None = None,
         pipeline: Pipeline = Pipeline.SPARSE_DIST,
     ) -> None:
-        self._topology = topology or current_topology()
-        self._batch_size = batch_size or BATCH_SIZE
-        self._constraints = dict(constraints or {})
-        self._storage_reservation = storage_reservation
+        topology = topology or current_topology()
+        super().__init__(
+            topology=topology,
+            batch_size=batch_size or BATCH_SIZE,
+            enumerator=enumerator,
+            # what is left free without one is decided per workload (``usable_bytes``)
+            storage_reservation=storage_reservation
+            or FixedPercentageStorageReservation(RESERVE_SHARE),
+            stats=stats or [],
+            constraints=dict(constraints or {}),
+            debug=debug,
+            callbacks=callbacks,
+        )
+        self._reserves = storage_reservation is not None
+        self._unheeded = {
+            "proposer": proposer,
+            "partitioner": partitioner,
+            "performance_model": performance_model,
+        }
+        self._plan_loader = plan_loader
+        self._fixed = fixed_plan or TorchRecPlan(plan={})
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
-        self._debug = debug
-        self._profile, self._hardware = resolve_profile(hardware, self._topology.compute_device)
+        self._profile, self._hardware = resolve_profile(hardware, topology.compute_device)
         self._batches = tuple(sample_batches or ())
         self._sharder = sharder
         self._dense = dense
@@ -131,14 +171,18 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             for each in self._constraints.values()
         )
         self._pipeline = Pipeline.PREFETCH if prefetches else pipeline
+        self._chosen: Callable[[], list[ShardingOption]] = list
+        self._last: tuple[nn.Module, list[Any]] | None = None
         self.solution: Solution | None = None
-        """What the last ``plan`` or ``collective_plan`` found, on every rank."""
+        """What the last ``plan`` or ``collective_plan`` found, on every rank; None: the model has
+        no table that the cost model knows, or the plan loader had a plan."""
 
     def plan(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan:
         """Return the plan with the shortest predicted step that the sharders can carry out.
 
-        The search ends by the clock: ranks of one job that each call this may get plans that do not
-        belong together. ``collective_plan`` gives them one.
+        A model without tables that the sharders can shard has an empty one. The search ends by the
+        clock: ranks of one job that each call this may get plans that do not belong together.
+        ``collective_plan`` gives them one.
 
         Raises
         ------
@@ -152,46 +196,126 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
                 dist.get_rank(),
                 dist.get_world_size(),
             )
-        self.solution = self._solve(module, sharders)
-        return self.solution.torchrec_plan
+        outcome = self._solve(module, sharders)
+        self.solution = outcome.solution
+        return outcome.plan
 
-    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> Solution:
-        model = self._read(module, sharders, self._batches)
+    def hash_planner_context_inputs(self) -> int:
+        """Return TorchRec's hash of what the last plan was made for, as stored plans have it."""
+        self._recall()
+        made: int = super().hash_planner_context_inputs()
+        return made
+
+    def hash_planner_context_inputs_str(self) -> str:
+        """Return the same hash as text."""
+        self._recall()
+        made: str = super().hash_planner_context_inputs_str()
+        return made
+
+    def _recall(self) -> None:
+        """Let enumerator and reservation see the last model, of which the hash is made."""
+        if self._last is not None:
+            module, sharders = self._last
+            self._enumerator.enumerate(module=module, sharders=sharders)
+            self._reserve(module, sharders)
+
+    def get_selected_options(self) -> list[ShardingOption]:
+        """Return the last plan as TorchRec's options, with its own estimates of each shard."""
+        return self._chosen()
+
+    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> _Outcome:
+        started = perf_counter()
+        self._last = module, list(sharders)
+        self._look_over(module, sharders)
+        reserved = self._reserved(module, sharders)
+        loaded = self._loaded(module, sharders)
+        if loaded is not None:
+            outcome = _Outcome(plan=loaded, solution=None)
+        else:
+            model = self._read(module, sharders, self._batches)
+            if model is None:
+                _LOGGER.warning("the model has no embedding tables that the sharders can shard")
+                self._chosen = list
+                return _Outcome(plan=TorchRecPlan(plan={}), solution=None)
+            outcome = self._planned(model, module, sharders, reserved)
+        return self._reported(outcome, module, sharders, started)
+
+    def _planned(
+        self,
+        model: ModelTables,
+        module: nn.Module,
+        sharders: Sequence[Any],
+        reserved: TorchRecTopology | None,
+    ) -> _Outcome:
+        others = self._others(model, module, sharders)
+        if not model.tables:
+            return _Outcome(plan=others.plan, solution=None)
         workload = self._workload(model)
-        topology = self._our_topology(workload, module, sharders)
-        try:
-            attempt, plan = self._find(workload, topology)
-        except InfeasibleError as error:
-            raise TorchRecError(
-                _with_remedies(error), PlannerErrorType.INSUFFICIENT_STORAGE
-            ) from error
-        except PlannerError as error:
-            raise TorchRecError(str(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
+        topology = with_less(
+            self._our_topology(workload, reserved),
+            hbm_bytes=[each + model.wrapper_bytes for each in others.hbm_bytes],
+            host_bytes=others.host_bytes,
+        )
+        attempt, plan = find_plan(workload, topology, self._sharder, self._search)
         made = to_torchrec(
             plan,
             model.locations,
             compute_device=self._topology.compute_device,
-            constraints=self._constraints,
+            local_world_size=self._topology.local_world_size,
+            constraints={
+                name: self._reading().constraint(location.module, location.table)
+                for name, location in model.locations.items()
+            },
         )
         let_prefetch(made, self._pipeline)
-        if self._debug:
-            _LOGGER.info(
-                "%d tables on %d ranks: predicted step %.3f ms (%s)",
-                len(workload.tables),
-                topology.world_size,
-                attempt.step_time / MS,
-                attempt.sharder,
-            )
-        return Solution(
-            workload=workload,
-            topology=topology,
-            locations=model.locations,
-            plan=plan,
-            step_time=attempt.step_time,
-            sharder=attempt.sharder,
-            torchrec_plan=made,
-            hardware=self._hardware,
+        made = merged(merged(made, others.plan), self._fixed_of(model))
+        return _Outcome(
+            plan=made,
+            solution=Solution(
+                workload=workload,
+                topology=topology,
+                locations=model.locations,
+                plan=plan,
+                step_time=attempt.step_time,
+                other_time=others.time,
+                sharder=attempt.sharder,
+                torchrec_plan=made,
+                hardware=self._hardware,
+            ),
         )
+
+    def _reported(
+        self, outcome: _Outcome, module: nn.Module, sharders: Sequence[Any], started: Seconds
+    ) -> _Outcome:
+        """Return what callbacks make of a plan, and tell the statistics and the log of it."""
+        plan, solution = outcome.plan, outcome.solution
+
+        def chosen() -> list[ShardingOption]:
+            return chosen_options(plan, module, sharders, self._enumerator)
+
+        if self._callbacks:
+            plan = called_back(chosen(), self._callbacks, self._topology)
+        if solution is not None and (self._callbacks or self._fixed.plan):
+            solution = retimed(solution, plan)
+        self._chosen = chosen
+        for stats in self._stats:
+            stats.log(
+                sharding_plan=plan,
+                topology=self._topology,
+                batch_size=self._batch_size,
+                storage_reservation=self._storage_reservation,
+                num_proposals=1,
+                num_plans=1,
+                run_time=perf_counter() - started,
+                best_plan=chosen(),
+                constraints=self._constraints,
+                enumerator=self._enumerator,
+                sharders=list(sharders),
+                debug=self._debug,
+            )
+        if self._debug and solution is not None:
+            _LOGGER.info("%s", solution.summary)
+        return _Outcome(plan=plan, solution=solution)
 
     def collective_plan(
         self,
@@ -208,24 +332,43 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
                 raise TorchRecError(
                     "collective_plan needs a process group: call "
                     "torch.distributed.init_process_group() first, or plan() on one rank",
-                    PlannerErrorType.INPUT_VALIDATION,
+                    INPUT_VALIDATION,
                 )
             pg = dist.group.WORLD
         chosen = get_default_sharders() if sharders is None else sharders
         question = self._question(module, chosen)
-        self.solution = plan_together(pg, question, lambda: self._solve(module, chosen))
-        return self.solution.torchrec_plan
+        outcome = plan_together(pg, question, lambda: self._solve(module, chosen))
+        self.solution = outcome.solution
+        return outcome.plan
+
+    def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
+        """Name in one warning what is set and changes nothing, and what is planned roughly."""
+        found = find_tables(module, sharders, self._reading())
+        said = warning(
+            ignored_settings(self._topology, self._unheeded, found), rough_modules(found)
+        )
+        if said:
+            _LOGGER.warning("%s", said)
+
+    def _reading(self, batches: Sequence[SampleBatch] = ()) -> ModelReading:
+        return ModelReading(
+            compute_device=self._topology.compute_device,
+            local_batch_size=self._batch_size,
+            world_size=self._topology.world_size,
+            constraints=self._constraints,
+            batches=batches,
+            fixed=self._fixed.plan,
+        )
 
     def _read(
         self, module: nn.Module, sharders: Sequence[Any], batches: Sequence[SampleBatch]
-    ) -> ModelTables:
-        reading = ModelReading(
-            compute_device=self._topology.compute_device,
-            local_batch_size=self._batch_size,
-            constraints=self._constraints,
-            batches=batches,
-        )
-        return read_model(module, sharders, reading)
+    ) -> ModelTables | None:
+        reading = self._reading(batches)
+        try:
+            return read_model(module, sharders, reading)
+        except TorchRecError:
+            check_weights(find_tables(module, sharders, reading), self._topology)
+            raise
 
     def _workload(self, model: ModelTables) -> Workload:
         return Workload(
@@ -235,51 +378,68 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             local_batch_size=self._batch_size,
             pipeline=self._pipeline,
             optimizer=model.optimizer,
+            output_type=model.output_type,
+            comms_forward=model.comms_forward,
+            comms_backward=model.comms_backward,
         )
 
-    def _our_topology(
-        self, workload: Workload, module: nn.Module, sharders: Sequence[Any]
-    ) -> Topology:
-        topology = to_topology(self._topology, self._profile)
-        if self._storage_reservation is None:
-            return topology
-        reserved = self._storage_reservation.reserve(
+    def _others(
+        self, model: ModelTables, module: nn.Module, sharders: Sequence[Any]
+    ) -> OtherTables:
+        """Return TorchRec's plan of the tables that the cost model does not know."""
+        return plan_other_tables(
+            module,
+            sharders,
+            model.others,
+            self._topology,
+            fixed=self._fixed,
+            batch_size=self._batch_size,
+            storage_reservation=self._storage_reservation,
+            constraints={
+                each.name: each.constraint for each in model.others if each.constraint is not None
+            },
+            timeout_seconds=max(1, int(self._search.time_limit)),
+        )
+
+    def _fixed_of(self, model: ModelTables) -> TorchRecPlan:
+        return only_tables(self._fixed, [(each.path, each.name) for each in model.found])
+
+    def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology | None:
+        """Return the topology with what the storage reservation leaves, if one was given."""
+        reserved = self._reserve(module, sharders) if self._reserves or self._stats else None
+        return reserved if self._reserves else None
+
+    def _reserve(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology:
+        return self._storage_reservation.reserve(
             topology=self._topology,
             batch_size=self._batch_size,
             module=module,
             sharders=list(sharders),
             constraints=self._constraints,
         )
+
+    def _our_topology(self, workload: Workload, reserved: TorchRecTopology | None) -> Topology:
+        topology = to_topology(self._topology, self._profile)
+        if reserved is None:
+            return topology
         return with_usable(topology, workload, usable_after(reserved))
 
-    def _find(self, workload: Workload, topology: Topology) -> tuple[Attempt, ShardingPlan]:
-        """Search without host memory first: where that fits, it is faster and soon found."""
-        resident = _in_hbm_if_allowed(workload)
-        try:
-            return self._searched(resident, topology)
-        except InfeasibleError as error:
-            if resident == workload:
-                raise
-            without_host_memory = error
-        try:
-            return self._searched(workload, topology)
-        except InfeasibleError as error:
-            raise _too_large_for_host(without_host_memory, workload, topology) from error
-
-    def _searched(self, workload: Workload, topology: Topology) -> tuple[Attempt, ShardingPlan]:
-        problem = ShardingProblem(
-            workload=workload, topology=topology, objective=Objective(workload, topology)
-        )
-        attempts = run_sharders(sharders_for(self._sharder), problem, self._search)
-        found = [(each, each.plan) for each in attempts if each.plan is not None]
-        return min(found, key=lambda pair: pair[0].step_time)
+    def _loaded(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan | None:
+        """Return the plan loader's plan, if there is one."""
+        if self._plan_loader is None:
+            return None
+        made_for = self.hash_planner_context_inputs_str()
+        space = self._enumerator.enumerate(module=module, sharders=list(sharders))
+        options = loaded_options(self._plan_loader, space, made_for)
+        return None if options is None else called_back(options, (), self._topology)
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
         """Return what all ranks must agree on; rank 0 refuses a model that cannot be read."""
         topology = self._topology
         try:
             # the ranks' sample batches may differ: rank 0's count
-            tables: object = self._read(module, sharders, ()).tables
+            model = self._read(module, sharders, ())
+            tables: object = () if model is None else model.tables
         except TorchRecError as error:
             tables = str(error)
         shapes = tables
@@ -293,38 +453,3 @@ class IterationTimePlanner(ShardingPlanner):  # type: ignore[misc]  # torchrec h
             ("the batch size", self._batch_size),
             ("the list of tables", shapes),
         )
-
-
-def _in_hbm_if_allowed(workload: Workload) -> Workload:
-    """Return the workload without UVM kernels, but for tables that may have no others."""
-    tables = []
-    for table in workload.tables:
-        kernels = tuple(kernel for kernel in table.compute_kernels if kernel in _IN_HBM)
-        tables.append(replace(table, compute_kernels=kernels or table.compute_kernels))
-    return replace(workload, tables=tuple(tables))
-
-
-def _too_large_for_host(
-    error: InfeasibleError, workload: Workload, topology: Topology
-) -> InfeasibleError:
-    """Return why no plan fits in HBM, and that host memory is no way out."""
-    host = topology.num_nodes * host_bytes_usable(topology)
-    line = (
-        f"{workload.weight_bytes / GIB:.1f} GiB of weights, and {host / GIB:.1f} GiB of host "
-        "memory for UVM kernels: no plan with them fits either"
-    )
-    return InfeasibleError(
-        error.message, details=(*error.details, ("host", line)), remedies=error.remedies
-    )
-
-
-def _with_remedies(error: InfeasibleError) -> str:
-    """Return the whole error as text, in the words of a training script, not of a command."""
-    remedies = [
-        (label.replace("--gpus", "world size").replace(" --nodes", ", nodes"), text)
-        for label, text in error.remedies
-    ]
-    return "\n".join([
-        str(error),
-        *(f"{label}: {text}" for label, text in (*error.details, *remedies)),
-    ])

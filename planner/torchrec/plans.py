@@ -54,6 +54,7 @@ def to_torchrec(
     locations: Mapping[str, TableLocation],
     *,
     compute_device: str = "cuda",
+    local_world_size: int | None = None,
     constraints: Mapping[str, Any] | None = None,
 ) -> TorchRecPlan:
     """Return the plan as ``DistributedModelParallel`` takes it.
@@ -66,6 +67,8 @@ def to_torchrec(
         Where each of its tables lives.
     compute_device
         ``cuda`` or ``cpu``: part of every shard's placement.
+    local_world_size
+        GPUs of a host, where the plan's nodes are domains of several hosts.
     constraints
         ``ParameterConstraints`` by table: cache parameters, rounding, bounds checks and output
         types are passed on to the table's sharding.
@@ -75,9 +78,10 @@ def to_torchrec(
     for sharding in plan.tables:
         location = locations[sharding.table]
         module = modules.setdefault(location.module, EmbeddingModuleShardingPlan())
-        constraint = (constraints or {}).get(location.table)
+        given = constraints or {}
+        constraint = given.get(sharding.table, given.get(location.table))
         module[location.table] = _to_parameter(
-            sharding, compute_device, plan.local_world_size, constraint
+            sharding, compute_device, local_world_size or plan.local_world_size, constraint
         )
     return TorchRecPlan(plan=modules)
 

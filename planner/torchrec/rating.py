@@ -12,7 +12,8 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.engine.objective import Objective
-from planner.torchrec.model_reading import ModelReading, read_options
+from planner.torchrec.model_reading import option_table, read_options
+from planner.torchrec.modules import ModelReading
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.topology import resolve_profile, to_topology
 
@@ -35,6 +36,9 @@ class _Rater:
 
 class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has no types here
     """Rates a placed TorchRec plan by its simulated step; give it as ``performance_model``.
+
+    For tables that no cost model knows, TorchRec's own estimate is added: the largest sum of their
+    shards' times on a rank.
 
     Parameters
     ----------
@@ -64,24 +68,41 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         self._batches = tuple(sample_batches)
         self._dense = dense
         self._pipeline = pipeline
+        self._modelled: dict[tuple[str, str], bool] = {}
         self._known: tuple[frozenset[str], dict[str, str], _Rater] | None = None
 
     def rate(self, plan: list[ShardingOption]) -> float:
         """Return the simulated step in milliseconds, TorchRec's unit; less is better."""
-        tables = frozenset(option.fqn for option in plan)
-        if self._known is None or self._known[0] != tables:
-            names, rater = self._prepare(plan)
-            self._known = (tables, names, rater)
-        _, names, rater = self._known
-        return rater.objective.step_time(rater.plan(plan, names)) / MS
-
-    def _prepare(self, options: Sequence[ShardingOption]) -> tuple[dict[str, str], _Rater]:
         reading = ModelReading(
             compute_device=self._device,
-            local_batch_size=options[0].batch_size,
+            local_batch_size=plan[0].batch_size,
+            world_size=self._topology.world_size,
             constraints=self._constraints,
             batches=self._batches,
         )
+        ours = [option for option in plan if self._is_modelled(option, reading)]
+        others = _rated_by_torchrec([
+            option for option in plan if not self._is_modelled(option, reading)
+        ])
+        if not ours:
+            return others
+        tables = frozenset(option.fqn for option in ours)
+        if self._known is None or self._known[0] != tables:
+            names, rater = self._prepare(ours, reading)
+            self._known = (tables, names, rater)
+        _, names, rater = self._known
+        return rater.objective.step_time(rater.plan(ours, names)) / MS + others
+
+    def _is_modelled(self, option: ShardingOption, reading: ModelReading) -> bool:
+        key = option.fqn, option.compute_kernel
+        if key not in self._modelled:
+            kernel = option.compute_kernel in set(ComputeKernel)
+            self._modelled[key] = kernel and not option_table(option, reading).unmodelled
+        return self._modelled[key]
+
+    def _prepare(
+        self, options: Sequence[ShardingOption], reading: ModelReading
+    ) -> tuple[dict[str, str], _Rater]:
         model = read_options(options, reading)
         workload = Workload(
             name="model",
@@ -90,6 +111,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
             local_batch_size=options[0].batch_size,
             pipeline=self._pipeline,
             optimizer=model.optimizer,
+            output_type=model.output_type,
         )
         names = {
             f"{location.module}.{location.table}": name
@@ -97,6 +119,14 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         }
         objective = Objective(workload, self._topology)
         return names, _Rater(topology=self._topology, objective=objective)
+
+
+def _rated_by_torchrec(options: Sequence[ShardingOption]) -> float:
+    """Return TorchRec's estimate in milliseconds: the largest sum of times of a rank's shards."""
+    times: dict[int, float] = {}
+    for shard in (shard for option in options for shard in option.shards):
+        times[shard.rank] = times.get(shard.rank, 0.0) + shard.perf.total
+    return max(times.values(), default=0.0)
 
 
 def _sharding(name: str, option: ShardingOption) -> TableSharding:

@@ -25,7 +25,6 @@ from torchrec.distributed.planner.types import (
     Proposer,
     ShardingOption,
 )
-from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.types import DataType as TorchRecType
@@ -35,6 +34,7 @@ from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Pooling
 from costmodel.memory.rank_memory import check_memory, infeasible
 from planner.torchrec.plans import TableLocation, from_torchrec
+from planner.torchrec.topology import make_topology
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import (
     Budget,
@@ -154,13 +154,12 @@ def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> Shard
         UniformProposer(),
     )
     planner = EmbeddingShardingPlanner(
-        topology=TorchRecTopology(
+        topology=make_topology(
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
             compute_device="cuda",
-            hbm_cap=int(problem.capacity * share),
+            hbm_cap=int(min(problem.rooms) * share),
             ddr_cap=int(problem.host_capacity / topology.local_world_size),
-            created_by_factory=True,
         ),
         batch_size=problem.workload.local_batch_size,
         constraints={

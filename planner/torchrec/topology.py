@@ -1,20 +1,25 @@
 """TorchRec's topology in our terms."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torchrec.distributed.comm import get_local_size
+from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.utils import get_device_type
 
-from costmodel.base.units import Bytes
+from costmodel.base.units import Bytes, size_text
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.files.profiles import load_profile
+from planner.torchrec.modules import FoundTable
 
 DEFAULT_HARDWARE = "h100-sxm"
 CPU_PROFILE = "cpu-gloo"
@@ -33,13 +38,19 @@ PROFILES = {
 _LOGGER = logging.getLogger(__name__)
 
 
+def make_topology(**settings: Any) -> TorchRecTopology:  # noqa: ANN401 - of Topology
+    """Return a topology of TorchRec's, without its warning that the job will fail."""
+    known = signature(TorchRecTopology.__init__).parameters
+    quiet = {"created_by_factory": True} if "created_by_factory" in known else {}
+    return TorchRecTopology(**settings, **quiet)
+
+
 def current_topology() -> TorchRecTopology:
     """Return the process group's topology, as ``EmbeddingShardingPlanner`` does without one."""
-    return TorchRecTopology(
+    return make_topology(
         world_size=dist.get_world_size(),
         local_world_size=get_local_size(),
         compute_device=get_device_type(),
-        created_by_factory=True,  # otherwise it warns that the job will fail
     )
 
 
@@ -78,36 +89,93 @@ def _profile_here(compute_device: str) -> str:
 def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topology:
     """Return ranks, nodes and memory of a topology, everything else from a profile.
 
-    The memory is that of the smallest device; on CPU it is host memory.
+    A node is an NVLink domain: over its hosts TorchRec makes the inner process groups of
+    hierarchical sharding, too (``comm.intra_and_cross_node_pg``, torchrec 1.9.2). Where ranks have
+    different memory, each has its own; of host memory all have what the poorest has. On CPU the
+    memory is the host's.
     """
     host = min(float(device.storage.ddr) for device in topology.devices)
-    own = min(_device_bytes(topology))
+    own = _device_bytes(topology)
+    local = node_size(topology)
     return Topology(
         hardware=replace(
             profile,
-            gpu=replace(profile.gpu, memory_bytes=own),
-            host=replace(profile.host, memory_bytes=host * topology.local_world_size),
+            gpu=replace(profile.gpu, memory_bytes=max(own)),
+            host=replace(profile.host, memory_bytes=host * local),
         ),
         world_size=topology.world_size,
-        local_world_size=topology.local_world_size,
+        local_world_size=local,
+        withheld_bytes=_differences(own),
     )
 
 
-def with_usable(topology: Topology, workload: Workload, usable: Bytes) -> Topology:
-    """Return the topology with so much memory that this much is left for tables.
+def node_size(topology: TorchRecTopology) -> int:
+    """Return how many ranks an NVLink domain has."""
+    size = getattr(topology, "intra_group_size", topology.local_world_size)
+    return min(int(size), int(topology.world_size))
+
+
+def _differences(own: Sequence[Bytes]) -> tuple[Bytes, ...]:
+    """Return what every rank lacks of the most that any has; empty where all have the same."""
+    most = max(own)
+    return () if min(own) == most else tuple(most - each for each in own)
+
+
+def with_usable(topology: Topology, workload: Workload, usable: Sequence[Bytes]) -> Topology:
+    """Return the topology with so much memory that this much of every rank is left for tables.
 
     A storage reservation has already taken dense model, inputs and a margin off; our models would
-    do so again (``costmodel.memory.rank_memory.usable_bytes``, of which this is the inverse).
+    do so again (``costmodel.memory.rank_memory.rank_rooms``, of which this is the inverse).
     """
-    capacity = (usable + sum(fixed_bytes(workload))) / (1 - RESERVE_SHARE)
+    capacity = (max(usable) + sum(fixed_bytes(workload))) / (1 - RESERVE_SHARE)
     hardware = topology.hardware
     gpu = replace(hardware.gpu, memory_bytes=capacity)
-    return replace(topology, hardware=replace(hardware, gpu=gpu))
+    withheld = tuple(each / (1 - RESERVE_SHARE) for each in _differences(usable))
+    return replace(topology, hardware=replace(hardware, gpu=gpu), withheld_bytes=withheld)
 
 
-def usable_after(reserved: TorchRecTopology) -> Bytes:
-    """Return what a storage reservation leaves on the fullest device."""
-    return min(_device_bytes(reserved))
+def with_less(
+    topology: Topology, *, hbm_bytes: Sequence[Bytes], host_bytes: Sequence[Bytes]
+) -> Topology:
+    """Return the topology with less memory for tables, by rank, in HBM and of its host."""
+    if not any(hbm_bytes) and not any(host_bytes):
+        return topology
+    before = topology.withheld_bytes or (0.0,) * topology.world_size
+    withheld = tuple(
+        old + new / (1 - RESERVE_SHARE) for old, new in zip(before, hbm_bytes, strict=True)
+    )
+    local = topology.local_world_size
+    taken = max(
+        sum(host_bytes[first : first + local]) for first in range(0, topology.world_size, local)
+    )
+    host = topology.hardware.host
+    left = max(0.0, host.memory_bytes - taken / (1 - RESERVE_SHARE))
+    hardware = replace(topology.hardware, host=replace(host, memory_bytes=left))
+    return replace(topology, hardware=hardware, withheld_bytes=withheld)
+
+
+def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> None:
+    """Raise where the weights alone are more than all memory there is, whatever is done with them.
+
+    For tables that cannot be read: they may be larger than the cost model takes.
+    """
+    needed = sum(
+        float(each.parameter.numel() * each.parameter.element_size())
+        for each in found
+        if not each.unmodelled
+    )
+    there = sum(float(each.storage.hbm + each.storage.ddr) for each in topology.devices)
+    if needed > there:
+        raise PlannerError(
+            f"no plan fits: the tables have {size_text(needed)} of weights, and all ranks and "
+            f"hosts together {size_text(there)} of memory",
+            PlannerErrorType.INSUFFICIENT_STORAGE,
+        )
+
+
+def usable_after(reserved: TorchRecTopology) -> list[Bytes]:
+    """Return what a storage reservation leaves on every device."""
+    return _device_bytes(reserved)
 
 
 def _device_bytes(topology: TorchRecTopology) -> list[Bytes]:

@@ -230,7 +230,7 @@ class IlpModel:
                     share = candidate.host_per_shard / problem.host_capacity
                     hosts[rank // local].append(_BALANCED * share * variable)
             program += pulp.lpSum(load) <= makespan
-            program += pulp.lpSum(held) <= _BALANCED
+            program += pulp.lpSum(held) <= _BALANCED * problem.rooms[rank] / problem.capacity
         for shares in hosts.values():
             if shares:
                 program += pulp.lpSum(shares) <= _BALANCED
@@ -272,7 +272,9 @@ class IlpModel:
     def _alike(self) -> bool:
         """Whether naming the ranks anew makes no difference."""
         problem = self.problem
-        return problem.topology.num_nodes == 1 and not any(t.ranks for t in problem.workload.tables)
+        topology = problem.topology
+        free = not any(table.ranks for table in problem.workload.tables)
+        return topology.num_nodes == 1 and topology.is_uniform and free
 
     @cached_property
     def _needed(self) -> list[int]:

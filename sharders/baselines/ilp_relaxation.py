@@ -12,13 +12,13 @@ def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
 
         minimise  M
         for every table:  sum of shares x = 1,  sum of shard loads x <= M
-        over all tables:  sum of total loads x <= W M,  sum of bytes x <= W capacity
+        over all tables:  sum of total loads x <= W M,  sum of bytes x <= capacity of all
 
     One linear program, solved as ``ilp_solvers`` does; all shares are 0 if time is up first.
     """
     import pulp
 
-    topology, capacity = model.problem.topology, model.problem.capacity
+    topology = model.problem.topology
     program = pulp.LpProblem("relaxation", pulp.LpMinimize)
     largest = program.add_variable("largest", lowBound=0)
     program += largest
@@ -38,7 +38,7 @@ def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
         for variable, candidate in zip(x, candidates, strict=True):
             load[variable] = candidate.cost.total_load / unit / topology.world_size
             total = candidate.bytes_per_shard * candidate.option.num_shards(topology)
-            held[variable] = total / (HEADROOM * topology.world_size * capacity)
+            held[variable] = total / (HEADROOM * model.problem.total_capacity)
         program += pulp.LpAffineExpression(dict.fromkeys(x, 1.0)) == 1
         own = {
             v: candidate.cost.shard_load / unit for v, candidate in zip(x, candidates, strict=True)

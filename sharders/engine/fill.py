@@ -86,7 +86,7 @@ class Greedy:
         """Place all tables in order; return whether all have found room."""
         search, tables = self.search, self.search.tables
         for rank in range(self.num_ranks):
-            search.plan.numbers[search.loads.free_row, rank] = search.loads.room
+            search.plan.numbers[search.loads.free_row, rank] = search.loads.rooms[rank]
             search.plan.numbers[search.loads.host_row, rank] = search.loads.host_room
             self.rank_load[rank] = 0.0
         for index in range(tables.num_tables):

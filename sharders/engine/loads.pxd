@@ -18,7 +18,8 @@ cdef class RankLoads:
     cdef readonly Py_ssize_t load_row, power_row, exchanged_row, free_row, host_row, counts_row
     cdef readonly Py_ssize_t end_row, num_groups, num_kernels
     cdef readonly double[::1] exchange_rates
-    cdef public double room, host_room
+    cdef readonly double[::1] rooms
+    cdef public double host_room
 
     @cython.locals(spread=int64_t, block=Py_ssize_t, node=Py_ssize_t)
     cdef inline Py_ssize_t rank_of(

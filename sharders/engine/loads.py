@@ -68,7 +68,8 @@ class RankLoads:
         choices: Choices,
         rows: SearchRows,
         exchange_rates: Floats,
-        room: tuple[float, float],
+        rooms: Floats,
+        host_room: float,
     ) -> None:
         """Keep the parts.
 
@@ -80,8 +81,8 @@ class RankLoads:
             What the loads follow from.
         exchange_rates
             Seconds for a unit of every rank feature of every group, (groups x features,).
-        room
-            Bytes that are for shards on a rank, and on a node's host.
+        rooms, host_room
+            Bytes that are for shards on every rank (ranks,), and on a node's host.
 
         """
         self.plan, self.tables, self.choices = plan, tables, choices
@@ -91,7 +92,7 @@ class RankLoads:
         self.exchange_rates = exchange_rates
         self.num_groups = exchange_rates.size // NUM_FEATURES
         self.num_kernels = plan.backward - plan.forward
-        self.room, self.host_room = room
+        self.rooms, self.host_room = rooms, host_room
 
     def rank_of(self, option: int, choices: Choices, row: int, shard: int) -> int:
         """Return the rank of one of an option's shards, whose blocks' ranks are in that row."""
@@ -333,7 +334,7 @@ class RankLoads:
                 for rank in range(plan.num_ranks):
                     plan.numbers[row, rank] = 0.0
         for rank in range(plan.num_ranks):
-            plan.numbers[self.free_row, rank] = self.room
+            plan.numbers[self.free_row, rank] = self.rooms[rank]
             plan.numbers[self.host_row, rank] = self.host_room
             for column in range(plan.load_width):
                 plan.loads[rank, column] = 0.0

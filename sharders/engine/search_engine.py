@@ -230,7 +230,8 @@ class Engine:
                 choices=choices,
                 rows=search_rows,
                 exchange_rates=exchange_rates(self.everything, arrays.columns.groups).reshape(-1),
-                room=(float(problem.capacity), float(problem.host_capacity)),
+                rooms=np.array(problem.rooms, dtype=np.float64),
+                host_room=float(problem.host_capacity),
             ),
             choices=choices,
             clock=StepClock(

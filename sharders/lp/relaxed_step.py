@@ -74,7 +74,7 @@ class LpOptions:
             if option.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
                 sizes = option_bytes(problem, tables[bounds.table[number]], option)
                 memory[number] = sum(float(size.total) for size in sizes)
-        capacity = max(1.0, problem.topology.world_size * problem.capacity)
+        capacity = max(1.0, problem.total_capacity)
         return cls(problem, listed, bounds, memory / capacity)
 
     @property

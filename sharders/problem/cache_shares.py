@@ -22,7 +22,12 @@ ALIKE = 1.15
 def cache_shares(
     workload: Workload, topology: Topology, table: EmbeddingTable
 ) -> tuple[float | None, ...]:
-    """Return shares of a table's rows worth caching; None, the first, is the table's own."""
+    """Return shares of a table's rows worth caching; None, the first, is the table's own.
+
+    A table that says what is to be cached has no others.
+    """
+    if table.cache_load_factor is not None:
+        return (None,)
     lookups = workload.local_batch_size * topology.world_size * table.pooling_factor
     curve = unique_curve(table.inputs, table.num_embeddings)
     read = curve.unique_rows(lookups)
@@ -34,7 +39,7 @@ def cache_shares(
             if curve.warm_misses(lookups, share * table.num_embeddings) <= missed * read
         )
         share = next(enough, None)
-        known = (table.cache_load_factor, *found)
+        known = (table.cache_share, *found)
         if share is not None and all(max(share / k, k / share) > ALIKE for k in known):
             found.append(share)
     return (None, *found)

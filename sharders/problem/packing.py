@@ -79,7 +79,7 @@ def check_room(problem: ShardingProblem) -> None:
         All tables together, or one alone, are larger than what there is.
 
     """
-    room = problem.topology.world_size * problem.capacity
+    room = problem.total_capacity
     tables = problem.workload.tables
     whole = [least_table_bytes(problem.workload, problem.topology, table) for table in tables]
     for table, size in zip(tables, whole, strict=True):
@@ -103,7 +103,6 @@ def _least(problem: ShardingProblem, table: EmbeddingTable, what: str) -> float:
 def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:
     """Yield options for all tables that take no more memory than there is, in sum."""
     every = [_candidates(problem, table) for table in problem.workload.tables]
-    ranks = problem.topology.world_size
     hbm = [
         [candidate for candidate in candidates if candidate.option.compute_kernel not in _HOST]
         for candidates in every
@@ -112,10 +111,10 @@ def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:
     whole = [_smallest(candidates, problem.capacity) for candidates in some]
     split = [_smallest(candidates, LARGE * problem.capacity) for candidates in some]
     for chosen in (whole, split):
-        if sum(candidate.total for candidate in chosen) <= ranks * problem.capacity:
+        if sum(candidate.total for candidate in chosen) <= problem.total_capacity:
             yield chosen
     for share in (0.97, 0.9, 0.7):
-        moved = _spilled(problem, split, every, share * ranks * problem.capacity)
+        moved = _spilled(problem, split, every, share * problem.total_capacity)
         if moved != split:
             yield moved
 
@@ -156,7 +155,7 @@ class _Packing:
     def __init__(self, problem: ShardingProblem, candidates: Sequence[_SizedOption]) -> None:
         self.problem, self.candidates = problem, candidates
         self.topology = problem.topology
-        self.free = np.full(self.topology.world_size, float(problem.capacity))
+        self.free = np.array(problem.rooms)
         self.fixed: dict[int, TableSharding] = {}
         blocks = []
         for index, candidate in sorted(

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import GIB
+from costmodel.base.units import size_text
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes, whole_table_bytes
@@ -28,7 +28,7 @@ class Occupancy:
     def __init__(self, problem: ShardingProblem) -> None:
         topology = problem.topology
         self.load = [0.0] * topology.world_size
-        self.free = [problem.capacity] * topology.world_size
+        self.free = list(problem.rooms)
         self.host_free = [problem.host_capacity] * topology.num_nodes
         self._local_world_size = topology.local_world_size
 
@@ -245,14 +245,14 @@ def no_room(problem: ShardingProblem, table: EmbeddingTable, free: float) -> Inf
     if table.ranks:
         where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
-    if total > topology.world_size * problem.capacity:
+    if total > problem.total_capacity:
         return infeasible(workload, topology)
-    needed = least_table_bytes(workload, topology, table) / GIB
+    needed = least_table_bytes(workload, topology, table)
     return infeasible(
         workload,
         topology,
-        f"no plan fits: table `{table.name}` needs {needed:.1f} GiB, and at most "
-        f"{free / GIB:.1f} GiB is free on {where}",
+        f"no plan fits: table `{table.name}` needs {size_text(needed)}, and at most "
+        f"{size_text(free)} is free on {where}",
     )
 
 

@@ -11,7 +11,7 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.memory.rank_memory import host_bytes_usable, usable_bytes
+from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms, usable_bytes
 from costmodel.memory.storage import ShardBytes
 from costmodel.step.synthesis import Templates
 from sharders.problem.options import TableOption, table_options
@@ -47,8 +47,18 @@ class ShardingProblem:
 
     @cached_property
     def capacity(self) -> Bytes:
-        """HBM that a rank has for shards."""
+        """HBM that a rank has for shards; where ranks differ, the one that has most."""
         return usable_bytes(self.workload, self.topology)
+
+    @cached_property
+    def rooms(self) -> tuple[Bytes, ...]:
+        """HBM that every rank has for shards."""
+        return rank_rooms(self.workload, self.topology)
+
+    @property
+    def total_capacity(self) -> Bytes:
+        """HBM that all ranks together have for shards."""
+        return sum(self.rooms)
 
     @cached_property
     def host_capacity(self) -> Bytes:

@@ -15,9 +15,11 @@ from torchrec.distributed.planner.types import (
     PlannerErrorType,
     Topology,
 )
+from torchrec.distributed.types import ShardingPlan
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec_cases import (
     META,
+    QUIET,
     ROWS,
     SHARDERS,
     bags,
@@ -58,7 +60,7 @@ def test_neither_gpus_nor_hosts_can_hold_it() -> None:
         compute_device="cuda",
         hbm_cap=2 * GIB,
         ddr_cap=2 * GIB,
-        created_by_factory=True,
+        **QUIET,
     )
     with pytest.raises(PlannerError) as raised:
         IterationTimePlanner(topology, 64).plan(bags(table("huge", rows=50_000_000)), SHARDERS)
@@ -134,7 +136,7 @@ def test_constraints_that_leave_nothing_are_refused(
     assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
 
 
-def test_an_unsupported_module_is_refused_by_name() -> None:
+def test_a_module_without_a_cost_model_gets_torchrecs_plan() -> None:
     module = FusedEmbeddingBagCollection(
         tables=[table("a")],
         optimizer_type=torch.optim.SGD,
@@ -142,14 +144,22 @@ def test_an_unsupported_module_is_refused_by_name() -> None:
         device=META,
     )
     model = torch.nn.ModuleDict({"bags": module})
-    with pytest.raises(PlannerError, match="module `bags` is a FusedEmbeddingBagCollection"):
-        IterationTimePlanner(gpus(), 64).plan(model, [FusedEmbeddingBagCollectionSharder()])
+    planner = IterationTimePlanner(gpus(), 64)
+    plan = planner.plan(model, [FusedEmbeddingBagCollectionSharder()])
+    assert list(plan.plan["bags"]) == ["a"]
+    assert planner.solution is None
 
 
-def test_a_model_without_tables_is_refused() -> None:
-    with pytest.raises(PlannerError, match="no embedding tables") as raised:
-        IterationTimePlanner(gpus(), 64).plan(torch.nn.Linear(2, 2), SHARDERS)
-    assert raised.value.error_type is PlannerErrorType.INPUT_VALIDATION
+@pytest.mark.parametrize(
+    ("model", "sharders"), [(torch.nn.Linear(2, 2), SHARDERS), (bags(table("a")), ())]
+)
+def test_nothing_to_shard_is_an_empty_plan(
+    model: torch.nn.Module, sharders: tuple[object, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    planner = IterationTimePlanner(gpus(), 64)
+    assert planner.plan(model, sharders) == ShardingPlan({})
+    assert planner.solution is None
+    assert "no embedding tables" in caplog.text
 
 
 def test_an_odd_width_is_refused_by_table() -> None:

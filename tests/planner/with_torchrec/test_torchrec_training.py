@@ -106,7 +106,12 @@ def test_all_sharding_types_in_one_plan_train_as_unsharded(two_ranks: Losses) ->
     assert two_ranks["mixed"][1] == sorted(TYPES)
 
 
-@pytest.mark.parametrize("arms", ["", "arms "])
+def test_feature_processed_bags_and_sequences_train_as_unsharded(two_ranks: Losses) -> None:
+    check(two_ranks, "wrapped", "wrapped reference")
+    assert len(two_ranks["wrapped"][1]) == 4
+
+
+@pytest.mark.parametrize("arms", ["", "arms ", "wrapped "])
 def test_the_losses_would_tell_if_embeddings_were_not_trained(two_ranks: Losses, arms: str) -> None:
     frozen, trained = two_ranks[f"{arms}frozen"][0], two_ranks[f"{arms}reference"][0]
     assert abs(frozen[-1] - trained[-1]) > 1e-3
@@ -139,8 +144,6 @@ REFUSALS = {
     "tables": ("the list of tables is (('t', 10, 64),) on rank 0", "INPUT_VALIDATION"),
     "constraints": ("table `t0` cannot be sharded", "STRICT_CONSTRAINTS"),
     "memory": ("no plan fits: the tables need 11.9 GiB", "INSUFFICIENT_STORAGE"),
-    "module": ("is a FusedEmbeddingBagCollection, which cannot be planned", "INPUT_VALIDATION"),
-    "no tables": ("the model has no embedding tables", "INPUT_VALIDATION"),
 }
 
 

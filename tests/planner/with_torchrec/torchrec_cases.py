@@ -1,15 +1,28 @@
 """Models, sharders and plans that the TorchRec tests share; imports torch and torchrec."""
 
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
+from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
+from torchrec.modules.mc_embedding_modules import (
+    ManagedCollisionEmbeddingBagCollection,
+    ManagedCollisionEmbeddingCollection,
+)
+from torchrec.modules.mc_modules import (
+    DistanceLFU_EvictionPolicy,
+    ManagedCollisionCollection,
+    MCHManagedCollisionModule,
+)
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 TYPES = (
@@ -26,6 +39,12 @@ ROWS = (13, 7, 64, 40, 21, 10, 32)
 """One table for each sharding type; few rows, so that trailing row shards are small."""
 WIDTHS = (8, 16, 8, 16, 8, 16, 16)
 META = torch.device("meta")
+QUIET = (
+    {"created_by_factory": True}
+    if "created_by_factory" in signature(Topology.__init__).parameters
+    else {}
+)
+"""Keeps TorchRec from warning of topologies that its factory has not made."""
 SHARDERS = (EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder())
 
 
@@ -43,9 +62,7 @@ def table(name: str, rows: int = 1000, dim: int = 64, **fields: object) -> Embed
 
 
 def gpus(world_size: int = 2, hbm_cap: int | None = None) -> Topology:
-    return Topology(
-        world_size=world_size, compute_device="cuda", hbm_cap=hbm_cap, created_by_factory=True
-    )
+    return Topology(world_size=world_size, compute_device="cuda", hbm_cap=hbm_cap, **QUIET)
 
 
 class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc]
@@ -172,7 +189,7 @@ def on_ranks(world_size: int, local_world_size: int, device: str = "cpu") -> Top
         world_size=world_size,
         local_world_size=local_world_size,
         compute_device=device,
-        created_by_factory=True,
+        **QUIET,
     )
 
 
@@ -207,6 +224,102 @@ def arms_constraints() -> dict[str, ParameterConstraints]:
         "s4": "column_wise",
         "s5": "table_wise",
         "w": "table_wise",
+    }
+    return {
+        name: ParameterConstraints(sharding_types=[kind], min_partition=4)
+        for name, kind in kinds.items()
+    }
+
+
+class Wrapped(nn.Module):
+    """Collections inside other modules: feature-processed bags, and sequences."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
+        here = torch.device(device)
+        processed = [_config(EmbeddingBagConfig, f"t{i}", i) for i in range(3)]
+        self.processed = FeatureProcessedEmbeddingBagCollection(
+            EmbeddingBagCollection(tables=processed, device=here, is_weighted=True),
+            PositionWeightedModuleCollection({f"f{i}": 4 for i in range(3)}, device=here),
+        )
+        self.sequence = EmbeddingCollection(
+            tables=[_config(EmbeddingConfig, f"s{i}", i) for i in (3, 4, 5)], device=here
+        )
+        self.over = nn.Linear(16 * 6, 1)
+
+    @property
+    def embeddings(self) -> list[nn.Module]:
+        """What is sharded."""
+        return [self.processed, self.sequence]
+
+    def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        first, second, _ = features.split([3, 3, 1])
+        ones = KeyedJaggedTensor(
+            keys=first.keys(),
+            values=first.values(),
+            lengths=first.lengths(),
+            weights=torch.ones_like(first.values(), dtype=torch.float32),
+        )
+        pooled = self.processed(ones).to_dict()
+        sequence = self.sequence(second)
+        parts = [pooled[f"f{i}"] for i in range(3)]
+        parts += [sequence[f"f{i}"].to_padded_dense(3).square().sum(dim=1) for i in (3, 4, 5)]
+        return self.over(torch.cat(parts, dim=1))
+
+
+class AnyProcessedSharder(FeatureProcessedEmbeddingBagCollectionSharder):  # type: ignore[misc]
+    """Hands everything to ``AnySharder``."""
+
+    def __init__(self) -> None:
+        super().__init__(ebc_sharder=AnySharder())
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        return AnySharder().compute_kernels(sharding_type, compute_device_type)
+
+
+def managed_collision() -> ManagedCollisionEmbeddingBagCollection:
+    """Return a pooled table whose ids are remapped (zero-collision hashing), on the meta device."""
+    config = EmbeddingBagConfig(**REMAPPED)
+    return ManagedCollisionEmbeddingBagCollection(
+        EmbeddingBagCollection(tables=[config], device=META), _remapping(config)
+    )
+
+
+def managed_collision_sequence() -> ManagedCollisionEmbeddingCollection:
+    """Return the same table, unpooled."""
+    config = EmbeddingConfig(**REMAPPED)
+    return ManagedCollisionEmbeddingCollection(
+        EmbeddingCollection(tables=[config], device=META), _remapping(config)
+    )
+
+
+REMAPPED = {
+    "name": "a",
+    "num_embeddings": 1000,
+    "embedding_dim": 64,
+    "feature_names": ["f_a"],
+}
+
+
+def _remapping(config: Any) -> ManagedCollisionCollection:  # noqa: ANN401 - either kind of config
+    remapped = MCHManagedCollisionModule(
+        zch_size=1000,
+        device=META,
+        eviction_interval=2,
+        eviction_policy=DistanceLFU_EvictionPolicy(),
+    )
+    return ManagedCollisionCollection({"a": remapped}, [config])
+
+
+def wrapped_constraints() -> dict[str, ParameterConstraints]:
+    """Give every table of ``Wrapped`` a sharding type."""
+    kinds = {
+        "t0": "table_wise",
+        "t1": "column_wise",
+        "t2": "data_parallel",
+        "s3": "row_wise",
+        "s4": "column_wise",
+        "s5": "table_wise",
     }
     return {
         name: ParameterConstraints(sharding_types=[kind], min_partition=4)

@@ -15,29 +15,31 @@ import torch
 import torch.distributed as dist
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
 from torchrec.distributed import DistributedModelParallel
-from torchrec.distributed.fused_embeddingbag import FusedEmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 from torchrec.distributed.types import ShardingEnv
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
-from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec_cases import (
+    QUIET,
+    AnyProcessedSharder,
     AnySequenceSharder,
     AnySharder,
     Arms,
     Model,
+    Wrapped,
     arms_constraints,
     cases,
     embedding_bags,
     features,
     on_ranks,
+    wrapped_constraints,
 )
 
 from planner.torchrec import IterationTimePlanner
 
 STEPS, SAMPLES, RATE = 4, 6, 0.5
-SHARDERS = [AnySharder(), AnySequenceSharder()]
-Trained: TypeAlias = Model | Arms
+SHARDERS = [AnySharder(), AnySequenceSharder(), AnyProcessedSharder()]
+Trained: TypeAlias = Model | Arms | Wrapped
 
 
 def reference(kind: type[Trained], world_size: int, *, frozen: bool = False) -> list[float]:
@@ -72,7 +74,8 @@ def sharded(
     model = kind()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     for embeddings in model.embeddings:
-        apply_in_backward(torch.optim.SGD, embeddings.parameters(), {"lr": RATE})
+        tables = (each for each in embeddings.named_parameters() if "embedding" in each[0])
+        apply_in_backward(torch.optim.SGD, [table for _, table in tables], {"lr": RATE})
     planner = IterationTimePlanner(
         on_ranks(world_size, local_world_size),
         SAMPLES,
@@ -112,9 +115,7 @@ def refusals() -> dict[str, tuple[str, str]]:
     here = on_ranks(world_size, world_size)
     nothing = {"t0": ParameterConstraints(sharding_types=["nonsense"])}
     fused = {"big": ParameterConstraints(compute_kernels=["fused"])}
-    small = Topology(
-        world_size=world_size, compute_device="cuda", hbm_cap=2**30, created_by_factory=True
-    )
+    small = Topology(world_size=world_size, compute_device="cuda", hbm_cap=2**30, **QUIET)
     bags, big = embedding_bags(), one_table("big", 50_000_000)
     attempts = {
         "batch size": (IterationTimePlanner(here, 64 + rank), bags),
@@ -122,13 +123,11 @@ def refusals() -> dict[str, tuple[str, str]]:
         "tables": (IterationTimePlanner(here, 64), one_table("t", 10 + rank)),
         "constraints": (IterationTimePlanner(here, 64, constraints=nothing), bags),
         "memory": (IterationTimePlanner(small, 64, constraints=fused), big),
-        "module": (IterationTimePlanner(here, 64), fused_bags()),
-        "no tables": (IterationTimePlanner(here, 64), torch.nn.Linear(2, 2)),
     }
     told = {}
     for name, (planner, model) in attempts.items():
         try:
-            planner.collective_plan(model, [*SHARDERS, FusedEmbeddingBagCollectionSharder()])
+            planner.collective_plan(model, SHARDERS)
         except PlannerError as error:
             told[name] = (str(error), error.error_type.name)
     return told
@@ -139,15 +138,6 @@ def one_table(name: str, rows: int) -> EmbeddingBagCollection:
         name=name, num_embeddings=rows, embedding_dim=64, feature_names=["f"]
     )
     return EmbeddingBagCollection(tables=[config], device=torch.device("meta"))
-
-
-def fused_bags() -> FusedEmbeddingBagCollection:
-    return FusedEmbeddingBagCollection(
-        tables=one_table("t", 10).embedding_bag_configs(),
-        optimizer_type=torch.optim.SGD,
-        optimizer_kwargs={"lr": 0.1},
-        device=torch.device("meta"),
-    )
 
 
 def load(parallel: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
@@ -186,6 +176,9 @@ def main() -> None:
         "arms reference": (reference(Arms, world_size), []),
         "arms frozen": (reference(Arms, world_size, frozen=True), []),
         "arms": sharded(Arms, arms_constraints(), local_world_size),
+        "wrapped reference": (reference(Wrapped, world_size), []),
+        "wrapped frozen": (reference(Wrapped, world_size, frozen=True), []),
+        "wrapped": sharded(Wrapped, wrapped_constraints(), local_world_size),
     }
     for name, constraints in cases():
         if name in wanted:

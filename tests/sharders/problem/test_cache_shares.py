@@ -80,8 +80,6 @@ def test_the_program_caches_more_where_hbm_has_room_for_more() -> None:
         assert solution is not None
         check_plan(workload, ranks, solution.plan)
         check_memory(workload, ranks, solution.plan)
-        shares = [
-            each.cache_load_factor or TABLE.cache_load_factor for each in solution.plan.tables
-        ]
+        shares = [each.cache_load_factor or TABLE.cache_share for each in solution.plan.tables]
         cached.append(sum(shares))
     assert cached[0] < cached[1]

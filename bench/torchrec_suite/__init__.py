@@ -1,0 +1,1 @@
+"""TorchRec's own tests with ``IterationTimePlanner`` in the place of its planner."""

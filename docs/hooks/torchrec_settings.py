@@ -1,0 +1,33 @@
+"""Makes the page of TorchRec's settings from the table that the planner warns by."""
+
+from planner.torchrec.settings import SETTINGS, Treatment
+
+_HEAD = """# TorchRec's settings
+
+What becomes of everything that TorchRec's planner can be told. A test walks the fields of the
+installed TorchRec's classes, and tries each: what is *supported* or *approximated* must change what
+is planned, what is *warned* of must be named in the planner's one warning, and what is *neutral*
+must change nothing. Fields that this version does not know are warned of, too.
+"""
+_TITLES = {
+    "EmbeddingShardingPlanner": "Arguments of EmbeddingShardingPlanner",
+    "Topology": "Topology",
+    "ParameterConstraints": "ParameterConstraints",
+    "CacheParams": "CacheParams",
+    "KeyValueParams": "KeyValueParams",
+    "sharder": "Sharders",
+    "fused_params": "Sharders' fused parameters",
+    "table": "EmbeddingBagConfig and EmbeddingConfig",
+}
+_ORDER = list(Treatment)
+
+
+def page() -> str:
+    """Return the page."""
+    texts = [_HEAD]
+    for owner, title in _TITLES.items():
+        lines = [f"## {title}", "", "| setting | is | |", "|---|---|---|"]
+        own = sorted(SETTINGS[owner].items(), key=lambda pair: _ORDER.index(pair[1].treatment))
+        lines += [f"| `{name}` | {each.treatment} | {each.text} |" for name, each in own]
+        texts.append("\n".join(lines))
+    return "\n".join(texts) + "\n"

@@ -1,0 +1,140 @@
+"""What a script sets that changes no plan, and what is planned roughly, in one warning."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torchrec.distributed.planner import constants
+from torchrec.distributed.planner.types import Topology
+
+from planner.torchrec.communication import own_sharder
+from planner.torchrec.modules import WRAPPERS, FoundTable
+from planner.torchrec.settings import argument_defaults, unheeded, unheeded_fields
+
+Said = tuple[str, str, str]
+"""A setting, why it changes nothing, and the table that has it; empty: no table has."""
+_MOST_NAMED = 4
+
+
+def ignored_settings(
+    topology: Topology, arguments: Mapping[str, object], found: Sequence[FoundTable]
+) -> list[Said]:
+    """Return the settings that are not the default and change nothing.
+
+    Parameters
+    ----------
+    topology
+        What is planned over.
+    arguments
+        Of the planner's constructor.
+    found
+        The model's tables, with their sharders, configurations and constraints.
+
+    """
+    said: list[Said] = []
+    unset = dict.fromkeys(arguments)
+    said += _of_no_table(unheeded("EmbeddingShardingPlanner", arguments, unset))
+    said += _of_no_table(_of_topology(topology))
+    sharders = {id(each.sharder): each.sharder for each in found}
+    for sharder in sharders.values():
+        said += _of_no_table(_of_sharder(sharder))
+    for table in found:
+        said += [(name, reason, table.name) for name, reason in _of_table(table)]
+    return said
+
+
+def rough_modules(found: Sequence[FoundTable]) -> list[Said]:
+    """Return the modules that are planned without what is around their collection.
+
+    Tables that no cost model knows are among them.
+    """
+    rough = []
+    for table in found:
+        kind = type(table.module).__name__
+        if table.unmodelled:
+            reason = f"planned by TorchRec, with its estimates: {table.unmodelled}"
+            rough.append((f"module `{table.path}`", reason, table.name))
+        elif kind in WRAPPERS:
+            rough.append((f"module `{table.path}`", f"{kind}: {WRAPPERS[kind]}", ""))
+    return list(dict.fromkeys(rough))
+
+
+def warning(ignored: Sequence[Said], rough: Sequence[Said]) -> str:
+    """Return one message about all of them; empty where there is nothing to say."""
+    parts = (
+        ("these settings do not change what is planned:", ignored),
+        ("these are planned roughly:", rough),
+    )
+    return "\n".join("\n  ".join([title, *_lines(said)]) for title, said in parts if said)
+
+
+def _lines(said: Sequence[Said]) -> Iterator[str]:
+    tables: dict[tuple[str, str], list[str]] = {}
+    for name, reason, table in said:
+        tables.setdefault((name, reason), []).append(table)
+    for (name, reason), where in tables.items():
+        yield f"{name}{_listed(where)}: {reason}"
+
+
+def _listed(tables: Sequence[str]) -> str:
+    named = [table for table in dict.fromkeys(tables) if table]
+    if not named:
+        return ""
+    more = len(named) - _MOST_NAMED
+    shown = ", ".join(named[:_MOST_NAMED])
+    return f" ({shown} and {more} more)" if more > 0 else f" ({shown})"
+
+
+def _of_no_table(said: Iterator[tuple[str, str]]) -> Iterator[Said]:
+    return ((name, reason, "") for name, reason in said)
+
+
+def _of_topology(topology: Topology) -> Iterator[tuple[str, str]]:
+    defaults = argument_defaults(Topology.__init__)
+    values = {name: getattr(topology, name) for name in defaults if hasattr(topology, name)}
+    storage = topology.devices[0].storage
+    caps: list[str] = [name for name in ("hbm_cap", "ddr_cap", "ssd_cap") if name in defaults]
+    capacities: dict[str, object] = {name: getattr(constants, name.upper(), None) for name in caps}
+    values |= {name: getattr(storage, name.partition("_")[0]) for name in caps}
+    bandwidths = type(topology.comms_bandwidths).__name__
+    if bandwidths != "BasicCommsBandwidths":
+        # its own numbers stand in the place of these two
+        values |= {
+            "generalized_comms_bandwidths": bandwidths,
+            "intra_host_bw": defaults["intra_host_bw"],
+            "inter_host_bw": defaults["inter_host_bw"],
+        }
+    yield from unheeded("Topology", values, {**defaults, **capacities})
+
+
+def _of_sharder(sharder: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - a ModuleSharder
+    for each in {id(one): one for one in (sharder, own_sharder(sharder))}.values():
+        kind = type(each)
+        if kind.__module__.startswith("torchrec."):
+            defaults = argument_defaults(kind.__init__)
+            kept = vars(each)
+            values = {name: kept[f"_{name}"] for name in defaults if f"_{name}" in kept}
+            yield from unheeded("sharder", values, defaults)
+    yield from unheeded("fused_params", getattr(sharder, "fused_params", None) or {}, _fbgemm())
+
+
+def _fbgemm() -> dict[str, object]:
+    """Return the defaults of what fused parameters may set."""
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    return argument_defaults(SplitTableBatchedEmbeddingBagsCodegen.__init__)
+
+
+def _of_table(table: FoundTable) -> Iterator[tuple[str, str]]:
+    yield from unheeded_fields("table", table.config)
+    constraint = table.constraint
+    if constraint is None:
+        return
+    yield from unheeded_fields("ParameterConstraints", constraint)
+    for owner in ("cache_params", "key_value_params"):
+        record = getattr(constraint, owner, None)
+        yield from unheeded_fields(_CLASS[owner], record)
+
+
+_CLASS = {"cache_params": "CacheParams", "key_value_params": "KeyValueParams"}

@@ -1,0 +1,160 @@
+"""The tables of a TorchRec model: in which modules they are, and which the cost model knows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.utils import sharder_name
+from torchrec.modules.embedding_modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagCollectionInterface,
+    EmbeddingCollection,
+    EmbeddingCollectionInterface,
+)
+
+from costmodel.domain.plan import ComputeKernel
+from planner.torchrec.observed_inputs import SampleBatch
+
+WRAPPERS = {
+    "FeatureProcessedEmbeddingBagCollection": "its feature processor gives every id a weight, "
+    "whose gradient is priced; the processor itself is not",
+    "ManagedCollisionEmbeddingBagCollection": "its tables of ids are counted as memory; the time "
+    "to remap ids and to evict is not",
+    "ManagedCollisionEmbeddingCollection": "its tables of ids are counted as memory; the time to "
+    "remap ids and to evict is not",
+    "PECEmbeddingCollection": "its collision handlers are not timed",
+    "ITEPEmbeddingBagCollection": "its maps of pruned rows are counted as memory; remapping and "
+    "pruning are not timed",
+    "ITEPEmbeddingCollection": "its maps of pruned rows are counted as memory; remapping and "
+    "pruning are not timed",
+}
+"""Modules around a collection that is planned as if it were alone, and what that leaves out."""
+_KERNELS = frozenset(ComputeKernel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReading:
+    """What else is needed to read a model."""
+
+    compute_device: str
+    local_batch_size: int
+    world_size: int = 1
+    constraints: Mapping[str, Any] = field(default_factory=dict)
+    """``ParameterConstraints`` by table, or by module path and table (``path.table``)."""
+    batches: Sequence[SampleBatch] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """``ParameterSharding`` of tables that have one already, by module path and table."""
+
+    def constraint(self, path: str, table: str) -> Any:  # noqa: ANN401 - ParameterConstraints
+        """Return a table's constraint, the one by path first; None: it has none."""
+        return self.constraints.get(f"{path}.{table}", self.constraints.get(table))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTable:
+    """A table that a sharder can shard, before it has a name that is unique in the model."""
+
+    path: str
+    name: str
+    module: nn.Module
+    """What the sharder shards."""
+    collection: nn.Module | None
+    """What the table is in: the module, or the one it wraps; None: nothing known is there."""
+    sharder: Any
+    config: Any
+    """The table's configuration; None where there is no collection."""
+    parameter: Any
+    constraint: Any
+    unmodelled: str = ""
+    """Why the cost model does not know it; empty: it does."""
+
+
+def find_tables(
+    module: nn.Module, sharders: Sequence[Any], reading: ModelReading
+) -> list[FoundTable]:
+    """Return every table of a device's modules that have a sharder, as TorchRec's enumerator.
+
+    It looks no further into a module that has one.
+    """
+    return [each for each in _walk(module, sharders, reading) if _is_on(each, reading)]
+
+
+def _walk(
+    module: nn.Module, sharders: Sequence[Any], reading: ModelReading
+) -> Iterator[FoundTable]:
+    by_type = {sharder_name(sharder.module_type): sharder for sharder in sharders}
+    waiting = [("", module)]
+    while waiting:
+        path, child = waiting.pop(0)
+        sharder = by_type.get(sharder_name(type(child)))
+        if sharder is None:
+            prefix = f"{path}." if path else ""
+            waiting.extend((prefix + name, each) for name, each in child.named_children())
+            continue
+        collection = collection_of(child)
+        configs = {config.name: config for config in table_configs(collection)}
+        for name, parameter in sharder.shardable_parameters(child).items():
+            constraint = reading.constraint(path, name)
+            config = configs.get(name)
+            yield FoundTable(
+                path=path,
+                name=name,
+                module=child,
+                collection=collection,
+                sharder=sharder,
+                config=config,
+                parameter=parameter,
+                constraint=constraint,
+                unmodelled=_unmodelled(child, config, sharder, constraint, reading.compute_device),
+            )
+
+
+def collection_of(module: nn.Module) -> nn.Module | None:
+    """Return the collection that a module is or wraps, if it is one that is known."""
+    if type(module).__name__ in WRAPPERS:
+        inner = (each for each in module.modules() if each is not module)
+        return next((each for each in inner if _is_collection(each)), None)
+    return module if _is_collection(module) else None
+
+
+def _is_collection(module: nn.Module) -> bool:
+    return isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
+
+
+def table_configs(collection: nn.Module | None) -> Sequence[Any]:
+    """Return the configurations of a collection's tables."""
+    configs: Sequence[Any] = ()
+    if isinstance(collection, EmbeddingBagCollectionInterface):
+        configs = collection.embedding_bag_configs()
+    elif isinstance(collection, EmbeddingCollectionInterface):
+        configs = collection.embedding_configs()
+    return configs
+
+
+def _unmodelled(
+    module: nn.Module,
+    config: Any,  # noqa: ANN401 - EmbeddingBagConfig
+    sharder: Any,  # noqa: ANN401 - ModuleSharder
+    constraint: Any,  # noqa: ANN401 - ParameterConstraints
+    compute_device: str,
+) -> str:
+    if config is None:
+        return f"{type(module).__name__} has no cost model"
+    if getattr(config, "use_virtual_table", False):
+        return "it is a virtual table"
+    asked = set(getattr(constraint, "compute_kernels", None) or ())
+    offered = {
+        kernel
+        for kind in sharder.sharding_types(compute_device)
+        for kernel in sharder.compute_kernels(kind, compute_device)
+    }
+    left = (asked or offered) & offered
+    if left and not left & _KERNELS:
+        return f"compute kernel {', '.join(sorted(left))} has no cost model"
+    return ""
+
+
+def _is_on(found: FoundTable, reading: ModelReading) -> bool:
+    group = getattr(found.constraint, "device_group", None)
+    return group is None or group == reading.compute_device

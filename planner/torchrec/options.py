@@ -1,0 +1,118 @@
+"""A plan as TorchRec's sharding options: what its statistics, callbacks and loaders are about."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.planners import to_sharding_plan
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    PlannerError,
+    PlannerErrorType,
+    Shard,
+    ShardingOption,
+)
+from torchrec.distributed.planner.types import Topology as TorchRecTopology
+from torchrec.distributed.types import ParameterSharding
+from torchrec.distributed.types import ShardingPlan as TorchRecPlan
+
+from costmodel.domain.plan import ShardingType
+
+
+def chosen_options(
+    plan: TorchRecPlan, module: nn.Module, sharders: Sequence[Any], enumerator: Enumerator
+) -> list[ShardingOption]:
+    """Return the options that make a plan, with TorchRec's estimates of memory and time.
+
+    They are made of what the enumerator offers for the table, so that they say all that it says
+    (input lengths, dependencies, names of features); shards are the plan's.
+    """
+    offered: dict[tuple[str, str], list[ShardingOption]] = {}
+    for option in enumerator.enumerate(module=module, sharders=list(sharders)):
+        offered.setdefault((option.path, option.name), []).append(option)
+    chosen = [
+        _placed(offered[path, name], sharding, len(plan_ranks(sharding)))
+        for path, name in offered
+        for sharding in (_sharding(plan, path, name),)
+        if sharding is not None
+    ]
+    enumerator.populate_estimates(chosen)
+    return chosen
+
+
+def _sharding(plan: TorchRecPlan, path: str, name: str) -> ParameterSharding | None:
+    module = plan.plan.get(path)
+    return None if module is None else module.get(name)
+
+
+def plan_ranks(sharding: ParameterSharding) -> list[int]:
+    """Return the rank of every shard."""
+    return list(sharding.ranks or ())
+
+
+def _placed(
+    offered: Sequence[ShardingOption], sharding: ParameterSharding, num_shards: int
+) -> ShardingOption:
+    """Return the offered option that is most like a table's sharding, with the latter's shards."""
+
+    def difference(option: ShardingOption) -> tuple[bool, bool, int]:
+        return (
+            option.sharding_type != sharding.sharding_type,
+            option.compute_kernel != sharding.compute_kernel,
+            abs(len(option.shards) - num_shards),
+        )
+
+    option = min(offered, key=difference)
+    option.sharding_type, option.compute_kernel = sharding.sharding_type, sharding.compute_kernel
+    option.cache_params = sharding.cache_params
+    if sharding.sharding_type == ShardingType.DATA_PARALLEL or sharding.sharding_spec is None:
+        whole = list(option.tensor.shape)
+        option.shards = [
+            Shard(size=whole, offset=[0, 0], rank=rank) for rank in plan_ranks(sharding)
+        ]
+    else:
+        option.shards = [
+            Shard(
+                size=list(shard.shard_sizes),
+                offset=list(shard.shard_offsets),
+                rank=shard.placement.rank(),
+            )
+            for shard in sharding.sharding_spec.shards
+        ]
+    return option
+
+
+def loaded_options(
+    loader: Any,  # noqa: ANN401 - a PlanLoader
+    search_space: list[ShardingOption],
+    context_hash: str,
+) -> list[ShardingOption] | None:
+    """Return the options of a stored plan, by TorchRec's hash of each; None: there is no plan.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        The plan was made for another topology, batch size, constraints or model.
+
+    """
+    from torchrec.distributed.planner.planners import extract_plan
+
+    stored = loader.plan_context_hash()
+    if stored is not None and stored != context_hash:
+        raise PlannerError(
+            "planner input mismatch: the plan that the plan loader has is for something else; "
+            "topology, batch size, storage reservation, constraints and model have hash "
+            f"{context_hash} here, its own is {stored}; leave plan_loader out to plan anew",
+            PlannerErrorType.PLANNER_INPUT_CONTEXT_MISMATCH,
+        )
+    loaded = loader.load()
+    return extract_plan(search_space, loaded) if loaded else None
+
+
+def called_back(
+    options: list[ShardingOption], callbacks: Sequence[Any], topology: TorchRecTopology
+) -> TorchRecPlan:
+    """Return the plan of the options that the callbacks leave."""
+    for callback in callbacks:
+        options = callback(options)
+    return to_sharding_plan(options, topology)

@@ -1,0 +1,134 @@
+"""Tables that no cost model knows: TorchRec's own option for each; the rest goes around them.
+
+TorchRec's planner shards them with its own proposers and estimates, on the memory it finds. What it
+says they hold is withheld from the other tables, and what it says they take is a fixed cost: its
+sum of bytes over bandwidths (``EmbeddingPerfEstimator``), as rough as that is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import Topology as TorchRecTopology
+from torchrec.distributed.types import EmbeddingModuleShardingPlan
+from torchrec.distributed.types import ShardingPlan as TorchRecPlan
+
+from costmodel.base.units import MS, Bytes, Seconds
+from planner.torchrec.modules import FoundTable
+from planner.torchrec.options import chosen_options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherTables:
+    """What TorchRec made of the tables that no cost model knows."""
+
+    plan: TorchRecPlan
+    hbm_bytes: tuple[Bytes, ...]
+    """By rank, as TorchRec estimates it."""
+    host_bytes: tuple[Bytes, ...]
+    time: Seconds
+    """TorchRec's estimate: the largest sum over the shards of a rank."""
+
+
+def plan_other_tables(
+    module: nn.Module,
+    sharders: Sequence[Any],
+    tables: Sequence[FoundTable],
+    topology: TorchRecTopology,
+    fixed: TorchRecPlan,
+    **settings: Any,  # noqa: ANN401 - of EmbeddingShardingPlanner
+) -> OtherTables:
+    """Return TorchRec's plan of these tables alone.
+
+    Parameters
+    ----------
+    module, sharders
+        The whole model, and all sharders.
+    tables
+        Those to plan.
+    fixed
+        Tables that it has are not planned, only counted.
+    topology, settings
+        What ``EmbeddingShardingPlanner`` is given.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        TorchRec finds no plan for them.
+
+    """
+    chosen: list[ShardingOption] = []
+
+    def keep(options: list[ShardingOption]) -> list[ShardingOption]:
+        chosen.extend(options)
+        return options
+
+    plan = only_tables(fixed, [(each.path, each.name) for each in tables])
+    placed = [each for each in tables if each.name in plan.plan.get(each.path, {})]
+    free = [each for each in tables if each.name not in plan.plan.get(each.path, {})]
+    if free:
+        planner = EmbeddingShardingPlanner(
+            topology=topology, stats=[], debug=False, callbacks=[keep], **settings
+        )
+        plan = merged(plan, planner.plan(module, list(only_these(sharders, free))))
+    if placed:
+        enumerator = EmbeddingEnumerator(
+            topology, settings["batch_size"], constraints=settings["constraints"]
+        )
+        restricted = list(only_these(sharders, placed))
+        chosen += chosen_options(plan, module, restricted, enumerator)
+    hbm, host, time = ([0.0] * topology.world_size for _ in range(3))
+    for shard in (shard for option in chosen for shard in option.shards):
+        hbm[shard.rank] += float(shard.storage.hbm)
+        host[shard.rank] += float(shard.storage.ddr)
+        time[shard.rank] += float(shard.perf.total) * MS
+    return OtherTables(
+        plan=plan, hbm_bytes=tuple(hbm), host_bytes=tuple(host), time=max(time, default=0.0)
+    )
+
+
+def only_these(sharders: Sequence[Any], tables: Sequence[FoundTable]) -> Iterator[Any]:
+    """Yield the sharders, each offering no other tables than these."""
+    names: dict[int, set[str]] = {}
+    for table in tables:
+        names.setdefault(id(table.module), set()).add(table.name)
+
+    for sharder in sharders:
+        restricted = copy(sharder)
+        vars(restricted)["shardable_parameters"] = _offering(sharder, names)
+        yield restricted
+
+
+def _offering(sharder: Any, names: Mapping[int, set[str]]) -> Any:  # noqa: ANN401 - ModuleSharder
+    def shardable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+        wanted = names.get(id(module), set())
+        offered = sharder.shardable_parameters(module).items() if wanted else ()
+        return {name: parameter for name, parameter in offered if name in wanted}
+
+    return shardable_parameters
+
+
+def only_tables(plan: TorchRecPlan, tables: Sequence[tuple[str, str]]) -> TorchRecPlan:
+    """Return what a plan says of these tables, given by module path and name."""
+    modules: dict[str, EmbeddingModuleShardingPlan] = {}
+    for path, name in tables:
+        sharding = plan.plan.get(path, {}).get(name)
+        if sharding is not None:
+            modules.setdefault(path, EmbeddingModuleShardingPlan())[name] = sharding
+    return TorchRecPlan(plan=modules)
+
+
+def merged(plan: TorchRecPlan, other: TorchRecPlan) -> TorchRecPlan:
+    """Return one plan of the tables of both."""
+    modules = {path: copy(tables) for path, tables in plan.plan.items()}
+    for path, tables in other.plan.items():
+        if path in modules:
+            modules[path].update(tables)
+        else:
+            modules[path] = tables
+    return TorchRecPlan(plan=modules)

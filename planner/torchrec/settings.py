@@ -1,0 +1,240 @@
+"""What the planner makes of every setting that TorchRec's planner reads; nothing goes unsaid.
+
+Every field of the classes through which a script talks to TorchRec's planner is in ``SETTINGS``. A
+field that is set and changes nothing here is named in one warning, with what it would have changed;
+so is a field that is unknown here, of a later TorchRec. The table in docs/reference is made of this
+one, and a test tries every field.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import StrEnum
+from inspect import Parameter, signature
+from typing import Any
+
+
+class Treatment(StrEnum):
+    """What becomes of a setting."""
+
+    SUPPORTED = "supported"
+    APPROXIMATED = "approximated"
+    WARNED = "warned"
+    NEUTRAL = "neutral"
+    """Bears on neither time nor memory; handed on where it is the modules' to heed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What becomes of one setting."""
+
+    treatment: Treatment
+    text: str
+    """How it is heeded, or what it would have changed."""
+
+
+_YES, _ROUGHLY, _NO, _NEUTRAL = Treatment
+
+
+def _all(treatment: Treatment, text: str, *names: str) -> dict[str, Setting]:
+    return dict.fromkeys(names, Setting(treatment, text))
+
+
+_OWN_SEARCH = "the search is this planner's own, which takes its place"
+_OWN_SPEEDS = "speeds are the hardware profile's (`hardware=`), measured where they could be"
+_ASKED_OF_FBGEMM = "handed on to the module; its memory and time are not in the model"
+_OF_TRAINING = "of the training, not of a step's time or memory"
+
+SETTINGS: Mapping[str, Mapping[str, Setting]] = {
+    "EmbeddingShardingPlanner": {
+        "topology": Setting(_YES, "ranks, NVLink domains, memory of every rank; see Topology"),
+        "batch_size": Setting(_YES, "samples per rank and step"),
+        "storage_reservation": Setting(_YES, "asked what it leaves on every rank"),
+        "constraints": Setting(_YES, "see ParameterConstraints; also by module path and table"),
+        "timeout_seconds": Setting(_YES, "ends the search"),
+        "stats": Setting(_YES, "told of the plan, with TorchRec's estimates of it"),
+        "callbacks": Setting(_YES, "called with the chosen options, whose plan is returned"),
+        "plan_loader": Setting(_YES, "its plan is taken instead of a search"),
+        "enumerator": Setting(
+            _ROUGHLY, "gives TorchRec's estimates of the plan; what may be chosen is read off the "
+            "sharders and constraints",
+        ),
+        "debug": Setting(_NEUTRAL, "whether the predicted step is logged"),
+        **_all(_NO, _OWN_SEARCH, "proposer", "partitioner"),
+        "performance_model": Setting(_NO, "plans are rated by the simulated step instead"),
+    },
+    "Topology": {
+        **_all(_YES, "number of ranks, and of ranks in a host", "world_size", "local_world_size"),
+        "pod_size": Setting(
+            _YES, "hosts of one NVLink domain, which is what hierarchical sharding calls a node"
+        ),
+        "compute_device": Setting(_YES, "what sharders offer, and where shards are"),
+        "hbm_cap": Setting(_YES, "memory of every rank"),
+        "ddr_cap": Setting(_ROUGHLY, "a host has as much as its poorest rank for each of them"),
+        "custom_topology_data": Setting(
+            _ROUGHLY, "`hbm_cap` by rank is heeded, rows are split evenly; of `ddr_cap` the least"
+        ),
+        "ssd_cap": Setting(_NO, "no kernel that is modelled keeps rows on an SSD"),
+        **_all(
+            _NO, _OWN_SPEEDS, "hbm_mem_bw", "ddr_mem_bw", "ssd_mem_bw", "hbm_to_ddr_mem_bw",
+            "intra_host_bw", "inter_host_bw", "generalized_comms_bandwidths",
+        ),
+        **_all(
+            _NO, "backward kernels have models of their own", "bwd_compute_multiplier",
+            "weighted_feature_bwd_compute_multiplier",
+        ),
+        "uneven_sharding_perf_multiplier": Setting(_NO, "shards are timed by what they hold"),
+        "created_by_factory": Setting(_NEUTRAL, "keeps TorchRec's constructor quiet"),
+    },
+    "ParameterConstraints": {
+        **_all(_YES, "what may be chosen", "sharding_types", "compute_kernels", "min_partition"),
+        **_all(
+            _YES, "ids per sample, in all features of the table", "pooling_factors",
+            "num_poolings", "batch_sizes",
+        ),
+        "is_weighted": Setting(_YES, "ids carry weights"),
+        "cache_params": Setting(_ROUGHLY, "see CacheParams"),
+        "output_dtype": Setting(
+            _ROUGHLY, "a workload has one type of output: the widest that a table asks for"
+        ),
+        "device_group": Setting(_YES, "tables of another device are left out of the plan"),
+        "key_value_params": Setting(_ROUGHLY, "see KeyValueParams"),
+        "use_virtual_table": Setting(
+            _NO, "the table's own configuration says so, and its plan is TorchRec's"
+        ),
+        "enforce_hbm": Setting(_NO, _ASKED_OF_FBGEMM),
+        "stochastic_rounding": Setting(_NEUTRAL, "handed on; no kernel's time was seen to change"),
+        "bounds_check_mode": Setting(_NO, _ASKED_OF_FBGEMM),
+        "feature_names": Setting(_NEUTRAL, "a name for reports; the model's features count"),
+    },
+    "CacheParams": {
+        "load_factor": Setting(_YES, "share of the rows in HBM; without it, the search chooses"),
+        "algorithm": Setting(_NO, "handed on; the cache is modelled as LRU"),
+        "reserved_memory": Setting(_NO, _ASKED_OF_FBGEMM),
+        "precision": Setting(_NO, "handed on; cached rows are counted in the weights' type"),
+        "prefetch_pipeline": Setting(
+            _YES, "the training loop is taken to be PrefetchTrainPipelineSparseDist"
+        ),
+        "stats": Setting(
+            _NO, "misses follow from the ids' distribution: give `sample_batches` instead"
+        ),
+        "multipass_prefetch_config": Setting(_NO, _ASKED_OF_FBGEMM),
+    },
+    "KeyValueParams": _all(
+        _ROUGHLY, "handed on; key-value tables get TorchRec's own option and estimate",
+        "ssd_storage_directory", "ssd_rocksdb_write_buffer_size", "ssd_rocksdb_shards",
+        "gather_ssd_cache_stats", "stats_reporter_config", "use_passed_in_path", "l2_cache_size",
+        "max_l1_cache_size", "enable_async_update", "bulk_init_chunk_size",
+        "lazy_bulk_init_enabled", "enable_raw_embedding_streaming", "res_store_shards",
+        "kvzch_tbe_config", "load_ckpt_without_opt", "ps_hosts", "ps_client_thread_num",
+        "ps_max_key_per_request", "ps_max_local_index_length",
+    ),
+    "sharder": {
+        "fused_params": Setting(_YES, "see fused_params"),
+        "qcomm_codecs_registry": Setting(
+            _ROUGHLY, "types of outputs and gradients on the wire; where sharders differ, the "
+            "widest, and MX4 as FP8",
+        ),
+        "use_index_dedup": Setting(
+            _ROUGHLY, "unique ids are sent, looked up and sent back; the kernels that find them "
+            "and spread the rows again are not timed",
+        ),
+        **_all(_YES, "the wrapped collection's sharder is heeded", "ebc_sharder",
+               "ec_sharder"),
+        "mc_sharder": Setting(_YES, "restricts sharding types"),
+        "sharded_module_order_overwrite": Setting(_NO, "modules run in the model's order"),
+        "restore_dedup_feature_boundary": Setting(_NEUTRAL, "of outputs' names"),
+    },
+    "fused_params": {
+        "optimizer": Setting(
+            _ROUGHLY, "its state counts; of several optimizers in a model the one with most state"
+        ),
+        "cache_load_factor": Setting(_YES, "as CacheParams.load_factor"),
+        "output_dtype": Setting(_ROUGHLY, "as ParameterConstraints.output_dtype"),
+        **_all(
+            _NO, _ASKED_OF_FBGEMM, "cache_algorithm", "cache_sets", "cache_reserved_memory",
+            "cache_precision", "weights_precision", "enforce_hbm", "bounds_check_mode",
+            "uvm_non_rowwise_momentum", "prefetch_pipeline", "optimizer_state_dtypes",
+            "multipass_prefetch_config", "uvm_host_mapped", "embedding_table_index_type",
+            "embedding_table_offset_type", "enable_raw_embedding_streaming", "res_params",
+            "use_experimental_tbe", "ensemble_mode", "emainplace_mode", "global_weight_decay",
+            "counter_based_regularization", "cowclip_regularization", "extra_optimizer_config",
+            "is_qr_tbe", "preallocated_host_buffers", "tbe_input_multiplexer_config",
+            "record_cache_metrics", "gather_uvm_cache_stats", "stats_reporter_config",
+        ),
+        **_all(
+            _NEUTRAL, _OF_TRAINING, "learning_rate", "eps", "momentum", "weight_decay",
+            "weight_decay_mode", "eta", "beta1", "beta2", "gradient_clipping", "max_gradient",
+            "max_norm", "stochastic_rounding",
+        ),
+        **_all(
+            _NEUTRAL, "set by TorchRec's modules themselves", "embedding_specs",
+            "feature_table_map", "pooling_mode", "device", "table_names", "embedding_shard_info",
+        ),
+    },
+    "table": {
+        **_all(_YES, "the table's size", "num_embeddings", "embedding_dim"),
+        "name": Setting(_YES, "its name in the plan"),
+        "data_type": Setting(_YES, "bytes of its weights"),
+        "feature_names": Setting(_YES, "what reads it"),
+        "pooling": Setting(_YES, "how rows become an output"),
+        "use_virtual_table": Setting(_ROUGHLY, "gets TorchRec's own option and estimate"),
+        "total_num_buckets": Setting(_ROUGHLY, "heeded by TorchRec's own option for such a table"),
+        "virtual_table_eviction_policy": Setting(_NO, "TorchRec's estimates do not look at it"),
+        "stash_weights": Setting(
+            _NO, "stashed weights leave HBM during the dense part: more memory than is counted, "
+            "for copies that are not timed",
+        ),
+        "enable_embedding_update": Setting(_NO, "writes of embeddings are not timed"),
+        "need_pos": Setting(_NEUTRAL, "lets a feature processor's rows be split"),
+        **_all(
+            _NEUTRAL, _OF_TRAINING, "weight_init_max", "weight_init_min", "init_fn",
+            "num_embeddings_post_pruning", "input_dim",
+        ),
+    },
+}  # fmt: skip
+"""By what they are settings of: TorchRec's classes, ``sharder`` for the constructors of all
+sharders, ``fused_params`` for FBGEMM's arguments in them, ``table`` for its configuration."""
+
+_UNKNOWN = Setting(_NO, "this planner does not know it: it may be of a later TorchRec")
+
+
+def unheeded(
+    owner: str, values: Mapping[str, object], defaults: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    """Yield ``owner.name`` and the reason for each value that is set and changes nothing."""
+    for name, value in values.items():
+        setting = SETTINGS[owner].get(name, _UNKNOWN)
+        if setting.treatment is Treatment.WARNED and not _same(value, defaults.get(name)):
+            yield f"{owner}.{name}", setting.text
+
+
+def unheeded_fields(owner: str, record: object) -> Iterator[tuple[str, str]]:
+    """Yield the same of a dataclass's fields; None has none."""
+    if record is None or not is_dataclass(record):
+        return
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    yield from unheeded(owner, values, field_defaults(type(record)))
+
+
+def field_defaults(kind: Any) -> dict[str, object]:  # noqa: ANN401 - a dataclass
+    """Return the default of every field that has one."""
+    made = {
+        field.name: field.default_factory()
+        for field in fields(kind)
+        if field.default_factory is not MISSING
+    }
+    plain = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+    return {**plain, **made}
+
+
+def argument_defaults(function: Any) -> dict[str, object]:  # noqa: ANN401 - a callable
+    """Return the default of every argument, None where it has none."""
+    return {
+        name: None if parameter.default is Parameter.empty else parameter.default
+        for name, parameter in signature(function).parameters.items()
+        if name not in {"self", "args", "kwargs"}
+    }
+
+
+def _same(value: object, default: object) -> bool:
+    return value is default or bool(value == default)

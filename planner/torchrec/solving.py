@@ -1,0 +1,155 @@
+"""The search for the plan of a TorchRec model, and what is said where there is none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torchrec.distributed.planner.types import PlannerError as TorchRecError
+from torchrec.distributed.planner.types import PlannerErrorType
+from torchrec.distributed.types import ShardingPlan as TorchRecPlan
+
+from costmodel.base.errors import InfeasibleError, PlannerError
+from costmodel.base.units import MS, Seconds, size_text
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import could_hold, host_bytes_usable
+from planner.planning.search import Attempt, Search, run_sharders, sharders_for
+from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.plans import TableLocation, from_torchrec
+from sharders.problem.sharding_problem import ShardingProblem
+
+_IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """What the planner made of a model: the workload it saw, and the plan it chose."""
+
+    workload: Workload
+    topology: Topology
+    locations: Mapping[str, TableLocation]
+    plan: ShardingPlan
+    step_time: Seconds
+    """Predicted."""
+    other_time: Seconds
+    """TorchRec's own estimate for the tables that the cost model does not know, of which
+    ``step_time`` has nothing."""
+    sharder: str
+    """Which sharder found it."""
+    torchrec_plan: TorchRecPlan
+    """The plan, as the planner returned it."""
+    hardware: str
+    """Name or path of the hardware profile."""
+
+    @property
+    def summary(self) -> str:
+        """The plan in a line, for a log."""
+        other = f", and {self.other_time / MS:.3f} ms for other tables" if self.other_time else ""
+        return (
+            f"{len(self.workload.tables)} tables on {self.topology.world_size} ranks: predicted "
+            f"step {self.step_time / MS:.3f} ms{other} ({self.sharder})"
+        )
+
+
+def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
+    """Return the solution with another plan of its tables.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        The plan is not one of these tables.
+
+    """
+    workload, topology = solution.workload, solution.topology
+    try:
+        ours = from_torchrec(plan, solution.locations, workload, topology)
+        step_time = Objective(workload, topology).step_time(ours)
+    except PlannerError as error:
+        raise TorchRecError(str(error), INPUT_VALIDATION) from error
+    return replace(solution, plan=ours, step_time=step_time, torchrec_plan=plan)
+
+
+def find_plan(
+    workload: Workload, topology: Topology, sharder: str, search: Search
+) -> tuple[Attempt, ShardingPlan]:
+    """Return the best plan that a sharder, or all of them, find.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        Tables take more memory than there is, or constraints leave no plan that fits.
+
+    """
+    try:
+        return _found(workload, topology, sharder, search)
+    except InfeasibleError as error:
+        kind = PlannerErrorType.INSUFFICIENT_STORAGE
+        if could_hold(_in_hbm_if_allowed(workload), topology):
+            kind = PlannerErrorType.STRICT_CONSTRAINTS
+        raise TorchRecError(_with_remedies(error), kind) from error
+    except PlannerError as error:
+        raise TorchRecError(str(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
+
+
+def _found(
+    workload: Workload, topology: Topology, sharder: str, search: Search
+) -> tuple[Attempt, ShardingPlan]:
+    """Search without host memory first: where that fits, it is faster and soon found."""
+    resident = _in_hbm_if_allowed(workload)
+    try:
+        return _searched(resident, topology, sharder, search)
+    except InfeasibleError as error:
+        if resident == workload:
+            raise
+        without_host_memory = error
+    try:
+        return _searched(workload, topology, sharder, search)
+    except InfeasibleError as error:
+        raise _too_large_for_host(without_host_memory, workload, topology) from error
+
+
+def _searched(
+    workload: Workload, topology: Topology, sharder: str, search: Search
+) -> tuple[Attempt, ShardingPlan]:
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=Objective(workload, topology)
+    )
+    attempts = run_sharders(sharders_for(sharder), problem, search)
+    found = [(each, each.plan) for each in attempts if each.plan is not None]
+    return min(found, key=lambda pair: pair[0].step_time)
+
+
+def _in_hbm_if_allowed(workload: Workload) -> Workload:
+    """Return the workload without UVM kernels, but for tables that may have no others."""
+    tables = []
+    for table in workload.tables:
+        kernels = tuple(kernel for kernel in table.compute_kernels if kernel in _IN_HBM)
+        tables.append(replace(table, compute_kernels=kernels or table.compute_kernels))
+    return replace(workload, tables=tuple(tables))
+
+
+def _too_large_for_host(
+    error: InfeasibleError, workload: Workload, topology: Topology
+) -> InfeasibleError:
+    """Return why no plan fits in HBM, and that host memory is no way out."""
+    host = topology.num_nodes * host_bytes_usable(topology)
+    line = (
+        f"{size_text(workload.weight_bytes)} of weights, and {size_text(host)} of host "
+        "memory for UVM kernels: no plan with them fits either"
+    )
+    return InfeasibleError(
+        error.message, details=(*error.details, ("host", line)), remedies=error.remedies
+    )
+
+
+def _with_remedies(error: InfeasibleError) -> str:
+    """Return the whole error as text, in the words of a training script, not of a command."""
+    remedies = [
+        (label.replace("--gpus", "world size").replace(" --nodes", ", nodes"), text)
+        for label, text in error.remedies
+    ]
+    return "\n".join([
+        str(error),
+        *(f"{label}: {text}" for label, text in (*error.details, *remedies)),
+    ])

@@ -1,0 +1,157 @@
+"""Tables that no cost model knows, or that have a plan already, and the rest around them."""
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+import torch
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
+from torchrec.distributed.sharding_plan import get_default_sharders
+from torchrec.distributed.types import ShardingPlan
+from torchrec.modules.embedding_configs import EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingCollection
+from torchrec_cases import META, SHARDERS, Wrapped, bags, gpus, managed_collision, table
+
+from costmodel.domain.plan import ShardingType
+from planner.torchrec import IterationTimePerfModel, IterationTimePlanner, Solution
+
+KEY_VALUE = ParameterConstraints(compute_kernels=["key_value"], sharding_types=["row_wise"])
+
+
+def planner(**settings: object) -> IterationTimePlanner:
+    return IterationTimePlanner(gpus(4), 64, hardware="h100-sxm", sharder="cost_greedy", **settings)
+
+
+def solved(made: IterationTimePlanner) -> Solution:
+    assert made.solution is not None
+    return made.solution
+
+
+def test_a_key_value_table_gets_torchrecs_option_and_leaves_less_memory() -> None:
+    module = bags(table("kv", rows=10_000_000), table("a"))
+    around = planner(constraints={"kv": KEY_VALUE})
+    plan = around.plan(module, SHARDERS).plan[""]
+    assert plan["kv"].compute_kernel == "key_value"
+    assert plan["kv"].ranks == [0, 1, 2, 3]
+    found = solved(around)
+    assert [each.name for each in found.workload.tables] == ["a"]
+    assert found.other_time > 0
+    # weights are on the SSD; inputs, outputs and the cache in HBM
+    assert len(found.topology.withheld_bytes) == 4
+    assert min(found.topology.withheld_bytes) > 4 * 64 * 64 * 4
+
+
+def test_all_default_sharders_modules_are_planned_together() -> None:
+    modules = pytest.importorskip("torchrec.modules.pec_embedding_modules")
+    sequence = EmbeddingCollection(
+        tables=[
+            EmbeddingConfig(name="p", num_embeddings=100, embedding_dim=64, feature_names=["p"])
+        ],
+        device=META,
+    )
+    model = torch.nn.ModuleDict({
+        "plain": bags(table("b")),
+        "hashed": managed_collision(),
+        "collided": modules.PECEmbeddingCollection(sequence),
+        "wrapped": Wrapped("meta"),
+    })
+    made = planner()
+    plan = made.plan(model, get_default_sharders()).plan
+    assert {path: sorted(tables) for path, tables in plan.items()} == {
+        "plain": ["b"],
+        "hashed": ["a"],
+        "collided": ["p"],
+        "wrapped.processed": ["t0", "t1", "t2"],
+        "wrapped.sequence": ["s3", "s4", "s5"],
+    }
+    assert plan["hashed"]["a"].sharding_type == plan["collided"]["p"].sharding_type == "row_wise"
+    assert all(not each.splits_rows for each in types_of(solved(made), "t0", "t1", "t2"))
+    assert solved(made).workload.table("t0").weighted
+    # the tables of ids: 3 x 1000 numbers, of which each rank has a quarter, and 40 weights
+    withheld = solved(made).topology.withheld_bytes
+    assert len(set(withheld)) == 1
+    assert withheld[0] > 3 * 1000 * 8 / 4
+
+
+def types_of(found: Solution, *tables: str) -> list[ShardingType]:
+    return [found.plan.table(name).sharding_type for name in tables]
+
+
+def test_tables_that_have_a_plan_keep_it() -> None:
+    module = bags(*[table(f"t{i}", dim=64) for i in range(4)])
+    kinds = {
+        "t0": ParameterConstraints(sharding_types=["row_wise"]),
+        "t1": ParameterConstraints(sharding_types=["column_wise"], min_partition=16),
+        "t2": ParameterConstraints(sharding_types=["table_wise"], compute_kernels=["fused_uvm"]),
+    }
+    whole = planner(constraints=kinds).plan(module, SHARDERS).plan[""]
+    given = ShardingPlan({"": {name: whole[name] for name in ("t0", "t1", "t2")}})
+    made = planner(fixed_plan=given)
+    plan = made.plan(module, SHARDERS).plan[""]
+    assert {name: plan[name] for name in given.plan[""]} == given.plan[""]
+    assert set(plan) == {"t0", "t1", "t2", "t3"}
+    assert solved(made).plan.table("t2").ranks == tuple(whole["t2"].ranks)
+
+
+def test_a_key_value_table_that_has_a_plan_keeps_it() -> None:
+    module = bags(table("kv", rows=100_000), table("a"))
+    kinds = {"kv": KEY_VALUE}
+    whole = planner(constraints=kinds).plan(module, SHARDERS).plan[""]
+    given = ShardingPlan({"": {"kv": whole["kv"]}})
+    made = planner(fixed_plan=given, constraints=kinds)
+    assert made.plan(module, SHARDERS).plan[""]["kv"] == whole["kv"]
+    assert solved(made).other_time > 0
+
+
+def test_constraints_by_path_come_before_those_by_name() -> None:
+    model = torch.nn.ModuleDict({"one": bags(table("a")), "two": bags(table("a"))})
+    made = planner(
+        constraints={
+            "a": ParameterConstraints(sharding_types=["table_wise"]),
+            "two.a": ParameterConstraints(sharding_types=["row_wise"], stochastic_rounding=True),
+        }
+    )
+    plan = made.plan(model, SHARDERS).plan
+    assert plan["one"]["a"].sharding_type == "table_wise"
+    assert plan["two"]["a"].sharding_type == "row_wise"
+    assert [plan[path]["a"].stochastic_rounding for path in ("one", "two")] == [None, True]
+
+
+def test_a_callback_changes_the_plan_and_its_time() -> None:
+    def move(options: list[ShardingOption]) -> list[ShardingOption]:
+        for option in options:
+            for shard in option.shards:
+                shard.rank = 3
+        return options
+
+    kinds = {"a": ParameterConstraints(sharding_types=["table_wise"])}
+    made = planner(callbacks=[move], constraints=kinds)
+    assert made.plan(bags(table("a")), SHARDERS).plan[""]["a"].ranks == [3]
+    assert solved(made).plan.table("a").ranks == (3,)
+    assert [option.shards[0].rank for option in made.get_selected_options()] == [3]
+
+
+def test_options_of_other_tables_are_rated_by_torchrec() -> None:
+    module = bags(table("kv", rows=100_000), table("a"))
+    topology, kinds = gpus(4), {"kv": KEY_VALUE}
+    ratings: list[tuple[float, float]] = []
+
+    class Noting(IterationTimePerfModel):
+        def rate(self, plan: list[ShardingOption]) -> float:
+            alone = [option for option in plan if option.name == "a"]
+            ratings.append((super().rate(plan), super().rate(alone)))
+            return ratings[-1][0]
+
+    theirs = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=64,
+        constraints=kinds,
+        storage_reservation=FixedPercentageStorageReservation(0.1),
+        performance_model=Noting(topology, constraints=kinds, hardware="h100-sxm"),
+        stats=[],
+    )
+    theirs.plan(module, SHARDERS)
+    assert ratings
+    assert all(both > alone > 0 for both, alone in ratings)

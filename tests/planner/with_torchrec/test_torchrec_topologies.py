@@ -1,0 +1,103 @@
+"""Ranks with memory of their own, NVLink domains of several hosts, tables around other tables."""
+
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+import torch
+from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, Topology
+from torchrec_cases import QUIET, SHARDERS, bags, table
+
+from costmodel.memory.rank_memory import check_memory, memory_per_rank, rank_rooms
+from planner.torchrec import IterationTimePlanner, Solution, load_torchrec_plan, save_plan
+
+GIB = 2**30
+HAS_PODS = pytest.mark.skipif(
+    "pod_size" not in signature(Topology.__init__).parameters,
+    reason="the installed torchrec knows no pods",
+)
+WHOLE = ParameterConstraints(sharding_types=["table_wise"], compute_kernels=["fused"])
+
+
+def solved(planner: IterationTimePlanner, module: torch.nn.Module) -> Solution:
+    planner.plan(module, SHARDERS)
+    assert planner.solution is not None
+    return planner.solution
+
+
+def capped(*gib: float) -> Topology:
+    caps = [int(each * GIB) for each in gib]
+    return Topology(
+        world_size=len(caps),
+        compute_device="cuda",
+        custom_topology_data=CustomTopologyData({"hbm_cap": caps}, len(caps)),
+        **QUIET,
+    )
+
+
+@pytest.mark.parametrize(
+    "sharder", ["auto", "cost_greedy", "ilp", "annealing", "size_greedy", "beam", "lp"]
+)
+def test_every_rank_holds_no_more_than_it_can(sharder: str) -> None:
+    tables = [table(f"t{i}", rows=2_000_000) for i in range(6)]  # 0.5 GB each
+    planner = IterationTimePlanner(
+        capped(4, 1, 1, 1),
+        64,
+        constraints={each.name: WHOLE for each in tables},
+        sharder=sharder,
+        timeout_seconds=0.5,
+        hardware="h100-sxm",
+    )
+    found = solved(planner, bags(*tables))
+    check_memory(found.workload, found.topology, found.plan)
+    held = memory_per_rank(found.workload, found.topology, found.plan)
+    rooms = rank_rooms(found.workload, found.topology)
+    assert [round(room / GIB, 1) for room in rooms] == [3.6, 0.9, 0.9, 0.9]
+    # three ranks have room for one table each: the large one has the others
+    assert held[0].tables > 2 * max(each.tables for each in held[1:])
+
+
+@HAS_PODS
+def test_hosts_of_one_nvlink_domain_are_a_node() -> None:
+    def pod(pod_size: int | None) -> Topology:
+        return Topology(
+            world_size=4,
+            local_world_size=2,
+            pod_size=pod_size,
+            compute_device="cuda",
+            **QUIET,
+        )
+
+    kinds = {"a": ParameterConstraints(sharding_types=["table_row_wise"])}
+    planners = [
+        IterationTimePlanner(
+            pod(size), 4096, constraints=kinds, hardware="h100-sxm", sharder="cost_greedy"
+        )
+        for size in (None, 2)
+    ]
+    apart, together = (solved(each, bags(table("a", rows=100_000))) for each in planners)
+    assert (apart.topology.num_nodes, together.topology.num_nodes) == (2, 1)
+    sharding = together.torchrec_plan.plan[""]["a"]
+    assert sharding.ranks == [0, 1, 2, 3]
+    placed = [str(shard.placement) for shard in sharding.sharding_spec.shards]
+    # devices are numbered in a host, not in the domain
+    assert placed == ["rank:0/cuda:0", "rank:1/cuda:1", "rank:2/cuda:0", "rank:3/cuda:1"]
+
+
+@HAS_PODS
+def test_a_plan_over_domains_goes_through_a_file(tmp_path: Path) -> None:
+    topology = Topology(
+        world_size=4,
+        local_world_size=2,
+        pod_size=2,
+        compute_device="cuda",
+        **QUIET,
+    )
+    planner = IterationTimePlanner(topology, 64, hardware="h100-sxm", sharder="cost_greedy")
+    module = bags(table("a", rows=100_000), table("b"))
+    found = solved(planner, module)
+    save_plan(tmp_path / "plan.json", found)
+    assert load_torchrec_plan(tmp_path / "plan.json", module, SHARDERS) == found.torchrec_plan
