@@ -10,8 +10,9 @@ from planner.planning.report_data import confidence_data
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as the JSON answer has it."""
     return {
-        "step_time_s": explanation.report.step_time,
+        "expected_step_time_s": explanation.report.expected,
         "step_time_interval_s": explanation.report.interval,
+        "step_time_s": explanation.report.step_time,
         "uncertainty": confidence_data(explanation.report.confidence),
         "last_rank": explanation.last_rank,
         "critical_path": [

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from planner.planning.confidence_text import confidence_text
+from planner.planning.confidence_text import confidence_text, span
 from planner.planning.explanation import Explanation, PathRow, Remedy, TableExplanation
 from planner.planning.report import Report
 from planner.planning.report_text import STAGE_NAMES
@@ -18,10 +18,13 @@ _WORTH = 0.005
 
 def explanation_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield the lines of an explanation."""
-    step_time = duration(explanation.report.step_time)
-    yield Text(
-        f"{step_time} per step; rank {explanation.last_rank} is the last to finish. Critical path:"
-    )
+    report = explanation.report
+    predicted = f"{duration(report.step_time)} as predicted"
+    if report.confidence is not None:
+        expected, interval = duration(report.expected), span(report.confidence.interval)
+        yield Text(f"{expected} expected per step ({interval}, 90%); {predicted}, were the models")
+        predicted = "exact"
+    yield Text(f"{predicted}; rank {explanation.last_rank} is the last to finish. Critical path:")
     yield from _path_text(explanation, width)
     if explanation.report.confidence is not None:
         yield Text("  How sure this is", style="bold")

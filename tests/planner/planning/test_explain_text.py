@@ -7,7 +7,7 @@ from planner.planning.explain_text import explanation_text
 from planner.planning.explanation import Explanation, Remedy, TableExplanation, path_rows
 
 EXPLANATION = """\
-1.00 ms per step; rank 0 is the last to finish. Critical path:
+1.00 ms as predicted; rank 0 is the last to finish. Critical path:
        at      took   stage            rank   bound by         from
   0.00 ms   0.40 ms   lookup forward      0   HBM bandwidth    roofline
   0.40 ms   0.10 ms   all-to-all        all   link bandwidth   fitted
