@@ -23,7 +23,7 @@ class PlanStep:
 
     given: GivenStep
     seconds: tuple[Array, ...]
-    """Of the operations of ``given``, shape (ranks or 1,)."""
+    """Seconds of the operations of ``given``, each of shape (ranks or 1,)."""
     causes: tuple[Cause, ...]
 
     @classmethod

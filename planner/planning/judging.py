@@ -13,7 +13,7 @@ from costmodel.memory.rank_memory import check_memory
 from costmodel.uncertainty.error_model import Cause, ErrorModel, error_model
 from costmodel.uncertainty.sensitivity import PlanStep, crossing
 from planner.planning.choice import Choice
-from planner.planning.verdict import Turn, Verdict
+from planner.planning.verdict import PlanVerdict, Turn
 from sharders.problem.sharding_problem import ShardingProblem
 
 ASSUMPTIONS = {
@@ -39,7 +39,7 @@ def make_verdict(
     bound: Seconds,
     host_time: Seconds,
     time_left: Callable[[], Seconds],
-) -> Verdict:
+) -> PlanVerdict:
     """Say what a choice rests on.
 
     Parameters
@@ -55,7 +55,7 @@ def make_verdict(
 
     """
     means = [choice.samples.mean(number) for number in range(len(choice.plans))]
-    return Verdict(
+    return PlanVerdict(
         num_candidates=len(choice.plans),
         num_equal=len(choice.equals),
         spread=max(means) / min(means) - 1,

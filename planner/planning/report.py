@@ -14,7 +14,7 @@ from costmodel.step.graph import Resource, Stage
 from costmodel.step.timeline import Timeline
 from costmodel.uncertainty.error_model import is_calibrated
 from planner.planning.extrapolation import Extrapolation, extrapolations
-from planner.planning.verdict import Verdict
+from planner.planning.verdict import PlanVerdict
 from sharders.problem.sharding_problem import Proof
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, Stage.ALL_REDUCE)
@@ -132,7 +132,7 @@ class Report:
     confidence: Confidence | None = None
     search: SearchReport | None = None
     baseline: Baseline | None = None
-    verdict: Verdict | None = None
+    verdict: PlanVerdict | None = None
     """What the choice of the plan rests on, where it was chosen among some."""
     extrapolated: tuple[Extrapolation, ...] = ()
     """What rests on kernels outside what was measured, the most critical first."""

@@ -29,7 +29,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PlanVerdict:
     """What a choice was made among, and what it rests on."""
 
     num_candidates: int
@@ -40,7 +40,7 @@ class Verdict:
     within_bound: float | None
     """By what share the simplest plan found is above the bound; None: there is no bound."""
     host_time: Seconds
-    """Of the critical path, as predicted."""
+    """The host's part of the critical path, as predicted."""
     runner_up: str | None
     probability_faster: float | None
     """That the chosen plan is faster than the runner-up."""

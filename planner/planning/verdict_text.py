@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from costmodel.base.units import Seconds
 from planner.planning.confidence_text import odds
-from planner.planning.verdict import LIKELY, Turn, Verdict
+from planner.planning.verdict import LIKELY, PlanVerdict, Turn
 from planner.show.format import count, duration, percent_fine
 
 _HOST_DECIDES = 0.3
@@ -14,14 +14,14 @@ _LEAST_SHARE = 0.001
 _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
 
 
-def verdict_sentences(verdict: Verdict, step_time: Seconds) -> Iterator[str]:
+def verdict_sentences(verdict: PlanVerdict, step_time: Seconds) -> Iterator[str]:
     """Yield what a choice rests on, the most important first, as sentences."""
     yield _first(verdict) + _why(verdict, step_time) + "."
     if verdict.turn is not None and not verdict.hardly_matters:
         yield turn_sentence(verdict.turn)
 
 
-def _first(verdict: Verdict) -> str:
+def _first(verdict: PlanVerdict) -> str:
     found = count(verdict.num_candidates, "plan")
     if verdict.hardly_matters:
         if verdict.within_bound is not None and verdict.within_bound <= verdict.spread:
@@ -42,7 +42,7 @@ def _first(verdict: Verdict) -> str:
     )
 
 
-def _why(verdict: Verdict, step_time: Seconds) -> str:
+def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
     parts = []
     if verdict.host_time >= _HOST_DECIDES * step_time:
         total = duration(step_time)
