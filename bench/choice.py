@@ -9,7 +9,9 @@ Regret: host, lookup, collective and other times are off 200 times by their own 
 (``costmodel.uncertainty``, with draws that the choice did not see); each time, how much longer a
 plan's step is than the shortest of all plans known. These are the plans of all sharders, what the
 choice was among, and what a short search finds on each of eight machines that are off likewise.
-The errors are those that the choice assumes: this says what it gains if they are as large as
+No choice can do without: ``best_expected`` is the known plan with the shortest mean step
+under these very draws, the least that one who does not know the errors could regret. The errors
+are those that the choice assumes: this says what it gains if they are as large as
 thought, not whether they are.
 """
 
@@ -248,7 +250,8 @@ def regrets(
     samples = sample_steps(problem.workload, problem.topology, known, draws=draws)
     shortest = samples.times.min(axis=1)
     result = {}
-    for key, each in chosen.items():
+    hindsight = known[int(samples.times.mean(axis=0).argmin())]
+    for key, each in {**chosen, "best_expected": hindsight}.items():
         lost = samples.times[:, known.index(each)] / shortest - 1
         result[key] = {
             "mean": round(float(lost.mean()), 4),
@@ -297,7 +300,7 @@ def show(name: str, record: Mapping[str, Any]) -> None:
 
 def summary(records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Return the mean regret of every choice over the workloads that have it."""
-    keys = ("ours", "point_optimal", TORCHREC)
+    keys = ("ours", "point_optimal", TORCHREC, "best_expected")
     means = {
         key: [
             record["regret"][key]["mean"] for record in records.values() if key in record["regret"]

@@ -21,3 +21,11 @@ MIB: Bytes = 2.0**20
 GIB: Bytes = 2.0**30
 
 TFLOP = 1e12
+
+
+def size_text(num_bytes: Bytes) -> str:
+    """Return a size in the unit that fits it: GiB, MiB or KiB, with one decimal."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if abs(num_bytes) >= 0.1 * unit or num_bytes == 0:
+            return f"{num_bytes / unit:,.1f} {name}"
+    return f"{num_bytes / KIB:,.1f} KiB"

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import GIB, Bytes
+from costmodel.base.units import Bytes, size_text
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, column_counts
 from costmodel.domain.validity import allowed_types
@@ -145,16 +145,16 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
         raise infeasible(
             workload,
             topology,
-            f"the plan does not fit: rank {fullest} needs {_gib(needed)} for its tables, "
-            f"and {topology.hardware.name} leaves {_gib(usable)} for them",
+            f"the plan does not fit: rank {fullest} needs {size_text(needed)} for its tables, "
+            f"and {topology.hardware.name} leaves {size_text(usable)} for them",
         )
     local = topology.local_world_size
     for node in range(topology.num_nodes):
         host = sum(memory.host for memory in per_rank[node * local : (node + 1) * local])
         if host > host_bytes_usable(topology):
             raise InfeasibleError(
-                f"the plan does not fit: node {node} needs {_gib(host)} of host memory for UVM "
-                f"tables, and {_gib(host_bytes_usable(topology))} is there for them",
+                f"the plan does not fit: node {node} needs {size_text(host)} of host memory for "
+                f"UVM tables, and {size_text(host_bytes_usable(topology))} is there for them",
                 hint="more nodes, or fewer tables with fused_uvm kernels",
             )
 
@@ -174,8 +174,8 @@ def _too_much(workload: Workload, topology: Topology) -> str:
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
     places = f"{topology.world_size} × {topology.hardware.name}"
     return (
-        f"no plan fits: the tables need {_gib(needed)}, and {places} "
-        f"leave{'s' if topology.world_size == 1 else ''} {_gib(topology.world_size * usable)} "
+        f"no plan fits: the tables need {size_text(needed)}, and {places} "
+        f"leave{'s' if topology.world_size == 1 else ''} {size_text(topology.world_size * usable)} "
         "for them"
     )
 
@@ -236,19 +236,20 @@ def _whole_table(
 def _per_gpu_line(workload: Workload, topology: Topology) -> str:
     capacity = topology.hardware.gpu.memory_bytes
     dense_model, activations = fixed_bytes(workload)
+    reserve = size_text(capacity * RESERVE_SHARE)
     return (
-        f"{_gib(capacity)} HBM  -  {dense_model / GIB:.1f} dense  -  {activations / GIB:.1f} "
-        f"activations  -  {capacity * RESERVE_SHARE / GIB:.1f} reserve  =  "
-        f"{_gib(usable_bytes(workload, topology))}"
+        f"{size_text(capacity)} HBM  -  {size_text(dense_model)} dense  -  "
+        f"{size_text(activations)} activations  -  {reserve} reserve  =  "
+        f"{size_text(usable_bytes(workload, topology))}"
     )
 
 
 def _largest_line(workload: Workload, topology: Topology) -> str:
     sizes = _sizes(workload, topology)
-    shown = [f"{name} {_gib(size)}" for name, size in sizes[:3]]
+    shown = [f"{name} {size_text(size)}" for name, size in sizes[:3]]
     if len(sizes) > len(shown):
         rest = sum(size for _, size in sizes[3:])
-        shown.append(f"{len(sizes) - 3} more {_gib(rest)}")
+        shown.append(f"{len(sizes) - 3} more {size_text(rest)}")
     return "    ".join(shown)
 
 
@@ -276,7 +277,7 @@ def _ranks_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
     full = max(held, key=held.__getitem__, default=None)
     if full is not None and held[full] > usable_bytes(workload, topology):
         names = [table.name for table in workload.tables if full in table.ranks]
-        yield "ranks: []", f"for {_listed(names)}: {_gib(held[full])} are to be on rank {full}"
+        yield "ranks: []", f"for {_listed(names)}: {size_text(held[full])} are to be on rank {full}"
 
 
 def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
@@ -322,7 +323,7 @@ def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, 
         spare = _spare_bytes(workload, larger)
         if spare >= 0:
             nodes = f" --nodes {larger.num_nodes}" if larger.num_nodes > 1 else ""
-            yield f"--gpus {num_gpus}{nodes}", f"{_gib(spare)} to spare"
+            yield f"--gpus {num_gpus}{nodes}", f"{size_text(spare)} to spare"
             return
 
 
@@ -366,7 +367,7 @@ def _batch_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
         smaller = replace(workload, local_batch_size=max(1, workload.local_batch_size >> halvings))
         spare = _spare_bytes(smaller, topology)
         if spare >= 0:
-            yield f"local_batch_size: {smaller.local_batch_size}", f"{_gib(spare)} to spare"
+            yield f"local_batch_size: {smaller.local_batch_size}", f"{size_text(spare)} to spare"
             return
 
 
@@ -381,7 +382,3 @@ def _listed(names: Sequence[str]) -> str:
     if len(names) > 5:
         names = [*names[:4], f"{len(names) - 4} more"]
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]
-
-
-def _gib(num_bytes: Bytes) -> str:
-    return f"{num_bytes / GIB:.1f} GiB"

@@ -98,6 +98,7 @@ def command(
     from planner.planning.baseline import default_baseline
     from planner.planning.search import Search
 
+    unasked = target is None and not output.json
     target = target or (None if output.json else DEFAULT_FILE)
     if target is not None:
         check_writable(target)
@@ -107,6 +108,10 @@ def command(
     if storage is not None and settings.sharder != OPTUNA:
         raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
     source, besides = _source(workload, factory, batch_size)
+    if unasked:
+        from planner.files.plan_keeping import check_same_workload
+
+        source = check_same_workload(DEFAULT_FILE, source)
     progress = ProgressLine(output, settings.time_limit)
     with interruptible(ending=True) as interrupt, progress:
         planned = plan(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from costmodel.base.errors import InputError, PlannerError, Problem
+from costmodel.base.errors import InfeasibleError, InputError, PlannerError, Problem
 from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
@@ -143,38 +143,13 @@ def plan(
 
     """
     search = _begun(search, options)
-    from planner.planning.judging import make_verdict
+    task = _task(workload, hardware, gpus, nodes)
+    try:
+        return task.searched(sharder, baseline, search)
+    except InfeasibleError as error:
+        from planner.planning.remedies import with_searched
 
-    task, names = _task(workload, hardware, gpus, nodes), sharders_for(sharder)
-    stages = Stages(task.problem, search)
-    searching = stages.searching()
-    with baseline_beside(baseline, task.problem, searching, names) as judge:
-        attempts = run_sharders(names, task.problem, searching)
-        stages.begin(PlanningStage.BASELINE, attempts)
-        beside = judge(attempts)
-        stages.begin(PlanningStage.CHOICE, attempts)
-        choice = task.chosen(attempts, beside, stages.time_left, improve=sharder == AUTO)
-        stages.begin(PlanningStage.BOUND, attempts)
-        bound = stages.bound()
-        stages.begin(PlanningStage.REPORT, attempts)
-        report = task.report(
-            choice.attempt, attempts, requested=sharder, seed=search.seed, bound=bound
-        )
-        verdict = make_verdict(
-            task.problem,
-            choice,
-            simplest=attempts[0].step_time,
-            bound=bound,
-            host_time=report.breakdown.get(Stage.HOST, 0.0),
-            time_left=stages.time_left,
-        )
-        report = replace(
-            report,
-            confidence=choice.confidence,
-            baseline=beaten(beside, choice),
-            verdict=verdict if sharder == AUTO else None,
-        )
-        return task.planned(choice.attempt, report)
+        raise with_searched(error, task.problem, search) from None
 
 
 def compare(
@@ -304,6 +279,38 @@ class _PlanningTask:
             compiled=not interpreted_modules(),
         )
         return replace(made, search=search)
+
+    def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
+        """Search, choose among what was found and the baseline, and report on it, all in time."""
+        from planner.planning.judging import make_verdict
+
+        problem, names = self.problem, sharders_for(sharder)
+        stages = Stages(problem, search)
+        searching = stages.searching()
+        with baseline_beside(baseline, problem, searching, names) as judge:
+            attempts = run_sharders(names, problem, searching)
+            stages.begin(PlanningStage.BASELINE, attempts)
+            beside = judge(attempts)
+        stages.begin(PlanningStage.CHOICE, attempts)
+        choice = self.chosen(attempts, beside, stages.time_left, improve=sharder == AUTO)
+        stages.begin(PlanningStage.BOUND, attempts)
+        bound = stages.bound()
+        stages.begin(PlanningStage.REPORT, attempts)
+        report = self.report(
+            choice.attempt, attempts, requested=sharder, seed=search.seed, bound=bound
+        )
+        if sharder == AUTO:
+            verdict = make_verdict(
+                problem,
+                choice,
+                simplest=attempts[0].step_time,
+                bound=bound,
+                host_time=report.breakdown.get(Stage.HOST, 0.0),
+                time_left=stages.time_left,
+            )
+            report = replace(report, verdict=verdict)
+        sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
+        return self.planned(choice.attempt, sure)
 
     def chosen(
         self,

@@ -14,6 +14,7 @@ from costmodel.step.graph import Resource, Stage
 from costmodel.step.timeline import Timeline
 from costmodel.uncertainty.error_model import is_calibrated
 from planner.planning.extrapolation import Extrapolation, extrapolations
+from planner.planning.notes import notes_on
 from planner.planning.verdict import PlanVerdict
 from sharders.problem.sharding_problem import Proof
 
@@ -132,6 +133,8 @@ class Report:
     confidence: Confidence | None = None
     search: SearchReport | None = None
     baseline: Baseline | None = None
+    notes: tuple[str, ...] = ()
+    """What is asked of the machine that its profile does not have."""
     verdict: PlanVerdict | None = None
     """What the choice of the plan rests on, where it was chosen among some."""
     extrapolated: tuple[Extrapolation, ...] = ()
@@ -196,6 +199,7 @@ def make_report(
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
         step_time=timeline.step_time,
+        notes=tuple(notes_on(workload, topology)),
         breakdown=timeline.breakdown(),
         extrapolated=extrapolations(timeline, host_assumed=not is_calibrated(topology.hardware)),
         ranks=rank_reports(timeline, memory),

@@ -28,6 +28,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "samples_per_s": report.samples_per_second,
         **_search_data(report.search),
         "baseline": _baseline_data(report),
+        "notes": list(report.notes),
         "verdict": _verdict_data(report),
         "hardware": report.hardware,
         "hardware_assumed": report.hardware_assumed,

@@ -59,6 +59,8 @@ _BASELINES = {
 def report_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the lines of a plan's report."""
     yield from _plain(_headline(report, width))
+    for note in report.notes:
+        yield from (Text(line, style="bold") for line in wrap(f"warning: {note}", width))
     yield Text()
     yield from _answer(report, width)
     yield Text()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from costmodel.base.units import GB, GIB, KIB, MIB, MS, US, Bytes, BytesPerSecond, Seconds
+from costmodel.base.units import GB, MS, US, Bytes, BytesPerSecond, Seconds, size_text
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 """Block characters: a bar may end in any eighth of a column."""
@@ -42,11 +42,7 @@ def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
 
 def memory(num_bytes: Bytes) -> str:
     """Return a memory size: GiB with one decimal, or MiB and KiB for small ones."""
-    if num_bytes >= 0.1 * GIB or num_bytes == 0:
-        return f"{num_bytes / GIB:,.1f} GiB"
-    if num_bytes >= 0.1 * MIB:
-        return f"{num_bytes / MIB:,.1f} MiB"
-    return f"{num_bytes / KIB:,.1f} KiB"
+    return size_text(num_bytes)
 
 
 def bandwidth(bytes_per_second: BytesPerSecond) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import GIB
+from costmodel.base.units import size_text
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes, whole_table_bytes
@@ -247,12 +247,12 @@ def no_room(problem: ShardingProblem, table: EmbeddingTable, free: float) -> Inf
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
     if total > topology.world_size * problem.capacity:
         return infeasible(workload, topology)
-    needed = least_table_bytes(workload, topology, table) / GIB
+    needed = least_table_bytes(workload, topology, table)
     return infeasible(
         workload,
         topology,
-        f"no plan fits: table `{table.name}` needs {needed:.1f} GiB, and at most "
-        f"{free / GIB:.1f} GiB is free on {where}",
+        f"no plan fits: table `{table.name}` needs {size_text(needed)}, and at most "
+        f"{size_text(free)} is free on {where}",
     )
 
 
