@@ -60,7 +60,7 @@ MACHINES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelShape:
     """What a workload is drawn from; all of it is our choice."""
 
     num_tables: int
@@ -74,8 +74,8 @@ class Model:
     precision: DataType = DataType.BF16
 
 
-MODELS: Mapping[str, Model] = {
-    "shop_05": Model(
+MODELS: Mapping[str, ModelShape] = {
+    "shop_05": ModelShape(
         num_tables=5,
         local_batch_size=8192,
         gpus=8,
@@ -83,7 +83,7 @@ MODELS: Mapping[str, Model] = {
         pooling=(8, 1.2),
         dims=(128,),
     ),
-    "ads_08": Model(
+    "ads_08": ModelShape(
         num_tables=8,
         local_batch_size=16384,
         gpus=4,
@@ -92,7 +92,7 @@ MODELS: Mapping[str, Model] = {
         dims=(64,),
         precision=DataType.FP16,
     ),
-    "video_12": Model(
+    "video_12": ModelShape(
         num_tables=12,
         local_batch_size=512,
         gpus=8,
@@ -100,13 +100,13 @@ MODELS: Mapping[str, Model] = {
         pooling=(40, 0.8),
         dims=(128, 256),
     ),
-    "news_20": Model(
+    "news_20": ModelShape(
         num_tables=20, local_batch_size=256, gpus=2, rows=(2, 6.5), pooling=(3, 1), dims=(32, 64)
     ),
-    "clicks_26": Model(
+    "clicks_26": ModelShape(
         num_tables=26, local_batch_size=2048, gpus=4, rows=(1, 7), pooling=(1, 0.1), dims=(16,)
     ),
-    "feed_30": Model(
+    "feed_30": ModelShape(
         num_tables=30,
         local_batch_size=4096,
         gpus=8,
@@ -114,7 +114,7 @@ MODELS: Mapping[str, Model] = {
         pooling=(10, 1.2),
         dims=(64, 128),
     ),
-    "retail_40": Model(
+    "retail_40": ModelShape(
         num_tables=40,
         local_batch_size=1024,
         gpus=4,
@@ -122,7 +122,7 @@ MODELS: Mapping[str, Model] = {
         pooling=(5, 1.2),
         dims=(16, 32, 64, 128),
     ),
-    "music_50": Model(
+    "music_50": ModelShape(
         num_tables=50,
         local_batch_size=16384,
         gpus=8,
@@ -130,10 +130,10 @@ MODELS: Mapping[str, Model] = {
         pooling=(8, 1),
         dims=(64, 128),
     ),
-    "market_70": Model(
+    "market_70": ModelShape(
         num_tables=70, local_batch_size=4096, gpus=4, rows=(2, 6.8), pooling=(4, 1.3), dims=(64,)
     ),
-    "social_100": Model(
+    "social_100": ModelShape(
         num_tables=100,
         local_batch_size=2048,
         gpus=8,

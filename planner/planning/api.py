@@ -15,7 +15,7 @@ from costmodel.step.graph import Stage
 from planner.environment.compiled import interpreted_modules
 from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
-from planner.planning.baseline import STAND_IN, baseline_beside
+from planner.planning.baseline import NONE, STAND_IN, baseline_beside
 from planner.planning.confidence import confidences
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
@@ -150,6 +150,32 @@ def plan(
         from planner.planning.remedies import with_searched
 
         raise with_searched(error, task.problem, search) from None
+
+
+def plan_from(
+    start: ShardingPlan, workload: Workload, topology: Topology, search: Search
+) -> Planned:
+    """Search again from a plan, for a workload and machine that it may not have been made for.
+
+    Where it is valid and fits, it is where the search starts, and one of the plans to choose from.
+    """
+    from costmodel.domain.validity import check_plan
+    from costmodel.engine.objective import Objective
+    from costmodel.memory.rank_memory import check_memory
+    from sharders.problem.sharding_problem import ShardingProblem
+
+    objective = Objective(workload, topology)
+    known: tuple[ShardingPlan, ...] = (start,)
+    try:
+        check_plan(workload, topology, start)
+        check_memory(workload, topology, start)
+    except PlannerError:
+        known = ()
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=objective, known=known
+    )
+    task = _PlanningTask(problem=problem, hardware_name=topology.hardware.name)
+    return task.searched(AUTO, NONE, _begun(search, {}))
 
 
 def compare(
@@ -324,6 +350,10 @@ class _PlanningTask:
         from planner.planning.choice import choose
 
         found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
+        found += [
+            Attempt(sharder="start", plan=plan, step_time=seconds, status=SearchStatus.GIVEN)
+            for seconds, plan in self.problem.known_times()
+        ]
         if beside is not None and beside.plan is not None:
             found.append(
                 Attempt(

@@ -32,6 +32,8 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "alone_s": choice.alone,
                 "mean_lookup_s": choice.mean,
                 "fixed": choice.fixed,
+                "lookup_share": choice.lookup_share,
+                "wider_step_time_s": choice.wider_step_time,
                 "whole_step_time_s": choice.whole_step_time,
                 "whole_fits": choice.whole_fits,
             }
@@ -40,9 +42,10 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
         "remedies": [
             {
                 "change": remedy.change,
-                "step_time_s": remedy.step_time,
+                "expected_step_time_s": remedy.step_time,
                 "samples_per_s": remedy.samples_per_second,
                 "effect": remedy.effect,
+                "tables_changed": remedy.num_changed,
             }
             for remedy in explanation.remedies
         ],

@@ -178,6 +178,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     search = replace(search, watch=gains.watch)
     fractions = {name: search.portfolio.member(name).time_fraction for name in names}
     attempts: list[Attempt] = []
+    known = problem.known
     option_time = 0.0
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
@@ -198,7 +199,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now) if plans_left is None else inf
-        problem = problem.with_known(plans)  # with all that was computed of it so far
+        problem = problem.with_known((*known, *plans))  # with all that was computed of it so far
         own = replace(search, max_plans=plans_left)
         if len(names) > 1 and fractions[name] == 1:
             own = replace(own, interrupted=_enough(search, gains, name))
