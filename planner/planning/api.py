@@ -16,7 +16,7 @@ from planner.environment.compiled import interpreted_modules
 from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside
-from planner.planning.confidence import confidences
+from planner.planning.confidence import confidences, ranked
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
@@ -189,7 +189,9 @@ def compare(
     left_out: Callable[[str, PlannerError], None] | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> tuple[Planned, ...]:
-    """Run several sharders (none named: all, and ``auto``), simulate their plans, best first.
+    """Run several sharders (none named: all, and ``auto``), and simulate their plans.
+
+    The shortest expected step comes first.
 
     None knows what the others found, and each may take an equal share of the time left. A sharder
     that finds no plan is left out, and ``left_out`` told its name and why; if none finds one, the
@@ -200,7 +202,7 @@ def compare(
     task = _task(workload, hardware, gpus, nodes)
     search = _begun(search, options)
     names = tuple(sharders) or (*sharder_names(), AUTO)
-    attempts = run_apart(names, task.problem, search)
+    attempts = run_apart(names, task.problem, search, task.picked)
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
     if not found:
@@ -208,16 +210,22 @@ def compare(
     if left_out is not None:
         for name, error in errors.items():
             left_out(name, error)
-    reports = [
-        task.report(attempt, (attempt,), requested=attempt.sharder, seed=search.seed)
-        for attempt in found
-    ]
-    sure = confidences(
-        task.problem.workload, task.problem.topology, [_found(attempt) for attempt in found]
-    )
+    plans = [_found(attempt) for attempt in found]
+    order = ranked(task.problem.workload, task.problem.topology, plans)
     return tuple(
-        task.planned(attempt, replace(report, confidence=confidence))
-        for attempt, report, confidence in zip(found, reports, sure, strict=True)
+        task.planned(
+            found[number],
+            replace(
+                task.report(
+                    found[number],
+                    (found[number],),
+                    requested=found[number].sharder,
+                    seed=search.seed,
+                ),
+                confidence=confidence,
+            ),
+        )
+        for number, confidence in order
     )
 
 
@@ -337,6 +345,10 @@ class _PlanningTask:
             report = replace(report, verdict=verdict)
         sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
         return self.planned(choice.attempt, sure)
+
+    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+        """Return the attempt that ``auto`` chooses, its plan made better as ``plan`` does."""
+        return self.chosen(attempts, None, time_left, improve=True).attempt
 
     def chosen(
         self,

@@ -29,7 +29,8 @@ MOST_STARTS = 4
 """Plans from which descents start: those with the shortest mean steps on the sampled machines."""
 MOST_CANDIDATES = 8
 LEAST_CANDIDATES = 3
-"""Plans timed under all samples: as many as there is time for, and the fewest in any case."""
+"""Plans timed under all samples: as many as there is time for, and the fewest where descents were
+made. Without time for these it is the plan with the shortest predicted step alone."""
 DOUBT = 0.6
 """A plan is not faster than another whose odds are less."""
 MOST_LOSS = 0.02
@@ -70,7 +71,7 @@ def choose(
     attempts
         Plans found, each with its step time as predicted.
     time_left
-        Asked between plans; at least the first one is always timed.
+        Asked between plans; one is always timed.
     improve
         Whether plans may be changed; if not, the first attempt is the choice, and the others what
         it is weighed against.
@@ -85,9 +86,12 @@ def choose(
         ends = [_descended(robust, start, problem) for start in starts if robust.has_time()]
         ends = _by_mean(robust, ends)
         found = [*found[:1], *_by_mean(robust, found[1:])]
+    elif improve:
+        found = sorted(found, key=_step_time)
     by_others = [each for each in attempts if each.status is SearchStatus.GIVEN]
     candidates = _distinct([*ends[:1], *by_others, *ends[1:], *found], found[0])[:MOST_CANDIDATES]
-    candidates, samples = _timed(problem, candidates, time_left)
+    least = 1 if robust is None else LEAST_CANDIDATES
+    candidates, samples = _timed(problem, candidates, time_left, least)
     means = [samples.mean(number) for number in range(len(candidates))]
     best = min(range(len(candidates)), key=means.__getitem__) if improve else 0
     equal = [
@@ -146,14 +150,17 @@ def _is_equal(samples: StepSamples, means: Sequence[Seconds], best: int, number:
 
 
 def _timed(
-    problem: ShardingProblem, candidates: Sequence[Attempt], time_left: Callable[[], Seconds]
+    problem: ShardingProblem,
+    candidates: Sequence[Attempt],
+    time_left: Callable[[], Seconds],
+    least: int,
 ) -> tuple[list[Attempt], StepSamples]:
-    """Time plans under the samples, while there is time; at least the first."""
+    """Time plans under the samples, while there is time; the first ones in any case."""
     draws, workload, topology = Draws(), problem.workload, problem.topology
     samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws)
     timed = [candidates[0]]
     for each in islice(candidates, 1, None):
-        if len(timed) >= LEAST_CANDIDATES and time_left() <= 0:
+        if len(timed) >= least and time_left() <= 0:
             break
         own = sample_steps(workload, topology, (_plan(each),), draws=draws)
         samples, timed = samples.beside(own), [*timed, each]

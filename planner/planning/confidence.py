@@ -22,6 +22,21 @@ def confidences(
     return tuple(confidence_of(samples, index) for index in range(len(plans)))
 
 
+def ranked(
+    workload: Workload, topology: Topology, plans: Sequence[ShardingPlan]
+) -> tuple[tuple[int, Confidence], ...]:
+    """Return the numbers of plans by their expected steps, and how sure each is beside the others.
+
+    The first one, against which the others have their odds, is the one with the shortest.
+    """
+    from costmodel.uncertainty.step_samples import sample_steps
+
+    samples = sample_steps(workload, topology, plans)
+    order = sorted(range(len(plans)), key=samples.mean)
+    samples = samples.of(order)
+    return tuple((number, confidence_of(samples, place)) for place, number in enumerate(order))
+
+
 def probability_faster(
     first: tuple[Workload, Topology, ShardingPlan], second: tuple[Workload, Topology, ShardingPlan]
 ) -> float:

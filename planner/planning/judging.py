@@ -63,9 +63,16 @@ def make_verdict(
         host_time=host_time,
         runner_up=None if choice.runner_up is None else choice.runner_up.sharder,
         probability_faster=choice.probability_faster,
+        ahead=_ahead(choice, means),
         free_batch=_free_batch(problem, choice.plans[0], time_left),
         turn=deciding(problem, choice.plans, means, time_left),
     )
+
+
+def _ahead(choice: Choice, means: Sequence[Seconds]) -> float:
+    if choice.runner_up is None or choice.runner_up.plan is None:
+        return 0.0
+    return means[choice.plans.index(choice.runner_up.plan)] / means[0] - 1
 
 
 def deciding(

@@ -115,6 +115,7 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
         "host_critical_path_s": verdict.host_time,
         "runner_up": verdict.runner_up,
         "probability_faster": verdict.probability_faster,
+        "ahead_of_runner_up": verdict.ahead,
         "free_local_batch_size": verdict.free_batch,
         "turn": None if turn is None else turn_data(turn),
     }

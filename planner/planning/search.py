@@ -37,6 +37,8 @@ LEAST_QUIET: Seconds = 0.5
 """With these 26 tables on 8 GPUs end after 2 to 3 CPU seconds of 10 with the plan they would end
 with (three seeds), 100 on 8 after 5 within 0.4%, 400 on 16 after 8 to 10 within 0.1%; half the
 patience loses 2% there."""
+CHOOSING = 0.75
+"""Share of its time in a comparison that ``auto`` searches for; in the rest it chooses."""
 WORTH_WAITING = 1e-3
 """Share of the step time that counts as a gain."""
 Watch = Callable[[str, Progress], None]
@@ -296,10 +298,21 @@ def _startup_options(name: str, problem: ShardingProblem) -> float:
     return sharder.startup_options(problem) if isinstance(sharder, Paced) else 0.0
 
 
+Chooser = Callable[[Sequence[Attempt], Callable[[], Seconds]], Attempt]
+"""Chooses among what the sharders of ``auto`` found, given what time is left."""
+
+
+def _fastest(attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+    del time_left
+    return min(attempts, key=lambda attempt: attempt.step_time)
+
+
 def run_apart(
-    names: Sequence[str], problem: ShardingProblem, search: Search
+    names: Sequence[str], problem: ShardingProblem, search: Search, choose: Chooser = _fastest
 ) -> tuple[Attempt, ...]:
     """Run sharders, or ``auto``, one after the other, none knowing what the others found.
+
+    What the sharders of ``auto`` find is chosen among by ``choose``, in a quarter of its time.
 
     Each may take an equal share of the time, or of what is left if that is more: those that need
     little leave theirs to the ones after them, and those that overrun take nothing from them.
@@ -308,7 +321,7 @@ def run_apart(
     attempts: list[Attempt] = []
     with _until_interrupted(search) as heeding:
         try:
-            attempts.extend(_each_apart(names, problem, heeding))
+            attempts.extend(_each_apart(names, problem, heeding, choose))
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
@@ -316,7 +329,7 @@ def run_apart(
 
 
 def _each_apart(
-    names: Sequence[str], problem: ShardingProblem, search: Search
+    names: Sequence[str], problem: ShardingProblem, search: Search, choose: Chooser
 ) -> Iterator[Attempt]:
     began = search.clock() if search.began is None else search.began
     deadline = began + search.time_limit
@@ -328,18 +341,21 @@ def _each_apart(
             break
         share = max(fair, (deadline - search.clock()) / (len(names) - position))
         own = replace(search, time_limit=max(share, 0.0), max_plans=plans)
-        attempt = _alone(name, problem, own)
+        attempt = _alone(name, problem, own, choose)
         found = found or attempt.plan is not None
         yield attempt
 
 
-def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
+def _alone(name: str, problem: ShardingProblem, search: Search, choose: Chooser) -> Attempt:
     start = search.clock()
+    own = replace(search, time_limit=CHOOSING * search.time_limit) if name == AUTO else search
     try:
-        tried = run_sharders(sharders_for(name), problem, search)
+        tried = run_sharders(sharders_for(name), problem, own)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
-    best = min(tried, key=lambda attempt: attempt.step_time)
+    end = start + search.time_limit if search.max_plans is None else inf
+    pick = choose if name == AUTO else _fastest
+    best = pick([each for each in tried if each.plan], lambda: end - search.clock())
     evaluated = sum(attempt.evaluated for attempt in tried)
     return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
 

@@ -44,6 +44,8 @@ class PlanVerdict:
     runner_up: str | None
     probability_faster: float | None
     """That the chosen plan is faster than the runner-up."""
+    ahead: float
+    """By what share the runner-up's expected step is longer."""
     free_batch: int | None
     """Largest local batch up to which more samples hardly take longer; None: more take longer."""
     turn: Turn | None

@@ -9,6 +9,8 @@ from planner.show.format import count, duration, percent_fine
 
 _HOST_DECIDES = 0.3
 """Share of the critical path from which on it is said that the host launches."""
+_FASTER = 0.6
+"""Odds from which on a plan is said to be faster."""
 _LEAST_SHARE = 0.001
 """Shares are said with one decimal."""
 _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
@@ -36,6 +38,11 @@ def _first(verdict: PlanVerdict) -> str:
         )
     if verdict.runner_up is None or verdict.probability_faster is None:
         return "No other plan was found to compare with"
+    if verdict.probability_faster < _FASTER:
+        return (
+            f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than the runner-up, "
+            f"of {verdict.runner_up}; which is faster is open, P {odds(verdict.probability_faster)}"
+        )
     return (
         f"Faster than the runner-up, of {verdict.runner_up}, "
         f"with P {odds(verdict.probability_faster)}"

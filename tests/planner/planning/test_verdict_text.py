@@ -12,6 +12,7 @@ def verdict(**changes: object) -> PlanVerdict:
         "host_time": 0.1 * MS,
         "runner_up": "lp",
         "probability_faster": 0.83,
+        "ahead": 0.034,
         "free_batch": None,
         "turn": None,
     }
@@ -34,6 +35,12 @@ TURN = Turn(
 
 def test_a_plan_that_is_faster_says_with_what_odds() -> None:
     assert said() == "Faster than the runner-up, of lp, with P 83%."
+
+
+def test_open_odds_are_not_called_faster() -> None:
+    assert said(probability_faster=0.47) == (
+        "Expected to be 3.4% shorter than the runner-up, of lp; which is faster is open, P 47%."
+    )
 
 
 def test_equal_plans_say_why_this_one() -> None:
