@@ -298,7 +298,7 @@ def show(name: str, record: Mapping[str, Any]) -> None:
         print(f"  regret {key:<14}{lost['mean']:7.2%} mean{lost['p95']:8.2%} p95")
 
 
-def summary(records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+def mean_regrets(records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Return the mean regret of every choice over the workloads that have it."""
     keys = ("ours", "point_optimal", TORCHREC, "best_expected")
     means = {
@@ -330,7 +330,7 @@ def main() -> None:
         if args.write:
             ordered = {key: records[key] for key in MODELS if key in records}
             write_text(RESULTS, json.dumps(ordered, indent=1) + "\n")
-    print(f"mean regret over {len(records)}: {summary(records)}")
+    print(f"mean regret over {len(records)}: {mean_regrets(records)}")
 
 
 if __name__ == "__main__":
