@@ -308,7 +308,9 @@ class _PlanningTask:
             status=attempt.status.value,
             evaluated=sum(each.evaluated for each in attempts),
             time=sum(each.time for each in attempts),
-            bound=max(bounds) or None,
+            # it holds in the long run, and the last of the few steps that are timed may still take
+            # less where a rank's delay has not reached the others
+            bound=min(max(bounds), made.step_time) or None,
             proof=attempt.proof,
             compiled=not interpreted_modules(),
         )
