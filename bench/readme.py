@@ -17,6 +17,7 @@ from typing import Any
 
 from bench import accuracy_tables as tables
 from bench import cpu_study
+from bench.choice import mean_regrets
 from bench.documented import run_page, with_outputs
 from bench.plan_quality import medians
 from bench.table_iii import TABLE_III
@@ -209,7 +210,34 @@ def nlp() -> str:
     return "\n".join(lines)
 
 
+def choice() -> str:
+    """Return the table of what choices regret."""
+    keys = ("ours", "point_optimal", "torchrec", "best_expected")
+    lines = [
+        (
+            "| workload | GPUs | chosen | lookups, memory: max / mean | P(faster) | regret "
+            "| shortest predicted | TorchRec's | least |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    records = result("choice")
+    for name, row in records.items():
+        regrets = [row["regret"].get(key) for key in keys]
+        shown = [f"{r['mean']:.1%}, {r['p95']:.1%}" if r else "-" for r in regrets]
+        odds = row["probability_faster"]
+        lines.append(
+            f"| {name} | {row['gpus']} | {row['plan']} "
+            f"| {row['lookups_max_over_mean']:.2f}, {row['memory_max_over_mean']:.2f} "
+            f"| {'-' if odds is None else f'{odds:.0%}'} | {' | '.join(shown)} |"
+        )
+    means = mean_regrets(records)
+    shown = [f"{means[key]:.1%}" if key in means else "-" for key in keys]
+    lines.append(f"| mean | | | | | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "choice": choice,
     "published_steps": published_steps,
     "replay": replay,
     "nlp": nlp,

@@ -24,9 +24,8 @@ TFLOP = 1e12
 
 
 def size_text(num_bytes: Bytes) -> str:
-    """Return a memory size with one decimal: GiB, or MiB and KiB for small ones."""
-    if abs(num_bytes) >= 0.1 * GIB or num_bytes == 0:
-        return f"{num_bytes / GIB:,.1f} GiB"
-    if abs(num_bytes) >= 0.1 * MIB:
-        return f"{num_bytes / MIB:,.1f} MiB"
+    """Return a size in the unit that fits it: GiB, MiB or KiB, with one decimal."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if abs(num_bytes) >= 0.1 * unit or num_bytes == 0:
+            return f"{num_bytes / unit:,.1f} {name}"
     return f"{num_bytes / KIB:,.1f} KiB"

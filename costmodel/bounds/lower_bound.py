@@ -33,7 +33,7 @@ its fixed costs count in full; without it, its options are gone. The least of th
 holds for all. The result is also at least the time of a step without any embedding work.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
@@ -88,14 +88,26 @@ def step_time_bound(
         Seconds; infinite where the tables need more memory than there is.
 
     """
+    return max(improving_bounds(workload, topology, time_left))
+
+
+def improving_bounds(
+    workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = _unlimited
+) -> Iterator[Seconds]:
+    """Yield bounds as ``step_time_bound`` finds them, the largest last: soon one, then better ones.
+
+    The first is the step without any embedding work. Between two of them the caller may do
+    something else, and give more time.
+    """
     templates = Templates(workload, topology)
-    alone = StepTimer(templates.of(()), ()).step_time(())
+    alone = StepTimer(templates.of(()), ()).step_time(()) * (1 - _ROUNDING)
+    yield alone
     until = time_left() / 2 if time_left() < inf else 0.0
     options = OptionFeatures(workload, topology).all(lambda: time_left() > until)
     if options.kernels:
         relaxation = _Relaxation.of(templates, options)
-        alone = max(alone, _branched(relaxation, lambda: time_left() <= 0))
-    return alone * (1 - _ROUNDING)
+        for bound in _branched(relaxation, lambda: time_left() <= 0):
+            yield max(alone, bound * (1 - _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -110,11 +122,12 @@ class _Part:
     """The group that is the largest part of the mixture, of those that may be there or not."""
 
 
-def _branched(whole: "_Relaxation", should_stop: Callable[[], bool]) -> Seconds:
-    """Return the least bound of parts that together are all plans."""
+def _branched(whole: "_Relaxation", should_stop: Callable[[], bool]) -> Iterator[Seconds]:
+    """Yield the least bound of parts that together are all plans, each time they are divided."""
     budget = min(MOST_PARTS, MOST_OPTIONS // len(whole.alone))
     parts = [_part(whole, 0, frozenset(), frozenset(), should_stop)]
     solved = 1
+    yield parts[0].bound
     while parts[0].undecided is not None and solved < budget and not should_stop():
         part = heappop(parts)
         group = frozenset(filter(None, [part.undecided]))
@@ -125,7 +138,7 @@ def _branched(whole: "_Relaxation", should_stop: Callable[[], bool]) -> Seconds:
             child = _part(whole, solved, present, absent, should_stop)
             heappush(parts, replace(child, bound=max(child.bound, part.bound)))
             solved += 1
-    return parts[0].bound
+        yield parts[0].bound
 
 
 def _part(

@@ -45,6 +45,13 @@ class StepSamples:
             shared={**other.shared, **self.shared},
         )
 
+    def of(self, plans: Sequence[int]) -> "StepSamples":
+        """Return some of these plans, in another order."""
+        order = list(plans)
+        return StepSamples(
+            predicted=self.predicted[order], times=self.times[:, order], shared=self.shared
+        )
+
     def interval(self, plan: int = 0, level: float = LEVEL) -> tuple[Seconds, Seconds]:
         """Return where a plan's step time lies with some probability, as likely above as below."""
         low, high = np.quantile(self.times[:, plan], [0.5 - level / 2, 0.5 + level / 2])

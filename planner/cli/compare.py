@@ -1,5 +1,6 @@
 """``planner compare``."""
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -63,6 +64,7 @@ def _compare_sharders(
     output: Output,
     flags: dict[str, object],
 ) -> None:
+    start = time.monotonic()  # imports count, too
     from planner.environment.settings import resolve
     from planner.planning.api import compare
     from planner.planning.compare_text import sharders_text
@@ -81,6 +83,7 @@ def _compare_sharders(
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
+                began=start,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
             ),

@@ -1,22 +1,68 @@
 """``planner explain``."""
 
+from dataclasses import replace
+
 import click
 
-from planner.cli.options import output_options
-from planner.show.output import Output
+from planner.cli.options import TIME, output_options
+from planner.environment.interrupts import interruptible
+from planner.show.output import Output, ProgressLine
 
 
 @click.command("explain")
 @click.argument("plan", metavar="PLAN")
+@click.option(
+    "--what-if",
+    "what_ifs",
+    multiple=True,
+    metavar="WHAT=VALUE",
+    help="Only this change, instead of the usual ones; repeatable: hardware=h200-sxm, batch=16384, "
+    "gpus=16, dtype=fp16, host=graphs (the dense model in CUDA graphs) or host=0.5 (half of it).",
+)
+@click.option(
+    "--time-limit",
+    type=TIME,
+    metavar="20s",
+    help="For all what-ifs together; each is searched again from the plan.",
+)
+@click.option("--seed", type=int, default=0, help="Of everything random.")
 @output_options
-def command(plan: str, *, output: Output) -> None:
+def command(
+    plan: str, *, what_ifs: tuple[str, ...], time_limit: float | None, seed: int, output: Output
+) -> None:
     """Say why a PLAN's step takes as long as it does, and what would help."""
+    from planner.planning.api import load_plan
     from planner.planning.explain_data import explanation_data
-    from planner.planning.explain_text import explanation_text
-    from planner.planning.explanation import explain
+    from planner.planning.explain_text import explained_text, remedies_text
+    from planner.planning.explanation import TIME_LIMIT, changes_of, explained
+    from planner.planning.search import Search
+    from planner.planning.what_if import remedies
 
-    explanation = explain(plan)
+    planned = load_plan(plan)
+    changes = changes_of(planned, what_ifs)
+    explanation = explained(planned)
+    if not output.json:
+        output.lines(lambda width: explained_text(explanation, width))
+    limit = time_limit or TIME_LIMIT
+    progress = ProgressLine(output, limit)
+    found = []
+    with interruptible(ending=True) as interrupt, progress:
+        search = Search(
+            seed=seed,
+            time_limit=limit,
+            interrupted=lambda: interrupt.happened,
+            watch=progress.watch,
+        )
+        for remedy in remedies(planned, changes, search):
+            found.append(remedy)
+            if interrupt.happened:
+                break
+    found.sort(key=lambda remedy: -remedy.samples_per_second)
+    explanation = replace(explanation, remedies=tuple(found))
     if output.json:
         output.data(explanation_data(explanation))
     else:
-        output.lines(lambda width: explanation_text(explanation, width))
+        output.lines(lambda width: remedies_text(explanation, width))
+    if interrupt.happened:
+        output.remark(f"interrupted after {len(found)} of {len(changes)} what-ifs")
+        click.get_current_context().exit(interrupt.exit_code)

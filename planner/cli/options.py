@@ -80,6 +80,19 @@ def _parse_time(text: str) -> float:
     return parse_time(text)
 
 
+def parse_share(text: str) -> float:
+    """Return a share of 1 from ``1%`` or ``0.01``."""
+    number = text.strip()
+    try:
+        share = float(number.rstrip("%")) * (0.01 if number.endswith("%") else 1.0)
+    except ValueError:
+        raise ValueError(f"`{text}` is not a share; write `1%` or `0.01`") from None
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share must be 0% to 100%, got `{text}`")
+    return share
+
+
+SHARE = Parsed("share", parse_share)
 SIZE = Parsed("size", parse_size)
 COUNT = Parsed("count", parse_count)
 TIME = Parsed("time", _parse_time)
@@ -126,7 +139,7 @@ def search_options(command: Command) -> Command:
         nodes_option,
         hardware_option,
         click.option("--seed", type=SEED, help="Of everything random."),
-        click.option("--time-limit", type=TIME, metavar="10s", help="Of the whole search."),
+        click.option("--time-limit", type=TIME, metavar="10s", help="Of the whole command."),
         click.option(
             "--max-plans",
             type=COUNT,

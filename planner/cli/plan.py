@@ -8,6 +8,7 @@ import click
 
 from planner.cli.options import (
     SAMPLES,
+    SHARE,
     output_options,
     plan_limit,
     profile_and_nodes,
@@ -42,6 +43,13 @@ MOST_JOBS = 256
     type=click.IntRange(min=1, max=MOST_JOBS),
     default=1,
     help="Processes that search at once, each from a seed of its own [default: 1].",
+)
+@click.option(
+    "--gap",
+    type=SHARE,
+    default="1%",
+    metavar="1%",
+    help="End the search at a step within this of the bound, which no plan undercuts.",
 )
 @click.option(
     "--storage",
@@ -81,6 +89,7 @@ def command(
     **flags: Any,  # noqa: ANN401 - what `resolve` knows, and how to search
 ) -> None:
     """Find the plan with the shortest predicted step for a workload FILE (- is stdin)."""
+    start = time.monotonic()  # imports count, too
     from dataclasses import replace
 
     from planner.environment.settings import DEFAULT, resolve
@@ -89,15 +98,20 @@ def command(
     from planner.planning.baseline import default_baseline
     from planner.planning.search import Search
 
+    unasked = target is None and not output.json
     target = target or (None if output.json else DEFAULT_FILE)
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
+    gap = flags.pop("gap")
     settings = resolve(flags)
     if storage is not None and settings.sharder != OPTUNA:
         raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
     source, besides = _source(workload, factory, batch_size)
-    start = time.monotonic()
+    if unasked:
+        from planner.files.plan_keeping import check_same_workload
+
+        source = check_same_workload(DEFAULT_FILE, source)
     progress = ProgressLine(output, settings.time_limit)
     with interruptible(ending=True) as interrupt, progress:
         planned = plan(
@@ -110,6 +124,9 @@ def command(
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
+                began=start,
+                gap=gap,
+                wait=settings.baseline is not None,
                 max_plans=max_plans,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,

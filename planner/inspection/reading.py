@@ -62,6 +62,13 @@ def _with_ids(samples: RecordedIds) -> RecordedIds:
         raise ValueError("there are no ids in it: nothing of whole numbers")
     if not any(len(feature.ids) for feature in samples.features):
         raise ValueError("there are no ids in it: every sample is empty")
+    first = samples.features[0]
+    for feature in samples.features:
+        if feature.num_samples != first.num_samples:
+            raise ValueError(
+                f"`{first.name}` has {first.num_samples:,} samples and `{feature.name}` "
+                f"{feature.num_samples:,}: those of one batch have equally many"
+            )
     return samples
 
 

@@ -120,7 +120,8 @@ def from_arrays(arrays: Mapping[str, Any]) -> RecordedIds:
     Understood are: ``keys`` with ``values`` and ``lengths`` or ``offsets`` (a KeyedJaggedTensor
     taken apart); ``indices`` with ``offsets`` and two-dimensional ``lengths``, tables by samples
     (the open DLRM dataset); ``NAME.values`` (or ``indices``, ``ids``) with ``NAME.lengths`` or
-    ``NAME.offsets``, the dot also as ``/`` or ``_``; ``NAME`` alone, an id or a row per sample.
+    ``NAME.offsets``, the dot also as ``/`` or ``_``; ``NAME`` with ``NAME.lengths`` likewise;
+    ``NAME`` alone, an id or a row per sample.
     """
     if "keys" in arrays:
         names = names_from(arrays["keys"])
@@ -134,7 +135,7 @@ def from_arrays(arrays: Mapping[str, Any]) -> RecordedIds:
     for name, array in arrays.items():
         if pairs[name]:
             parts = {what: arrays[key] for what, key in pairs[name].items()}
-            base = _base(name)[0]
+            base = _base(name)[0] or name
             ids, lengths = _values_and_lengths(base, {"values": array, **parts})
             features.append(from_lengths(base, ids, lengths))
         elif name not in used and _are_ids(array):
@@ -155,10 +156,17 @@ def names_from(keys: object) -> list[str]:
 
 
 def _lengths_beside(name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the lengths and offsets that belong to ``NAME.values``."""
+    """Return the names of the lengths and offsets that belong to ``NAME.values`` or ``NAME``."""
     base, separator = _base(name)
-    keys = {what: base + separator + what for what in _LENGTHS if base}
-    return {what: key for what, key in keys.items() if key in arrays}
+    if not base and name.rpartition("_")[2] in _LENGTHS:
+        return {}
+    separators = (separator,) if base else _SEPARATORS
+    return {
+        what: key
+        for what in _LENGTHS
+        for key in ((base or name) + each + what for each in separators)
+        if key in arrays
+    }
 
 
 def _unnamed(arrays: Mapping[str, Any]) -> RecordedIds:

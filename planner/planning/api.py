@@ -2,35 +2,33 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from costmodel.base.errors import InputError, PlannerError, Problem
+from costmodel.base.errors import InfeasibleError, InputError, PlannerError, Problem
 from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
+from costmodel.step.graph import Stage
 from planner.environment.compiled import interpreted_modules
 from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
-from planner.planning.baseline import STAND_IN, baseline_beside
-from planner.planning.confidence import confidences, picked_confidence, probability_faster
+from planner.planning.baseline import NONE, STAND_IN, baseline_beside
+from planner.planning.confidence import confidences, ranked
 from planner.planning.plugins import AUTO
-from planner.planning.report import Baseline, Confidence, Report, SearchReport, make_report
+from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
+from planner.planning.stages import PlanningStage, Stages
+from sharders.problem.sharding_problem import SearchStatus
 
 if TYPE_CHECKING:
     from costmodel.step.timeline import Timeline
     from planner.files.plans import PlanFile
+    from planner.planning.choice import Choice
 
 DEFAULT_HARDWARE = "h100-sxm"
-REPORT_SHARE = 0.2
-"""Share of the time limit that the odds and the bound of a report may be worked on after it."""
-REPORT_TIME: Seconds = 0.2
-"""And this long in any case: one round of the bound at 3 tables and 64 GPUs takes 0.1 s."""
-
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
@@ -119,7 +117,7 @@ def plan(
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Planned:
-    """Search for the plan with the shortest predicted step.
+    """Search for the plan with the shortest expected step.
 
     Parameters
     ----------
@@ -130,10 +128,11 @@ def plan(
     hardware
         A profile, its name, or its path.
     sharder
-        Name of a sharder, or ``auto``: all built-in ones, the shortest simulated step wins.
+        Name of a sharder, or ``auto``: all built-in ones, and a choice among their plans and the
+        baseline's by the expected step (``planner.planning.choice``).
     baseline
         What the report compares with: a sharder, or ``none``. ``torchrec``, TorchRec's own planner,
-        runs in a process of its own beside the search, and is waited for until the time limit.
+        runs in a process of its own beside the search (``Search.wait``).
     search, options
         How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
 
@@ -143,19 +142,40 @@ def plan(
         Bad input, no plan fits, a plug-in is broken.
 
     """
+    search = _begun(search, options)
     task = _task(workload, hardware, gpus, nodes)
-    search = replace(search or Search(), **options)
-    names = sharders_for(sharder)
-    deadline = search.clock() + search.time_limit
-    with baseline_beside(baseline, task.problem, search, names) as judge:
-        attempts = run_sharders(names, task.problem, search)
-        ranked = sorted(attempts, key=lambda attempt: attempt.step_time)
-        best = ranked[0]
-        report = task.report(best, attempts, requested=sharder, seed=search.seed)
-        time_left = _time_left_for_report(search, deadline)
-        sure = task.confidence(ranked, time_left)
-        report = replace(task.bounded(report, time_left), confidence=sure)
-        return task.planned(best, replace(report, baseline=task.beaten(judge(attempts), best)))
+    try:
+        return task.searched(sharder, baseline, search)
+    except InfeasibleError as error:
+        from planner.planning.remedies import with_searched
+
+        raise with_searched(error, task.problem, search) from None
+
+
+def plan_from(
+    start: ShardingPlan, workload: Workload, topology: Topology, search: Search
+) -> Planned:
+    """Search again from a plan, for a workload and machine that it may not have been made for.
+
+    Where it is valid and fits, it is where the search starts, and one of the plans to choose from.
+    """
+    from costmodel.domain.validity import check_plan
+    from costmodel.engine.objective import Objective
+    from costmodel.memory.rank_memory import check_memory
+    from sharders.problem.sharding_problem import ShardingProblem
+
+    objective = Objective(workload, topology)
+    known: tuple[ShardingPlan, ...] = (start,)
+    try:
+        check_plan(workload, topology, start)
+        check_memory(workload, topology, start)
+    except PlannerError:
+        known = ()
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=objective, known=known
+    )
+    task = _PlanningTask(problem=problem, hardware_name=topology.hardware.name)
+    return task.searched(AUTO, NONE, _begun(search, {}))
 
 
 def compare(
@@ -169,7 +189,9 @@ def compare(
     left_out: Callable[[str, PlannerError], None] | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> tuple[Planned, ...]:
-    """Run several sharders (none named: all, and ``auto``), simulate their plans, best first.
+    """Run several sharders (none named: all, and ``auto``), and simulate their plans.
+
+    The shortest expected step comes first.
 
     None knows what the others found, and each may take an equal share of the time left. A sharder
     that finds no plan is left out, and ``left_out`` told its name and why; if none finds one, the
@@ -178,9 +200,9 @@ def compare(
     from planner.planning.plugins import sharder_names
 
     task = _task(workload, hardware, gpus, nodes)
-    search = replace(search or Search(), **options)
+    search = _begun(search, options)
     names = tuple(sharders) or (*sharder_names(), AUTO)
-    attempts = run_apart(names, task.problem, search)
+    attempts = run_apart(names, task.problem, search, task.picked)
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
     if not found:
@@ -188,16 +210,22 @@ def compare(
     if left_out is not None:
         for name, error in errors.items():
             left_out(name, error)
-    reports = [
-        task.report(attempt, (attempt,), requested=attempt.sharder, seed=search.seed)
-        for attempt in found
-    ]
-    sure = confidences(
-        task.problem.workload, task.problem.topology, [_found(attempt) for attempt in found]
-    )
+    plans = [_found(attempt) for attempt in found]
+    order = ranked(task.problem.workload, task.problem.topology, plans)
     return tuple(
-        task.planned(attempt, replace(report, confidence=confidence))
-        for attempt, report, confidence in zip(found, reports, sure, strict=True)
+        task.planned(
+            found[number],
+            replace(
+                task.report(
+                    found[number],
+                    (found[number],),
+                    requested=found[number].sharder,
+                    seed=search.seed,
+                ),
+                confidence=confidence,
+            ),
+        )
+        for number, confidence in order
     )
 
 
@@ -260,12 +288,18 @@ class _PlanningTask:
     hardware_name: str
 
     def report(
-        self, attempt: Attempt, attempts: Sequence[Attempt], *, requested: str, seed: int
+        self,
+        attempt: Attempt,
+        attempts: Sequence[Attempt],
+        *,
+        requested: str,
+        seed: int,
+        bound: Seconds = 0.0,
     ) -> Report:
         """Simulate an attempt's plan."""
         workload, topology = self.problem.workload, self.problem.topology
         found = _found(attempt)
-        bounds = [each.bound for each in attempts if each.bound is not None]
+        bounds = [bound, *(each.bound for each in attempts if each.bound is not None)]
         made = make_report(workload, topology, found, _simulated(workload, topology, found))
         search = SearchReport(
             sharder=attempt.sharder,
@@ -274,48 +308,76 @@ class _PlanningTask:
             status=attempt.status.value,
             evaluated=sum(each.evaluated for each in attempts),
             time=sum(each.time for each in attempts),
-            bound=max(bounds, default=None),
+            # it holds in the long run, and the last of the few steps that are timed may still take
+            # less where a rank's delay has not reached the others
+            bound=min(max(bounds), made.step_time) or None,
             proof=attempt.proof,
             compiled=not interpreted_modules(),
         )
         return replace(made, search=search)
 
-    def confidence(self, ranked: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Confidence:
-        """Return how sure the first of some attempts is, having been picked from the others.
+    def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
+        """Search, choose among what was found and the baseline, and report on it, all in time."""
+        from planner.planning.judging import make_verdict
 
-        Or from those of them that are timed within half of the time left.
-        """
-        picked, *others = (attempt.plan for attempt in ranked if attempt.plan)
-        until = time_left() / 2 if time_left() < inf else 0.0
-        return picked_confidence(
-            self.problem.workload,
-            self.problem.topology,
-            picked,
-            others,
-            lambda: time_left() > until,
+        problem, names = self.problem, sharders_for(sharder)
+        stages = Stages(problem, search)
+        searching = stages.searching()
+        with baseline_beside(baseline, problem, searching, names) as judge:
+            attempts = run_sharders(names, problem, searching)
+            stages.begin(PlanningStage.BASELINE, attempts)
+            beside = judge(attempts)
+        stages.begin(PlanningStage.CHOICE, attempts)
+        choice = self.chosen(attempts, beside, stages.time_left, improve=sharder == AUTO)
+        stages.begin(PlanningStage.BOUND, attempts)
+        bound = stages.bound()
+        stages.begin(PlanningStage.REPORT, attempts)
+        report = self.report(
+            choice.attempt, attempts, requested=sharder, seed=search.seed, bound=bound
         )
+        if sharder == AUTO:
+            verdict = make_verdict(
+                problem,
+                choice,
+                simplest=attempts[0].step_time,
+                bound=bound,
+                host_time=report.breakdown.get(Stage.HOST, 0.0),
+                time_left=stages.time_left,
+            )
+            report = replace(report, verdict=verdict)
+        sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
+        return self.planned(choice.attempt, sure)
 
-    def beaten(self, baseline: Baseline | None, best: Attempt) -> Baseline | None:
-        """Add to a baseline how likely a plan is faster."""
-        if baseline is None or baseline.plan is None:
-            return baseline
-        workload, topology = self.problem.workload, self.problem.topology
-        chance = probability_faster(
-            (workload, topology, _found(best)), (workload, topology, baseline.plan)
-        )
-        return replace(baseline, probability_beaten=chance)
+    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+        """Return the attempt that ``auto`` chooses, its plan made better as ``plan`` does."""
+        return self.chosen(attempts, None, time_left, improve=True).attempt
 
-    def bounded(self, report: Report, time_left: Callable[[], Seconds]) -> Report:
-        """Add what no plan undercuts to the report of a search, as far as time allows."""
-        from costmodel.bounds.lower_bound import step_time_bound
+    def chosen(
+        self,
+        attempts: Sequence[Attempt],
+        beside: Baseline | None,
+        time_left: Callable[[], Seconds],
+        *,
+        improve: bool,
+    ) -> "Choice":
+        """Choose among the plans found and the baseline's; if not to improve, take the fastest."""
+        from planner.planning.choice import choose
 
-        if report.search is None:
-            return report
-        bound = step_time_bound(self.problem.workload, self.problem.topology, time_left)
-        # it holds in the long run, and the last of the few steps that are timed may still take
-        # less where a rank's delay has not reached the others
-        bound = min(max(bound, report.search.bound or 0.0), report.step_time)
-        return replace(report, search=replace(report.search, bound=bound))
+        found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
+        found += [
+            Attempt(sharder="start", plan=plan, step_time=seconds, status=SearchStatus.GIVEN)
+            for seconds, plan in self.problem.known_times()
+        ]
+        if beside is not None and beside.plan is not None:
+            found.append(
+                Attempt(
+                    sharder=beside.sharder,
+                    plan=beside.plan,
+                    step_time=beside.step_time,
+                    status=SearchStatus.GIVEN,
+                )
+            )
+        return choose(self.problem, found, time_left, improve=improve)
 
     def planned(self, attempt: Attempt, report: Report) -> Planned:
         """Return an attempt's plan with everything it is about."""
@@ -350,10 +412,22 @@ def _task(
     return _PlanningTask(problem=problem, hardware_name=name)
 
 
-def _time_left_for_report(search: Search, deadline: Seconds) -> Callable[[], Seconds]:
-    """Return a clock of what is left for odds and bound: some time after the search in any case."""
-    end = max(deadline, search.clock() + REPORT_SHARE * search.seconds + REPORT_TIME)
-    return lambda: 0.0 if search.interrupted() else end - search.clock()
+def _begun(search: Search | None, options: Mapping[str, Any]) -> Search:
+    """Return how to search, the time limit counting from now unless it does already."""
+    given = replace(search or Search(), **options)
+    return given if given.began is not None else replace(given, began=given.clock())
+
+
+def beaten(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
+    """Add to a baseline how long its step is expected to be, and how likely a plan beats it."""
+    if baseline is None or baseline.plan not in choice.plans:
+        return baseline
+    number = choice.plans.index(baseline.plan)
+    return replace(
+        baseline,
+        expected=choice.samples.mean(number),
+        probability_beaten=choice.samples.probability_faster(0, number),
+    )
 
 
 def _found(attempt: Attempt) -> ShardingPlan:

@@ -29,6 +29,7 @@ from sharders.problem.sharding_problem import Progress, ShardingProblem
 STAND_IN = "torchrec_greedy"
 """Our re-implementation of TorchRec's planner: what is compared with where the real one is not."""
 NONE = "none"
+WAIT_FOR_IT = "--baseline torchrec waits for it"
 _STAND_IN_SHARE = 0.1
 """Share of the search's time limit that a baseline in this process may take."""
 _PROPOSAL_SHARE = 0.8
@@ -54,7 +55,10 @@ def default_baseline() -> str:
 
 @contextmanager
 def baseline_beside(
-    name: str, problem: ShardingProblem, search: Search, searched: Collection[str] = ()
+    name: str,
+    problem: ShardingProblem,
+    search: Search,
+    searched: Collection[str] = (),
 ) -> Iterator[Judge]:
     """Start the baseline; inside, search; the judge waits for it at most until the time limit.
 
@@ -80,7 +84,7 @@ def baseline_beside(
         yield lambda attempts: _baseline(next(each for each in attempts if each.sharder == name))
     elif name == TORCHREC:
         require_torchrec("the baseline `torchrec`")
-        end = time.monotonic() + search.time_limit
+        end = time.monotonic() + search.time_limit if search.wait else 0.0
         with _started(problem, search.time_limit) as process:
             yield lambda attempts: _torchrec(process, end, problem, search, attempts)
     else:
@@ -144,8 +148,10 @@ def _answer(
     while process.running.poll() is None:
         if search.interrupted():
             return "was interrupted"
+        if not end:
+            return f"was not done when the search was; {WAIT_FOR_IT}"
         if time.monotonic() > end:
-            return f"was not done in {search.time_limit:g} s"
+            return f"was not done in {search.time_limit:.3g} s"
         search.watch("waiting for TorchRec's planner", progress)
         with suppress(subprocess.TimeoutExpired):
             process.running.wait(_POLL)

@@ -27,14 +27,14 @@ _MOST_RIVALS = 3
 
 def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
     """Yield a table of sharders, best first."""
-    best = reports[0].step_time
+    best = reports[0].expected
     searches = [report.search for report in reports]
     columns = [
         Column(header="Sharder", cells=[s.sharder if s else _NO_SEARCH for s in searches]),
-        Column(header="Step time", cells=durations(r.step_time for r in reports), right=True),
+        Column(header="Step time", cells=durations(r.expected for r in reports), right=True),
         Column(
             header="vs best",
-            cells=["", *(change(report.step_time / best) for report in reports[1:])],
+            cells=["", *(change(report.expected / best) for report in reports[1:])],
             right=True,
             priority=1,
         ),
@@ -121,7 +121,7 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
     changed = len(diff.changes) - added - removed
     yield Text(
         f"  {added} added, {changed} changed, {removed} removed, {diff.num_unchanged} unchanged."
-        f"    {duration(diff.old.step_time)} → {duration(diff.new.step_time)}{_verdict(diff)}"
+        f"    {duration(diff.old.expected)} → {duration(diff.new.expected)}{_verdict(diff)}"
     )
 
 

@@ -1,7 +1,6 @@
-"""How sure predicted step times are, for reports: intervals, odds, and the winner's curse."""
+"""How sure predicted step times are, for reports: intervals and odds."""
 
-from collections.abc import Callable, Sequence
-from math import exp
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.domain.hardware import Topology
@@ -12,9 +11,6 @@ from planner.planning.report import Confidence
 if TYPE_CHECKING:
     from costmodel.uncertainty.step_samples import StepSamples
 
-MOST_CANDIDATES = 8
-"""Plans that a picked one is weighed against: the fastest; slower ones are hardly ever picked."""
-
 
 def confidences(
     workload: Workload, topology: Topology, plans: Sequence[ShardingPlan]
@@ -23,31 +19,22 @@ def confidences(
     from costmodel.uncertainty.step_samples import sample_steps
 
     samples = sample_steps(workload, topology, plans)
-    return tuple(_confidence(samples, index) for index in range(len(plans)))
+    return tuple(confidence_of(samples, index) for index in range(len(plans)))
 
 
-def picked_confidence(
-    workload: Workload,
-    topology: Topology,
-    picked: ShardingPlan,
-    others: Sequence[ShardingPlan],
-    go_on: Callable[[], bool] = lambda: True,
-) -> Confidence:
-    """Return how sure the step time of a plan is that was picked from some, the fastest first.
+def ranked(
+    workload: Workload, topology: Topology, plans: Sequence[ShardingPlan]
+) -> tuple[tuple[int, Confidence], ...]:
+    """Return the numbers of plans by their expected steps, and how sure each is beside the others.
 
-    Being picked is taken into account (``StepSamples.optimism``): against as many of the others as
-    are timed while ``go_on`` is true.
+    The first one, against which the others have their odds, is the one with the shortest.
     """
-    from costmodel.uncertainty.sampling import Draws
     from costmodel.uncertainty.step_samples import sample_steps
 
-    draws = Draws()
-    samples = sample_steps(workload, topology, (picked,), draws=draws)
-    for other in tuple(dict.fromkeys((picked, *others)))[1:MOST_CANDIDATES]:
-        if not go_on():
-            break
-        samples = samples.beside(sample_steps(workload, topology, (other,), draws=draws))
-    return _confidence(samples, 0, optimism=samples.optimism())
+    samples = sample_steps(workload, topology, plans)
+    order = sorted(range(len(plans)), key=samples.mean)
+    samples = samples.of(order)
+    return tuple((number, confidence_of(samples, place)) for place, number in enumerate(order))
 
 
 def probability_faster(
@@ -67,15 +54,15 @@ def probability_faster(
     return mine.beside(theirs).probability_faster(0, 1)
 
 
-def _confidence(samples: "StepSamples", plan: int, optimism: float = 0.0) -> Confidence:
+def confidence_of(samples: "StepSamples", plan: int) -> Confidence:
+    """Return how sure the step of one of some plans is, and its odds against the others."""
     from costmodel.uncertainty.step_samples import LEVEL
 
-    low, high = samples.interval(plan)
     return Confidence(
         level=LEVEL,
-        interval=(low * exp(optimism), high * exp(optimism)),
-        expected=samples.mean(plan) * exp(optimism),
-        optimism=optimism,
+        interval=samples.interval(plan),
+        expected=samples.mean(plan),
+        optimism=samples.optimism(),
         num_candidates=samples.times.shape[1],
         probability_fastest=samples.probability_fastest()[plan],
         probability_beaten=samples.probability_faster(0, plan),

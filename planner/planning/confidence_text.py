@@ -7,7 +7,7 @@ from rich.text import Text
 
 from costmodel.base.units import Seconds
 from costmodel.uncertainty.error_model import Cause
-from planner.planning.report import Confidence, Report
+from planner.planning.report import Report
 from planner.show.format import duration, durations, percent
 
 _MOST_CAUSES = 4
@@ -45,15 +45,6 @@ def odds(probability: float) -> str:
     if probability > _SURE:
         return f">{percent(_SURE)}"
     return f"<{percent(1 - _SURE)}" if probability < 1 - _SURE else percent(probability)
-
-
-def expected_text(confidence: Confidence) -> str:
-    """Say what the expected step time is, beside it."""
-    text = "mean over the models' errors"
-    if confidence.num_candidates == 1:
-        return text
-    curse = f"{100 * confidence.optimism:.1f}%"
-    return f"{text}, with {curse} for being the best of {confidence.num_candidates} plans"
 
 
 def confidence_text(report: Report, width: int) -> Iterator[Text]:

@@ -37,8 +37,8 @@ class PlanDiff:
 
     @property
     def speedup(self) -> float:
-        """Step time of the old plan over that of the new."""
-        return self.old.step_time / self.new.step_time
+        """Expected step of the old plan over that of the new."""
+        return self.old.expected / self.new.expected
 
 
 def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> PlanDiff:

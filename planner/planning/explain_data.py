@@ -10,8 +10,9 @@ from planner.planning.report_data import confidence_data
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as the JSON answer has it."""
     return {
-        "step_time_s": explanation.report.step_time,
+        "expected_step_time_s": explanation.report.expected,
         "step_time_interval_s": explanation.report.interval,
+        "step_time_s": explanation.report.step_time,
         "uncertainty": confidence_data(explanation.report.confidence),
         "last_rank": explanation.last_rank,
         "critical_path": [
@@ -31,6 +32,8 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "alone_s": choice.alone,
                 "mean_lookup_s": choice.mean,
                 "fixed": choice.fixed,
+                "lookup_share": choice.lookup_share,
+                "wider_step_time_s": choice.wider_step_time,
                 "whole_step_time_s": choice.whole_step_time,
                 "whole_fits": choice.whole_fits,
             }
@@ -39,9 +42,10 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
         "remedies": [
             {
                 "change": remedy.change,
-                "step_time_s": remedy.step_time,
+                "expected_step_time_s": remedy.step_time,
                 "samples_per_s": remedy.samples_per_second,
                 "effect": remedy.effect,
+                "tables_changed": remedy.num_changed,
             }
             for remedy in explanation.remedies
         ],

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from planner.planning.confidence_text import confidence_text
-from planner.planning.explanation import Explanation, PathRow, Remedy, TableExplanation
+from planner.planning.confidence_text import confidence_text, span
+from planner.planning.explanation import Explanation, PathRow, TableExplanation
 from planner.planning.report import Report
 from planner.planning.report_text import STAGE_NAMES
-from planner.show.format import change, duration, durations, printable, rate
+from planner.planning.what_if import Remedy
+from planner.show.format import change, duration, durations, memory, percent, printable, rate
 from planner.show.layout import Column, table
 
 _MOST_ROWS = 24
@@ -18,23 +19,40 @@ _WORTH = 0.005
 
 def explanation_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield the lines of an explanation."""
-    step_time = duration(explanation.report.step_time)
-    yield Text(
-        f"{step_time} per step; rank {explanation.last_rank} is the last to finish. Critical path:"
-    )
+    yield from explained_text(explanation, width)
+    yield from remedies_text(explanation, width)
+
+
+def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
+    """Yield all but what would help, which takes longer to find."""
+    report = explanation.report
+    predicted = f"{duration(report.step_time)} as predicted"
+    if report.confidence is not None:
+        expected, interval = duration(report.expected), span(report.confidence.interval)
+        yield Text(f"{expected} expected per step ({interval}, 90%).")
+    yield Text(f"{predicted}; rank {explanation.last_rank} is the last to finish. Critical path:")
     yield from _path_text(explanation, width)
     if explanation.report.confidence is not None:
         yield Text("  How sure this is", style="bold")
         yield from confidence_text(explanation.report, width)
     yield Text("  Why these choices", style="bold")
     yield from map(Text, table(_choice_columns(explanation), width=width, indent=4, gap=4))
-    yield Text("  What would help", style="bold")
-    remedies = _helpful(explanation)
-    if not remedies:
-        yield Text("    nothing that was tried: see --json")
-        return
-    columns = _remedy_columns(remedies, explanation.report)
-    yield from map(Text, table(columns, width=width, indent=4, gap=2))
+
+
+def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
+    """Yield what would help, and what would not: each searched again from the present plan."""
+    helpful = _helpful(explanation)
+    yield Text("  What would help (expected; searched again from this plan)", style="bold")
+    if helpful:
+        columns = _remedy_columns(helpful, explanation.report)
+        yield from map(Text, table(columns, width=width, indent=4, gap=2))
+    else:
+        yield Text("    nothing that was tried")
+    others = [each for each in explanation.remedies if each not in helpful]
+    if others:
+        yield Text("  What would not", style="bold")
+        columns = _remedy_columns(others, explanation.report)
+        yield from map(Text, table(columns, width=width, indent=4, gap=2))
 
 
 def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -86,33 +104,42 @@ def _how(choice: TableExplanation) -> str:
 
 
 def _why(choice: TableExplanation, step_time: float) -> str:
+    """Say what a table is, and what the alternative to how it is sharded would cost."""
+    about = f"{memory(choice.weight_bytes)}, {percent(choice.lookup_share)} of the lookups"
+    return f"{about}; {_alternative(choice, step_time)}"
+
+
+def _alternative(choice: TableExplanation, step_time: float) -> str:
     alone, mean = duration(choice.alone), duration(choice.mean)
     if choice.fixed:
-        return f"your `ranks`; its lookups take {alone}, the mean rank's {mean}"
+        return f"your `ranks`: they take {alone}, the mean rank's {mean}"
     if choice.whole_step_time is None:
-        return f"its lookups take {alone}; all of the mean rank's take {mean}"
+        return f"they take {alone}, all of the mean rank's {mean}"
     if not choice.whole_fits:
-        return "it fits on no GPU as a whole, beside the others"
-    whole = change(choice.whole_step_time / step_time)
+        return "whole, it fits on no GPU beside the others"
+    narrow = ""
+    if choice.wider_step_time is not None:
+        narrow = f"; blocks twice as wide {change(choice.wider_step_time / step_time)}"
     if choice.alone > choice.mean:
-        return f"its lookups alone take {alone}, the mean rank's {mean}; whole: {whole}"
-    return f"whole on one rank: step time {whole}"
+        alone_text = f" ({alone} on one rank, the mean rank's {mean})"
+    else:
+        alone_text = ""
+    return f"whole {change(choice.whole_step_time / step_time)}{alone_text}{narrow}"
 
 
 def _helpful(explanation: Explanation) -> list[Remedy]:
-    """Return what shortens the step, or trains more samples a second, by half a percent."""
+    """Return what trains more samples a second, by half a percent: a shorter step alone may not."""
     before = explanation.report
     return [
         each
         for each in explanation.remedies
-        if each.step_time < (1 - _WORTH) * before.step_time
-        or each.samples_per_second > (1 + _WORTH) * before.samples_per_second
+        if each.samples_per_second > (1 + _WORTH) * before.samples_per_second
     ]
 
 
 def _remedy_columns(remedies: list[Remedy], before: Report) -> list[Column]:
     more = [each.samples_per_second / before.samples_per_second for each in remedies]
-    changes = [change(each.step_time / before.step_time) for each in remedies]
+    changes = [change(each.step_time / before.expected) for each in remedies]
     rates = [f"{rate(each.samples_per_second)} samples/s" for each in remedies]
     return [
         Column(header="", cells=[each.change for each in remedies]),

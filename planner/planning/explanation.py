@@ -1,16 +1,16 @@
 """Why a plan's step takes as long as it does, and what would make it shorter.
 
-Nothing here is guessed: every remedy is a variant that was simulated.
+Nothing here is guessed: every remedy is a plan that was searched for, from the present one on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError
-from costmodel.base.units import Seconds
-from costmodel.domain.hardware import Device, Topology
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.plan import (
     ComputeKernel,
     ShardingPlan,
@@ -18,24 +18,25 @@ from costmodel.domain.plan import (
     TableSharding,
     make_shards,
 )
-from costmodel.domain.workload import (
-    DataType,
-    EmbeddingTable,
-    LaunchMode,
-    OptimizerImplementation,
-    Workload,
-)
+from costmodel.domain.workload import EmbeddingTable
 from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.memory.rank_memory import check_memory
 from costmodel.step.graph import Node, NodeKind, Stage
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import PathSegment, Timeline
-from planner.planning.api import Planned, load_plan, make_topology, plan
+from planner.planning.api import Planned, load_plan
 from planner.planning.report import Report
+from planner.planning.robust import NARROW
+from planner.planning.search import Search
+from planner.planning.what_if import Change, Remedy, asked_change, remedies, usual_changes
 
 MOST_CHOICES = 6
 """Tables whose sharding is explained: the costliest."""
+MOST_RANKS = 8
+"""Ranks tried for a table as a whole: those with the least lookups."""
+TIME_LIMIT: Seconds = 20.0
+"""For all what-ifs together: with less than 2 s each, some end 3% above a search anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,9 @@ class TableExplanation:
     """How one table is sharded, and what the alternative would cost."""
 
     sharding: TableSharding
+    weight_bytes: Bytes
+    lookup_share: float
+    """Share of all tables' lookup time."""
     alone: Seconds
     """Its lookups, forward and backward, if one rank did them all and nothing else."""
     mean: Seconds
@@ -68,17 +72,8 @@ class TableExplanation:
     """Whether that plan would fit in memory."""
     fixed: bool = False
     """Whether the user said which ranks it is to be on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """A change, and the step it gives."""
-
-    change: str
-    step_time: Seconds
-    samples_per_second: float
-    effect: str
-    """The stage that changes most, or why the step alone does not tell."""
+    wider_step_time: Seconds | None = None
+    """Step time with half as many, twice as wide blocks of columns; None: they are not narrow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,23 +85,49 @@ class Explanation:
     """The rank that finishes last."""
     path: tuple[PathRow, ...]
     choices: tuple[TableExplanation, ...]
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[Remedy, ...] = ()
 
 
-def explain(planned: Planned | str | Path) -> Explanation:
-    """Return why a plan, or plan file, takes as long as it does, and what would help."""
+def explain(
+    planned: Planned | str | Path,
+    what_ifs: Sequence[str] = (),
+    *,
+    search: Search | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of Search
+) -> Explanation:
+    """Return why a plan, or plan file, takes as long as it does, and what would help.
+
+    Parameters
+    ----------
+    planned
+        A plan, or the path of a plan file.
+    what_ifs
+        Changes to try, such as ``gpus=16`` (``what_if.asked_change``); none: the usual ones.
+    search, options
+        How to search after each change: the time limit is for all of them together.
+
+    """
     loaded = planned if isinstance(planned, Planned) else load_plan(planned)
-    return _explained(loaded, plan_timeline(loaded.workload, loaded.topology, loaded.plan))
+    changes = changes_of(loaded, what_ifs)
+    own = replace(search or Search(time_limit=TIME_LIMIT), **options)
+    found = sorted(remedies(loaded, changes, own), key=lambda remedy: -remedy.samples_per_second)
+    return replace(explained(loaded), remedies=tuple(found))
 
 
-def _explained(planned: Planned, timeline: Timeline) -> Explanation:
-    remedies = sorted(_remedies(planned), key=lambda remedy: -remedy.samples_per_second)
+def changes_of(planned: Planned, what_ifs: Sequence[str]) -> tuple[Change, ...]:
+    """Return the changes that are asked for, or else the usual ones."""
+    asked = tuple(asked_change(planned, text) for text in what_ifs)
+    return asked or tuple(usual_changes(planned))
+
+
+def explained(planned: Planned) -> Explanation:
+    """Return all of an explanation but what would help."""
+    timeline = plan_timeline(planned.workload, planned.topology, planned.plan)
     return Explanation(
         report=planned.report,
         last_rank=_last_rank(timeline),
         path=path_rows(timeline),
         choices=_choices(planned),
-        remedies=tuple(remedies),
     )
 
 
@@ -158,8 +179,9 @@ def _choices(planned: Planned) -> tuple[TableExplanation, ...]:
         if sharding.table in fixed or sharding.sharding_type is not ShardingType.TABLE_WISE
     ]
     chosen = sorted(special or planned.plan.tables, key=lambda sharding: -alone[sharding.table])
+    objective, total = Objective(planned.workload, planned.topology), sum(alone.values())
     return tuple(
-        _choice(planned, sharding, alone=alone[sharding.table], mean=mean)
+        _choice(planned, objective, sharding, alone=alone[sharding.table], mean=mean, total=total)
         for sharding in chosen[:MOST_CHOICES]
     )
 
@@ -177,46 +199,80 @@ def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
 
 
 def _choice(
-    planned: Planned, sharding: TableSharding, *, alone: Seconds, mean: Seconds
+    planned: Planned,
+    objective: Objective,
+    sharding: TableSharding,
+    *,
+    alone: Seconds,
+    mean: Seconds,
+    total: Seconds,
 ) -> TableExplanation:
     step_time, fits = None, True
-    fixed = bool(planned.workload.table(sharding.table).ranks)
-    if sharding.sharding_type is not ShardingType.TABLE_WISE and not fixed:
+    table = planned.workload.table(sharding.table)
+    if sharding.sharding_type is not ShardingType.TABLE_WISE and not table.ranks:
         variants = list(_whole_variants(planned, sharding))
-        objective = Objective(planned.workload, planned.topology)
         fitting = [variant for variant in variants if _fits(planned, variant)]
         fits = bool(fitting)
-        step_time = min(objective.step_time(variant) for variant in fitting or variants)
+        step_time = min(objective.step_time(variant) for variant in fitting or variants[:1])
+    wider = _wider(planned, sharding)
     return TableExplanation(
         sharding=sharding,
-        fixed=fixed,
+        weight_bytes=table.weight_bytes,
+        lookup_share=alone / total if total else 0.0,
+        fixed=bool(table.ranks),
         alone=alone,
         mean=mean,
         whole_step_time=step_time,
         whole_fits=fits,
+        wider_step_time=None if wider is None else objective.step_time(wider),
     )
 
 
+def _wider(planned: Planned, sharding: TableSharding) -> ShardingPlan | None:
+    """Return the plan with twice as wide blocks of a table whose are narrow, on half their ranks.
+
+    None where they are not narrow, are placed by the user, or the plan would not fit.
+    """
+    table, ranks = planned.workload.table(sharding.table), sharding.block_ranks
+    kind = sharding.sharding_type
+    width = table.embedding_dim // max(1, len(ranks))
+    if not kind.splits_columns or width >= NARROW or len(ranks) % 2 or table.ranks:
+        return None
+    wider = planned_sharding(planned, sharding, kind, ranks[: len(ranks) // 2])
+    changed = with_table(planned.plan, wider)
+    return changed if _fits(planned, changed) else None
+
+
 def _whole_variants(planned: Planned, sharding: TableSharding) -> Iterator[ShardingPlan]:
-    """Yield the plan with one table whole on each rank."""
-    table = planned.workload.table(sharding.table)
-    kernel = sharding.compute_kernel
-    for rank in range(planned.plan.world_size):
-        shards = make_shards(
-            ShardingType.TABLE_WISE,
-            table.num_embeddings,
-            table.embedding_dim,
-            ranks=(rank,),
-            world_size=planned.plan.world_size,
-            local_world_size=planned.plan.local_world_size,
-        )
-        whole = replace(
-            sharding,
-            sharding_type=ShardingType.TABLE_WISE,
-            compute_kernel=ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel,
-            shards=shards,
-        )
+    """Yield the plan with one table whole on some ranks, those with the least to do or hold."""
+    ranks = planned.report.ranks
+    idle = sorted(ranks, key=lambda rank: (rank.lookup, rank.rank))
+    empty = sorted(ranks, key=lambda rank: (rank.memory.tables, rank.rank))
+    few = MOST_RANKS if len(ranks) <= MOST_RANKS else MOST_RANKS // 2
+    for rank in dict.fromkeys(each.rank for each in (*idle[:few], *empty[:few])):
+        whole = planned_sharding(planned, sharding, ShardingType.TABLE_WISE, (rank,))
         yield with_table(planned.plan, whole)
+
+
+def planned_sharding(
+    planned: Planned, sharding: TableSharding, kind: ShardingType, ranks: Sequence[int]
+) -> TableSharding:
+    """Return a table's sharding of another type, or on other ranks."""
+    table, kernel = planned.workload.table(sharding.table), sharding.compute_kernel
+    shards = make_shards(
+        kind,
+        table.num_embeddings,
+        table.embedding_dim,
+        ranks=ranks,
+        world_size=planned.plan.world_size,
+        local_world_size=planned.plan.local_world_size,
+    )
+    return replace(
+        sharding,
+        sharding_type=kind,
+        compute_kernel=ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel,
+        shards=shards,
+    )
 
 
 def with_table(plan: ShardingPlan, sharding: TableSharding) -> ShardingPlan:
@@ -231,102 +287,3 @@ def _fits(planned: Planned, plan: ShardingPlan) -> bool:
     except InfeasibleError:
         return False
     return True
-
-
-def _remedies(planned: Planned) -> Iterator[Remedy]:
-    for change, workload in _workload_variants(planned):
-        try:
-            check_memory(workload, planned.topology, planned.plan)
-        except InfeasibleError:
-            continue
-        yield _remedy(planned, change, workload, planned.topology, planned.plan)
-    yield from _twice_the_gpus(planned)
-
-
-def _workload_variants(planned: Planned) -> Iterator[tuple[str, Workload]]:
-    """Yield changes to the training that leave the plan valid."""
-    workload, hardware = planned.workload, planned.topology.hardware
-    batch = workload.local_batch_size
-    if any(table.data_type is DataType.FP32 for table in workload.tables):
-        tables = tuple(_in_fp16(table) for table in workload.tables)
-        yield "weights and outputs in fp16", replace(workload, tables=tables, output_type=_FP16)
-    uncompressed = workload.comms_forward is None and workload.output_type is DataType.FP32
-    if uncompressed and planned.topology.world_size > 1:
-        smaller = replace(workload, comms_forward=_FP16, comms_backward=_BF16)
-        yield "fp16 collectives, bf16 gradients", smaller
-    if workload.dense.precision in {DataType.FP32, DataType.TF32} and "bf16" in hardware.gpu.gemm:
-        yield (
-            "dense layers in bf16",
-            replace(workload, dense=replace(workload.dense, precision=_BF16)),
-        )
-    default = workload.dense.optimizer_implementation is None
-    if default and any(map(_is_replicated, planned.plan.tables)):
-        dense = replace(workload.dense, optimizer_implementation=OptimizerImplementation.FOREACH)
-        yield "dense optimizer with foreach=True", replace(workload, dense=dense)
-    if workload.dense.launch is LaunchMode.EAGER and hardware.device is Device.CUDA:
-        for launch, change in _LAUNCHES.items():
-            yield change, replace(workload, dense=replace(workload.dense, launch=launch))
-    if batch > 1:
-        yield f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2)
-    yield f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch)
-
-
-_FP16, _BF16 = DataType.FP16, DataType.BF16
-_LAUNCHES = {
-    LaunchMode.COMPILED: "dense model by torch.compile",
-    LaunchMode.CUDA_GRAPHS: "dense model in CUDA graphs",
-}
-
-
-def _is_replicated(sharding: TableSharding) -> bool:
-    return sharding.sharding_type is ShardingType.DATA_PARALLEL
-
-
-def _in_fp16(table: EmbeddingTable) -> EmbeddingTable:
-    return replace(table, data_type=_FP16) if table.data_type is DataType.FP32 else table
-
-
-def _twice_the_gpus(planned: Planned) -> Iterator[Remedy]:
-    """Yield a new plan for twice the GPUs; it is searched for, as the old one cannot be used.
-
-    None where tables are to be on ranks that are all there are only of the fewer GPUs.
-    """
-    old = planned.topology
-    local = min(2 * old.local_world_size, old.hardware.gpus_per_node)
-    topology = make_topology(old.hardware, 2 * old.world_size, 2 * old.world_size // local)
-    try:
-        new = plan(
-            planned.workload,
-            gpus=topology.world_size,
-            nodes=topology.num_nodes,
-            hardware=old.hardware,
-        )
-    except (InfeasibleError, InputError, PlanMismatchError):
-        return
-    change = f"{topology.world_size} GPUs instead of {old.world_size}"
-    yield _remedy(planned, change, planned.workload, topology, new.plan)
-
-
-def _remedy(
-    planned: Planned, change: str, workload: Workload, topology: Topology, plan: ShardingPlan
-) -> Remedy:
-    timeline = plan_timeline(workload, topology, plan)
-    samples = workload.local_batch_size * topology.world_size
-    return Remedy(
-        change=change,
-        step_time=timeline.step_time,
-        samples_per_second=samples / timeline.step_time,
-        effect=_effect(planned.report, timeline),
-    )
-
-
-def _effect(report: Report, timeline: Timeline) -> str:
-    """Name the stage of the critical path that changes most the way the step does."""
-    from planner.planning.report_text import STAGE_NAMES
-    from planner.show.format import signed_duration
-
-    after = timeline.breakdown()
-    changes = {stage: after.get(stage, 0.0) - report.breakdown.get(stage, 0.0) for stage in Stage}
-    direction = 1.0 if timeline.step_time > report.step_time else -1.0
-    stage = max(changes, key=lambda each: direction * changes[each])
-    return f"{STAGE_NAMES[stage]} {signed_duration(changes[stage])}"

@@ -24,8 +24,17 @@ class Extrapolation:
     """Their share of the critical path."""
 
 
-def extrapolations(timeline: Timeline) -> tuple[Extrapolation, ...]:
-    """Return what is extrapolated in the last step of a timeline, the most critical first."""
+def extrapolations(timeline: Timeline, *, host_assumed: bool = False) -> tuple[Extrapolation, ...]:
+    """Return what is extrapolated in the last step of a timeline, the most critical first.
+
+    Parameters
+    ----------
+    timeline
+        The step; the host's part of its critical path is what the host launches meanwhile.
+    host_assumed
+        Whether host times were not measured on the machine, so that its part counts, too.
+
+    """
     last = timeline.graph.num_steps - 1
     names: dict[Stage, dict[str, None]] = defaultdict(dict)
     times: dict[Stage, Array] = {}
@@ -39,7 +48,9 @@ def extrapolations(timeline: Timeline) -> tuple[Extrapolation, ...]:
     critical: dict[Stage, Seconds] = defaultdict(float)
     for segment in timeline.critical_path():
         node = timeline.graph.nodes[segment.node]
-        if segment.stage is node.stage and node.basis.extrapolated:
+        if segment.stage is Stage.HOST and host_assumed:
+            critical[Stage.HOST] += segment.seconds
+        elif segment.stage is node.stage and node.basis.extrapolated:
             critical[segment.stage] += segment.seconds
     found = [
         Extrapolation(
@@ -49,7 +60,17 @@ def extrapolations(timeline: Timeline) -> tuple[Extrapolation, ...]:
             critical=critical[stage],
         )
         for stage in names
+        if stage is not Stage.HOST
     ]
+    if critical.get(Stage.HOST):
+        found.append(
+            Extrapolation(
+                stage=Stage.HOST,
+                kernels=(),
+                time=critical[Stage.HOST],
+                critical=critical[Stage.HOST],
+            )
+        )
     return tuple(sorted(found, key=lambda each: (-each.critical, -each.time)))
 
 

@@ -52,6 +52,8 @@ class _ProcessTask:
     """By the monotonic clock, which all processes share."""
     max_plans: int | None
     """Plans that this process may look at, instead."""
+    enough: Seconds
+    patience: float
     storage: str | None
     portfolio: PortfolioParams
     fields: Mapping[str, Mapping[str, object]]
@@ -113,6 +115,8 @@ def run_in_parallel(
         seed=search.seed,
         deadline=time.monotonic() + search.seconds,
         max_plans=None if search.max_plans is None else max(1, search.max_plans // search.jobs),
+        enough=search.enough,
+        patience=search.patience,
         storage=search.storage,
         portfolio=search.portfolio,
         fields=search.fields,
@@ -197,6 +201,8 @@ def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
         seed=task.seed,
         time_limit=max(0.0, task.deadline - time.monotonic()),
         max_plans=task.max_plans,
+        enough=task.enough,
+        patience=task.patience,
         interrupted=lambda: bool(asked) or stop.is_set(),
         watch=watch,
         storage=task.storage,

@@ -12,7 +12,10 @@ from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank, usable_bytes
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.timeline import Timeline
+from costmodel.uncertainty.error_model import is_calibrated
 from planner.planning.extrapolation import Extrapolation, extrapolations
+from planner.planning.notes import notes_on
+from planner.planning.verdict import PlanVerdict
 from sharders.problem.sharding_problem import Proof
 
 COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, Stage.ALL_REDUCE)
@@ -77,6 +80,8 @@ class Baseline:
     reason: str | None = None
     """Why it is not what was asked for."""
     plan: ShardingPlan | None = None
+    expected: Seconds | None = None
+    """Its mean step over the models' errors, as ``Confidence.expected``."""
     probability_beaten: float | None = None
     """That the plan it is compared with is faster, given how far off the models have been."""
 
@@ -116,6 +121,7 @@ class Report:
     world_size: int
     local_world_size: int
     step_time: Seconds
+    """As predicted, were the models exact."""
     breakdown: Mapping[Stage, Seconds]
     """Time of every stage on the critical path; sums to the step time."""
     ranks: tuple[RankReport, ...]
@@ -127,6 +133,10 @@ class Report:
     confidence: Confidence | None = None
     search: SearchReport | None = None
     baseline: Baseline | None = None
+    notes: tuple[str, ...] = ()
+    """What is asked of the machine that its profile does not have."""
+    verdict: PlanVerdict | None = None
+    """What the choice of the plan rests on, where it was chosen among some."""
     extrapolated: tuple[Extrapolation, ...] = ()
     """What rests on kernels outside what was measured, the most critical first."""
 
@@ -136,9 +146,23 @@ class Report:
         return None if self.confidence is None else self.confidence.interval
 
     @property
+    def expected(self) -> Seconds:
+        """The step time to quote: the mean over the models' errors, if these are known."""
+        return self.step_time if self.confidence is None else self.confidence.expected
+
+    @property
     def samples_per_second(self) -> float:
-        """Throughput of all GPUs together."""
-        return self.local_batch_size * self.world_size / self.step_time
+        """Throughput of all GPUs together, at the step time to quote."""
+        return self.local_batch_size * self.world_size / self.expected
+
+    @property
+    def speedup(self) -> float | None:
+        """Step of the baseline over this plan's: expected ones, or else predicted ones."""
+        if self.baseline is None:
+            return None
+        if self.baseline.expected is not None:
+            return self.baseline.expected / self.expected
+        return self.baseline.step_time / self.step_time
 
     @property
     def peak_memory_bytes(self) -> Bytes:
@@ -175,8 +199,9 @@ def make_report(
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
         step_time=timeline.step_time,
+        notes=tuple(notes_on(workload, topology)),
         breakdown=timeline.breakdown(),
-        extrapolated=extrapolations(timeline),
+        extrapolated=extrapolations(timeline, host_assumed=not is_calibrated(topology.hardware)),
         ranks=rank_reports(timeline, memory),
         usable_bytes=usable_bytes(workload, topology),
         tables=tuple(

@@ -8,6 +8,8 @@ from costmodel.memory.rank_memory import RankMemory
 from planner.files.plans import table_data
 from planner.planning.extrapolation import Extrapolation
 from planner.planning.report import Confidence, RankReport, Report, SearchReport
+from planner.planning.verdict import Turn
+from planner.planning.verdict_text import verdict_sentences
 from sharders.problem.sharding_problem import Proof
 
 SCHEMA_VERSION = 1
@@ -19,12 +21,15 @@ def report_data(report: Report) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "workload_name": report.workload,
-        "step_time_s": report.step_time,
+        "expected_step_time_s": report.expected,
         "step_time_interval_s": report.interval,
+        "step_time_s": report.step_time,
         "uncertainty": confidence_data(report.confidence),
         "samples_per_s": report.samples_per_second,
         **_search_data(report.search),
         "baseline": _baseline_data(report),
+        "notes": list(report.notes),
+        "verdict": _verdict_data(report),
         "hardware": report.hardware,
         "hardware_assumed": report.hardware_assumed,
         "world_size": report.world_size,
@@ -88,9 +93,43 @@ def _baseline_data(report: Report) -> Mapping[str, Any] | None:
     return {
         "sharder": baseline.sharder,
         "step_time_s": baseline.step_time,
-        "speedup": baseline.step_time / report.step_time,
+        "expected_step_time_s": baseline.expected,
+        "speedup": report.speedup,
         "reason": baseline.reason,
         "probability_beaten": baseline.probability_beaten,
+    }
+
+
+def _verdict_data(report: Report) -> Mapping[str, Any] | None:
+    verdict = report.verdict
+    if verdict is None:
+        return None
+    turn = verdict.turn
+    return {
+        "sentences": list(verdict_sentences(verdict, report.step_time)),
+        "hardly_matters": verdict.hardly_matters,
+        "num_candidates": verdict.num_candidates,
+        "num_equal": verdict.num_equal,
+        "spread": verdict.spread,
+        "simplest_above_bound": verdict.within_bound,
+        "host_critical_path_s": verdict.host_time,
+        "runner_up": verdict.runner_up,
+        "probability_faster": verdict.probability_faster,
+        "ahead_of_runner_up": verdict.ahead,
+        "free_local_batch_size": verdict.free_batch,
+        "turn": None if turn is None else turn_data(turn),
+    }
+
+
+def turn_data(turn: Turn) -> Mapping[str, Any]:
+    """Return the assumption that decides as plain data."""
+    return {
+        "assumption": turn.assumption,
+        "factor": turn.factor,
+        "standard_deviations": turn.deviations,
+        "host_operation_s": turn.value,
+        "rival": turn.rival,
+        "rival_predicted_ahead": turn.rival_ahead,
     }
 
 

@@ -7,9 +7,10 @@ from rich.text import Text
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.step.graph import Stage
-from planner.planning.confidence_text import expected_text, odds, span
+from planner.planning.confidence_text import odds, span
 from planner.planning.extrapolation import Extrapolation, critical_share
 from planner.planning.report import RankReport, Report, TableReport
+from planner.planning.verdict_text import verdict_sentences
 from planner.show.format import (
     bar,
     count,
@@ -23,6 +24,7 @@ from planner.show.format import (
 )
 from planner.show.layout import Column, flow, table
 
+PREDICTED = "were the models exact; what follows is of this step"
 LEAST_BEYOND = 0.005
 """Smallest extrapolated share of the critical path that is worth a line."""
 MOST_RANKS = 16
@@ -50,13 +52,15 @@ STAGE_NAMES: Mapping[Stage, str] = {
 }
 _BASELINES = {
     "torchrec": "TorchRec's own planner",
-    "torchrec_greedy": "torchrec_greedy, a stand-in for TorchRec's planner",
+    "torchrec_greedy": "torchrec_greedy, written after TorchRec's greedy, not its planner",
 }
 
 
 def report_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the lines of a plan's report."""
     yield from _plain(_headline(report, width))
+    for note in report.notes:
+        yield from (Text(line, style="bold") for line in wrap(f"warning: {note}", width))
     yield Text()
     yield from _answer(report, width)
     yield Text()
@@ -86,15 +90,20 @@ def _headline(report: Report, width: int) -> list[str]:
 
 
 def _answer(report: Report, width: int) -> Iterator[Text]:
-    rows = [("step time", duration(report.step_time), _throughput(report))]
+    if report.verdict is not None:
+        for sentence in verdict_sentences(report.verdict, report.step_time):
+            yield from (Text(f"  {line}") for line in wrap(sentence, max(20, width - 2)))
+        yield Text()
+    rows = [("step time", duration(report.expected), _throughput(report))]
     baseline, search, confidence = report.baseline, report.search, report.confidence
     if confidence is not None:
-        rows.append(("expected", duration(confidence.expected), expected_text(confidence)))
+        rows.append(("predicted", duration(report.step_time), PREDICTED))
     if baseline is not None:
-        rows.append(("baseline", duration(baseline.step_time), _against_baseline(report)))
+        step_time = baseline.step_time if baseline.expected is None else baseline.expected
+        rows.append(("baseline", duration(step_time), _against_baseline(report)))
     if search is not None and search.bound is not None:
         gap = percent_fine(report.step_time / search.bound - 1)
-        text = f"no plan beats this under the model; this one is within {gap}"
+        text = f"no plan is predicted to be faster; this one's prediction is within {gap}"
         rows.append(("bound", duration(search.bound), text))
     beyond = critical_share(report.extrapolated, report.step_time)
     if beyond >= LEAST_BEYOND:
@@ -120,7 +129,9 @@ def beyond_text(found: Sequence[Extrapolation]) -> str:
 def _throughput(report: Report) -> str:
     interval = ""
     if report.confidence is not None:
-        interval = f"({span(report.confidence.interval)}, {percent(report.confidence.level)})    "
+        interval = (
+            f"expected ({span(report.confidence.interval)}, {percent(report.confidence.level)})    "
+        )
     return f"{interval}{rate(report.samples_per_second)} samples/s"
 
 
@@ -128,7 +139,7 @@ def _against_baseline(report: Report) -> str:
     baseline = report.baseline
     if baseline is None:
         return ""
-    ratio = baseline.step_time / report.step_time
+    ratio = report.speedup or 1.0
     if abs(ratio - 1) < 5e-3:
         verdict = "this plan is as fast"
     elif ratio > 1:

@@ -32,6 +32,15 @@ from sharders.problem.sharding_problem import (
 
 STORAGE = "storage"
 """Field of a sharder that can share its trials with others: the URL where they are kept."""
+PATIENCE = 1.0
+LEAST_QUIET: Seconds = 0.5
+"""With these 26 tables on 8 GPUs end after 2 to 3 CPU seconds of 10 with the plan they would end
+with (three seeds), 100 on 8 after 5 within 0.4%, 400 on 16 after 8 to 10 within 0.1%; half the
+patience loses 2% there."""
+CHOOSING = 0.75
+"""Share of its time in a comparison that ``auto`` searches for; in the rest it chooses."""
+WORTH_WAITING = 1e-3
+"""Share of the step time that counts as a gain."""
 Watch = Callable[[str, Progress], None]
 """Told the sharder's name and where it stands."""
 
@@ -58,6 +67,18 @@ class Search:
     watch: Watch = _unwatched
     clock: Callable[[], Seconds] = time.monotonic
     """What the time limit is measured by; benches use CPU time."""
+    began: Seconds | None = None
+    """When the command began, by the clock: what it took since counts, too; None: it begins now."""
+    gap: float = 0.01
+    """Share of the bound within which a step is short enough: the search ends there."""
+    enough: Seconds = 0.0
+    """A step that is not worth shortening any more: the search ends there."""
+    patience: float = PATIENCE
+    """The search ends when nothing was gained for so many times as long as all gains took, and
+    ``LEAST_QUIET``; ``inf``: never before its time is up."""
+    wait: bool = True
+    """Whether a baseline in a process of its own that is not done when the search is, is waited for
+    until the time limit."""
     jobs: int = 1
     """Processes of this machine that search at once, each from a seed of its own."""
     storage: str | None = None
@@ -155,12 +176,15 @@ def _until_interrupted(search: Search) -> Iterator[Search]:
 def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> Iterator[Attempt]:
     """Yield what each sharder finds, as soon as it has."""
     deadline = search.clock() + search.seconds
-    search = replace(search, watch=_best_so_far(search.watch))
+    gains = Gains(search)
+    search = replace(search, watch=gains.watch)
+    fractions = {name: search.portfolio.member(name).time_fraction for name in names}
     attempts: list[Attempt] = []
+    known = problem.known
     option_time = 0.0
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
-        if found and (search.interrupted() or search.clock() > deadline):
+        if found and (search.interrupted() or search.clock() > deadline or gains.over()):
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
         now = search.clock()
@@ -177,9 +201,11 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now) if plans_left is None else inf
-        problem = problem.with_known(plans)  # with all that was computed of it so far
-        counted = replace(search, max_plans=plans_left)
-        attempts.append(run_sharder(name, problem, counted, until))
+        problem = problem.with_known((*known, *plans))  # with all that was computed of it so far
+        own = replace(search, max_plans=plans_left)
+        if len(names) > 1 and fractions[name] == 1:
+            own = replace(own, interrupted=_enough(search, gains, name))
+        attempts.append(run_sharder(name, problem, own, until))
         yield attempts[-1]
 
 
@@ -190,16 +216,42 @@ def _plans_left(search: Search, attempts: Sequence[Attempt]) -> int | None:
     return max(0, search.max_plans - sum(attempt.evaluated for attempt in attempts))
 
 
-def _best_so_far(watch: Watch) -> Watch:
-    """Return what tells of the best plan of all sharders: each counts from its own first one."""
-    best = float("inf")
+@dataclass(slots=True)
+class Gains:
+    """When the best plan of all sharders last became better: whether to go on searching."""
 
-    def lowest(sharder: str, progress: Progress) -> None:
-        nonlocal best
-        best = min(best, progress.best)
-        watch(sharder, replace(progress, best=best))
+    search: Search
+    best: Seconds = inf
+    start: Seconds = field(init=False)
+    last: Seconds = field(init=False)
+    """When the last gain was, or the sharder that searches now had its first plan."""
+    sharder: str = field(default="", init=False)
+    quiet: bool = field(default=False, init=False)
+    """Whether nothing was gained for too long."""
 
-    return lowest
+    def __post_init__(self) -> None:
+        self.start = self.last = self.search.clock()
+
+    def watch(self, sharder: str, progress: Progress) -> None:
+        """Note a sharder's progress, and tell of the best plan of all: each counts from its own."""
+        if sharder != self.sharder or progress.best < self.best * (1 - WORTH_WAITING):
+            self.sharder, self.last = sharder, self.search.clock()
+        self.best = min(self.best, progress.best)
+        self.search.watch(sharder, replace(progress, best=self.best))
+
+    def over(self, sharder: str | None = None) -> bool:
+        """Return whether it is not worth going on; a sharder without a plan may always go on."""
+        if self.best <= self.search.enough:
+            return True
+        counted = self.search.max_plans is not None
+        if sharder == self.sharder and not self.quiet and not counted:
+            patience = self.search.patience * (self.last - self.start) + LEAST_QUIET
+            self.quiet = self.search.clock() - self.last > patience
+        return self.quiet
+
+
+def _enough(search: Search, gains: Gains, sharder: str) -> Callable[[], bool]:
+    return lambda: search.interrupted() or gains.over(sharder)
 
 
 def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
@@ -246,10 +298,21 @@ def _startup_options(name: str, problem: ShardingProblem) -> float:
     return sharder.startup_options(problem) if isinstance(sharder, Paced) else 0.0
 
 
+Chooser = Callable[[Sequence[Attempt], Callable[[], Seconds]], Attempt]
+"""Chooses among what the sharders of ``auto`` found, given what time is left."""
+
+
+def _fastest(attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+    del time_left
+    return min(attempts, key=lambda attempt: attempt.step_time)
+
+
 def run_apart(
-    names: Sequence[str], problem: ShardingProblem, search: Search
+    names: Sequence[str], problem: ShardingProblem, search: Search, choose: Chooser = _fastest
 ) -> tuple[Attempt, ...]:
     """Run sharders, or ``auto``, one after the other, none knowing what the others found.
+
+    What the sharders of ``auto`` find is chosen among by ``choose``, in a quarter of its time.
 
     Each may take an equal share of the time, or of what is left if that is more: those that need
     little leave theirs to the ones after them, and those that overrun take nothing from them.
@@ -258,7 +321,7 @@ def run_apart(
     attempts: list[Attempt] = []
     with _until_interrupted(search) as heeding:
         try:
-            attempts.extend(_each_apart(names, problem, heeding))
+            attempts.extend(_each_apart(names, problem, heeding, choose))
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
@@ -266,9 +329,11 @@ def run_apart(
 
 
 def _each_apart(
-    names: Sequence[str], problem: ShardingProblem, search: Search
+    names: Sequence[str], problem: ShardingProblem, search: Search, choose: Chooser
 ) -> Iterator[Attempt]:
-    deadline, fair = search.clock() + search.time_limit, search.time_limit / len(names)
+    began = search.clock() if search.began is None else search.began
+    deadline = began + search.time_limit
+    fair = max(0.0, deadline - search.clock()) / len(names)
     plans = None if search.max_plans is None else max(1, search.max_plans // len(names))
     found = False
     for position, name in enumerate(names):
@@ -276,24 +341,27 @@ def _each_apart(
             break
         share = max(fair, (deadline - search.clock()) / (len(names) - position))
         own = replace(search, time_limit=max(share, 0.0), max_plans=plans)
-        attempt = _alone(name, problem, own)
+        attempt = _alone(name, problem, own, choose)
         found = found or attempt.plan is not None
         yield attempt
 
 
-def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
+def _alone(name: str, problem: ShardingProblem, search: Search, choose: Chooser) -> Attempt:
     start = search.clock()
+    own = replace(search, time_limit=CHOOSING * search.time_limit) if name == AUTO else search
     try:
-        tried = run_sharders(sharders_for(name), problem, search)
+        tried = run_sharders(sharders_for(name), problem, own)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
-    best = min(tried, key=lambda attempt: attempt.step_time)
+    end = start + search.time_limit if search.max_plans is None else inf
+    pick = choose if name == AUTO else _fastest
+    best = pick([each for each in tried if each.plan], lambda: end - search.clock())
     evaluated = sum(attempt.evaluated for attempt in tried)
     return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
 
 
 def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
-    """Run one sharder until a moment of the monotonic clock, and check what it returns."""
+    """Run one sharder until a moment of the clock, and check what it returns."""
     sharder = with_storage(configured(name, search), search.storage)
     budget = Budget(
         max_evaluations=search.max_plans,

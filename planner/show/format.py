@@ -41,7 +41,7 @@ def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
 
 
 def memory(num_bytes: Bytes) -> str:
-    """Return a memory size in the unit that fits."""
+    """Return a memory size: GiB with one decimal, or MiB and KiB for small ones."""
     return size_text(num_bytes)
 
 

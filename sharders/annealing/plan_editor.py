@@ -103,6 +103,24 @@ class PlanEditor:
             search.undo(made)
         return seconds, penalised_times
 
+    def outcomes(self, moves: Sequence[Move]) -> tuple[Array, Array, Array]:
+        """Return what the plan becomes after each of some moves, one at a time.
+
+        Its step time, infinite where it does not fit in memory, shape (moves,); the seconds of
+        lookups and the bytes of HBM left of every rank, shape (moves, ranks).
+        """
+        search, world_size = self._engine.search, self.problem.topology.world_size
+        numbers, loads = np.asarray(search.plan.numbers), search.loads
+        seconds = np.full(len(moves), np.inf)
+        lookups, free = np.zeros((2, len(moves), world_size))
+        for number, move in enumerate(moves):
+            made = self._made(move)
+            if self._engine.try_move(made) != FULL:
+                seconds[number] = search.seconds
+                lookups[number], free[number] = numbers[loads.load_row], numbers[loads.free_row]
+            search.undo(made)
+        return seconds, lookups, free
+
     def apply(self, move: Move) -> bool:
         """Make a move in the current plan, if it fits in memory; return whether it does."""
         made, search = self._made(move), self._engine.search

@@ -136,6 +136,8 @@ class SearchStatus(StrEnum):
     """The sharder has nothing left to try."""
     LIMIT = "limit"
     """The budget ran out."""
+    GIVEN = "given"
+    """It was not searched for here: a baseline's plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

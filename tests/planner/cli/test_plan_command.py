@@ -94,7 +94,10 @@ def test_settings_come_from_flags_before_environment(
 @pytest.mark.slow
 def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
     arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "naive")
-    assert "torchrec_greedy, a stand-in for TorchRec's planner; this plan" in run(*arguments).out
+    assert (
+        "torchrec_greedy, written after TorchRec's greedy, not its planner; this plan"
+        in run(*arguments).out
+    )
     assert "size_greedy; this plan" in run(*arguments, "--baseline", "size_greedy").out
     assert "baseline" not in run(*arguments, "--baseline", "none").out
 

@@ -312,3 +312,17 @@ def test_a_deep_pickle_neither_crashes_nor_hangs(tmp_path: Path) -> None:
         made.writestr("ids/data.pkl", pickled)
     with pytest.raises(InputError):
         read_samples(target)
+
+
+@pytest.mark.parametrize("separator", [".", "/", "_"])
+def test_ids_may_have_their_lengths_beside_their_own_name(tmp_path: Path, separator: str) -> None:
+    name = f"item_id{separator}lengths"
+    samples = read_samples(npz(tmp_path, **{"item_id": IDS, name: LENGTHS}))
+    assert plain(samples) == {"item_id": (IDS, LENGTHS)}
+    assert samples.skipped == ()
+
+
+def test_features_of_one_batch_have_equally_many_samples(tmp_path: Path) -> None:
+    path = npz(tmp_path, a=[1, 2, 3], b=[1, 2])
+    with pytest.raises(InputError, match="`a` has 3 samples and `b` 2"):
+        read_samples(path)

@@ -6,7 +6,7 @@ from plans import plan, table, workload
 
 import planner
 from costmodel.domain.plan import ShardingType
-from planner.planning.confidence import confidences, picked_confidence, probability_faster
+from planner.planning.confidence import confidences, probability_faster
 
 WORK, RANKS = workload(table("a"), table("b")), topology(2)
 WHOLE = ShardingType.TABLE_WISE
@@ -19,23 +19,6 @@ def test_the_chances_of_all_plans_add_up() -> None:
     assert first.probability_fastest + second.probability_fastest == pytest.approx(1.0)
     assert first.probability_beaten == 0.5
     assert second.probability_beaten == pytest.approx(first.probability_fastest)
-
-
-def test_nothing_is_made_of_a_pick_from_one() -> None:
-    (alone,) = confidences(WORK, RANKS, (APART,))
-    picked = picked_confidence(WORK, RANKS, APART, (APART,))
-    assert picked.num_candidates == 1
-    assert picked.optimism == pytest.approx(0.0, abs=1e-12)
-    assert picked.expected == pytest.approx(alone.expected)
-    assert picked.interval == pytest.approx(alone.interval)
-
-
-def test_a_pick_from_several_is_expected_to_be_slower_than_the_plan_by_itself() -> None:
-    (alone,) = confidences(WORK, RANKS, (APART,))
-    picked = picked_confidence(WORK, RANKS, APART, (TOGETHER,))
-    assert picked.num_candidates == 2
-    assert picked.optimism >= 0.0
-    assert picked.expected >= alone.expected
 
 
 def test_two_plans_are_compared_under_the_same_errors() -> None:

@@ -9,7 +9,6 @@ from planner.planning.compare_text import sharders_text
 from planner.planning.confidence_text import (
     CAUSE_NAMES,
     confidence_text,
-    expected_text,
     odds,
     span,
 )
@@ -36,11 +35,6 @@ def test_odds_of_samples_are_never_certain(probability: float, text: str) -> Non
 
 def test_every_cause_has_a_name() -> None:
     assert set(CAUSE_NAMES) == set(Cause)
-
-
-def test_the_curse_is_spoken_of_where_something_was_picked() -> None:
-    assert "1.5% for being the best of 9 plans" in expected_text(CONFIDENCE)
-    assert "best" not in expected_text(replace(CONFIDENCE, num_candidates=1, optimism=0.0))
 
 
 def test_what_matters_is_named() -> None:

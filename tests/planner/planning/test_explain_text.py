@@ -4,21 +4,26 @@ from timelines import two_ranks
 from costmodel.base.units import MS
 from costmodel.domain.plan import ShardingType
 from planner.planning.explain_text import explanation_text
-from planner.planning.explanation import Explanation, Remedy, TableExplanation, path_rows
+from planner.planning.explanation import Explanation, TableExplanation, path_rows
+from planner.planning.what_if import Remedy
 
 EXPLANATION = """\
-1.00 ms per step; rank 0 is the last to finish. Critical path:
+1.00 ms as predicted; rank 0 is the last to finish. Critical path:
        at      took   stage            rank   bound by         from
   0.00 ms   0.40 ms   lookup forward      0   HBM bandwidth    roofline
   0.40 ms   0.10 ms   all-to-all        all   link bandwidth   fitted
   0.50 ms   0.50 ms   dense forward       0   arithmetic       fitted
   Why these choices
-    user_history    column_wise ×2    its lookups alone take 600 us, the mean rank's 300 us; \
-whole: +20.0%
-    item            table_wise → 1    its lookups take 100 us; all of the mean rank's take 300 us
-    ads             column_wise ×2    your `ranks`; its lookups take 100 us, the mean rank's 300 us
-  What would help
+    user_history    column_wise ×2    1.0 GiB, 50% of the lookups; whole +20.0% (600 us on one \
+rank, the mean rank's 300 us)
+    item            table_wise → 1    1.0 GiB, 50% of the lookups; they take 100 us, all of the \
+mean rank's 300 us
+    ads             column_wise ×2    1.0 GiB, 50% of the lookups; your `ranks`: they take 100 us, \
+the mean rank's 300 us
+  What would help (expected; searched again from this plan)
     local batch 32,768  1.50 ms  +50.0%  43.7 M samples/s  1.33×  lookup forward +400 us
+  What would not
+    no use  1.00 ms  +0.0%  32.8 M samples/s  1.00×  host +0 us
 """
 
 
@@ -31,6 +36,8 @@ def test_the_whole_explanation() -> None:
         choices=(
             TableExplanation(
                 sharding=sharding("user_history", ShardingType.COLUMN_WISE, 0, 1),
+                weight_bytes=2**30,
+                lookup_share=0.5,
                 alone=0.6 * MS,
                 mean=0.3 * MS,
                 whole_step_time=1.2 * MS,
@@ -38,6 +45,8 @@ def test_the_whole_explanation() -> None:
             ),
             TableExplanation(
                 sharding=sharding("item", ShardingType.TABLE_WISE, 1),
+                weight_bytes=2**30,
+                lookup_share=0.5,
                 alone=0.1 * MS,
                 mean=0.3 * MS,
                 whole_step_time=None,
@@ -45,6 +54,8 @@ def test_the_whole_explanation() -> None:
             ),
             TableExplanation(
                 sharding=sharding("ads", ShardingType.COLUMN_WISE, 1, 0),
+                weight_bytes=2**30,
+                lookup_share=0.5,
                 alone=0.1 * MS,
                 mean=0.3 * MS,
                 whole_step_time=None,
@@ -68,3 +79,22 @@ def test_the_whole_explanation() -> None:
         ),
     )
     assert written(explanation_text(explanation, 100)) == EXPLANATION
+
+
+def test_narrow_blocks_have_their_reason() -> None:
+    narrow = TableExplanation(
+        sharding=sharding("user_history", ShardingType.COLUMN_WISE, 0, 1),
+        weight_bytes=2**30,
+        lookup_share=0.5,
+        alone=0.1 * MS,
+        mean=0.3 * MS,
+        whole_step_time=1.2 * MS,
+        whole_fits=True,
+        wider_step_time=1.1 * MS,
+    )
+    explanation = Explanation(
+        report=made(), last_rank=0, path=path_rows(two_ranks()), choices=(narrow,)
+    )
+    assert "whole +20.0%; blocks twice as wide +10.0%" in written(
+        explanation_text(explanation, 100)
+    )

@@ -1,8 +1,15 @@
 from dataclasses import replace
 
+import pytest
+
+from costmodel.base.errors import InputError
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Workload
 from planner import Planned, explain, plan
+from planner.planning.explanation import changes_of
+from planner.planning.search import Search
+from planner.planning.what_if import LAUNCHES, usual_changes
+from planner.planning.what_if import remedies as remedies_of
 
 FOREACH = "dense optimizer with foreach=True"
 
@@ -18,9 +25,11 @@ def remedies(kind: ShardingType) -> dict[str, float]:
         tables=tables, dense=replace(DenseModel(), optimizer=Optimizer.ADAGRAD),
         local_batch_size=512,
     )  # fmt: skip
-    planned: Planned = plan(work, gpus=2, hardware="h100-sxm", max_plans=50, seed=0)
-    faster = {each.change: each.step_time for each in explain(planned).remedies}
-    return {**faster, "now": planned.report.step_time}
+    planned: Planned = plan(work, gpus=2, hardware="h100-sxm", sharder="naive", baseline="none")
+    wanted = {FOREACH, *LAUNCHES.values()}
+    asked = [change for change in usual_changes(planned) if change.text in wanted]
+    found = remedies_of(planned, asked, Search(max_plans=20))
+    return {**{each.change: each.step_time for each in found}, "now": planned.report.expected}
 
 
 def test_foreach_helps_where_a_replicated_table_brings_the_optimizer_s_loop() -> None:
@@ -36,3 +45,59 @@ def test_fewer_launches_help_where_the_host_is_slower_than_the_gpu() -> None:
     found = remedies(ShardingType.TABLE_WISE)
     assert found["dense model in CUDA graphs"] < found["dense model by torch.compile"]
     assert found["dense model by torch.compile"] < 0.95 * found["now"]
+
+
+def planned_on(gpus: int, **options: object) -> Planned:
+    work = Workload(
+        tables=tuple(
+            EmbeddingTable(name=f"t{i}", num_embeddings=10**6, embedding_dim=64, pooling_factor=20)
+            for i in range(3)
+        ),
+        local_batch_size=4096,
+    )
+    return plan(work, gpus=gpus, baseline="none", max_plans=300, **options)
+
+
+@pytest.mark.slow
+def test_what_is_asked_for_is_what_planning_anew_finds() -> None:
+    planned = planned_on(4)
+    asked = ("gpus=2", "hardware=a100-sxm-80gb", "dtype=fp16", "batch=2048", "host=graphs")
+    found = {each.change: each for each in explain(planned, asked, max_plans=300).remedies}
+    assert set(found) == set(asked)
+    two, other = planned_on(2), planned_on(4, hardware="a100-sxm-80gb")
+    assert found["gpus=2"].step_time == pytest.approx(two.report.expected, rel=0.03)
+    assert found["gpus=2"].num_changed is None
+    again = found["hardware=a100-sxm-80gb"]
+    assert again.step_time == pytest.approx(other.report.expected, rel=0.03)
+    assert found["host=graphs"].step_time < planned.report.expected
+    assert found["batch=2048"].step_time < planned.report.expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("gpu=2", "cannot be changed"),
+        ("gpus=two", "invalid literal"),
+        ("dtype=fp17", "no data type `fp17`"),
+        ("hardware=h1000", "h1000"),
+        ("host=0", "what its time is multiplied by"),
+        ("batch=0", "at least 1"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(asked: str, reason: str) -> None:
+    planned = planned_on(2, sharder="naive")
+    with pytest.raises(InputError, match=reason):
+        explain(planned, (asked,))
+
+
+def test_an_interrupt_keeps_what_was_found() -> None:
+    planned = planned_on(2, sharder="naive")
+    calls: list[int] = []
+
+    def press() -> bool:
+        calls.append(1)
+        return len(calls) > 1
+
+    search = Search(max_plans=20, interrupted=press)
+    changes = changes_of(planned, ("batch=128", "batch=256"))
+    assert len(list(remedies_of(planned, changes, search))) <= 1

@@ -99,7 +99,8 @@ REPORT = """\
 3 tables, 90.0 GiB of weights · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
 
   step time  1.00 ms  32.8 M samples/s
-  baseline   1.30 ms  torchrec_greedy, a stand-in for TorchRec's planner; this plan is 1.30× faster
+  baseline   1.30 ms
+    torchrec_greedy, written after TorchRec's greedy, not its planner; this plan is 1.30× faster
 
   Where the step goes (critical path)
     dense forward   0.50 ms  50%  ████████████████████
@@ -149,14 +150,15 @@ def test_bound_is_printed_only_where_there_is_one() -> None:
     assert report.search is not None
     bounded = replace(report, search=replace(report.search, bound=0.96 * MS))
     text = written(report_text(bounded, 100))
-    assert "960 us  no plan beats this under the model; this one is within 4.2%" in text
+    assert "960 us  no plan is predicted to be faster; this one's prediction is within 4.2%" in text
 
 
 def test_interval_is_printed_only_where_there_is_one() -> None:
     assert "90%)" not in written(report_text(made(), 100))
     text = written(report_text(replace(made(), confidence=CONFIDENCE), 100))
     assert "(0.90 - 1.10 ms, 90%)" in text
-    assert "mean over the models' errors, with 1.5% for being the best of 9 plans" in text
+    assert "step time  1.02 ms  expected (0.90 - 1.10 ms, 90%)" in text
+    assert "predicted  1.00 ms  were the models exact" in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

@@ -12,6 +12,7 @@ from costmodel.base.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
 from planner.planning.search import (
     Attempt,
+    Gains,
     Search,
     run_apart,
     run_sharder,
@@ -280,3 +281,52 @@ def test_so_many_plans_and_a_seed_give_the_same_plan_however_long_it_takes() -> 
     ]
     assert plans[0] == plans[1]
     assert 1000 < sum(attempt.evaluated for attempt in found[0]) <= 2000 + len(found[0])
+
+
+def gains(clock: list[float], **options: object) -> Gains:
+    search = Search(clock=lambda: clock[0], **options)  # type: ignore[arg-type]
+    return Gains(search)
+
+
+def told(best: float) -> Progress:
+    return Progress(evaluated=1, best=best)
+
+
+def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -> None:
+    clock = [0.0]
+    of = gains(clock, patience=1.0)
+    clock[0] = 3.0
+    of.watch("annealing", told(2.0))
+    assert not of.over("annealing")
+    clock[0] = 4.0
+    of.watch("annealing", told(1.9))  # a gain: 4 s and a half from here
+    clock[0] = 8.4
+    of.watch("annealing", told(1.8999))  # less than counts
+    assert not of.over("annealing")
+    clock[0] = 8.6
+    assert of.over("annealing")
+    assert of.over()
+
+
+def test_a_sharder_that_has_told_of_nothing_yet_may_go_on() -> None:
+    clock = [0.0]
+    of = gains(clock)
+    of.watch("naive", told(2.0))
+    clock[0] = 100.0
+    assert not of.over("lp")
+
+
+def test_a_step_at_the_bound_ends_the_search() -> None:
+    of = gains([0.0], enough=1.01)
+    of.watch("naive", told(1.02))
+    assert not of.over("naive")
+    of.watch("naive", told(1.01))
+    assert of.over("naive")
+
+
+def test_counted_plans_know_no_patience() -> None:
+    clock = [0.0]
+    of = gains(clock, max_plans=10)
+    of.watch("annealing", told(2.0))
+    clock[0] = 1e6
+    assert not of.over("annealing")

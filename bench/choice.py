@@ -1,0 +1,337 @@
+"""What the choice among plans is worth: `python -m bench.choice [--draw] [--write]`.
+
+Ten workloads of 5 to 100 tables, batches of 256 to 16,384, on one node (``bench/workloads/choice``,
+written by ``--draw``). For each: the plan that `planner plan` chooses in ten seconds, how even it
+is, how sure, and the sentence; and its regret beside that of the plan with the shortest predicted
+step, found in the same time, and of TorchRec's own planner, where torchrec is installed.
+
+Regret: host, lookup, collective and other times are off 200 times by their own error models
+(``costmodel.uncertainty``, with draws that the choice did not see); each time, how much longer a
+plan's step is than the shortest of all plans known. These are the plans of all sharders, what the
+choice was among, and what a short search finds on each of eight machines that are off likewise.
+No choice can do without: ``best_expected`` is the known plan with the shortest mean step
+under these very draws, the least that one who does not know the errors could regret. The errors
+are those that the choice assumes: this says what it gains if they are as large as
+thought, not whether they are.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from bench.plan_quality import provenance
+from costmodel.base.errors import PlannerError
+from costmodel.base.units import MS, Seconds
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Interaction, Workload
+from costmodel.engine.objective import Objective
+from costmodel.inputs.distribution import Zipf
+from costmodel.uncertainty.sampling import Draws
+from costmodel.uncertainty.scenarios import scenarios
+from costmodel.uncertainty.step_samples import sample_steps
+from planner.environment.torchrec_presence import torchrec_installed
+from planner.files.disk import write_text
+from planner.files.profiles import load_profile
+from planner.files.workload import load_workload
+from planner.files.workload_text import dump_workload
+from planner.planning.api import Planned, make_topology, plan
+from planner.planning.judging import kinds_text
+from planner.planning.plugins import AUTO, TORCHREC
+from planner.planning.search import Search, run_sharder, run_sharders, sharders_for
+from planner.planning.verdict_text import verdict_sentences
+from sharders.problem.sharding_problem import ShardingProblem
+
+FOLDER = Path(__file__).parent / "workloads" / "choice"
+RESULTS = Path(__file__).parent / "results" / "choice.json"
+HARDWARE = "h100-sxm"
+SECONDS: Seconds = 10.0
+SHORT: Seconds = 0.5
+"""CPU seconds of the search on each machine that is off."""
+PERTURBATIONS, SEED = 200, 2026
+MACHINES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What a workload is drawn from; all of it is our choice."""
+
+    num_tables: int
+    local_batch_size: int
+    gpus: int
+    rows: tuple[float, float]
+    """Powers of ten of the smallest and the largest table, between which sizes are log-uniform."""
+    pooling: tuple[float, float]
+    """Median and sigma (log-normal) of the pooling factors; those below 1.5 become 1."""
+    dims: tuple[int, ...]
+    precision: DataType = DataType.BF16
+
+
+MODELS: Mapping[str, ModelShape] = {
+    "shop_05": ModelShape(
+        num_tables=5,
+        local_batch_size=8192,
+        gpus=8,
+        rows=(2.3, 7.6),
+        pooling=(8, 1.2),
+        dims=(128,),
+    ),
+    "ads_08": ModelShape(
+        num_tables=8,
+        local_batch_size=16384,
+        gpus=4,
+        rows=(3, 7.5),
+        pooling=(1, 0.1),
+        dims=(64,),
+        precision=DataType.FP16,
+    ),
+    "video_12": ModelShape(
+        num_tables=12,
+        local_batch_size=512,
+        gpus=8,
+        rows=(4, 7.7),
+        pooling=(40, 0.8),
+        dims=(128, 256),
+    ),
+    "news_20": ModelShape(
+        num_tables=20, local_batch_size=256, gpus=2, rows=(2, 6.5), pooling=(3, 1), dims=(32, 64)
+    ),
+    "clicks_26": ModelShape(
+        num_tables=26, local_batch_size=2048, gpus=4, rows=(1, 7), pooling=(1, 0.1), dims=(16,)
+    ),
+    "feed_30": ModelShape(
+        num_tables=30,
+        local_batch_size=4096,
+        gpus=8,
+        rows=(3, 7.5),
+        pooling=(10, 1.2),
+        dims=(64, 128),
+    ),
+    "retail_40": ModelShape(
+        num_tables=40,
+        local_batch_size=1024,
+        gpus=4,
+        rows=(3, 7.2),
+        pooling=(5, 1.2),
+        dims=(16, 32, 64, 128),
+    ),
+    "music_50": ModelShape(
+        num_tables=50,
+        local_batch_size=16384,
+        gpus=8,
+        rows=(3, 7),
+        pooling=(8, 1),
+        dims=(64, 128),
+    ),
+    "market_70": ModelShape(
+        num_tables=70, local_batch_size=4096, gpus=4, rows=(2, 6.8), pooling=(4, 1.3), dims=(64,)
+    ),
+    "social_100": ModelShape(
+        num_tables=100,
+        local_batch_size=2048,
+        gpus=8,
+        rows=(3, 7.3),
+        pooling=(8, 1.3),
+        dims=(32, 64, 128),
+    ),
+}
+
+
+def drawn(name: str) -> Workload:
+    """Return a workload, always the same for a name."""
+    model = MODELS[name]
+    random = Random(name)  # noqa: S311 - a drawing
+    median, sigma = model.pooling
+    tables = []
+    for index in range(model.num_tables):
+        pooling = median * np.exp(random.gauss(0.0, sigma))
+        tables.append(
+            EmbeddingTable(
+                name=f"t{index}",
+                num_embeddings=int(float(f"{10 ** random.uniform(*model.rows):.2g}")),
+                embedding_dim=random.choice(model.dims),
+                pooling_factor=1.0 if pooling < 1.5 else float(f"{min(pooling, 200.0):.3g}"),
+                inputs=Zipf(exponent=round(random.uniform(0.9, 1.3), 2)),
+            )
+        )
+    dense = DenseModel(
+        bottom_mlp=(512, 256, 128),
+        interaction=Interaction.CAT,
+        top_mlp=(1024, 512, 256, 1),
+        precision=model.precision,
+    )
+    return Workload(
+        name=name, tables=tuple(tables), dense=dense, local_batch_size=model.local_batch_size
+    )
+
+
+def text_of(name: str) -> str:
+    """Return a workload's file."""
+    note = f"# {MODELS[name].gpus} GPUs. Written by `python -m bench.choice --draw`; do not edit.\n"
+    return note + dump_workload(drawn(name))
+
+
+def measured(name: str) -> dict[str, Any]:
+    """Return one workload's plan, how even and how sure it is, and what it and others regret."""
+    gpus = MODELS[name].gpus
+    workload = load_workload(FOLDER / f"{name}.yaml")
+    topology = make_topology(load_profile(HARDWARE), gpus)
+    objective = Objective(workload, topology)
+    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    found = run_sharders(
+        sharders_for(AUTO),
+        problem,
+        Search(time_limit=SECONDS, clock=time.process_time, patience=inf),
+    )
+    point = min(found, key=lambda attempt: attempt.step_time)
+    if point.plan is None:
+        raise ValueError(f"{name}: no plan")
+    start = time.process_time()
+    ours = plan(workload, gpus=gpus, hardware=HARDWARE, time_limit=SECONDS, clock=time.process_time)
+    taken = time.process_time() - start
+    chosen = {"ours": ours.plan, "point_optimal": point.plan, **torchrecs(problem)}
+    known = [*chosen.values(), *(each for attempt in found for each in attempt.plans)]
+    known += on_other_machines(problem, tuple(dict.fromkeys(known)))
+    return {
+        "gpus": gpus,
+        **shown(ours),
+        "cpu_s": round(taken, 2),
+        "step_ms": {key: round(objective.step_time(each) / MS, 3) for key, each in chosen.items()},
+        "regret": regrets(problem, chosen, tuple(dict.fromkeys(known))),
+    }
+
+
+def torchrecs(problem: ShardingProblem) -> dict[str, ShardingPlan]:
+    """Return the plan of TorchRec's planner, where it is installed and finds one."""
+    if not torchrec_installed():
+        return {}
+    try:
+        found = run_sharder(TORCHREC, problem, Search(), time.monotonic() + 60)
+    except PlannerError:
+        return {}
+    return {} if found.plan is None else {"torchrec": found.plan}
+
+
+def on_other_machines(
+    problem: ShardingProblem, known: tuple[ShardingPlan, ...]
+) -> list[ShardingPlan]:
+    """Return what a short search finds on machines that are off as models may be."""
+    workload = problem.workload
+    plans: list[ShardingPlan] = []
+    for number, topology in enumerate(
+        scenarios(problem.topology, workload.dense.precision, MACHINES)
+    ):
+        other = ShardingProblem(
+            workload=workload,
+            topology=topology,
+            objective=Objective(workload, topology),
+            known=known,
+        )
+        search = Search(time_limit=SHORT, clock=time.process_time, seed=number, patience=inf)
+        found = run_sharder("annealing", other, search, time.process_time() + SHORT)
+        plans += found.plans[:1]
+    return plans
+
+
+def regrets(
+    problem: ShardingProblem,
+    chosen: Mapping[str, ShardingPlan],
+    known: tuple[ShardingPlan, ...],
+) -> dict[str, dict[str, float]]:
+    """Return by what share chosen plans' steps are longer than the shortest known: mean and p95."""
+    draws = Draws(num_samples=PERTURBATIONS, seed=SEED)
+    samples = sample_steps(problem.workload, problem.topology, known, draws=draws)
+    shortest = samples.times.min(axis=1)
+    result = {}
+    hindsight = known[int(samples.times.mean(axis=0).argmin())]
+    for key, each in {**chosen, "best_expected": hindsight}.items():
+        lost = samples.times[:, known.index(each)] / shortest - 1
+        result[key] = {
+            "mean": round(float(lost.mean()), 4),
+            "p95": round(float(np.quantile(lost, 0.95)), 4),
+        }
+    return result
+
+
+def shown(planned: Planned) -> dict[str, Any]:
+    """Return what a plan is, how even, and what is said of it."""
+    report, verdict = planned.report, planned.report.verdict
+    if verdict is None:
+        raise ValueError("the plan was not chosen")
+    lookups = [rank.lookup for rank in report.ranks]
+    memory = [rank.memory.tables for rank in report.ranks]
+    return {
+        "plan": kinds_text(planned.plan),
+        "expected_ms": round(report.expected / MS, 3),
+        "lookups_max_over_mean": round(_evenness(lookups), 2),
+        "memory_max_over_mean": round(_evenness(memory), 2),
+        "fullest_rank": round(max(memory) / report.usable_bytes, 3),
+        "runner_up": verdict.runner_up,
+        "probability_faster": verdict.probability_faster,
+        "sentences": list(verdict_sentences(verdict, report.step_time)),
+    }
+
+
+def _evenness(values: list[float]) -> float:
+    mean = sum(values) / len(values)
+    return max(values) / mean if mean else 1.0
+
+
+def show(name: str, record: Mapping[str, Any]) -> None:
+    """Print one workload's results."""
+    print(f"{name} on {record['gpus']}: {record['plan']}")
+    print(
+        f"  expected {record['expected_ms']:.2f} ms, {record['cpu_s']:.1f} CPU s; max over mean: "
+        f"lookups {record['lookups_max_over_mean']:.2f}, memory "
+        f"{record['memory_max_over_mean']:.2f} ({record['fullest_rank']:.1%} of the fullest rank)"
+    )
+    for sentence in record["sentences"]:
+        print(f"  {sentence}")
+    for key, lost in record["regret"].items():
+        print(f"  regret {key:<14}{lost['mean']:7.2%} mean{lost['p95']:8.2%} p95")
+
+
+def mean_regrets(records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean regret of every choice over the workloads that have it."""
+    keys = ("ours", "point_optimal", TORCHREC, "best_expected")
+    means = {
+        key: [
+            record["regret"][key]["mean"] for record in records.values() if key in record["regret"]
+        ]
+        for key in keys
+    }
+    return {key: round(float(np.mean(each)), 4) for key, each in means.items() if each}
+
+
+def main() -> None:
+    """Plan, perturb, print, and with --write keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workloads", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--draw", action="store_true", help="write the workload files only")
+    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
+    args = parser.parse_args()
+    if args.draw:
+        FOLDER.mkdir(exist_ok=True)
+        for name in MODELS:
+            write_text(FOLDER / f"{name}.yaml", text_of(name))
+        return
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    records = {name: kept[name] for name in MODELS if name in kept}
+    for name in args.workloads:
+        records[name] = {**measured(name), **provenance()}
+        show(name, records[name])
+        if args.write:
+            ordered = {key: records[key] for key in MODELS if key in records}
+            write_text(RESULTS, json.dumps(ordered, indent=1) + "\n")
+    print(f"mean regret over {len(records)}: {mean_regrets(records)}")
+
+
+if __name__ == "__main__":
+    main()

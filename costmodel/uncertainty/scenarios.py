@@ -1,0 +1,131 @@
+"""Machines that are off by what the models may be off by: what searches and what-ifs plan for.
+
+``step_samples`` scales the durations of one plan's step, operation by operation, and says how long
+a plan may take. A machine whose profile has all numbers of one cause scaled times any plan, at the
+speed of the engine. Both are off by the same kinds of errors: those that all operations of one
+cause share.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import exp
+
+from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Gpu, Host, Link, Topology
+from costmodel.domain.workload import DataType
+from costmodel.uncertainty.error_model import Cause, error_model
+from costmodel.uncertainty.sampling import Draws
+
+DECIDING = (
+    Cause.HOST,
+    Cause.LOOKUP,
+    Cause.UPDATE,
+    Cause.LATENCY,
+    Cause.ALL_TO_ALL,
+    Cause.ALL_REDUCE,
+    Cause.REDUCE_SCATTER,
+    Cause.ALL_TO_ALL_ACROSS,
+    Cause.ALL_REDUCE_ACROSS,
+    Cause.REDUCE_SCATTER_ACROSS,
+)
+"""Causes by which plans differ, and the host, against which their work is hidden or not."""
+_CURVES: Mapping[CollectiveOp, tuple[Cause, Cause]] = {
+    CollectiveOp.ALL_TO_ALL: (Cause.ALL_TO_ALL, Cause.ALL_TO_ALL_ACROSS),
+    CollectiveOp.ALL_REDUCE: (Cause.ALL_REDUCE, Cause.ALL_REDUCE_ACROSS),
+    CollectiveOp.REDUCE_SCATTER: (Cause.REDUCE_SCATTER, Cause.REDUCE_SCATTER_ACROSS),
+    CollectiveOp.ALL_GATHER: (Cause.ALL_GATHER, Cause.ALL_GATHER_ACROSS),
+}
+
+
+def scaled(topology: Topology, factors: Mapping[Cause, float]) -> Topology:
+    """Return a machine on which some things take so many times as long.
+
+    Parameters
+    ----------
+    topology
+        The machine as it is known.
+    factors
+        By cause, what its durations are multiplied by; causes that are left out stay as they are.
+        Those of dense kernels and of copies count for nothing here: no plan changes them.
+
+    """
+    hardware = topology.hardware
+    changed = replace(
+        hardware,
+        host=_host(hardware.host, factors.get(Cause.HOST, 1.0)),
+        gpu=_gpu(hardware.gpu, factors.get(Cause.LOOKUP, 1.0), factors.get(Cause.UPDATE, 1.0)),
+        curves=tuple(_curve(curve, factors) for curve in hardware.curves),
+        intra_node=_link(hardware.intra_node, factors, Cause.ALL_TO_ALL),
+        inter_node=_link(hardware.inter_node, factors, Cause.ALL_TO_ALL_ACROSS),
+    )
+    return replace(topology, hardware=changed)
+
+
+def scenarios(topology: Topology, precision: DataType, count: int) -> tuple[Topology, ...]:
+    """Return machines drawn from the errors that kernels of a cause share, equally likely.
+
+    The quantiles of every cause's errors in an order of its own (a Latin hypercube), always the
+    same ones: what one plan is timed on, all are.
+    """
+    errors, draws = error_model(topology, precision), Draws(num_samples=count)
+    return tuple(
+        scaled(
+            topology,
+            {
+                cause: exp(errors.spread(cause).shared * float(draws.normal(cause)[number]))
+                for cause in DECIDING
+            },
+        )
+        for number in range(count)
+    )
+
+
+def _host(host: Host, factor: float) -> Host:
+    return replace(
+        host,
+        launch_time=host.launch_time * factor,
+        launch_latency=host.launch_latency * factor,
+        op_time=host.op_time * factor,
+        backward_op_time=host.backward_op_time * factor,
+        sync_time=host.sync_time * factor,
+    )
+
+
+def _gpu(gpu: Gpu, forward: float, backward: float) -> Gpu:
+    """Scale what ``kernels.embedding.lookup_rates`` reads; latencies of kernels stay."""
+    gather = gpu.gather_bandwidth or gpu.l2_bandwidth
+    return replace(
+        gpu,
+        lookup_efficiency=gpu.lookup_efficiency / forward,
+        gather_bandwidth=gather / forward,
+        lookup_time=gpu.lookup_time * forward,
+        row_read_time=gpu.row_read_time * forward,
+        update_efficiency=gpu.update_efficiency / backward,
+        gradient_time=gpu.gradient_time * backward,
+        row_update_time=gpu.row_update_time * backward,
+        sort_rate=gpu.sort_rate / backward,
+    )
+
+
+def _curve(curve: CollectiveCurve, factors: Mapping[Cause, float]) -> CollectiveCurve:
+    """Scale a curve: its latency by that of small messages, its end by that of large ones.
+
+    In between the logarithms of the factors go over into each other by the knots' sizes, as those
+    of times do.
+    """
+    large = factors.get(_CURVES[curve.op][curve.num_nodes > 1], 1.0)
+    small = factors.get(Cause.LATENCY, 1.0)
+    first, last = curve.log_bytes[0], curve.log_bytes[-1]
+    knots, least = [], 0.0
+    for (num_bytes, seconds), place in zip(curve.knots, curve.log_bytes.tolist(), strict=True):
+        share = (place - first) / (last - first) if last > first else 1.0
+        least = max(least, seconds * small ** (1 - share) * large**share)
+        knots.append((num_bytes, least))
+    return replace(curve, knots=tuple(knots))
+
+
+def _link(link: Link, factors: Mapping[Cause, float], cause: Cause) -> Link:
+    return replace(
+        link,
+        latency=link.latency * factors.get(Cause.LATENCY, 1.0),
+        bandwidth=link.bandwidth / factors.get(cause, 1.0),
+    )

@@ -1,0 +1,45 @@
+"""Keeping a plan file that nobody asked to overwrite."""
+
+from pathlib import Path
+
+from costmodel.base.errors import InputError, PlannerError, Problem
+from costmodel.domain.workload import Workload
+from planner.files.plans import load_plan_file
+from planner.files.workload import load_workload
+
+
+def check_same_workload(path: str | Path, workload: Workload | str) -> Workload | str:
+    """Return the workload if what a file holds may be overwritten with a plan for it.
+
+    No file, and a plan of a workload of the same name, may be; where one of them has no name of its
+    own, at least half of their tables have to be of the same name. A workload from standard input
+    can be read once only, so what was read is returned.
+
+    Raises
+    ------
+    InputError
+        The file holds a plan of another workload, or something else.
+
+    """
+    if not Path(path).exists():
+        return workload
+    loaded = workload if isinstance(workload, Workload) else load_workload(workload)
+    try:
+        old = load_plan_file(path).workload
+    except PlannerError:
+        held = "no plan that can be read"
+    else:
+        if _is_same(old, loaded):
+            return loaded if workload == "-" else workload
+        held = f"a plan of another workload, `{old.name}` with {len(old.tables)} tables"
+    message = f"holds {held}: it is not overwritten unasked"
+    hint = f"write the plan elsewhere, or over it, with `-o PLAN` (-o {path})"
+    raise InputError(str(path), (Problem(message=message, hint=hint),))
+
+
+def _is_same(old: Workload, new: Workload) -> bool:
+    unnamed = Workload(tables=old.tables[:1]).name
+    if unnamed not in {old.name, new.name}:
+        return old.name == new.name
+    before, after = ({table.name for table in each.tables} for each in (old, new))
+    return 2 * len(before & after) >= len(before | after)

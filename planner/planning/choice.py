@@ -1,0 +1,204 @@
+"""Which plan to choose of those found: the shortest step expected, not the shortest predicted.
+
+1. Plans are timed under the same samples of the models' errors (``costmodel.uncertainty``): the
+   best ones found, the baseline's, and where descents from them end on machines that are off by
+   such errors (``planner.planning.robust``).
+2. The shortest mean wins, unless the models cannot tell others from it. Among these
+   ``robust.Preference`` decides: even lookups and memory, headroom, few and wide shards.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from random import Random
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from costmodel.uncertainty.sampling import Draws
+from costmodel.uncertainty.step_samples import StepSamples, sample_steps
+from planner.planning.confidence import confidence_of
+from planner.planning.report import Confidence
+from planner.planning.robust import RobustSearch, robust_search
+from planner.planning.search import Attempt
+from planner.planning.verdict import SAME_STEP
+from sharders.greedy.one_pass import LookupGreedy
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
+
+MOST_STARTS = 4
+"""Plans from which descents start: those with the shortest mean steps on the sampled machines."""
+MOST_CANDIDATES = 8
+LEAST_CANDIDATES = 3
+"""Plans timed under all samples: as many as there is time for, and the fewest where descents were
+made. Without time for these it is the plan with the shortest predicted step alone."""
+DOUBT = 0.6
+"""A plan is not faster than another whose odds are less."""
+MOST_LOSS = 0.02
+"""Nor is one equal that is slower by more in the mean, whatever its odds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The plan to use, and how sure that is."""
+
+    attempt: Attempt
+    """Whose plan it is, or was before descents."""
+    confidence: Confidence
+    equals: tuple[Attempt, ...]
+    """Candidates that the models cannot tell from it, itself included."""
+    runner_up: Attempt | None
+    """The best plan that was found otherwise."""
+    probability_faster: float | None
+    """That the chosen plan is faster than the runner-up."""
+    samples: StepSamples
+    plans: tuple[ShardingPlan, ...]
+    """Those of the samples, the chosen one first."""
+
+
+def choose(
+    problem: ShardingProblem,
+    attempts: Sequence[Attempt],
+    time_left: Callable[[], Seconds],
+    *,
+    improve: bool = True,
+) -> Choice:
+    """Choose among plans, the first of which is what a search that asks no more would return.
+
+    Parameters
+    ----------
+    problem
+        What is planned.
+    attempts
+        Plans found, each with its step time as predicted.
+    time_left
+        Asked between plans; one is always timed.
+    improve
+        Whether plans may be changed; if not, the first attempt is the choice, and the others what
+        it is weighed against.
+
+    """
+    found = _distinct(sorted(attempts[1:], key=_step_time), attempts[0])
+    robust = robust_search(problem, time_left) if improve else None
+    ends: list[Attempt] = []
+    if robust is not None:
+        found = _distinct([*found[1:], *_whole(problem)], found[0])
+        starts = _by_mean(robust, found)[:MOST_STARTS]
+        ends = [_descended(robust, start, problem) for start in starts if robust.has_time()]
+        ends = _by_mean(robust, ends)
+        found = [*found[:1], *_by_mean(robust, found[1:])]
+    elif improve:
+        found = sorted(found, key=_step_time)
+    by_others = [each for each in attempts if each.status is SearchStatus.GIVEN]
+    candidates = _distinct([*ends[:1], *by_others, *ends[1:], *found], found[0])[:MOST_CANDIDATES]
+    least = 1 if robust is None else LEAST_CANDIDATES
+    candidates, samples = _timed(problem, candidates, time_left, least)
+    means = [samples.mean(number) for number in range(len(candidates))]
+    best = min(range(len(candidates)), key=means.__getitem__) if improve else 0
+    equal = [
+        number
+        for number in range(len(candidates))
+        if number == best or _is_equal(samples, means, best, number)
+    ]
+    chosen = min(equal)  # without preferences, what the search itself would return
+    if robust is not None and len(equal) > 1:
+        chosen = min(equal, key=lambda n: (robust.preference(_plan(candidates[n])), means[n]))
+    return _choice(candidates, samples, chosen, equal, ends)
+
+
+def _choice(
+    candidates: Sequence[Attempt],
+    samples: StepSamples,
+    chosen: int,
+    equal: Sequence[int],
+    ends: Sequence[Attempt],
+) -> Choice:
+    ended = {id(end) for end in ends}
+    others = [n for n in range(len(candidates)) if n != chosen and id(candidates[n]) not in ended]
+    runner_up = min(others, key=samples.mean, default=None)
+    order = [chosen, *(n for n in range(len(candidates)) if n != chosen)]
+    return Choice(
+        attempt=candidates[chosen],
+        confidence=confidence_of(samples, chosen),
+        equals=tuple(candidates[n] for n in (chosen, *(n for n in equal if n != chosen))),
+        runner_up=None if runner_up is None else candidates[runner_up],
+        probability_faster=(
+            None if runner_up is None else samples.probability_faster(chosen, runner_up)
+        ),
+        samples=samples.of(order),
+        plans=tuple(_plan(candidates[n]) for n in order),
+    )
+
+
+def _whole(problem: ShardingProblem) -> list[Attempt]:
+    """Return a plan of whole tables, if there is one: descents change one table at a time.
+
+    They do not leave a type that all tables have: its collectives stay until the last one has gone.
+    """
+    try:
+        found = LookupGreedy().shard(problem, Budget(), Random(0))  # noqa: S311 - draws nothing
+    except InfeasibleError:
+        return []
+    return [Attempt(sharder="lookup_greedy", plan=found.plan, step_time=found.step_time)]
+
+
+def _is_equal(samples: StepSamples, means: Sequence[Seconds], best: int, number: int) -> bool:
+    """Return whether a plan cannot be told from the best one."""
+    loss = means[number] / means[best] - 1
+    return loss < SAME_STEP or (
+        loss < MOST_LOSS and samples.probability_faster(best, number) < DOUBT
+    )
+
+
+def _timed(
+    problem: ShardingProblem,
+    candidates: Sequence[Attempt],
+    time_left: Callable[[], Seconds],
+    least: int,
+) -> tuple[list[Attempt], StepSamples]:
+    """Time plans under the samples, while there is time; the first ones in any case."""
+    draws, workload, topology = Draws(), problem.workload, problem.topology
+    samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws)
+    timed = [candidates[0]]
+    for each in islice(candidates, 1, None):
+        if len(timed) >= least and time_left() <= 0:
+            break
+        own = sample_steps(workload, topology, (_plan(each),), draws=draws)
+        samples, timed = samples.beside(own), [*timed, each]
+    return timed, samples
+
+
+def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return attempts by the mean step of their plans on the sampled machines, the shortest first.
+
+    Plans with shards that no option has come last.
+    """
+    return sorted(attempts, key=lambda each: robust.mean(_plan(each)))
+
+
+def _descended(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Attempt:
+    plan = robust.descend(_plan(start))
+    return replace(
+        start,
+        plan=plan,
+        step_time=problem.objective.step_time(plan),
+        status=SearchStatus.CONVERGED,
+    )
+
+
+def _distinct(attempts: Sequence[Attempt], first: Attempt) -> list[Attempt]:
+    """Return attempts with plans of their own, a given one first."""
+    seen: dict[ShardingPlan, Attempt] = {_plan(first): first}
+    for each in attempts:
+        for plan in each.plans:
+            seen.setdefault(plan, each if plan is each.plan else replace(each, plan=plan))
+    return list(seen.values())
+
+
+def _step_time(attempt: Attempt) -> Seconds:
+    return attempt.step_time
+
+
+def _plan(attempt: Attempt) -> ShardingPlan:
+    if attempt.plan is None:
+        raise ValueError(f"sharder `{attempt.sharder}` found no plan")
+    return attempt.plan

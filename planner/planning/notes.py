@@ -1,0 +1,45 @@
+"""What a plan assumes that the machine's profile does not have: said, as nothing else shows it."""
+
+from collections.abc import Iterator
+
+from costmodel.domain.hardware import Device, Gpu, Topology
+from costmodel.domain.workload import DataType, Workload
+
+_NOT_EVERYWHERE = {
+    DataType.BF16: "GPUs before Ampere have none",
+    DataType.FP8: "GPUs before Hopper and Ada have none",
+}
+"""Types that not all GPUs multiply, and which do not."""
+
+
+def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
+    """Yield what is asked of a machine that its profile does not have.
+
+    A GPU's profile lists the types of its matrix products; one that is not there is timed as
+    another, and one that is no faster than fp32 has no units of its own.
+    """
+    gpu, asked = topology.hardware.gpu, _asked(workload)
+    for data_type, reason in _NOT_EVERYWHERE.items():
+        if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):
+            continue
+        if data_type in asked:
+            yield (
+                f"the profile of {gpu.name} has no {data_type.value} ({reason}): the "
+                f"{asked[data_type]} in {data_type.value} may be slower than predicted, or not run"
+            )
+
+
+def _multiplies(gpu: Gpu, data_type: DataType) -> bool:
+    known = gpu.gemm.get(data_type.value)
+    plain = gpu.gemm.get(DataType.FP32.value)
+    return known is not None and (plain is None or known.peak > plain.peak)
+
+
+def _asked(workload: Workload) -> dict[DataType, str]:
+    """Return what a workload asks for in each data type, the dense layers before all else."""
+    asked = {table.data_type: f"weights of `{table.name}`" for table in workload.tables}
+    for data_type in (workload.comms_backward, workload.comms_forward):
+        if data_type is not None:
+            asked[data_type] = "collectives"
+    asked[workload.output_type] = "outputs of embeddings"
+    return {**asked, workload.dense.precision: "dense layers"}

@@ -1,0 +1,102 @@
+"""How a command's time limit is divided: the search, and what follows it within the limit.
+
+The limit is wall time from when the command began (``Search.began``), reading files included. What
+follows the search is known only roughly before: a share of the time is kept for it, and each part
+of it looks at the clock itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import inf
+
+from costmodel.base.units import Seconds
+from costmodel.bounds.lower_bound import improving_bounds
+from planner.planning.search import Attempt, Search
+from sharders.problem.sharding_problem import Progress, ShardingProblem
+
+REPORT_SHARE = 0.25
+"""Share of the time left when the search begins that is kept for what follows it. 2,000 tables on
+256 GPUs take 5 s for these."""
+LEAST_TIME: Seconds = 0.2
+"""What a stage may take even past the limit: one round of the bound at 3 tables and 64 GPUs takes
+0.1 s."""
+OPTION_TIME: Seconds = 5e-4
+"""What the first bound takes for each option of a table: 0.16 s for the 260 of 26 tables on 8 GPUs.
+Where that is no more than ``EARLY_SHARE`` of the time left, it comes before the search."""
+EARLY_SHARE = 0.05
+NUM_EARLY = 2
+"""Bounds taken before the search: the step without embeddings, and the first with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a stage that follows the search may take, the less of both."""
+
+    of_taken: float
+    """Share of the time taken until then: where the search soon ends, nobody waits for the rest."""
+    of_left: float
+    """Share of what the limit leaves."""
+    least: Seconds = 0.0
+    """Not less of the time taken, as long as the limit leaves it."""
+
+
+class PlanningStage(Enum):
+    """What follows the search, with its name on the progress line."""
+
+    BASELINE = "baseline"
+    CHOICE = "choice among the best"
+    BOUND = "bound"
+    REPORT = "report"
+
+
+_SHARES = {
+    PlanningStage.BASELINE: _Share(0.1, 0.3),
+    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.8),
+    PlanningStage.BOUND: _Share(0.15, 0.7),
+    PlanningStage.REPORT: _Share(1.0, 1.0),
+}
+
+
+class Stages:
+    """The stages of planning by one clock, and the bound, which two of them work on."""
+
+    def __init__(self, problem: ShardingProblem, search: Search) -> None:
+        began = search.clock() if search.began is None else search.began
+        self._problem, self._search = problem, search
+        self._began, self._deadline = began, began + search.seconds
+        self._end = inf
+        self._bound = 0.0
+        self._bounds = improving_bounds(problem.workload, problem.topology, self.time_left)
+
+    def searching(self) -> Search:
+        """Return how to search: for how long, and down to which step."""
+        search, left = self._search, self._deadline - self._search.clock()
+        if left * EARLY_SHARE >= OPTION_TIME * self._problem.num_options:
+            for _ in range(NUM_EARLY):
+                self._bound = max(self._bound, next(self._bounds, 0.0))
+        left = max(0.0, self._deadline - search.clock())
+        limit = search.time_limit if left == inf else (1 - REPORT_SHARE) * left
+        return replace(search, time_limit=limit, enough=self._bound * (1 + search.gap))
+
+    def begin(self, stage: PlanningStage, attempts: Sequence[Attempt]) -> None:
+        """Let a stage that follows the search have its time, and say that it begins."""
+        now, share = self._search.clock(), _SHARES[stage]
+        taken = max(share.least, share.of_taken * (now - self._began))
+        allowed = min(taken, share.of_left * (self._deadline - now))
+        self._end = inf if self._deadline == inf else now + max(LEAST_TIME, allowed)
+        found = [attempt.step_time for attempt in attempts if attempt.plan is not None]
+        evaluated = sum(attempt.evaluated for attempt in attempts)
+        self._search.watch(stage.value, Progress(evaluated=evaluated, best=min(found)))
+
+    def time_left(self) -> Seconds:
+        """Return what the stage has left."""
+        return 0.0 if self._search.interrupted() else self._end - self._search.clock()
+
+    def bound(self) -> Seconds:
+        """Return what no plan undercuts, as far as the stage's time allows."""
+        for bound in self._bounds:
+            self._bound = max(self._bound, bound)
+            if self.time_left() <= 0:
+                break
+        return self._bound

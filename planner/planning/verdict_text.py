@@ -1,0 +1,74 @@
+"""How sure a choice is, in one or two sentences."""
+
+from collections.abc import Iterator
+
+from costmodel.base.units import Seconds
+from planner.planning.confidence_text import odds
+from planner.planning.verdict import LIKELY, PlanVerdict, Turn
+from planner.show.format import count, duration, percent_fine
+
+_HOST_DECIDES = 0.3
+"""Share of the critical path from which on it is said that the host launches."""
+_FASTER = 0.6
+"""Odds from which on a plan is said to be faster."""
+_LEAST_SHARE = 0.001
+"""Shares are said with one decimal."""
+_NOUNS = {"lookups": "lookups", "collectives": "collectives"}
+
+
+def verdict_sentences(verdict: PlanVerdict, step_time: Seconds) -> Iterator[str]:
+    """Yield what a choice rests on, the most important first, as sentences."""
+    yield _first(verdict) + _why(verdict, step_time) + "."
+    if verdict.turn is not None and not verdict.hardly_matters:
+        yield turn_sentence(verdict.turn)
+
+
+def _first(verdict: PlanVerdict) -> str:
+    found = count(verdict.num_candidates, "plan")
+    if verdict.hardly_matters:
+        if verdict.within_bound is not None and verdict.within_bound <= verdict.spread:
+            share = percent_fine(max(_LEAST_SHARE, verdict.within_bound))
+            return f"Sharding hardly matters: the simplest plan is within {share} of the bound"
+        share = percent_fine(max(_LEAST_SHARE, verdict.spread))
+        return f"Sharding hardly matters: {found} within {share}"
+    if verdict.num_equal > 1:
+        return (
+            f"{verdict.num_equal} of {found} cannot be told apart; of these this one has the most "
+            "even load and the fewest shards"
+        )
+    if verdict.runner_up is None or verdict.probability_faster is None:
+        return "No other plan was found to compare with"
+    if verdict.probability_faster < _FASTER:
+        return (
+            f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than the runner-up, "
+            f"of {verdict.runner_up}; which is faster is open, P {odds(verdict.probability_faster)}"
+        )
+    return (
+        f"Faster than the runner-up, of {verdict.runner_up}, "
+        f"with P {odds(verdict.probability_faster)}"
+    )
+
+
+def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
+    parts = []
+    if verdict.host_time >= _HOST_DECIDES * step_time:
+        total = duration(step_time)
+        parts.append(f"the host launches for {duration(verdict.host_time)} of {total}")
+    if verdict.free_batch is not None:
+        parts.append(f"batches up to {verdict.free_batch:,} are nearly free")
+    return "".join(f"; {part}" for part in parts)
+
+
+def turn_sentence(turn: Turn) -> str:
+    """Say where an assumption would turn the choice, and how likely it is to be there."""
+    then = f"for {turn.rival} to win"
+    if turn.rival_ahead:
+        then = f"for this plan to win against {turn.rival} without errors"
+    if turn.value is not None:
+        now, needed = duration(turn.value), duration(turn.factor * turn.value)
+        said = f"Host operations would have to take {needed} instead of {now} {then}"
+    else:
+        noun = _NOUNS[turn.assumption].capitalize()
+        said = f"{noun} would have to take {turn.factor:.2f}× as long {then}"
+    unlikely = turn.deviations > LIKELY
+    return f"{said}: {'hardly likely' if unlikely else 'well possible, so calibrate'}."

@@ -1,0 +1,254 @@
+"""What-ifs: another machine, batch or data type, searched again from the present plan."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.base.errors import InputError, PlannerError, Problem, suggestion
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ShardingType, TableSharding
+from costmodel.domain.workload import (
+    DataType,
+    EmbeddingTable,
+    LaunchMode,
+    OptimizerImplementation,
+    Workload,
+)
+from costmodel.step.graph import Stage
+from costmodel.uncertainty.error_model import Cause
+from costmodel.uncertainty.scenarios import scaled
+from planner.planning.api import Planned, make_topology, plan_from
+from planner.planning.report import Report
+from planner.planning.search import Search
+from sharders.problem.sharding_problem import Progress
+
+LAUNCHES = {
+    LaunchMode.COMPILED: "dense model by torch.compile",
+    LaunchMode.CUDA_GRAPHS: "dense model in CUDA graphs",
+}
+_FP16, _BF16 = DataType.FP16, DataType.BF16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Something to plan for instead."""
+
+    text: str
+    workload: Workload
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change, and what a search from the present plan finds with it."""
+
+    change: str
+    step_time: Seconds
+    """The expected one."""
+    samples_per_second: float
+    effect: str
+    """The stage that changes most the way the step does."""
+    num_changed: int | None = None
+    """Tables sharded otherwise than now; None: the ranks are others."""
+
+
+def usual_changes(planned: Planned) -> Iterator[Change]:
+    """Yield what is worth trying for any plan."""
+    workload, topology = planned.workload, planned.topology
+    batch, hardware = workload.local_batch_size, topology.hardware
+
+    def other(text: str, changed: Workload) -> Change:
+        return Change(text=text, workload=changed, topology=topology)
+
+    if any(table.data_type is DataType.FP32 for table in workload.tables):
+        yield other("weights and outputs in fp16", _in_type(workload, _FP16))
+    uncompressed = workload.comms_forward is None and workload.output_type is DataType.FP32
+    if uncompressed and topology.world_size > 1:
+        smaller = replace(workload, comms_forward=_FP16, comms_backward=_BF16)
+        yield other("fp16 collectives, bf16 gradients", smaller)
+    if workload.dense.precision in {DataType.FP32, DataType.TF32} and "bf16" in hardware.gpu.gemm:
+        dense = replace(workload.dense, precision=_BF16)
+        yield other("dense layers in bf16", replace(workload, dense=dense))
+    default = workload.dense.optimizer_implementation is None
+    if default and any(map(_is_replicated, planned.plan.tables)):
+        dense = replace(workload.dense, optimizer_implementation=OptimizerImplementation.FOREACH)
+        yield other("dense optimizer with foreach=True", replace(workload, dense=dense))
+    if workload.dense.launch is LaunchMode.EAGER and hardware.device is Device.CUDA:
+        for launch, text in LAUNCHES.items():
+            yield other(text, _launched(workload, launch))
+    if batch > 1:
+        yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
+    yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
+    yield _on_gpus(planned, 2 * topology.world_size)
+
+
+def asked_change(planned: Planned, text: str) -> Change:
+    """Return the change that a user's ``what=value`` names.
+
+    Raises
+    ------
+    InputError
+        There is no such thing to change, or no such value.
+
+    """
+    what, _, value = text.partition("=")
+    try:
+        maker = _MAKERS[what.strip()]
+    except KeyError:
+        raise _refused(text, "that cannot be changed", what.strip()) from None
+    try:
+        return replace(maker(planned, value.strip()), text=text)
+    except ValueError as error:
+        raise _refused(text, str(error)) from None
+
+
+def _refused(text: str, reason: str, name: str = "") -> InputError:
+    hint = f"write one of {', '.join(f'{each}={eg}' for each, eg in _EXAMPLES.items())}"
+    meant = suggestion(name, tuple(_EXAMPLES))
+    problem = Problem(message=f"what-if `{text}`: {reason}", hint=meant or hint)
+    return InputError("--what-if", (problem,))
+
+
+def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy | None:
+    """Return what a search from the present plan finds after a change; None: no plan is found."""
+    try:
+        new = plan_from(planned.plan, change.workload, change.topology, search)
+    except PlannerError:
+        return None
+    same_ranks = new.plan.world_size == planned.plan.world_size
+    before = {sharding.table: sharding for sharding in planned.plan.tables}
+    changed = sum(before[each.table] != each for each in new.plan.tables)
+    return Remedy(
+        change=change.text,
+        step_time=new.report.expected,
+        samples_per_second=new.report.samples_per_second,
+        effect=_effect(planned.report, new.report),
+        num_changed=changed if same_ranks else None,
+    )
+
+
+def _on_gpus(planned: Planned, gpus: int) -> Change:
+    old = planned.topology
+    local = min(gpus, max(old.hardware.gpus_per_node, old.local_world_size))
+    topology = make_topology(old.hardware, gpus, max(1, gpus // local))
+    text = f"{gpus} GPUs instead of {old.world_size}"
+    return Change(text=text, workload=planned.workload, topology=topology)
+
+
+def _gpus(planned: Planned, value: str) -> Change:
+    try:
+        return _on_gpus(planned, _positive(value))
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _batch(planned: Planned, value: str) -> Change:
+    workload = replace(planned.workload, local_batch_size=_positive(value))
+    return Change(text=value, workload=workload, topology=planned.topology)
+
+
+def _hardware(planned: Planned, value: str) -> Change:
+    from planner.files.profiles import load_profile
+
+    try:
+        profile = load_profile(value)
+        nodes = planned.topology.num_nodes
+        if planned.topology.local_world_size > profile.gpus_per_node:
+            nodes = -(-planned.topology.world_size // profile.gpus_per_node)
+        topology = make_topology(profile, planned.topology.world_size, nodes)
+    except PlannerError as error:
+        raise ValueError(str(error)) from None
+    return Change(text=value, workload=planned.workload, topology=topology)
+
+
+def _dtype(planned: Planned, value: str) -> Change:
+    try:
+        data_type = DataType(value)
+    except ValueError:
+        raise ValueError(f"there is no data type `{value}`") from None
+    tables = tuple(replace(table, data_type=data_type) for table in planned.workload.tables)
+    workload = replace(planned.workload, tables=tables)
+    return Change(text=value, workload=workload, topology=planned.topology)
+
+
+def _host(planned: Planned, value: str) -> Change:
+    launches = {"graphs": LaunchMode.CUDA_GRAPHS, "compiled": LaunchMode.COMPILED}
+    if value in launches:
+        workload = _launched(planned.workload, launches[value])
+        return Change(text=value, workload=workload, topology=planned.topology)
+    factor = float(value)
+    if not 0 < factor < 1e3:
+        raise ValueError("host is `graphs`, `compiled`, or what its time is multiplied by")
+    topology = scaled(planned.topology, {Cause.HOST: factor})
+    return Change(text=value, workload=planned.workload, topology=topology)
+
+
+def _positive(value: str) -> int:
+    number = int(value.replace(",", "").replace("_", ""))
+    if number < 1:
+        raise ValueError(f"at least 1 is needed, got {number}")
+    return number
+
+
+_MAKERS: dict[str, Callable[[Planned, str], Change]] = {
+    "hardware": _hardware,
+    "batch": _batch,
+    "gpus": _gpus,
+    "dtype": _dtype,
+    "host": _host,
+}
+_EXAMPLES = {
+    "hardware": "h200-sxm",
+    "batch": "16384",
+    "gpus": "16",
+    "dtype": "fp16",
+    "host": "graphs",
+}
+
+
+def _launched(workload: Workload, launch: LaunchMode) -> Workload:
+    return replace(workload, dense=replace(workload.dense, launch=launch))
+
+
+def _in_type(workload: Workload, data_type: DataType) -> Workload:
+    def changed(table: EmbeddingTable) -> EmbeddingTable:
+        fp32 = table.data_type is DataType.FP32
+        return replace(table, data_type=data_type) if fp32 else table
+
+    tables = tuple(changed(table) for table in workload.tables)
+    return replace(workload, tables=tables, output_type=data_type)
+
+
+def _is_replicated(sharding: TableSharding) -> bool:
+    return sharding.sharding_type is ShardingType.DATA_PARALLEL
+
+
+def _effect(before: Report, after: Report) -> str:
+    """Name the stage of the critical path that changes most the way the step does."""
+    from planner.planning.report_text import STAGE_NAMES
+    from planner.show.format import signed_duration
+
+    changes = {
+        stage: after.breakdown.get(stage, 0.0) - before.breakdown.get(stage, 0.0) for stage in Stage
+    }
+    direction = 1.0 if after.step_time > before.step_time else -1.0
+    stage = max(changes, key=lambda each: direction * changes[each])
+    return f"{STAGE_NAMES[stage]} {signed_duration(changes[stage])}"
+
+
+def remedies(
+    planned: Planned,
+    changes: Sequence[Change],
+    search: Search,
+) -> Iterator[Remedy]:
+    """Yield what each change brings, all in the search's time limit, until interrupted."""
+    began = search.clock()
+    for number, change in enumerate(changes):
+        if search.interrupted():
+            return
+        left = began + search.time_limit - search.clock()
+        own = replace(search, time_limit=max(0.1, left / (len(changes) - number)), began=None)
+        search.watch(f"what if: {change.text}", Progress(evaluated=0, best=planned.report.expected))
+        found = remedy_of(planned, change, own)
+        if found is not None:
+            yield found

@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+from machines import topology
+from plans import plan, table, workload
+
+from costmodel.domain.plan import ShardingType
+from costmodel.engine.objective import Objective
+from costmodel.uncertainty.error_model import Cause
+from costmodel.uncertainty.sensitivity import FACTORS, PlanStep, crossing
+
+WORK, RANKS = workload(table("a"), table("b")), topology(2)
+WHOLE = ShardingType.TABLE_WISE
+APART = plan(WORK, RANKS, {"a": (WHOLE, (0,)), "b": (WHOLE, (1,))})
+
+
+def test_lines_cross_where_they_do() -> None:
+    # 2 f and 1 + f meet at f = 1 ... and f + 1.5 and 2 f + 0 at 1.5
+    assert crossing(2 * FACTORS, FACTORS + 1.5) == pytest.approx(1.5, rel=1e-3)
+    assert crossing(FACTORS + 1.5, 2 * FACTORS) == pytest.approx(1.5, rel=1e-3)
+
+
+def test_lines_that_are_apart_do_not_cross() -> None:
+    assert crossing(FACTORS, FACTORS + 1) is None
+    assert crossing(FACTORS, FACTORS) is None
+
+
+def test_plans_that_are_equal_until_something_grows() -> None:
+    hidden = np.maximum(FACTORS, 2.0)  # something else takes 2 in any case
+    found = crossing(hidden, np.full(len(FACTORS), 2.0))
+    assert found is not None
+    assert 1.85 < found <= 2.0
+
+
+def test_nothing_scaled_is_the_step_as_predicted() -> None:
+    step = PlanStep.of(WORK, RANKS, APART)
+    predicted = Objective(WORK, RANKS).step_time(APART)
+    assert step.times((), np.ones(1))[0] == pytest.approx(predicted)
+    assert step.times((Cause.HOST,), np.ones(1))[0] == pytest.approx(predicted)
+
+
+def test_more_of_anything_is_never_faster() -> None:
+    step = PlanStep.of(WORK, RANKS, APART)
+    assert (np.diff(step.times((Cause.HOST,))) >= 0).all()
+    assert step.times(tuple(Cause)).tolist() == pytest.approx(
+        (step.times(tuple(Cause), np.ones(1))[0] * FACTORS).tolist(), rel=0.05
+    )

@@ -1,0 +1,182 @@
+"""The choice among plans: expected steps first, then the documented order of preferences."""
+
+from dataclasses import replace
+from math import inf
+from random import Random
+
+import pytest
+
+import planner
+from costmodel.base.units import GIB, Seconds
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Workload
+from planner.examples import example_problem, example_workload
+from planner.planning.choice import SAME_STEP, choose
+from planner.planning.robust import NARROW, Preference, RobustSearch, robust_search
+from planner.planning.search import Attempt
+from sharders.annealing.plan_editor import PlacedOption
+from sharders.greedy.one_pass import Naive
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
+
+
+def forever() -> Seconds:
+    return inf
+
+
+def at_once() -> Seconds:
+    return 0.0
+
+
+@pytest.fixture
+def hosted() -> ShardingProblem:
+    """Eight like tables whose lookups are hidden behind the host, on four ranks."""
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=50_000, embedding_dim=64, pooling_factor=2)
+        for i in range(8)
+    )
+    return example_problem(Workload(tables=tables, local_batch_size=256), world_size=4)
+
+
+def placed(problem: ShardingProblem, *ranks: int) -> ShardingPlan:
+    whole = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    tables = zip(problem.workload.tables, ranks, strict=True)
+    return make_plan(
+        problem.topology,
+        [make_sharding(table, problem.topology, whole, (rank,)) for table, rank in tables],
+    )
+
+
+def attempt(problem: ShardingProblem, sharder: str, plan: ShardingPlan) -> Attempt:
+    return Attempt(sharder=sharder, plan=plan, step_time=problem.objective.step_time(plan))
+
+
+def test_equal_steps_go_to_even_loads(hosted: ShardingProblem) -> None:
+    one_sided = attempt(hosted, "first", placed(hosted, 0, 0, 0, 0, 1, 1, 1, 1))
+    choice = choose(hosted, [one_sided], forever)
+    assert choice.attempt.plan is not None
+    ranks = sorted(sharding.ranks for sharding in choice.attempt.plan.tables)
+    assert ranks == sorted([(0,), (1,), (2,), (3,)] * 2)
+    assert choice.attempt.step_time <= one_sided.step_time * 1.01
+    assert choice.attempt.sharder == "first"
+
+
+def test_small_tables_are_not_cut_over_all_ranks(hosted: ShardingProblem) -> None:
+    columns = TableOption(sharding_type=ShardingType.COLUMN_WISE, num_column_shards=4)
+    even = placed(hosted, 0, 1, 2, 3, 0, 1, 2, 3)
+    cut = make_sharding(hosted.workload.tables[0], hosted.topology, columns, (0, 1, 2, 3))
+    first = make_plan(hosted.topology, [cut, *even.tables[1:]])
+    choice = choose(hosted, [attempt(hosted, "columns", first)], forever)
+    assert choice.attempt.plan is not None
+    assert all(len(sharding.shards) == 1 for sharding in choice.attempt.plan.tables)
+
+
+def test_the_order_of_preferences() -> None:
+    none = Preference(lookups=5, memory=5, headroom=5, narrow=5, shards=5, cut=5, types=5, uneven=5)
+    worse_after = dict.fromkeys(Preference._fields, 9)
+    for field in Preference._fields:
+        del worse_after[field]
+        assert none._replace(**{field: 4}, **worse_after) < none
+    assert Preference._fields == (
+        "lookups",
+        "memory",
+        "headroom",
+        "narrow",
+        "shards",
+        "cut",
+        "types",
+        "uneven",
+    )
+
+
+def test_preferences_are_counted_as_they_are(hosted: ShardingProblem) -> None:
+    search = RobustSearch(hosted, lambda: True)
+    even = search.start(placed(hosted, 0, 1, 2, 3, 0, 1, 2, 3))
+    uneven = search.start(placed(hosted, 0, 0, 0, 0, 1, 1, 1, 1))
+    assert even < uneven
+    assert even.uneven == 200  # lookups and memory, both 1: as even as can be
+    assert uneven.uneven == 400  # two of four ranks have all: 4 x 2 x 0.5^2
+    assert (even.shards, even.cut, even.types, even.narrow) == (8, 0, 1, 0)
+    shape = search._shape(0, PlacedOption(TableOption(sharding_type=ShardingType.ROW_WISE), ()))
+    assert (shape.shards, shape.cut) == (4, 1)
+    columns = TableOption(sharding_type=ShardingType.COLUMN_WISE, num_column_shards=4)
+    assert NARROW > 64 // 4
+    assert search._shape(0, PlacedOption(columns, (0, 1, 2, 3))).narrow == 4
+
+
+def test_a_descent_never_lengthens_the_mean_step_by_more_than_its_slack() -> None:
+    problem = example_problem(example_workload(6), world_size=2)
+    search = RobustSearch(problem, lambda: True)
+    for seed in range(2):
+        start = Naive().shard(problem, Budget(), Random(seed)).plan
+        end = search.descend(start)
+        assert search.mean(end) <= search.mean(start) * 1.006
+        planner_valid(problem, end)
+
+
+def planner_valid(problem: ShardingProblem, plan: ShardingPlan) -> None:
+    from costmodel.domain.validity import check_plan
+    from costmodel.memory.rank_memory import check_memory
+
+    check_plan(problem.workload, problem.topology, plan)
+    check_memory(problem.workload, problem.topology, plan)
+
+
+def test_nothing_is_changed_where_one_sharder_was_asked_for(hosted: ShardingProblem) -> None:
+    one_sided = attempt(hosted, "first", placed(hosted, 0, 0, 0, 0, 1, 1, 1, 1))
+    even = attempt(hosted, "other", placed(hosted, 0, 1, 2, 3, 0, 1, 2, 3))
+    choice = choose(hosted, [one_sided, even], forever, improve=False)
+    assert choice.attempt is one_sided
+    assert choice.runner_up is even
+
+
+def test_without_time_the_search_has_the_last_word(hosted: ShardingProblem) -> None:
+    first = attempt(hosted, "first", placed(hosted, 0, 1, 2, 3, 0, 1, 2, 3))
+    equal = replace(
+        attempt(hosted, "baseline", placed(hosted, 1, 0, 2, 3, 0, 1, 2, 3)),
+        status=SearchStatus.GIVEN,
+    )
+    assert robust_search(hosted, at_once) is None
+    choice = choose(hosted, [first, equal], at_once)
+    assert choice.attempt is first
+    assert len(choice.plans) == 1
+
+
+def test_a_known_plan_that_is_better_is_taken() -> None:
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=10**6, embedding_dim=128, pooling_factor=80)
+        for i in range(4)
+    )
+    problem = example_problem(Workload(tables=tables, local_batch_size=8192), world_size=4)
+    together = attempt(problem, "naive", placed(problem, 0, 0, 0, 1))
+    apart = replace(
+        attempt(problem, "torchrec_greedy", placed(problem, 0, 1, 2, 3)), status=SearchStatus.GIVEN
+    )
+    assert apart.step_time < together.step_time * (1 - SAME_STEP)
+    choice = choose(problem, [together, apart], at_once)
+    assert choice.attempt.sharder == "torchrec_greedy"
+    assert choice.confidence.num_candidates == 1
+
+
+def test_the_first_example_uses_all_its_gpus() -> None:
+    tables = (
+        EmbeddingTable(name="big", num_embeddings=10**7, embedding_dim=128, pooling_factor=20),
+        EmbeddingTable(name="often", num_embeddings=10**6, embedding_dim=128, pooling_factor=80),
+        *(EmbeddingTable(name=f"s{i}", num_embeddings=20_000, embedding_dim=64) for i in range(6)),
+    )
+    workload = Workload(tables=tables, local_batch_size=2048)
+    planned = planner.plan(workload, gpus=4, baseline="none", max_plans=200)
+    used = {rank for sharding in planned.plan.tables for rank in sharding.ranks}
+    assert used == {0, 1, 2, 3}
+    assert planned.report.verdict is not None
+    assert all(rank.memory.tables < 40 * GIB for rank in planned.report.ranks)
+
+
+@pytest.mark.slow
+def test_the_same_count_of_plans_gives_the_same_choice() -> None:
+    workload = example_workload(2)
+    first, second = (
+        planner.plan(workload, gpus=2, baseline="none", max_plans=50) for _ in range(2)
+    )
+    assert first.plan == second.plan
+    assert first.report.confidence == second.report.confidence

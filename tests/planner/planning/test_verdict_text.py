@@ -1,0 +1,76 @@
+from costmodel.base.units import MS, US
+from planner.planning.verdict import PlanVerdict, Turn
+from planner.planning.verdict_text import turn_sentence, verdict_sentences
+
+
+def verdict(**changes: object) -> PlanVerdict:
+    values: dict[str, object] = {
+        "num_candidates": 5,
+        "num_equal": 1,
+        "spread": 0.2,
+        "within_bound": 0.3,
+        "host_time": 0.1 * MS,
+        "runner_up": "lp",
+        "probability_faster": 0.83,
+        "ahead": 0.034,
+        "free_batch": None,
+        "turn": None,
+    }
+    return PlanVerdict(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def said(**changes: object) -> str:
+    return " ".join(verdict_sentences(verdict(**changes), 1 * MS))
+
+
+TURN = Turn(
+    assumption="host",
+    factor=2 / 3,
+    deviations=1.6,
+    value=9 * US,
+    rival="5 row_wise",
+    rival_ahead=False,
+)
+
+
+def test_a_plan_that_is_faster_says_with_what_odds() -> None:
+    assert said() == "Faster than the runner-up, of lp, with P 83%."
+
+
+def test_open_odds_are_not_called_faster() -> None:
+    assert said(probability_faster=0.47) == (
+        "Expected to be 3.4% shorter than the runner-up, of lp; which is faster is open, P 47%."
+    )
+
+
+def test_equal_plans_say_why_this_one() -> None:
+    text = said(num_equal=3)
+    assert text.startswith("3 of 5 plans cannot be told apart; of these this one has the most even")
+
+
+def test_where_sharding_hardly_matters_the_first_words_say_so() -> None:
+    text = said(spread=0.001, host_time=0.72 * MS, free_batch=16384, turn=TURN)
+    assert text == (
+        "Sharding hardly matters: 5 plans within 0.1%; the host launches for 720 us of 1.00 ms; "
+        "batches up to 16,384 are nearly free."
+    )
+    assert "the simplest plan is within 0.1% of the bound" in said(within_bound=0.0, spread=0.02)
+
+
+def test_the_assumption_that_decides_is_named_with_its_value() -> None:
+    assert turn_sentence(TURN) == (
+        "Host operations would have to take 6.00 us instead of 9.00 us for 5 row_wise to win: "
+        "well possible, so calibrate."
+    )
+    lookups = Turn(
+        assumption="lookups",
+        factor=2.5,
+        deviations=3.0,
+        value=None,
+        rival="5 row_wise",
+        rival_ahead=True,
+    )
+    assert turn_sentence(lookups) == (
+        "Lookups would have to take 2.50× as long for this plan to win against 5 row_wise without "
+        "errors: hardly likely."
+    )
