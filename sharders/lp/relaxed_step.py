@@ -163,11 +163,12 @@ class RelaxedStep:
         graph, kept = self._graph, self._kept
         free = self.choices.some(wanted & self.offered)[kept]
         solver = self._program(kept, free)
+        x = free / np.bincount(self.choices.table[kept], free)[self.choices.table[kept]]
+        z = self._features(x)
         if not self._cycles:
-            x = free / np.bincount(self.choices.table[kept], free)[self.choices.table[kept]]
-            z = self._features(x)
             self._cycles += [graph.heaviest(z), graph.direct(z), graph.host()]
-        unit, memory_row = self._cycles[0].constant or 1.0, solver.getNumRow() - 1
+        # not a cycle's constant: of tangents to a convex duration it may be negative
+        unit, memory_row = _weight(self._cycles[0], z) or 1.0, solver.getNumRow() - 1
         for cycle in self._cycles:
             self._add(solver, cycle, unit)
         for _ in range(MOST_ROUNDS):
