@@ -18,6 +18,7 @@ from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
+from sharders.greedy.tuning import Tuning
 from sharders.problem.sharding_problem import (
     IMPROVED,
     Budget,
@@ -89,7 +90,7 @@ class AnnealingSearch:
         evaluated: int = 0,
     ) -> None:
         self.params, self.engine, self.budget, self.rng = params, engine, budget, rng
-        self.problem, self.evaluated = engine.problem, evaluated
+        self.problem, self._annealed = engine.problem, evaluated
         self.num_tables = len(engine.problem.workload.tables)
         self.best: Found = inf, engine.present()
         self.members: list[Member] = []
@@ -98,7 +99,9 @@ class AnnealingSearch:
         """Annealed in all, and when that gained something last."""
         self.seconds_per_move = 0.0
         self._heat = log(params.heat)
-        self.sets = TypeSets(engine, budget, rng, params.type_sets)
+        self.sets = TypeSets(
+            engine, Tuning(engine, budget, rng, params.tuning), rng, params.type_sets
+        )
 
     def run(self, known: Sequence[tuple[Seconds, ShardingPlan]]) -> None:
         """Anneal from known plans and greedy ones, until that gains nothing for long."""
@@ -111,12 +114,12 @@ class AnnealingSearch:
             self.join(start)
             if self.spent():
                 return
-        explored, next_set = self.sets.explored(), 0.0
+        next_set = 0.0
         while self.members and not self.spent():
             if self.moves >= next_set:
                 next_set = self.moves + self.params.moves_per_set * self.num_tables
                 try:
-                    tried = next(explored)
+                    tried = next(self.sets.explored)
                 except StopIteration:
                     next_set = inf
                     continue
@@ -132,6 +135,11 @@ class AnnealingSearch:
         length = self.params.balancing_moves * self.num_tables
         return self._anneal(plan, length, self.params.cold, placing=True)
 
+    @property
+    def evaluated(self) -> int:
+        """Return how many plans were looked at."""
+        return self._annealed + self.sets.evaluated
+
     def spent(self) -> bool:
         """Return whether the budget is."""
         return self.budget.spent(self.evaluated)
@@ -144,8 +152,6 @@ class AnnealingSearch:
                 self._note((time, plan))
             if not self.spent():
                 found.append(self.balanced(plan))
-        if not start.plans and self.best[0] < inf:  # no room for such plans: moves may lead there
-            found.append(self.best)
         best = min([*start.plans, *found], key=lambda each: each[0], default=None)
         if best is None:
             return
@@ -206,7 +212,7 @@ class AnnealingSearch:
             run = engine.anneal(count, schedule, placing=placing)
             if begin < inf:
                 self.seconds_per_move = (begin - self.budget.time_left()) / count
-            self.evaluated += run.decided - decided
+            self._annealed += run.decided - decided
             drawn, decided = run.moves, run.decided
             best = run.best_time
             if best < self.best[0] * (1 - IMPROVED):

@@ -16,12 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import pairwise
 from math import inf
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
@@ -29,10 +27,10 @@ from sharders.engine.fill import Rule
 from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
-from sharders.greedy.tuning import NEUTRAL, Chain, Parameters
-from sharders.lp.relaxed_step import LpOptions, RelaxedStep, by_share
+from sharders.greedy.tuning import NEUTRAL, Chain, Parameters, Tuning
+from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
+from sharders.lp.sharder import placed, smallest
 from sharders.problem.option_costs import OptionCosts
-from sharders.problem.sharding_problem import Budget
 
 KINDS = tuple(ShardingType)
 EVERY_TYPE = (1 << len(KINDS)) - 1
@@ -56,29 +54,35 @@ class Programs:
 
     def __init__(self, engine: Engine) -> None:
         problem, arrays = engine.problem, engine.arrays
-        self.choices = LpOptions.of(problem)
+        self.engine, self.choices = engine, LpOptions.of(problem)
+        options = [arrays.options_of(index) for index in range(len(problem.workload.tables))]
         begins = np.asarray(arrays.tables.options).tolist()
         numbers = [
-            {option: first + n for n, option in enumerate(arrays.options[first:last])}
-            for first, last in pairwise(begins)
+            {option: first + n for n, option in enumerate(own)}
+            for first, own in zip(begins, options, strict=False)
         ]
         pairs = zip(self.choices.table.tolist(), self.choices.options, strict=True)
         self._number = np.array([numbers[table].get(option, -1) for table, option in pairs])
         """The engine's number of every option; -1: it has none."""
+        self._spare = [smallest(problem, own) for own in options]
         self._kind = np.array([1 << KINDS.index(o.sharding_type) for o in self.choices.options])
 
-    def solve(self, types: int) -> tuple[Seconds, NDArray[np.int64]] | None:
-        """Return a program's value, and every table's option (its engine's number); None: no room.
+    def solve(self, types: int) -> Relaxed | None:
+        """Return what a program says; None: there is no room.
 
-        The value bounds from below what the step can be if all of these types are used.
+        Its value bounds from below what the step can be if all of these types are used.
         """
-        wanted = self.choices.some(((self._kind & types) > 0) & (self._number >= 0))
-        solved = RelaxedStep(self.choices, wanted).solve(wanted)
-        if solved is None:
-            return None
-        first = [next(iter(each)) for each in by_share(self.choices, solved.shares)]
-        options: NDArray[np.int64] = self._number[first]
-        return (solved.value, options) if (options >= 0).all() else None
+        wanted = self.choices.some((self._kind & types) > 0) & (self._number >= 0)
+        return RelaxedStep(self.choices, wanted).solve(wanted)
+
+    def plan(self, shares: Array) -> Choices | None:
+        """Return a plan of the options with the largest shares, or near it; None: no room."""
+        first = [next(iter(each)) for each in by_share(self.choices, shares)]
+        engine = self.engine
+        if engine.fill(Rule(RULES[0], 1.0, 1.0), self._number[first]) is not None:
+            return engine.present()
+        plan = placed(self.choices, OptionCosts(engine.problem), shares, self._spare)
+        return engine.choices_of(plan) if plan and engine.arrays.has(plan) else None
 
 
 @dataclass(slots=True)
@@ -93,11 +97,12 @@ class Start:
 class TypeSets:
     """Makes the first plans of sets of sharding types, the most promising sets first."""
 
-    def __init__(self, engine: Engine, budget: Budget, rng: Random, params: TypeSetParams) -> None:
+    def __init__(self, engine: Engine, tuning: Tuning, rng: Random, params: TypeSetParams) -> None:
         problem = engine.problem
-        self.engine, self.budget, self.rng, self.params = engine, budget, rng, params
-        self.evaluated = 0
-        """Plans made."""
+        self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
+        self._made = 0
+        self.explored = self._explored()
+        """Plans of one set after another, the most promising first; None where one is not."""
         self.balanced_load, self.capacity = OptionCosts(problem).balanced_load, problem.capacity
         offered = {option.sharding_type for own in problem.options.values() for option in own}
         self.singles = [1 << n for n, kind in enumerate(KINDS) if kind in offered]
@@ -107,15 +112,28 @@ class TypeSets:
     def _programs(self) -> Programs:
         return Programs(self.engine)
 
-    def at_once(self) -> Iterator[Start]:
-        """Yield greedy plans of the first set, of all types and of single ones."""
-        sets = (bits(FIRST) & self.offered, self.offered, *self.singles)
-        for types in dict.fromkeys(sets):
-            plan = self._greedy(types) if types else None
-            if plan is not None:
-                yield Start(types, [plan])
+    @property
+    def evaluated(self) -> int:
+        """Return how many plans were made."""
+        return self._made + self.tuning.evaluated
 
-    def explored(self) -> Iterator[Start | None]:
+    def at_once(self) -> Iterator[Start]:
+        """Yield plans of usual greedy rules, of the first set's program, and of tuned rules."""
+        self.engine.offer(EVERY_TYPE)
+        self.tuning.begin()
+        yield from self._tuned(1)
+        first = next(self.explored, None)
+        if first is not None:
+            yield first
+        self.engine.offer(EVERY_TYPE)
+        self.tuning.evolve()
+        yield from self._tuned(self.params.max_at_once)
+
+    def _tuned(self, count: int) -> Iterator[Start]:
+        for time, choices in self.tuning.plans()[:count]:
+            yield Start(self.engine.types_of(choices), [(time, choices)])
+
+    def _explored(self) -> Iterator[Start | None]:
         """Yield plans of one set after another, best-first; None where a set is not promising.
 
         A set whose program's value is far behind the best one's has no neighbours tried.
@@ -142,15 +160,14 @@ class TypeSets:
     def start_of(self, types: int, best: Seconds) -> tuple[Seconds, Start | None]:
         """Return the value of a set's program, and its plans unless that is far behind the best."""
         solved = self._programs.solve(types)
-        if solved is not None and solved[0] > self.params.behind * best:
-            return solved[0], None
+        if solved is not None and solved.value > self.params.behind * best:
+            return solved.value, None
         plans: list[tuple[Seconds, Choices]] = []
         value = best if best < inf else 1.0
         if solved is not None:
-            value, options = solved
-            self.evaluated += 1
-            seconds = self.engine.fill(self._rule(RULES[0]), options)
-            plans += [] if seconds is None else [(seconds, self.engine.present())]
+            value, plan = solved.value, self._programs.plan(solved.shares)
+            self._made += 1
+            plans += [] if plan is None else [(self.engine.start(plan), plan)]
         greedy = self._greedy(types)
         return value, Start(types, plans if greedy is None else [*plans, greedy])
 
@@ -159,7 +176,7 @@ class TypeSets:
         self.engine.offer(types)
         best: tuple[Seconds, Choices] | None = None
         chain: Chain | None = None
-        for rule in RULES:
+        for rule in (*RULES, *self.tuning.rules(self.params.tuned_rules)):
             time = self._time(rule)
             if time < inf and (best is None or time < best[0]):
                 best, chain = (time, self.engine.present()), Chain(rule, time)
@@ -178,6 +195,6 @@ class TypeSets:
 
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""
-        self.evaluated += 1
+        self._made += 1
         seconds = self.engine.fill(self._rule(rule))
         return inf if seconds is None else seconds

@@ -62,20 +62,9 @@ class MoveParams:
 class TuningParams:
     """How the greedy's rule is tuned before annealing."""
 
-    trials: int = 1000
-    """After some 1000 rules hardly any better ones come up, from 100 tables on 8 GPUs to 788 on
-    128."""
-    trials_share: float = 0.25
-    """Share of the plans that tuning may take."""
-    time_share: float = 0.25
-    """Share of the time left that it may take. It is what large problems gain most by where there
-    is nothing else: annealing changes few tables at a time. With half of that time, ten seconds of
-    annealing alone end 1.5% higher at 856 tables on 64 GPUs; with twice as much, one second of
-    ``auto`` ends 0.9% higher at 100 on 8."""
-    behind: float = 1.02
-    share_behind: float = 0.05
-    """While its best plan takes ``behind`` times as long as the best one known, it may take that
-    share of the time instead."""
+    trials: int = 300
+    """Rules that are tried. After some 1000 hardly any better ones come up, from 100 tables on 8
+    GPUs to 788 on 128; but annealing gains more in the time of the last 700."""
     random_rules: int = 40
     """Tried beside the usual ones and those that prefer one sharding type."""
     num_chains: int = 8
@@ -93,8 +82,12 @@ class TypeSetParams:
     """Times the least value of a set's linear program, up to which neighbours are tried."""
     behind: float = 1.06
     """Times that value, up to which plans are made."""
+    max_at_once: int = 6
+    """Plans of the tuned greedy that runs begin from, of different sets."""
+    tuned_rules: int = 3
+    """Tuned rules that are tried of every set, besides a few usual ones."""
     changes: int = 3
-    """Changes of the best rule that are tried of every set."""
+    """Changes of the best one that are tried then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +95,7 @@ class AnnealingParams:
     """Runs of annealing: from which plans, how long, and how hot."""
 
     moves: MoveParams = field(default_factory=MoveParams)
+    tuning: TuningParams = field(default_factory=TuningParams)
     type_sets: TypeSetParams = field(default_factory=TypeSetParams)
     max_members: int = 12
     """Sets of types that runs go on in."""

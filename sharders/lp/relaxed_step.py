@@ -36,7 +36,7 @@ Mask = NDArray[np.bool_]
 TOLERANCE = 1e-3
 """Share of M by which a cycle may be heavier than it."""
 MOST_ROUNDS = 30
-HEADROOM = (0.9, 0.98)
+HEADROOM = (0.9, 0.98, 1.0)
 """Share of all memory that shares of options may use, as whole shards do not fill ranks evenly; and
 where that is too little."""
 
@@ -231,9 +231,10 @@ def _solve(solver: Any, memory_row: int) -> bool:  # noqa: ANN401 - highspy's
 
     solver.run()
     solved = highspy.HighsModelStatus.kOptimal
-    if solver.getModelStatus() != solved:
-        solver.changeRowBounds(memory_row, -highspy.kHighsInf, HEADROOM[1])
-        solver.run()
+    for more in HEADROOM[1:]:
+        if solver.getModelStatus() != solved:
+            solver.changeRowBounds(memory_row, -highspy.kHighsInf, more)
+            solver.run()
     return bool(solver.getModelStatus() == solved)
 
 
