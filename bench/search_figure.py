@@ -29,6 +29,8 @@ from planner.files.workload import load_workload
 from planner.planning import search as searching
 from planner.planning.plugins import AUTO
 from sharders.annealing.schedule import AnnealingSearch
+from sharders.annealing.type_sets import Programs
+from sharders.greedy.tuning import Tuning
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 BENCH = Path(__file__).parent
@@ -37,7 +39,9 @@ FIGURE = BENCH / "results" / "figures" / "search.svg"
 WORKLOAD, GPUS, HARDWARE = "open_856.yaml", 64, "h100-sxm"
 SECONDS: Seconds = 10.0
 PARTS: Mapping[str, tuple[type, str]] = {
-    "... start": (AnnealingSearch, "join"),
+    "... tune a greedy": (Tuning, "evolve"),
+    "... linear programs": (Programs, "solve"),
+    "... balance": (AnnealingSearch, "balanced"),
     "... anneal": (AnnealingSearch, "run_next"),
 }
 """Parts of annealing: what each is called, and the method that does it."""

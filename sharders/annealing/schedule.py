@@ -35,7 +35,7 @@ Found = tuple[Seconds, Choices]
 
 
 @dataclass(slots=True)
-class Member:
+class Contender:
     """A set of sharding types, the best plan that the search has found in it, and its effort."""
 
     types: int
@@ -61,7 +61,7 @@ def anneal(
     engine = Engine(problem, offered(problem, problem.known), params.moves)
     search = AnnealingSearch(engine, budget, rng, params)
     search.run(known)
-    if not search.members and not known:
+    if not search.contenders and not known:
         known, evaluated = starting_plans(problem, budget, rng)
         engine = Engine(problem, [plan for _, plan in known], params.moves)
         search = AnnealingSearch(engine, budget, rng, params, evaluated)
@@ -74,7 +74,7 @@ def anneal(
         status=SearchStatus.LIMIT if search.spent() else SearchStatus.CONVERGED,
         evaluated=search.evaluated,
     )
-    different = [member.choices for member in search.members[: params.max_different]]
+    different = [each.choices for each in search.contenders[: params.max_different]]
     return result, map(engine.plan_of, different)
 
 
@@ -93,10 +93,12 @@ class AnnealingSearch:
         self.problem, self._annealed = engine.problem, evaluated
         self.num_tables = len(engine.problem.workload.tables)
         self.best: Found = inf, engine.present()
-        self.members: list[Member] = []
+        self.contenders: list[Contender] = []
         """Best first."""
         self.moves = self.last_gain = 0
         """Annealed in all, and when that gained something last."""
+        self._gained: Seconds = inf
+        """The best step then."""
         self.seconds_per_move = 0.0
         self._heat = log(params.heat)
         self.sets = TypeSets(
@@ -115,7 +117,7 @@ class AnnealingSearch:
             if self.spent():
                 return
         next_set = 0.0
-        while self.members and not self.spent():
+        while self.contenders and not self.spent():
             if self.moves >= next_set:
                 next_set = self.moves + self.params.moves_per_set * self.num_tables
                 try:
@@ -145,7 +147,7 @@ class AnnealingSearch:
         return self.budget.spent(self.evaluated)
 
     def join(self, start: Start) -> None:
-        """Balance plans of a set, and let the best be its member, if it has none as good."""
+        """Balance plans of a set, and let the best be its contender, if it has none as good."""
         found = []
         for time, plan in start.plans:
             if time < self.best[0] * (1 - IMPROVED):
@@ -156,32 +158,35 @@ class AnnealingSearch:
         if best is None:
             return
         length = self.params.balancing_moves * self.num_tables
-        member = Member(start.types, *best, moves=length)
-        same = [each for each in self.members if each.types == member.types]
-        if same and same[0].time <= member.time:
+        contender = Contender(start.types, *best, moves=length)
+        same = [each for each in self.contenders if each.types == contender.types]
+        if same and same[0].time <= contender.time:
             return
         if same:
-            member.moves = same[0].moves
-        self._rank([*(each for each in self.members if each.types != member.types), member])
+            contender.moves = same[0].moves
+        self._rank([
+            *(each for each in self.contenders if each.types != contender.types),
+            contender,
+        ])
 
-    def _rank(self, members: Sequence[Member]) -> None:
-        """Order members by their steps; leave those behind that are too many."""
-        ranked = sorted(members, key=lambda member: (member.time, member.types))
-        self.members = ranked[: self.params.max_members]
+    def _rank(self, contenders: Sequence[Contender]) -> None:
+        """Order contenders by their steps; leave those behind that are too many."""
+        ranked = sorted(contenders, key=lambda contender: (contender.time, contender.types))
+        self.contenders = ranked[: self.params.max_contenders]
 
     def run_next(self) -> None:
-        """Run from the member that has had the least for its place."""
-        shares = [m.moves * self.params.decay**place for place, m in enumerate(self.members)]
-        member = self.members[shares.index(min(shares))]
-        self.engine.offer(member.types)
-        length = max(self.params.first_run * self.num_tables, member.moves)
+        """Run from the contender that has had the least for its place."""
+        shares = [m.moves * self.params.decay**place for place, m in enumerate(self.contenders)]
+        contender = self.contenders[shares.index(min(shares))]
+        self.engine.offer(contender.types)
+        length = max(self.params.first_run * self.num_tables, contender.moves)
         heat = self._drawn_heat()
-        found = self._anneal(member.choices, length, exp(heat) / self.num_tables)
-        member.moves += length
-        if found[0] < member.time * (1 - IMPROVED):
-            member.time, member.choices = found
+        found = self._anneal(contender.choices, length, exp(heat) / self.num_tables)
+        contender.moves += length
+        if found[0] < contender.time * (1 - IMPROVED):
+            contender.time, contender.choices = found
             self._heat += self.params.heat_learned * (heat - self._heat)
-        self._rank(self.members)
+        self._rank(self.contenders)
 
     def _note(self, found: Found) -> None:
         """Take a plan for the best, and tell of it."""
@@ -216,9 +221,9 @@ class AnnealingSearch:
             drawn, decided = run.moves, run.decided
             best = run.best_time
             if best < self.best[0] * (1 - IMPROVED):
-                if best < self.best[0] * (1 - self.params.min_gain):
-                    self.last_gain = self.moves + drawn
                 self._note((best, engine.best_since()))
+                if best < self._gained * (1 - self.params.min_gain):
+                    self._gained, self.last_gain = best, self.moves + drawn
         self.moves += drawn
         return best, engine.best_since()
 

@@ -97,7 +97,7 @@ class AnnealingParams:
     moves: MoveParams = field(default_factory=MoveParams)
     tuning: TuningParams = field(default_factory=TuningParams)
     type_sets: TypeSetParams = field(default_factory=TypeSetParams)
-    max_members: int = 12
+    max_contenders: int = 12
     """Sets of types that runs go on in."""
     decay: float = 1.5
     """Times less that each set is annealed than the one before it, the best one most."""

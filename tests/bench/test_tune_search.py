@@ -22,7 +22,7 @@ def test_a_wrong_path_is_named() -> None:
 
 
 def test_parameters_reach_the_search() -> None:
-    params = with_value(SearchParams(), ["annealing", "max_members"], 3)
+    params = with_value(SearchParams(), ["annealing", "max_contenders"], 3)
     search = search_with(params, seconds=1.0, seed=0)
     assert configured("annealing", search) == Annealing(params.annealing)
     assert configured("lp", search) == load_sharder("lp")
