@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import exp, inf, log
 from random import Random
 
+from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.starts import starting_plans
@@ -18,6 +19,7 @@ from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
+from sharders.greedy.one_pass import SizeGreedy, SizeLookupGreedy
 from sharders.greedy.tuning import Tuning
 from sharders.problem.sharding_problem import (
     IMPROVED,
@@ -116,6 +118,7 @@ class AnnealingSearch:
             self.join(start)
             if self.spent():
                 return
+        self._widen()
         next_set = 0.0
         while self.contenders and not self.spent():
             if self.moves >= next_set:
@@ -131,6 +134,23 @@ class AnnealingSearch:
             if next_set == inf and self._is_quiet():
                 break
             self.run_next()
+
+    def _widen(self) -> None:
+        """Let plans by size join, and the best plan with moves to all types.
+
+        Where memory decides, no plan may be found that has few types, nor any by predicted times.
+        """
+        for greedy in (SizeGreedy(), SizeLookupGreedy()):
+            try:
+                result = greedy.shard(self.problem, Budget(), self.rng)
+            except InfeasibleError:
+                continue
+            if self.engine.arrays.has(result.plan):
+                choices = self.engine.choices_of(result.plan)
+                types = self.engine.types_of(choices)
+                self.join(Start(types, [(result.step_time, choices)]))
+        if self.best[0] < inf:
+            self.join(Start(self.sets.offered, [self.best]))
 
     def balanced(self, plan: Choices) -> Found:
         """Return what other places make of a plan; its options stay as they are."""
