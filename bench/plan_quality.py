@@ -34,7 +34,7 @@ from math import inf
 from pathlib import Path
 from random import Random
 from statistics import median_high
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bench.draw_workloads import DATA, PAPER_DENSE, open_tables, read_aggregates
 from costmodel.base.errors import PlannerError
@@ -61,6 +61,14 @@ LOCAL_BATCH = 4096
 CLOSE = 1.01
 """Times the best known step: within 1%."""
 Result = TypeVar("Result")
+
+
+class DrawnProblem(Protocol):
+    """Anything that a problem is drawn for."""
+
+    def problem(self) -> ShardingProblem:
+        """Draw it, always the same."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,9 @@ def filled(workload: Workload, topology: Topology, share: float) -> Topology:
     return replace(topology, hardware=hardware)
 
 
-def attempt(instance: Instance, sharder: str, seconds: Seconds, seed: int = SEED) -> dict[str, Any]:
+def attempt(
+    instance: DrawnProblem, sharder: str, seconds: Seconds, seed: int = SEED
+) -> dict[str, Any]:
     """Run one sharder on the process's CPU clock; return its plan's step and how it got there."""
     problem = instance.problem()
     start = time.process_time()

@@ -28,7 +28,8 @@ from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 from planner.planning import search as searching
 from planner.planning.plugins import AUTO
-from sharders.annealing.schedule import AnnealingRuns
+from sharders.annealing.schedule import AnnealingSearch
+from sharders.annealing.type_sets import Programs
 from sharders.greedy.tuning import Tuning
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
@@ -38,9 +39,10 @@ FIGURE = BENCH / "results" / "figures" / "search.svg"
 WORKLOAD, GPUS, HARDWARE = "open_856.yaml", 64, "h100-sxm"
 SECONDS: Seconds = 10.0
 PARTS: Mapping[str, tuple[type, str]] = {
-    "... tune a greedy": (Tuning, "run"),
-    "... balance": (AnnealingRuns, "balanced"),
-    "... anneal": (AnnealingRuns, "run"),
+    "... tune a greedy": (Tuning, "evolve"),
+    "... linear programs": (Programs, "solve"),
+    "... balance": (AnnealingSearch, "balanced"),
+    "... anneal": (AnnealingSearch, "run_next"),
 }
 """Parts of annealing: what each is called, and the method that does it."""
 COLORS = ("#bbbbbb", "#4477aa", "#ccbb44", "#228833", "#66ccee", "#aa3377", "#555555")

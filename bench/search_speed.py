@@ -37,14 +37,13 @@ def measured(name: str) -> dict[str, Any]:
     plan = CostGreedy().shard(problem, Budget(), Random(0)).plan  # noqa: S311 - searching
     start = time.process_time()
     engine = Engine(problem, [plan])
-    engine.start(engine.choices_of(plan))
+    engine.start(engine.choices_of(plan), 0)
     setup = time.process_time() - start
-    rng = Random(0)  # noqa: S311 - searching
     schedule = HOT, AnnealingParams().cold, float(MOVES)
-    before = engine.anneal(2000, schedule, rng)  # makes the common programs
+    before = engine.anneal(2000, schedule)  # makes the common programs
     decided, timed = before.decided, before.timed
     start = time.process_time()
-    after = engine.anneal(MOVES, schedule, rng)
+    after = engine.anneal(MOVES, schedule)
     seconds = time.process_time() - start
     objective = problem.objective
     if not isinstance(objective, Objective):

@@ -1,7 +1,7 @@
 """What a parameter of the search is worth: `python -m bench.tune_search PARAMETER VALUE ...`.
 
     python -m bench.tune_search annealing.moves.critical_share 0.6 0.9 --seconds 1 --seeds 0 1 2
-    python -m bench.tune_search portfolio.members.lp.time_fraction 0.1 0.3
+    python -m bench.tune_search portfolio.members.tuned_greedy.time_fraction 0.4 0.6
 
 A parameter is a path into ``sharders.engine.params.AnnealingParams`` (``annealing``) or
 ``sharders.PortfolioParams`` (``portfolio``). ``auto`` searches for so many CPU seconds with the

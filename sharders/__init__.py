@@ -60,9 +60,7 @@ class PortfolioParams:
 PORTFOLIO = PortfolioParams(
     members={
         "naive": PortfolioMember(),
-        "lp": PortfolioMember(time_fraction=0.2, mandatory=True),
-        "uniform": PortfolioMember(time_fraction=0.1),
-        "annealing": PortfolioMember(),
+        "annealing": PortfolioMember(mandatory=True),
         "tuned_greedy": PortfolioMember(time_fraction=0.8),
         "size_lookup_greedy": PortfolioMember(),
         "norm_lookup_greedy": PortfolioMember(),
@@ -71,9 +69,6 @@ PORTFOLIO = PortfolioParams(
         "random": PortfolioMember(),
     }
 )
-"""A plan at once, then options for all tables by linear programming, then one type for all tables,
-then the search that starts from these and from its own greedy plans and gains most per second
-(``bench.plan_quality``), and the others if it ends sooner. Those that say what they need
-(``problem.Paced``) are left out where there is less time. With 0.3 of the time for ``lp``, 10 CPU
-seconds end 0.7% higher at 788 tables on 128 GPUs; with 0.1, 0.2% higher at 856 on 64 (four seeds
-each; 1 s at 100 on 8 and 400 on 16 differs by less than seeds)."""
+"""A plan at once, then the search that starts from programs and greedy plans of its own and gains
+most per second (``bench.plan_quality``, ``bench.search_population``), and the others if it ends
+sooner. Those that say what they need (``problem.Paced``) are left out where there is less time."""

@@ -1,24 +1,25 @@
-"""Runs of annealing from several plans: the field is halved, the rest cool longer.
+"""Runs of annealing in sets of sharding types: all are tried, the better ones for longer.
 
-First every plan is balanced: its options stay, and only places change. Programs and greedies that
-choose options for all tables at once balance ranks by one number each, and lose 3 to 15% of the
-step by that (856 tables on 64 GPUs, 788 on 128), which says nothing of their options.
+The order of everything here, and the length of every run, depend on the seed and on what was found,
+never on a clock, a limit or a number of plans: these only say where the search ends. So a search
+that may take longer first does all that a shorter one does, and its plan is never worse.
 """
 
 from collections.abc import Iterator, Sequence
-from math import inf, sqrt
+from dataclasses import dataclass
+from math import exp, inf, log
 from random import Random
 
-import numpy as np
-from numpy.typing import NDArray
-
+from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.starts import starting_plans
+from sharders.annealing.type_sets import Start, TypeSets
 from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
-from sharders.engine.tables import Choices, Tables
+from sharders.engine.tables import Choices
+from sharders.greedy.one_pass import SizeGreedy, SizeLookupGreedy
 from sharders.greedy.tuning import Tuning
 from sharders.problem.sharding_problem import (
     IMPROVED,
@@ -29,18 +30,28 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-MOVES_PER_PLAN = 1.25
-"""Moves drawn for every plan looked at, about: some lead nowhere, or find no room."""
 FIRST_MOVES = 200
 """Moves after which the time of one is known."""
 
 Found = tuple[Seconds, Choices]
 
 
+@dataclass(slots=True)
+class Contender:
+    """A set of sharding types, the best plan that the search has found in it, and its effort."""
+
+    types: int
+    """Their bits."""
+    time: Seconds
+    choices: Choices
+    moves: int
+    """Annealed from its plans so far."""
+
+
 def anneal(
     problem: ShardingProblem, budget: Budget, rng: Random, params: AnnealingParams
 ) -> tuple[SearchResult, Iterator[ShardingPlan]]:
-    """Anneal from the best of the plans known and those of the tuned greedy; return these, too.
+    """Anneal from the plans known and greedy ones; return the best plan, and those of other sets.
 
     Raises
     ------
@@ -48,135 +59,193 @@ def anneal(
         No greedy finds a plan.
 
     """
-    known = problem.known_times()
+    known, evaluated = problem.known_times(), 0
     engine = Engine(problem, offered(problem, problem.known), params.moves)
-    tuning = Tuning(engine, budget, rng, [time for time, _ in known], params.tuning)
-    tuned, evaluated = tuning.run(), tuning.evaluated
-    if not known and not tuned:
+    search = AnnealingSearch(engine, budget, rng, params)
+    search.run(known)
+    if not search.contenders and not known:
         known, evaluated = starting_plans(problem, budget, rng)
         engine = Engine(problem, [plan for _, plan in known], params.moves)
-    usable = set(map(id, offered(problem, [plan for _, plan in known])))
-    starts = [(time, engine.choices_of(plan)) for time, plan in known if id(plan) in usable]
-    starts = sorted([*starts, *tuned], key=_time)
-    runs = AnnealingRuns(engine, budget, rng, evaluated, params)
-    balanced = runs.balanced([
-        each for time, each in starts if time <= params.max_behind * starts[0][0]
-    ])
-    different = _different(engine.search.tables, balanced, params)
-    runs.run(different)
-    ours = [(runs.best[0], engine.plan_of(runs.best[1]))] if starts else []
-    best = min([*known, *ours], key=_time)
+        search = AnnealingSearch(engine, budget, rng, params, evaluated)
+        search.run(known)
+    ours = [(search.best[0], engine.plan_of(search.best[1]))] if search.best[0] < inf else []
+    best = min([*known, *ours], key=lambda found: found[0])
     result = SearchResult(
         plan=best[1],
         step_time=problem.objective.step_time(best[1]),
-        status=SearchStatus.LIMIT if runs.spent() else SearchStatus.CONVERGED,
-        evaluated=runs.evaluated,
+        status=SearchStatus.LIMIT if search.spent() else SearchStatus.CONVERGED,
+        evaluated=search.evaluated,
     )
+    different = [each.choices for each in search.contenders[: params.max_different]]
     return result, map(engine.plan_of, different)
 
 
-def _time(found: tuple[Seconds, object]) -> Seconds:
-    return found[0]
-
-
-class AnnealingRuns:
-    """Anneals from one plan after another, and keeps the best plan of all."""
+class AnnealingSearch:
+    """Anneals in one set of sharding types after another, and keeps the best plan of all."""
 
     def __init__(
         self,
         engine: Engine,
         budget: Budget,
         rng: Random,
-        evaluated: int,
         params: AnnealingParams,
+        evaluated: int = 0,
     ) -> None:
-        self.params = params
-        self.engine, self.problem, self.budget, self.rng = engine, engine.problem, budget, rng
-        self.evaluated = evaluated
+        self.params, self.engine, self.budget, self.rng = params, engine, budget, rng
+        self.problem, self._annealed = engine.problem, evaluated
+        self.num_tables = len(engine.problem.workload.tables)
         self.best: Found = inf, engine.present()
+        self.contenders: list[Contender] = []
+        """Best first."""
+        self.moves = self.last_gain = 0
+        """Annealed in all, and when that gained something last."""
+        self._gained: Seconds = inf
+        """The best step then."""
         self.seconds_per_move = 0.0
+        self._heat = log(params.heat)
+        self.sets = TypeSets(
+            engine, Tuning(engine, budget, rng, params.tuning), rng, params.type_sets
+        )
 
-    def balanced(self, plans: Sequence[Choices]) -> list[Choices]:
-        """Return what other places make of some plans, best first; those there is time for."""
-        length = self.params.balancing_moves * len(self.problem.workload.tables)
-        found = [
-            self._run(plan, length, placing=True)
-            for number, plan in enumerate(plans)
-            if number == 0 or not self.spent()
-        ]
-        return [plan for _, plan in sorted(found, key=_time)]
+    def run(self, known: Sequence[tuple[Seconds, ShardingPlan]]) -> None:
+        """Anneal from known plans and greedy ones, until that gains nothing for long."""
+        usable = set(map(id, offered(self.problem, [plan for _, plan in known])))
+        for time, plan in known:
+            if id(plan) in usable:
+                choices = self.engine.choices_of(plan)
+                self.join(Start(self.engine.types_of(choices), [(time, choices)]))
+        for start in self.sets.at_once():
+            self.join(start)
+            if self.spent():
+                return
+        self._widen()
+        next_set = 0.0
+        while self.contenders and not self.spent():
+            if self.moves >= next_set:
+                next_set = self.moves + self.params.moves_per_set * self.num_tables
+                try:
+                    tried = next(self.sets.explored)
+                except StopIteration:
+                    next_set = inf
+                    continue
+                if tried is not None:
+                    self.join(tried)
+                    continue
+            if next_set == inf and self._is_quiet():
+                break
+            self.run_next()
 
-    def run(self, starts: Sequence[Choices]) -> None:
-        """Anneal from some plans, and once more and longer, until that gains nothing.
+    def _widen(self) -> None:
+        """Let plans by size join, and the best plan with moves to all types.
 
-        Runs of one setting end some tenths of a percent apart, in one of many like valleys.
+        Where memory decides, no plan may be found that has few types, nor any by predicted times.
         """
-        length, quiet = self.params.first_run * len(self.problem.workload.tables), 0
-        while starts and not self.spent() and quiet < self.params.max_quiet_rounds:
-            before = self.best[0]
-            self._halve(starts, length)
-            gains = self.best[0] < before * (1 - self.params.min_gain)
-            quiet = 0 if gains else quiet + 1
-            length = int(length * self.params.growth) if gains else length
+        for greedy in (SizeGreedy(), SizeLookupGreedy()):
+            try:
+                result = greedy.shard(self.problem, Budget(), self.rng)
+            except InfeasibleError:
+                continue
+            if self.engine.arrays.has(result.plan):
+                choices = self.engine.choices_of(result.plan)
+                types = self.engine.types_of(choices)
+                self.join(Start(types, [(result.step_time, choices)]))
+        if self.best[0] < inf:
+            self.join(Start(self.sets.offered, [self.best]))
 
-    def _halve(self, starts: Sequence[Choices], length: int) -> None:
-        """Anneal from all plans, then from the better half, and so on, and then from the best."""
-        field, gains, several = list(starts), True, True
-        while field and (gains or several) and not self.spent():
-            before, left = self.best[0], self._affordable()
-            if gains and left < self.params.growth * length:
-                field, length = field[:1], max(1, int(left))
-            found = self._runs(field, length)
-            several = len(found) > 1
-            field = [plan for _, plan in found[: max(1, len(found) // 2)]]
-            gains = self.best[0] < before * (1 - self.params.min_gain)
-            length = int(length * self.params.growth)
+    def balanced(self, plan: Choices) -> Found:
+        """Return what other places make of a plan; its options stay as they are."""
+        length = self.params.balancing_moves * self.num_tables
+        return self._anneal(plan, length, self.params.cold, placing=True)
+
+    @property
+    def evaluated(self) -> int:
+        """Return how many plans were looked at."""
+        return self._annealed + self.sets.evaluated
 
     def spent(self) -> bool:
         """Return whether the budget is."""
         return self.budget.spent(self.evaluated)
 
-    def _runs(self, field: Sequence[Choices], length: int) -> list[Found]:
-        """Return the best plan of a run from each plan there is time for, best first."""
-        found: list[Found] = []
-        for plan in field:
-            done = len(found) * length
-            fair = self.params.field_share * (done + self._affordable())
-            if not self.spent() and (not found or done + length <= fair):
-                found.append(self._run(plan, length))
-        return sorted(found, key=_time)
+    def join(self, start: Start) -> None:
+        """Balance plans of a set, and let the best be its contender, if it has none as good."""
+        found = []
+        for time, plan in start.plans:
+            if time < self.best[0] * (1 - IMPROVED):
+                self._note((time, plan))
+            if not self.spent():
+                found.append(self.balanced(plan))
+        best = min([*start.plans, *found], key=lambda each: each[0], default=None)
+        if best is None:
+            return
+        length = self.params.balancing_moves * self.num_tables
+        contender = Contender(start.types, *best, moves=length)
+        same = [each for each in self.contenders if each.types == contender.types]
+        if same and same[0].time <= contender.time:
+            return
+        if same:
+            contender.moves = same[0].moves
+        self._rank([
+            *(each for each in self.contenders if each.types != contender.types),
+            contender,
+        ])
 
-    def _affordable(self) -> float:
-        """Return how many moves there are plans and time for."""
-        most = inf
-        if self.budget.max_evaluations is not None:
-            plans = self.budget.left(self.evaluated, self.budget.max_evaluations)
-            most = max(1.0, MOVES_PER_PLAN * plans)
-        left = self.budget.time_left()
-        return min(most, left / self.seconds_per_move if self.seconds_per_move > 0 else inf)
+    def _rank(self, contenders: Sequence[Contender]) -> None:
+        """Order contenders by their steps; leave those behind that are too many."""
+        ranked = sorted(contenders, key=lambda contender: (contender.time, contender.types))
+        self.contenders = ranked[: self.params.max_contenders]
 
-    def _run(self, plan: Choices, length: int, *, placing: bool = False) -> Found:
-        """Return the best plan of one run, and its step time; it cools in the time there is."""
+    def run_next(self) -> None:
+        """Run from the contender that has had the least for its place."""
+        shares = [m.moves * self.params.decay**place for place, m in enumerate(self.contenders)]
+        contender = self.contenders[shares.index(min(shares))]
+        self.engine.offer(contender.types)
+        length = max(self.params.first_run * self.num_tables, contender.moves)
+        heat = self._drawn_heat()
+        found = self._anneal(contender.choices, length, exp(heat) / self.num_tables)
+        contender.moves += length
+        if found[0] < contender.time * (1 - IMPROVED):
+            contender.time, contender.choices = found
+            self._heat += self.params.heat_learned * (heat - self._heat)
+        self._rank(self.contenders)
+
+    def _note(self, found: Found) -> None:
+        """Take a plan for the best, and tell of it."""
+        self.best = found
+        self.budget.report(Progress(evaluated=self.evaluated, best=found[0]))
+
+    def _drawn_heat(self) -> float:
+        """Draw the logarithm of the heat of a run, near the one that has paid of late."""
+        low, high = map(log, self.params.heat_range)
+        if self.rng.random() < self.params.any_heat_share:
+            return self.rng.uniform(low, high)
+        drawn = self.rng.gauss(self._heat, self.params.heat_spread)
+        return min(high, max(low, drawn))
+
+    def _is_quiet(self) -> bool:
+        """Return whether all that was gained of late is less than the model can tell apart."""
+        least = self.params.quiet_moves * self.num_tables
+        return self.moves - self.last_gain > max(least, self.params.quiet_share * self.moves)
+
+    def _anneal(self, plan: Choices, length: int, hot: float, *, placing: bool = False) -> Found:
+        """Return the best plan of one run, and its step time."""
         engine, drawn, decided = self.engine, 0, 0
-        heat = 0.0 if placing else self._heat(min(length, self._affordable()))
-        hot = max(self.params.cold, heat)
-        best = engine.start(plan)
+        schedule = hot, self.params.cold, float(length)
+        best = engine.start(plan, self.rng.getrandbits(31))
         while drawn < length and not self.spent():
             count = self.budget.left(self.evaluated, min(self._at_once(), length - drawn))
-            schedule = hot, self.params.cold, float(max(1, min(length, drawn + self._affordable())))
             begin = self.budget.time_left()
-            run = engine.anneal(count, schedule, self.rng, placing=placing)
+            run = engine.anneal(count, schedule, placing=placing)
             if begin < inf:
                 self.seconds_per_move = (begin - self.budget.time_left()) / count
-            self.evaluated += run.decided - decided
+            self._annealed += run.decided - decided
             drawn, decided = run.moves, run.decided
-            if run.best_time < min(best, self.best[0]) * (1 - IMPROVED):
-                self.budget.report(Progress(evaluated=self.evaluated, best=run.best_time))
             best = run.best_time
-        found = best, engine.best_since()
-        if best < self.best[0] * (1 - IMPROVED):
-            self.best = found
-        return found
+            if best < self.best[0] * (1 - IMPROVED):
+                self._note((best, engine.best_since()))
+                if best < self._gained * (1 - self.params.min_gain):
+                    self._gained, self.last_gain = best, self.moves + drawn
+        self.moves += drawn
+        return best, engine.best_since()
 
     def _at_once(self) -> int:
         """Return how many moves to draw before the next look at the budget."""
@@ -186,35 +255,3 @@ class AnnealingRuns:
             return FIRST_MOVES
         soon = int(self.params.look_every / self.seconds_per_move)
         return max(1, min(self.params.moves_at_once, soon))
-
-    def _heat(self, moves: float) -> float:
-        """Return the temperature at which a run begins, as a share of the step time."""
-        num_tables = len(self.problem.workload.tables)
-        return (
-            self.params.hottest / num_tables * min(1.0, sqrt(moves / num_tables / self.params.warm))
-        )
-
-
-def _different(tables: Tables, plans: Sequence[Choices], params: AnnealingParams) -> list[Choices]:
-    """Return plans that differ, in the order given, and then some of few types."""
-    chosen: list[Choices] = []
-    shardings: list[NDArray[np.int32]] = []
-    few: dict[frozenset[int], Choices] = {}
-    num_shards, kind = np.diff(tables.first), np.asarray(tables.kind)
-    for plan in plans:
-        kinds = kind[plan.option]
-        own = np.stack([kinds, num_shards[plan.option]])
-        different = not any(_share_alike(own, other) > params.alike for other in shardings)
-        if len(chosen) < params.max_starts and different:
-            chosen.append(plan)
-            shardings.append(own)
-        types = frozenset(kinds.tolist())
-        if len(types) <= params.few_types:
-            few.setdefault(types, plan)
-    others = [plan for plan in few.values() if all(plan is not each for each in chosen)]
-    return [*chosen, *others[: params.max_of_few_types]]
-
-
-def _share_alike(first: NDArray[np.int32], second: NDArray[np.int32]) -> float:
-    """Return the share of the tables that two plans shard alike."""
-    return float((first == second).all(axis=0).mean())

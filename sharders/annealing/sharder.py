@@ -29,10 +29,11 @@ class Annealing:
 
     Moves are a column block to another rank, two tables swapped, another sharding type, split or
     kernel; each is timed and made if it improves the plan, or else with the probability exp(-loss /
-    temperature) (Metropolis). Runs start from plans known before and from the best greedy ones
-    that differ in their options, and last from the best of all (``schedule``). Small problems are
-    descended in at the end (``polish``), from these plans and from those of few sharding types and
-    kernels. No guarantee, but never worse than the plans it starts from.
+    temperature) (Metropolis). Runs start from plans known before and from those of linear programs
+    and greedy rules, and stay within a set of sharding types each (``type_sets``); the better
+    a set's plans, the longer its runs (``schedule``). Small problems are descended in at the end
+    (``polish``), from these plans and from those of few sharding types and kernels. No guarantee,
+    but never worse than the plans it starts from, nor than itself with the same seed and less time.
     """
 
     params: AnnealingParams = field(default_factory=AnnealingParams)

@@ -19,15 +19,15 @@ cdef class AnnealingRun:
     cdef readonly Ejector ejector
     cdef readonly Move move
     cdef readonly int64_t[::1] is_changed, changed
+    cdef readonly bint again, lacks_program
     cdef readonly Choices best
     cdef readonly double best_time, penalised_time, best_penalised_time
 
     @cython.locals(
-        search=SearchState, move=Move, again=bint, before=Py_ssize_t, number=Py_ssize_t,
-        progress=double, temperature=double, limit=double, outcome=int64_t, lacks=bint,
+        search=SearchState, move=Move, before=Py_ssize_t, progress=double, temperature=double, limit=double, outcome=int64_t, lacks=bint,
     )
     cpdef Py_ssize_t anneal(
-        self, Py_ssize_t count, double hot, double cold, double length, bint placing, long seed
+        self, Py_ssize_t count, double hot, double cold, double length, bint placing
     ) noexcept
     @cython.locals(index=Py_ssize_t, table=Py_ssize_t)
     cdef void _take(self) noexcept

@@ -27,10 +27,19 @@ class AnnealingRun:
         """Those for which it is, the first ``num_changed``."""
         self.num_changed = 0
         self.best = search.choices.copy()
-        self.begin(math.inf)
+        self.begin(math.inf, 0)
 
-    def begin(self, seconds: float) -> None:
-        """Begin anew at the present plan, whose step time that is; loads are up to date."""
+    def begin(self, seconds: float, seed: int) -> None:
+        """Begin anew at the present plan, whose step time that is; loads are up to date.
+
+        The seed decides what is drawn until the next beginning: how many moves are drawn at a time
+        changes nothing.
+        """
+        self.rng.begin(seed)
+        self.lacks_program = False
+        """Whether the last move led to groups that have no program yet (``SearchState.wanted``)."""
+        self.again = False
+        """Whether the move at hand is one more try of the last one, with a table out of its way."""
         self.moves = self.decided = self.timed = self.last_gain = 0
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
         self.best_time, self.penalised_time = seconds, self.search.penalised(seconds)
@@ -40,9 +49,7 @@ class AnnealingRun:
             self.is_changed[self.changed[index]] = 0
         self.num_changed = 0
 
-    def anneal(
-        self, count: int, hot: float, cold: float, length: float, placing: bool, seed: int
-    ) -> int:
+    def anneal(self, count: int, hot: float, cold: float, length: float, placing: bool) -> int:
         """Draw that many moves, fewer if a program is missing; return how many were drawn.
 
         Parameters
@@ -53,18 +60,16 @@ class AnnealingRun:
             Temperatures at the begin and the end, as shares of the step time, and moves between.
         placing
             Whether options stay as they are.
-        seed
-            Of the random numbers.
 
         """
-        search, move, again, before = self.search, self.move, False, self.moves
-        self.rng.begin(seed)
-        for number in range(count):
-            if number % self.refresh_every == 0:
+        search, move, before = self.search, self.move, self.moves
+        self.lacks_program = False
+        for _ in range(count):
+            if self.moves % self.refresh_every == 0:
                 search.find_cycle()
                 self.proposer.refresh()
             self.moves += 1
-            if not again:
+            if not self.again:
                 self.proposer.draw(move, placing)
                 if move.length == 0:
                     continue
@@ -76,15 +81,16 @@ class AnnealingRun:
             self.decided += outcome == FITS or outcome == SLOW
             self.timed += outcome == FITS
             if outcome == FITS and search.penalised_time <= limit:
-                again = False
+                self.again = False
                 self._take()
             else:
                 if outcome == FULL:
                     self.ejector.find_fullest()
                 lacks = outcome == FULL and self.ejector.lack > 0
                 search.undo(move)
-                again = lacks and not again and self.ejector.eject(move)
+                self.again = lacks and not self.again and self.ejector.eject(move)
                 if outcome == UNKNOWN:
+                    self.lacks_program = True
                     break
         return self.moves - before
 

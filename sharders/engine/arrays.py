@@ -53,8 +53,7 @@ class ProblemArrays:
         for index, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
             option = option_of(sharding, table)
-            own = self.options[begins[index] : begins[index + 1]]
-            chosen[index] = begins[index] + own.index(option)
+            chosen[index] = begins[index] + self.options_of(index).index(option)
             blocks = option.num_ranks
             ranks[index, :blocks] = sharding.block_ranks[:blocks]
         return Choices(chosen, ranks)
@@ -68,6 +67,18 @@ class ProblemArrays:
             places = tuple(ranks[index, : option.num_ranks].tolist())
             shardings.append(make_sharding(table, problem.topology, option, places))
         return make_plan(problem.topology, shardings)
+
+    def options_of(self, table: int) -> tuple[TableOption, ...]:
+        """Return the options of a table, by its index, that a search may take."""
+        begins = self.tables.options
+        return self.options[begins[table] : begins[table + 1]]
+
+    def has(self, plan: ShardingPlan) -> bool:
+        """Return whether all of a plan's options are among those that a search may take."""
+        return all(
+            option_of(plan.table(table.name), table) in self.options_of(index)
+            for index, table in enumerate(self.problem.workload.tables)
+        )
 
     @property
     def widest(self) -> int:

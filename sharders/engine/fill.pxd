@@ -26,7 +26,7 @@ cdef class Greedy:
     cpdef bint fill(self, Rule rule) noexcept
     @cython.locals(
         search=SearchState, tables=Tables, rank=Py_ssize_t, index=Py_ssize_t, table=Py_ssize_t,
-        placed=bint, option=Py_ssize_t,
+        placed=bint, option=Py_ssize_t, first=Py_ssize_t, place=Py_ssize_t,
     )
     cdef bint _place_all(self, Rule rule, double balanced) noexcept
     @cython.locals(tables=Tables, extra=double)
@@ -37,14 +37,14 @@ cdef class Greedy:
     cdef double _bytes(self, Py_ssize_t option) noexcept
     @cython.locals(
         tables=Tables, best=Py_ssize_t, known=bint, least=double, option=Py_ssize_t, whole=bint,
-        total=double,
+        total=double, first=Py_ssize_t, place=Py_ssize_t,
     )
     cdef Py_ssize_t _whole(self, Rule rule, Py_ssize_t table) noexcept
     @cython.locals(
         tables=Tables, first=Py_ssize_t, last=Py_ssize_t, whole=Py_ssize_t, limit=double,
         replica=Py_ssize_t, some_small=bint, option=Py_ssize_t, share=double, cheap=bint,
         best=Py_ssize_t, best_place=int64_t, best_key=double, key=double, load=double,
-        place=int64_t,
+        place=int64_t, index=Py_ssize_t,
     )
     cdef Py_ssize_t _next(self, Rule rule, Py_ssize_t table, double balanced) noexcept
     @cython.locals(search=SearchState, tables=Tables, choices=Choices, shard=Py_ssize_t)

@@ -99,8 +99,9 @@ class Greedy:
                 placed = self._put(table, option, self._load(rule, option))
                 search.plan.commit()
                 self.refused[option] = not placed
-            for option in range(tables.options[table], tables.options[table + 1]):
-                self.refused[option] = 0
+            first = tables.options[table]
+            for place in range(first, first + tables.num_offered[table]):
+                self.refused[tables.offered[place]] = 0
             if not placed:
                 return False
         return True
@@ -124,8 +125,9 @@ class Greedy:
     def _whole(self, rule: Rule, table: int) -> int:
         """Return the table's cheapest option on one rank; where none is allowed, of all."""
         tables, best = self.search.tables, -1
-        known, least = False, 0.0
-        for option in range(tables.options[table], tables.options[table + 1]):
+        known, least, first = False, 0.0, tables.options[table]
+        for place in range(first, first + tables.num_offered[table]):
+            option = tables.offered[place]
             whole, total = tables.kind[option] == TABLE_WISE, self._total(rule, option)
             if best < 0 or (whole and not known) or (whole == known and total < least):
                 best, known, least = option, whole, total
@@ -134,10 +136,12 @@ class Greedy:
     def _next(self, rule: Rule, table: int, balanced: float) -> int:
         """Return the option that a rule likes best, of those not refused; -1: none is left."""
         tables = self.search.tables
-        first, last = tables.options[table], tables.options[table + 1]
+        first = tables.options[table]
+        last = first + tables.num_offered[table]
         whole, limit = self._whole(rule, table), rule.split_above * balanced
         replica, some_small = -1, False
-        for option in range(first, last):
+        for index in range(first, last):
+            option = tables.offered[index]
             if tables.kind[option] != DATA_PARALLEL:
                 some_small = some_small or self._load(rule, option) <= limit
             elif replica < 0 or self._total(rule, option) < self._total(rule, replica):
@@ -145,7 +149,8 @@ class Greedy:
         share = rule.replicate_below * self._total(rule, whole) / self.num_ranks
         cheap = replica >= 0 and self._load(rule, replica) <= share
         best, best_place, best_key = -1, LAST + 1, math.inf
-        for option in range(first, last):
+        for index in range(first, last):
+            option = tables.offered[index]
             if self.refused[option]:
                 continue
             key, load = self._total(rule, option), self._load(rule, option)

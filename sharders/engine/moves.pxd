@@ -59,7 +59,7 @@ cdef class MoveProposer:
     @cython.locals(option=Py_ssize_t)
     cdef bint _other_option(self, Move move, Py_ssize_t table, int64_t but, int64_t only) noexcept
     @cython.locals(
-        tables=Tables, first=Py_ssize_t, last=Py_ssize_t, chosen=Py_ssize_t, wanted=Py_ssize_t,
+        tables=Tables, first=Py_ssize_t, count=Py_ssize_t, chosen=Py_ssize_t, wanted=Py_ssize_t,
         option=Py_ssize_t,
     )
     cdef Py_ssize_t _drawn_option(self, Py_ssize_t table, int64_t but, int64_t only) noexcept
@@ -96,6 +96,6 @@ cdef class MoveProposer:
     cdef Py_ssize_t _costliest(self, Move move) noexcept
     @cython.locals(
         tables=Tables, choices=Choices, found=Py_ssize_t, most=double, table=Py_ssize_t,
-        present=Py_ssize_t, option=Py_ssize_t, gain=double,
+        present=Py_ssize_t, first=Py_ssize_t, index=Py_ssize_t, option=Py_ssize_t, gain=double,
     )
     cdef Py_ssize_t _suited(self, Move move, int64_t kind) noexcept

@@ -219,10 +219,10 @@ class MoveProposer:
         Not of the sharding type ``but``, of the type ``only``; -1: whatever the type.
         """
         tables = self.search.tables
-        first, last = tables.options[table], tables.options[table + 1]
+        first, count = tables.options[table], tables.num_offered[table]
         chosen, wanted = -1, self.option_tries
         for _ in range(8 * wanted):
-            option = first + self.rng.below(last - first)
+            option = tables.offered[first + self.rng.below(count)]
             if tables.kind[option] == but or (only >= 0 and tables.kind[option] != only):
                 continue
             if chosen < 0 or tables.cost[option] < tables.cost[chosen]:
@@ -347,7 +347,9 @@ class MoveProposer:
             present = choices.option[table]
             if tables.kind[present] == kind or move.has(table):
                 continue
-            for option in range(tables.options[table], tables.options[table + 1]):
+            first = tables.options[table]
+            for index in range(first, first + tables.num_offered[table]):
+                option = tables.offered[index]
                 gain = tables.cost[present] - tables.cost[option]
                 if tables.kind[option] == kind and (found < 0 or gain > most):
                     found, most = table, gain

@@ -62,20 +62,9 @@ class MoveParams:
 class TuningParams:
     """How the greedy's rule is tuned before annealing."""
 
-    trials: int = 1000
-    """After some 1000 rules hardly any better ones come up, from 100 tables on 8 GPUs to 788 on
-    128."""
-    trials_share: float = 0.25
-    """Share of the plans that tuning may take."""
-    time_share: float = 0.25
-    """Share of the time left that it may take. It is what large problems gain most by where there
-    is nothing else: annealing changes few tables at a time. With half of that time, ten seconds of
-    annealing alone end 1.5% higher at 856 tables on 64 GPUs; with twice as much, one second of
-    ``auto`` ends 0.9% higher at 100 on 8."""
-    behind: float = 1.02
-    share_behind: float = 0.05
-    """While its best plan takes ``behind`` times as long as the best one known, it may take that
-    share of the time instead."""
+    trials: int = 300
+    """Rules that are tried. After some 1000 hardly any better ones come up, from 100 tables on 8
+    GPUs to 788 on 128; but annealing gains more in the time of the last 700."""
     random_rules: int = 40
     """Tried beside the usual ones and those that prefer one sharding type."""
     num_chains: int = 8
@@ -86,40 +75,52 @@ class TuningParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TypeSetParams:
+    """Which sets of sharding types are tried, and how their first plans are made."""
+
+    expanded: float = 1.03
+    """Times the least value of a set's linear program, up to which neighbours are tried."""
+    behind: float = 1.06
+    """Times that value, up to which plans are made."""
+    max_at_once: int = 6
+    """Plans of the tuned greedy that runs begin from, of different sets."""
+    tuned_rules: int = 3
+    """Tuned rules that are tried of every set, besides a few usual ones."""
+    changes: int = 3
+    """Changes of the best one that are tried then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnnealingParams:
     """Runs of annealing: from which plans, how long, and how hot."""
 
     moves: MoveParams = field(default_factory=MoveParams)
     tuning: TuningParams = field(default_factory=TuningParams)
-    max_starts: int = 6
-    """Plans to start from, best first, no two alike: annealing moves few tables at a time."""
-    alike: float = 0.9
-    """Share of the tables that alike plans shard by the same type over as many ranks."""
-    max_behind: float = 1.2
-    """Times the best plan: slower ones are not annealed, as in all runs looked at they ended
-    behind."""
+    type_sets: TypeSetParams = field(default_factory=TypeSetParams)
+    max_contenders: int = 12
+    """Sets of types that runs go on in."""
+    decay: float = 1.5
+    """Times less that each set is annealed than the one before it, the best one most."""
+    moves_per_set: int = 50
+    """Moves for each table between two sets that are tried first."""
+    max_different: int = 6
+    """Best plans of sets of types that small problems are descended in from."""
     balancing_moves: int = 10
     """Moves for each table that balance a plan: at 856 tables on 64 GPUs five gain 2 to 7% of the
     step, and 140 another 0.5%, as annealing does."""
-    few_types: int = 2
-    max_of_few_types: int = 5
-    """And so many plans of so few sharding types: annealing finds where another type helps, but not
-    that a type which many tables have is not worth its collectives."""
     first_run: int = 50
-    """Moves of the first runs, for each table; the ones after them are longer by ``growth``."""
-    growth: float = 8.0
-    """One run of all the time there is ends lower than several that take it together (with 2,000
-    moves a table, 0.7% at 856 tables on 64 GPUs), so the last one takes it."""
-    field_share: float = 0.25
-    """Share of the time left that the first runs may take: where they would take longer, there
-    are fewer of them."""
-    hottest: float = 0.1
-    """Temperature at the begin of a run, as a share of the mean table's part of the step. A third
-    of it loses 1% at 100 tables on 8 GPUs, twice as much 0.3 to 0.5% at 400 on 16 and 788 on 128
-    (10 CPU seconds, two to four seeds; plans of one setting differ by 0.3%)."""
-    warm: int = 600
-    """Moves for each table below which runs begin cooler, by the square root: in less time than
-    it takes to find back, heat only undoes what was balanced before."""
+    """Moves of a set's first run, for each table; later ones are as long as all before."""
+    heat: float = 0.1
+    """Temperature at the begin of a run, as a share of the mean table's part of the step, about
+    which the first ones are drawn. None is best everywhere: of 0.02 to 8, the coolest ends lowest
+    at 500 tables on 64 GPUs, and the hottest where tables lie in host memory, too, by 12%."""
+    heat_spread: float = 1.0
+    """Standard deviation of its logarithm."""
+    heat_learned: float = 0.3
+    """Share of the way that the middle goes to the heat of a run that has gained."""
+    heat_range: tuple[float, float] = (0.02, 10.0)
+    any_heat_share: float = 0.2
+    """Share of the runs whose heat is any of the range."""
     cold: float = 1e-5
     """Temperature at the end, as a share of the step time."""
     moves_at_once: int = 4000
@@ -127,8 +128,9 @@ class AnnealingParams:
     look_every: Seconds = 0.05
     """Seconds between two looks at the budget, about, once the time of a move is known."""
     min_gain: float = 1e-3
-    """Share of the step time that a run must gain if a longer one is to follow: less than the
-    model can tell apart is not worth seconds of search."""
-    max_quiet_rounds: int = 2
-    """Rounds of runs from all plans that gain less, one after the other, until the search ends:
-    after one, three of 13 seeds end in a valley 9% higher on the MLPerf DCNv2 on 8 GPUs."""
+    """Share of the step time that counts as a gain: less than the model can tell apart is not worth
+    seconds of search."""
+    quiet_moves: int = 20_000
+    quiet_share: float = 0.6
+    """The search ends after so many moves for each table without a gain, and so large a share of
+    all its moves."""

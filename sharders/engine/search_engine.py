@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import inf
-from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,8 @@ from sharders.problem.sharding_problem import ShardingProblem
 NOT_MADE = -1
 MAX_CYCLES = 64
 """Programs whose cycles are kept: the first ones made, a search seldom makes more."""
+REBUILD_EVERY = 4000
+"""Moves of a run after which loads are computed anew: sums of many changes are rounded."""
 ALL = -1
 """Bits of all sharding groups."""
 SAVED_PER_SHARD = 2
@@ -71,25 +72,41 @@ class Engine:
         """Return the plan of some choices; takes as long as some thousand moves."""
         return self.arrays.plan(choices)
 
-    def start(self, choices: Choices) -> Seconds:
-        """Make a plan the present one, and the run's best; return its step time."""
+    def offer(self, types: int) -> None:
+        """Let moves and greedy plans take only options of the sharding types with these bits.
+
+        Those are places in ``ShardingType``; a table that has none of them may take all of its own.
+        """
+        self.search.tables.offer(types)
+
+    def types_of(self, choices: Choices) -> int:
+        """Return the bits of the sharding types that some choices have."""
+        kinds = np.unique(np.asarray(self.search.tables.kind)[np.asarray(choices.option)])
+        return sum(1 << int(kind) for kind in kinds)
+
+    def start(self, choices: Choices, seed: int = 0) -> Seconds:
+        """Make a plan the present one, and the run's best; return its step time.
+
+        ``seed``: of the run's random numbers.
+        """
         present = self.search.choices
         np.copyto(np.asarray(present.option), np.asarray(choices.option))
         np.copyto(np.asarray(present.ranks), np.asarray(choices.ranks))
-        self._rebuild()
+        self.rebuild()
         seconds = self.present_time()
-        self.run.begin(seconds)
+        self.run.begin(seconds, seed)
         return seconds
 
     def anneal(
         self,
         count: int,
         schedule: tuple[float, float, float],
-        rng: Random,
         *,
         placing: bool = False,
     ) -> AnnealingRun:
         """Draw so many moves, and return where the run stands.
+
+        It stands there however many calls have drawn them.
 
         Parameters
         ----------
@@ -97,25 +114,33 @@ class Engine:
             Moves to draw.
         schedule
             Temperatures at the begin and the end, as shares of the step time, and moves between.
-        rng
-            Gives the seeds.
         placing
             Whether options stay as they are.
 
         """
-        self._rebuild()  # sums of many changes are rounded
         until = self.run.moves + count
         while self.run.moves < until:
-            self.run.anneal(until - self.run.moves, *schedule, placing, rng.getrandbits(31))
-            if self.run.moves < until:
+            since = self.run.moves % REBUILD_EVERY
+            if since == 0:
+                self.rebuild()
+            some = min(until - self.run.moves, REBUILD_EVERY - since)
+            self.run.anneal(some, *schedule, placing)
+            if self.run.lacks_program:
                 self._make_program(self.search.wanted)
         return self.run
 
-    def fill(self, rule: Rule) -> Seconds | None:
-        """Make a rule's plan the present one; return its step time, None if there is no room."""
+    def fill(self, rule: Rule, options: NDArray[np.int64] | None = None) -> Seconds | None:
+        """Make a rule's plan the present one; return its step time, None if there is no room.
+
+        ``options``: one of every table, (tables,); without, the rule chooses among those offered.
+        """
+        if options is not None:
+            begins = np.asarray(self.search.tables.options)[:-1]
+            np.asarray(self.search.tables.offered)[begins] = options
+            np.asarray(self.search.tables.num_offered)[:] = 1
         if not self._greedy.fill(rule):
             return None
-        self._rebuild(groups=0)
+        self.rebuild(groups=0)
         return self.present_time()
 
     def step_times(
@@ -168,7 +193,7 @@ class Engine:
         """Return the best plan since the start."""
         return self.run.best.copy()
 
-    def _rebuild(self, groups: int = ALL) -> None:
+    def rebuild(self, groups: int = ALL) -> None:
         """Bring loads up to date; durations, too, of these groups and those that the plan has."""
         while not self.search.rebuild(groups):
             self._make_program(self.search.wanted)

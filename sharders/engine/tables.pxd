@@ -4,12 +4,14 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 @cython.final
 cdef class Tables:
     cdef readonly Py_ssize_t num_tables
-    cdef readonly int64_t[::1] options
+    cdef readonly int64_t[::1] options, offered, num_offered
     cdef readonly int16_t[::1] group, kernel, kind, spread, blocks, one_node, at
     cdef readonly int32_t[::1] first, rows
     cdef readonly double[::1] table_columns, replicated, cost, shard_cost, longest_bag
     cdef readonly double[:, ::1] traffic, features, held
 
+    @cython.locals(table=Py_ssize_t, first=int64_t, last=int64_t, count=int64_t, option=int64_t)
+    cpdef void offer(self, int64_t types) noexcept
     cdef Py_ssize_t num_shards(self, Py_ssize_t option) noexcept
 
 cdef class Choices:

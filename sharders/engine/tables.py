@@ -79,6 +79,27 @@ class Tables:
         self.cost, self.shard_cost, self.longest_bag = cost, shard_cost, longest_bag
         self.first, self.rows = first, rows
         self.traffic, self.features, self.held, self.at = traffic, features, held, at
+        self.offered = np.arange(kind.size)
+        """Options that a search may take: of each table from ``options`` on, ``num_offered``."""
+        self.num_offered = np.diff(options)
+
+    def offer(self, types: int) -> None:
+        """Let a search take only options of the sharding types with these bits.
+
+        A table that has none of them may take all of its own. What a plan has already may stay.
+        """
+        for table in range(self.num_tables):
+            first, last = self.options[table], self.options[table + 1]
+            count = 0
+            for option in range(first, last):
+                if types >> self.kind[option] & 1:
+                    self.offered[first + count] = option
+                    count += 1
+            if count == 0:
+                for option in range(first, last):
+                    self.offered[option] = option
+                count = last - first
+            self.num_offered[table] = count
 
     def num_shards(self, option: int) -> int:
         """Return how many shards an option has."""

@@ -84,7 +84,7 @@ class CostGreedy:
 
 
 def _tuning_alone() -> TuningParams:
-    return TuningParams(trials_share=1.0, time_share=1.0, share_behind=1.0)
+    return TuningParams(trials=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ class TunedGreedy:
         if budget.spent(start.evaluated):
             return replace(start, status=SearchStatus.LIMIT)
         engine = Engine(problem, every_option=True)
-        known = [start.step_time] * start.evaluated
-        tuning = Tuning(engine, budget, rng, known, self.params)
-        found = tuning.run()
-        spent = budget.spent(tuning.evaluated)
-        status = SearchStatus.LIMIT if spent else SearchStatus.CONVERGED
-        best = replace(start, evaluated=tuning.evaluated, status=status)
+        left = budget.max_evaluations
+        rest = replace(budget, max_evaluations=None if left is None else left - start.evaluated)
+        tuning = Tuning(engine, rest, rng, self.params)
+        found, evaluated = tuning.run(), start.evaluated + tuning.evaluated
+        status = SearchStatus.LIMIT if budget.spent(evaluated) else SearchStatus.CONVERGED
+        best = replace(start, evaluated=evaluated, status=status)
         if not found or found[0][0] >= best.step_time:
             return best
         plan = engine.plan_of(found[0][1])

@@ -96,42 +96,48 @@ def _changed(parent: Parameters, step: float, rng: Random) -> dict[str, float]:
 class Tuning:
     """Tunes the greedy's rule, and keeps the best plan of every set of sharding types."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        budget: Budget,
-        rng: Random,
-        known: Sequence[Seconds],
-        params: TuningParams,
-    ) -> None:
-        self.params = params
-        problem, evaluated = engine.problem, len(known)
-        self.engine, self.budget, self.rng, self.evaluated = engine, budget, rng, evaluated
-        self.goal = params.behind * min(known, default=float("inf"))
+    def __init__(self, engine: Engine, budget: Budget, rng: Random, params: TuningParams) -> None:
+        self.params, self.engine, self.budget, self.rng = params, engine, budget, rng
+        problem = engine.problem
         self.balanced_load, self.capacity = OptionCosts(problem).balanced_load, problem.capacity
-        share = 1 / params.trials_share
-        self.trials = int(budget.left(evaluated, int(share * params.trials)) / share)
-        left = budget.time_left()
-        self.time = left if 0 < left < float("inf") else 0.0
+        self.evaluated = 0
         self.best: Seconds = float("inf")
         self.found: dict[int, tuple[Seconds, Choices]] = {}
+        self.chains: list[Chain] = []
+        """Best first, when they begin."""
 
     def run(self) -> list[tuple[Seconds, Choices]]:
         """Return the best plan of every set of sharding types, best first; none if none fits."""
-        chains = [
-            Chain(rule, self._time(rule))
-            for rule in usual_rules()
-            if not (self.found and self.budget.should_stop())
-        ]
+        self.begin()
+        self.evolve()
+        return self.plans()
+
+    def begin(self) -> None:
+        """Try the usual rules; at least until one finds room for all tables."""
+        for rule in usual_rules():
+            if not (self.found and self._over()):
+                self.chains.append(Chain(rule, self._time(rule)))
+
+    def evolve(self) -> None:
+        """Try random rules, and go on from the best of all."""
         for _ in range(self.params.random_rules):
             if not self._over():
                 rule = drawn(self.rng)
-                chains.append(Chain(rule, self._time(rule)))
-        chains = sorted(chains, key=lambda chain: chain.time)[: self.params.num_chains]
+                self.chains.append(Chain(rule, self._time(rule)))
+        ranked = sorted(self.chains, key=lambda chain: chain.time)
+        self.chains = ranked[: self.params.num_chains]
         while not self._over():
-            for chain in chains:
-                self._step(chain, chains)
+            for chain in self.chains:
+                self._step(chain, self.chains)
+
+    def plans(self) -> list[tuple[Seconds, Choices]]:
+        """Return the best plan of every set of sharding types so far, best first."""
         return sorted(self.found.values(), key=lambda pair: pair[0])
+
+    def rules(self, count: int) -> list[Parameters]:
+        """Return the best rules so far."""
+        ranked = sorted(self.chains, key=lambda chain: chain.time)
+        return [chain.parent for chain in ranked[:count]]
 
     def _step(self, chain: Chain, chains: Sequence[Chain]) -> None:
         if self._over():
@@ -150,13 +156,10 @@ class Tuning:
         }
 
     def _over(self) -> bool:
-        share = self.params.time_share if self.best <= self.goal else self.params.share_behind
-        late = self.budget.time_left() < (1 - share) * self.time
-        return self.trials <= 0 or self.budget.spent(self.evaluated) or late
+        return self.evaluated >= self.params.trials or self.budget.spent(self.evaluated)
 
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""
-        self.trials -= 1
         self.evaluated += 1
         seconds = self.engine.fill(Rule(rule, self.balanced_load, self.capacity))
         if seconds is None:

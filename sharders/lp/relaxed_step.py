@@ -36,7 +36,7 @@ Mask = NDArray[np.bool_]
 TOLERANCE = 1e-3
 """Share of M by which a cycle may be heavier than it."""
 MOST_ROUNDS = 30
-HEADROOM = (0.9, 0.98)
+HEADROOM = (0.9, 0.98, 1.0)
 """Share of all memory that shares of options may use, as whole shards do not fill ranks evenly; and
 where that is too little."""
 
@@ -164,11 +164,12 @@ class RelaxedStep:
         graph, kept = self._graph, self._kept
         free = self.choices.some(wanted & self.offered)[kept]
         solver = self._program(kept, free)
+        x = free / np.bincount(self.choices.table[kept], free)[self.choices.table[kept]]
+        z = self._features(x)
         if not self._cycles:
-            x = free / np.bincount(self.choices.table[kept], free)[self.choices.table[kept]]
-            z = self._features(x)
             self._cycles += [graph.heaviest(z), graph.direct(z), graph.host()]
-        unit, memory_row = self._cycles[0].constant or 1.0, solver.getNumRow() - 1
+        # not a cycle's constant: of tangents to a convex duration it may be negative
+        unit, memory_row = _weight(self._cycles[0], z) or 1.0, solver.getNumRow() - 1
         for cycle in self._cycles:
             self._add(solver, cycle, unit)
         for _ in range(MOST_ROUNDS):
@@ -231,9 +232,10 @@ def _solve(solver: Any, memory_row: int) -> bool:  # noqa: ANN401 - highspy's
 
     solver.run()
     solved = highspy.HighsModelStatus.kOptimal
-    if solver.getModelStatus() != solved:
-        solver.changeRowBounds(memory_row, -highspy.kHighsInf, HEADROOM[1])
-        solver.run()
+    for more in HEADROOM[1:]:
+        if solver.getModelStatus() != solved:
+            solver.changeRowBounds(memory_row, -highspy.kHighsInf, more)
+            solver.run()
     return bool(solver.getModelStatus() == solved)
 
 

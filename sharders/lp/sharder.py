@@ -85,7 +85,7 @@ class Lp:
                 if solved.value > WORSE * best:
                     programs.remove(program)
                     continue
-                tried.add(_placed(choices, costs, solved.shares, spare))
+                tried.add(placed(choices, costs, solved.shares, spare))
                 took = left - budget.time_left()
         return tried.result(SearchStatus.CONVERGED)
 
@@ -167,18 +167,25 @@ def _fine(choices: LpOptions, costs: OptionCosts, columns: float, load: float) -
 
 
 def _spare(problem: ShardingProblem) -> list[list[TableOption]]:
-    """Return of every table the options with the smallest shards."""
+    return [smallest(problem, options) for options in problem.options.values()]
+
+
+def smallest(problem: ShardingProblem, options: Sequence[TableOption]) -> list[TableOption]:
+    """Return the few of a table's options with the smallest shards."""
 
     def size(option: TableOption) -> float:
         return 1 / option.num_shards(problem.topology)
 
-    return [sorted(options, key=size)[:SPARE] for options in problem.options.values()]
+    return sorted(options, key=size)[:SPARE]
 
 
-def _placed(
+def placed(
     choices: LpOptions, costs: OptionCosts, shares: Array, spare: Sequence[Sequence[TableOption]]
 ) -> ShardingPlan | None:
-    """Place every table by the options that have shares of it, or by those to spare."""
+    """Place every table by the options that have shares of it, or by those to spare.
+
+    None: there is no room.
+    """
     tables, candidates = choices.problem.workload.tables, []
     for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]

@@ -17,7 +17,7 @@ from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes
 from costmodel.memory.storage import ShardBytes
 from sharders.problem.options import TableOption, make_plan, make_sharding
-from sharders.problem.placement import no_room, option_bytes
+from sharders.problem.placement import different_bytes, no_room, option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
 from sharders.problem.solvers import Limits, solve
 
@@ -83,21 +83,28 @@ def check_room(problem: ShardingProblem) -> None:
     tables = problem.workload.tables
     whole = [least_table_bytes(problem.workload, problem.topology, table) for table in tables]
     for table, size in zip(tables, whole, strict=True):
-        if size > DOUBTFUL * problem.capacity and _least(problem, table, "largest") > (
+        if size > DOUBTFUL * problem.capacity and _least_largest(problem, table) > (
             problem.capacity * (1 + ROUNDING)
         ):
             raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
     if sum(whole) > DOUBTFUL * room and (
-        sum(_least(problem, table, "total") for table in tables) > room * (1 + ROUNDING)
+        sum(_least_total(problem, table) for table in tables) > room * (1 + ROUNDING)
     ):
         raise infeasible(problem.workload, problem.topology)
 
 
-def _least(problem: ShardingProblem, table: EmbeddingTable, what: str) -> float:
-    """Return the least total, or largest shard, of a table's options."""
+def _least_total(problem: ShardingProblem, table: EmbeddingTable) -> float:
+    """Return the least that any of a table's options takes in all."""
     options = problem.options[table.name]
-    candidates = (_SizedOption(option, option_bytes(problem, table, option)) for option in options)
-    return min(float(getattr(candidate, what)) for candidate in candidates)
+    sizes = (different_bytes(problem, table, option) for option in options)
+    return min(sum(float(size.total) * count for size, count in each) for each in sizes)
+
+
+def _least_largest(problem: ShardingProblem, table: EmbeddingTable) -> float:
+    """Return the least that the largest shard of any of a table's options takes."""
+    options = problem.options[table.name]
+    sizes = (different_bytes(problem, table, option) for option in options)
+    return min(max(float(size.total) for size, _ in each) for each in sizes)
 
 
 def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:

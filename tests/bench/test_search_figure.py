@@ -11,7 +11,7 @@ def test_a_search_is_noted_part_by_part() -> None:
     found = watched(example_problem(example_workload(12)), Search(max_plans=2000))
     parts = [part for _, part in found["parts"]]
     assert parts[0] == "naive"
-    assert {"lp", "... tune a greedy", "... anneal"} <= set(parts)
+    assert {"... linear programs", "... tune a greedy", "... anneal"} <= set(parts)
     assert [at for at, _ in found["parts"]] == sorted(at for at, _ in found["parts"])
     steps = [step for _, step in found["steps"]]
     assert steps == sorted(steps, reverse=True)

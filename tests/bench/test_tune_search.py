@@ -10,9 +10,9 @@ def test_a_path_reaches_into_annealing_and_the_portfolio() -> None:
     params = with_value(SearchParams(), ["annealing", "moves", "keep_share"], 0.5)
     assert params.annealing.moves.keep_share == 0.5
     assert SearchParams().annealing.moves.keep_share != 0.5
-    params = with_value(params, ["portfolio", "members", "lp", "time_fraction"], 0.4)
-    assert params.portfolio.member("lp").time_fraction == 0.4
-    assert params.portfolio.member("lp").mandatory
+    params = with_value(params, ["portfolio", "members", "annealing", "time_fraction"], 0.4)
+    assert params.portfolio.member("annealing").time_fraction == 0.4
+    assert params.portfolio.member("annealing").mandatory
     assert params.annealing.moves.keep_share == 0.5
 
 
@@ -22,7 +22,7 @@ def test_a_wrong_path_is_named() -> None:
 
 
 def test_parameters_reach_the_search() -> None:
-    params = with_value(SearchParams(), ["annealing", "max_starts"], 3)
+    params = with_value(SearchParams(), ["annealing", "max_contenders"], 3)
     search = search_with(params, seconds=1.0, seed=0)
     assert configured("annealing", search) == Annealing(params.annealing)
     assert configured("lp", search) == load_sharder("lp")

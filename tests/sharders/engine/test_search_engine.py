@@ -33,7 +33,7 @@ from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.memory.rank_memory import check_memory
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
-from sharders.annealing.schedule import AnnealingRuns
+from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
@@ -61,14 +61,14 @@ def engine_for(case: Case) -> Engine:
 def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
     (workload, topology, plan), engine = case, engine_for(case)
     objective = engine.problem.objective
-    assert engine.start(engine.choices_of(plan)) == pytest.approx(
+    assert engine.start(engine.choices_of(plan), seed) == pytest.approx(
         objective.step_time(plan), rel=1e-12
     )
     assert engine.plan_of(engine.best_since()) == plan
-    rng, anywhere = Random(seed), (1e3, 1e3, 1.0)  # so hot that every move is made
+    anywhere = (1e3, 1e3, 1.0)  # so hot that every move is made
     choices, times = [], []
     for _ in range(3):
-        run = engine.anneal(20, anywhere, rng)
+        run = engine.anneal(20, anywhere)
         present = engine.present()
         choices.append((np.array(present.option), np.array(present.ranks)))
         now = engine.plan_of(engine.present())
@@ -85,15 +85,15 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:
-    engine, rng = engine_for(case), Random(seed)
-    engine.start(engine.choices_of(case[2]))
-    engine.anneal(200, (0.1, 1e-3, 200.0), rng)  # some moves are made, some are not
+    engine = engine_for(case)
+    engine.start(engine.choices_of(case[2]), seed)
+    engine.anneal(200, (0.1, 1e-3, 200.0))  # some moves are made, some are not
     search = engine.search
     journals = search.plan.journal, search.plan.saved
     assert [journal.length for journal in journals] == [0, 0]
     now = np.asarray(search.plan.numbers), np.asarray(search.plan.loads).T
     kept = [numbers.copy() for numbers in now]
-    engine.anneal(0, (1.0, 1.0, 1.0), rng)  # computes all anew
+    engine.rebuild()
     chains = range(search.plan.num_rank_features + Traffic.CHAIN, len(now[1]), NUM_TRAFFIC)
     known = np.setdiff1d(np.arange(len(now[1])), chains)  # of the longest bags, some are not
     for before, after, rows in zip(kept, now, (slice(None), known), strict=True):
@@ -112,9 +112,9 @@ def power_means(values: NDArray[np.float64]) -> float:
 def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
     case: Case, seed: int
 ) -> None:
-    engine, rng = engine_for(case), Random(seed)
-    engine.start(engine.choices_of(case[2]))
-    run = engine.anneal(20, (1e3, 1e3, 1.0), rng)
+    engine = engine_for(case)
+    engine.start(engine.choices_of(case[2]), seed)
+    run = engine.anneal(20, (1e3, 1e3, 1.0))
     loads, plan = engine.search.loads, engine.search.plan
     features = np.asarray(plan.loads)[:, : plan.num_rank_features]
     exchanged = (features * np.asarray(loads.exchange_rates)).T
@@ -126,10 +126,10 @@ def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
 
 def check_cycles(engine: Engine, plan: ShardingPlan, rng: Random) -> None:
     """Anneal, and compare the bounds of known cycles with the steps of plans since."""
-    engine.start(engine.choices_of(plan))
+    engine.start(engine.choices_of(plan), rng.getrandbits(31))
     world_size = engine.problem.topology.world_size
     for hot in (1e-3, 1e3, 1e3, 1e3):
-        engine.anneal(50, (hot, hot, 1.0), rng)
+        engine.anneal(50, (hot, hot, 1.0))
         search = engine.search
         if search.which < len(search.cycles) and search.cycles[search.which].is_known():
             search.plan.clear_changed()
@@ -203,8 +203,8 @@ def test_bounds_change_no_decision(world_size: int) -> None:
     timed.search.margin = 1.0
     standings = []
     for engine in (bounded, timed):
-        engine.start(engine.choices_of(plan))
-        standings.append(engine.anneal(3000, (1e-3, 1e-4, 3000.0), Random(1)))
+        engine.start(engine.choices_of(plan), 1)
+        standings.append(engine.anneal(3000, (1e-3, 1e-4, 3000.0)))
     first, second = standings
     for name in (
         "moves",
@@ -223,10 +223,10 @@ def test_bounds_change_no_decision(world_size: int) -> None:
 @settings(max_examples=30, deadline=None)
 def test_moves_of_places_leave_the_options_as_they_are(case: Case, seed: int) -> None:
     workload, topology, plan = case
-    engine, rng = engine_for(case), Random(seed)
+    engine = engine_for(case)
     before = engine.choices_of(plan)
-    engine.start(before)
-    engine.anneal(300, (0.1, 1e-3, 300.0), rng, placing=True)
+    engine.start(before, seed)
+    engine.anneal(300, (0.1, 1e-3, 300.0), placing=True)
     placed = engine.plan_of(engine.present())
     assert list(engine.present().option) == list(before.option)
     check_plan(workload, topology, placed)
@@ -237,11 +237,11 @@ def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> Non
     problem = example_problem(example_workload(40, seed=2), world_size=8)
     plan = SizeGreedy().shard(problem, Budget(), Random(0)).plan
     engine = Engine(problem, [plan])
-    runs = AnnealingRuns(engine, Budget(), Random(0), 0, AnnealingParams())
-    (balanced,) = runs.balanced([engine.choices_of(plan)])
+    search = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams())
+    time, balanced = search.balanced(engine.choices_of(plan))
     assert list(balanced.option) == list(engine.choices_of(plan).option)
-    assert engine.start(balanced) == runs.best[0]
-    assert runs.best[0] < 0.99 * problem.objective.step_time(plan)
+    assert engine.start(balanced) == time == search.best[0]
+    assert time < 0.99 * problem.objective.step_time(plan)
 
 
 def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:

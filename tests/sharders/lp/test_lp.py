@@ -6,10 +6,14 @@ from random import Random
 import numpy as np
 import pytest
 
+from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.validity import check_plan
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
+from planner.files.profiles import load_profile
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.lp.relaxed_step import TOLERANCE, Array, LpOptions, Mask, RelaxedStep, by_share
 from sharders.lp.sharder import Lp
@@ -36,6 +40,31 @@ def test_every_table_gets_shares_that_add_up_to_one() -> None:
     shares = shares_of(choices, everything(choices))
     assert np.bincount(choices.table, shares) == pytest.approx(np.ones(30))
     assert shares @ choices.memory <= 0.98
+
+
+def test_a_program_has_a_value_even_where_a_cycle_has_a_negative_constant() -> None:
+    # replicas are reduced along a measured curve, whose tangent at gigabytes begins below zero
+    workload = Workload(
+        tables=tuple(
+            EmbeddingTable(name=f"t{n}", num_embeddings=2_000_000 * n, embedding_dim=128)
+            for n in range(1, 11)
+        ),
+        local_batch_size=512,
+    )
+    machines = Topology(hardware=load_profile("h200-sxm"), world_size=64, local_world_size=8)
+    posed = ShardingProblem(
+        workload=workload, topology=machines, objective=Objective(workload, machines)
+    )
+    types = (
+        ShardingType.DATA_PARALLEL,
+        ShardingType.COLUMN_WISE,
+        ShardingType.TABLE_ROW_WISE,
+    )
+    choices = LpOptions.of(posed, types)
+    program = RelaxedStep(choices, everything(choices))
+    solved = program.solve(everything(choices))
+    assert solved is not None
+    assert solved.value > 1e-3  # launches alone take that
 
 
 def test_few_tables_are_divided_over_several_options() -> None:

@@ -8,9 +8,11 @@ from costmodel.base.units import GB
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import usable_bytes
-from planner.examples import LoadObjective, example_hardware
+from planner.examples import LoadObjective, example_hardware, example_problem, example_workload
 from sharders.greedy.one_pass import LookupGreedy, SizeGreedy
+from sharders.problem.placement import different_bytes, option_bytes
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 TABLE = EmbeddingTable(name="a", num_embeddings=10_000_000, embedding_dim=64)
@@ -92,3 +94,29 @@ def test_too_many_tables_are_refused_by_their_sum() -> None:
         InfeasibleError, match=r"the tables need 11.9 GiB, and 4 × example leave 7.5"
     ):
         plan_of(problem(*tables, room=2 * GB))
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+def test_different_shards_are_all_shards_counted(*, hashed: bool) -> None:
+    workload = example_workload(12, seed=1)
+    kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
+    tables = tuple(
+        replace(
+            table,
+            inputs=Zipf(exponent=1.1, hot_rows_first=not hashed),
+            compute_kernels=kernels if number % 2 else (),
+        )
+        for number, table in enumerate(workload.tables)
+    )
+    posed = example_problem(replace(workload, tables=tables), world_size=16, num_nodes=2)
+    for table in posed.workload.tables:
+        for option in posed.options[table.name]:
+            every = option_bytes(posed, table, option)
+            expected = sorted((float(size.total), float(size.host)) for size in every)
+            different = different_bytes(posed, table, option)
+            listed = [
+                (float(size.total), float(size.host))
+                for size, count in different
+                for _ in range(count)
+            ]
+            assert sorted(listed) == expected

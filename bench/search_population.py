@@ -1,0 +1,186 @@
+"""How good plans get on problems that nothing was tuned on: `python -m bench.search_population`.
+
+    python -m bench.search_population --set tuning --sample 12 --seconds 10 --seeds 0 1
+    python -m bench.search_population --set held-out --seconds 10 --sharders auto torchrec_greedy
+    python -m bench.search_population --set held-out --show
+
+Problems are drawn by ``bench.population``. Every run is a process of its own, limited in CPU
+seconds, and its result is written as soon as it ends, a line of ``search_population.jsonl``; what
+is there for this commit is not done again, so a bench that was broken off goes on. The best step
+ever seen of every instance, whoever found it, accumulates in ``search_population_best.json``.
+
+Printed is the distribution over instances of how much longer the steps found are than the best
+known, for every sharder and time: of the median seed, and how far seeds are apart. A run's trace
+answers for all times up to its limit, but only those asked for (``--at``) are printed.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import ceil, inf, nan
+from pathlib import Path
+from statistics import median, median_high
+from typing import Any
+
+from bench.plan_quality import attempt, isolated, provenance, read, updated
+from bench.population import HELD_OUT, POPULATION, TUNING, UNEVEN
+from costmodel.base.units import MS, Seconds
+from costmodel.bounds.lower_bound import step_time_bound
+from planner.planning.plugins import AUTO
+
+RESULTS = Path(__file__).parent / "results" / "search_population.jsonl"
+BEST = Path(__file__).parent / "results" / "search_population_best.json"
+SETS = {"tuning": TUNING, "held-out": HELD_OUT, "uneven": UNEVEN}
+
+Run = dict[str, Any]
+
+
+def known_runs(path: Path = RESULTS) -> list[Run]:
+    """Return all runs that were written."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_run(run: Run, path: Path = RESULTS) -> None:
+    """Add a run to the results, and note its step where it is the best known."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(run) + "\n")
+    if "step_s" in run:
+        note_best(run)
+
+
+def note_best(run: Run, path: Path = BEST) -> None:
+    """Keep a run's step as the best known of its instance, if it is."""
+
+    def change(best: dict[str, Any]) -> None:
+        known = best.get(run["instance"], {"step_s": inf})
+        if run["step_s"] < known["step_s"]:
+            found = {key: run[key] for key in ("step_s", "sharder", "seconds", "seed", "commit")}
+            best[run["instance"]] = {**known, **found}
+
+    updated(path, change)
+
+
+def note_bound(name: str, path: Path = BEST) -> None:
+    """Compute the lower bound of an instance, and keep it beside its best step."""
+    problem = POPULATION[name].problem()
+    bound = step_time_bound(problem.workload, problem.topology)
+
+    def change(best: dict[str, Any]) -> None:
+        best[name] = {**best.get(name, {"step_s": inf}), "bound_s": bound}
+
+    updated(path, change)
+
+
+def step_at(run: Run, seconds: Seconds) -> Seconds:
+    """Return the best step that a run had found after so many CPU seconds; inf: none yet.
+
+    What it returned at its end counts from then on: the last plan may come past the limit.
+    """
+    if seconds >= run["seconds"] and "step_s" in run:
+        return float(run["step_s"])
+    return float(min((step for at, step in run.get("trace", ()) if at <= seconds), default=inf))
+
+
+def seed_ratios(
+    runs: Iterable[Run], best: Mapping[str, Mapping[str, Any]], seconds: Seconds
+) -> dict[str, list[float]]:
+    """Return by instance what every seed's step is over the best known."""
+    ratios: dict[str, list[float]] = {}
+    for run in runs:
+        if run["seconds"] >= seconds and run["instance"] in best:
+            known = best[run["instance"]]["step_s"]
+            ratios.setdefault(run["instance"], []).append(step_at(run, seconds) / known)
+    return ratios
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that a share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else nan
+
+
+def line(label: str, ratios: Mapping[str, Sequence[float]]) -> str:
+    """Return how steps are distributed, as a line of a table."""
+    over = [median_high(each) - 1 for each in ratios.values()]
+    apart = [max(each) / min(each) - 1 for each in ratios.values() if len(each) > 1]
+    spread = f"{median(apart):>8.2%}{max(apart):>8.1%}" if apart else f"{'':>16}"
+    worst = max(ratios, key=lambda name: median_high(ratios[name]), default="")
+    return (
+        f"{label:<36}{len(over):>4}{median(over):>9.2%}{percentile(over, 0.9):>9.1%}"
+        f"{max(over):>9.1%}{spread}  {worst}"
+    )
+
+
+def show(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]], at: Sequence[Seconds]) -> None:
+    """Print the table of some runs, and the gaps of the best known steps to the bound."""
+    print(f"{'step over the best known':<36}{'n':>4}{'median':>9}{'p90':>9}{'worst':>9}"
+          f"{'seeds':>8}{'worst':>8}")  # fmt: skip
+    kinds = sorted({(run["sharder"], run["seconds"], run["commit"]) for run in runs})
+    for sharder, limit, commit in kinds:
+        own = [run for run in runs if (run["sharder"], run["seconds"], run["commit"])
+               == (sharder, limit, commit)]  # fmt: skip
+        for seconds in [each for each in at if each < limit] + [limit]:
+            ratios = seed_ratios(own, best, seconds)
+            if ratios:
+                print(line(f"{sharder} {seconds:g} of {limit:g} s, {commit}", ratios))
+    names = {run["instance"] for run in runs}
+    gaps = [best[name]["step_s"] / best[name]["bound_s"] - 1
+            for name in names if "bound_s" in best.get(name, {})]  # fmt: skip
+    if gaps:
+        print(f"best known over the bound: median {median(gaps):.1%}, "
+              f"90th percentile {percentile(gaps, 0.9):.1%}, worst {max(gaps):.1%}")  # fmt: skip
+
+
+def sample(names: Sequence[str], count: int | None) -> list[str]:
+    """Return so many of the names, evenly spread over them; all of them for None."""
+    if count is None or count >= len(names):
+        return list(names)
+    return [names[number * len(names) // count] for number in range(count)]
+
+
+def run_one(name: str, sharder: str, seconds: Seconds, seed: int) -> Run:
+    """Return one run's result in a process of its own."""
+    run: Run = isolated(attempt, POPULATION[name], sharder, seconds, seed)
+    return {"instance": name, **run}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--set", choices=SETS, default="tuning", dest="kind")
+    parser.add_argument("--sample", type=int, help="only so many of the set's instances")
+    parser.add_argument("--instances", nargs="+", choices=POPULATION, help="these instead")
+    parser.add_argument("--sharders", nargs="+", default=[AUTO])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--at", nargs="+", type=float, default=[1.0, 3.0, 10.0])
+    parser.add_argument("--bounds", action="store_true", help="compute bounds, too")
+    parser.add_argument("--label", help="written instead of the commit, of changes not committed")
+    parser.add_argument("--show", action="store_true", help="only print what is there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run what is asked for and is not there yet, and print it."""
+    args = _arguments()
+    names = args.instances or sample([each.name for each in SETS[args.kind]], args.sample)
+    commit = args.label or provenance()["commit"]
+    done = {(run["instance"], run["sharder"], run["seconds"], run["seed"], run["commit"])
+            for run in known_runs()}  # fmt: skip
+    jobs = list(product(args.seeds, names, args.sharders))
+    for seed, name, sharder in [] if args.show else jobs:
+        if (name, sharder, args.seconds, seed, commit) in done:
+            continue
+        run = {**run_one(name, sharder, args.seconds, seed), "commit": commit}
+        write_run(run)
+        step = f"{run['step_s'] / MS:.3f} ms" if "step_s" in run else "no plan"
+        print(f"{name:<16}{args.seconds:>4g} s  {sharder:<18}seed {seed}  {step}", flush=True)
+    for name in names if args.bounds else []:
+        isolated(note_bound, name)
+    show([run for run in known_runs() if run["instance"] in names], read(BEST), args.at)
+
+
+if __name__ == "__main__":
+    main()

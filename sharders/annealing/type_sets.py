@@ -1,0 +1,200 @@
+"""Plans to anneal from: of every set of sharding types that is worth a try.
+
+Every sharding type in use costs all ranks a set of collectives, and which types a plan has decides
+more than anything else how long its step is; moves of few tables hardly change it. So a search that
+may take all types ends in whatever set its start had: on 200 uneven tables and 32 A100s, ten
+seconds of such a search ended 17.6 to 17.9 ms, by seed, and half a second of one that may take only
+the right two or three types at 17.7; on 500 tables and 64 H200s at 34.3 to 34.9, and at 34.1 after
+1.3 seconds.
+
+The linear program over the step (``sharders.lp.relaxed_step``) ranks sets within some hundredths of
+a second each. The best sets have neighbours tried, of one type more or less. A set's first plan is
+the program's, or that of a greedy rule, whichever is better once it is balanced.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from math import inf
+from random import Random
+
+import numpy as np
+
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingType
+from sharders.engine.fill import Rule
+from sharders.engine.params import TypeSetParams
+from sharders.engine.search_engine import Engine
+from sharders.engine.tables import Choices
+from sharders.greedy.tuning import NEUTRAL, Chain, Parameters, Tuning
+from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
+from sharders.lp.sharder import placed, smallest
+from sharders.problem.option_costs import OptionCosts
+
+KINDS = tuple(ShardingType)
+EVERY_TYPE = (1 << len(KINDS)) - 1
+"""The bits of all sharding types."""
+FIRST = (ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.TABLE_ROW_WISE)
+"""The set that is tried first: replicas of what is small, splits of what is not."""
+RULES: Sequence[Parameters] = tuple(
+    {**NEUTRAL, "split_above": split, "replicate_below": replicate}
+    for split, replicate in ((4.0, 0.0), (0.5, 1.0), (0.1, 1.0))
+)
+"""What is tried of every set: hardly any splits, and ever more."""
+
+
+def bits(types: Sequence[ShardingType]) -> int:
+    """Return the bits of some sharding types."""
+    return sum(1 << KINDS.index(kind) for kind in types)
+
+
+class Programs:
+    """The linear programs of sets of sharding types, over the options of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        problem, arrays = engine.problem, engine.arrays
+        self.engine, self.choices = engine, LpOptions.of(problem)
+        options = [arrays.options_of(index) for index in range(len(problem.workload.tables))]
+        begins = np.asarray(arrays.tables.options).tolist()
+        numbers = [
+            {option: first + n for n, option in enumerate(own)}
+            for first, own in zip(begins, options, strict=False)
+        ]
+        pairs = zip(self.choices.table.tolist(), self.choices.options, strict=True)
+        self._number = np.array([numbers[table].get(option, -1) for table, option in pairs])
+        """The engine's number of every option; -1: it has none."""
+        self._spare = [smallest(problem, own) for own in options]
+        self._kind = np.array([1 << KINDS.index(o.sharding_type) for o in self.choices.options])
+
+    def solve(self, types: int) -> Relaxed | None:
+        """Return what a program says; None: there is no room.
+
+        Its value bounds from below what the step can be if all of these types are used.
+        """
+        wanted = self.choices.some((self._kind & types) > 0) & (self._number >= 0)
+        return RelaxedStep(self.choices, wanted).solve(wanted)
+
+    def plan(self, shares: Array) -> Choices | None:
+        """Return a plan of the options with the largest shares, or near it; None: no room."""
+        first = [next(iter(each)) for each in by_share(self.choices, shares)]
+        engine = self.engine
+        if engine.fill(Rule(RULES[0], 1.0, 1.0), self._number[first]) is not None:
+            return engine.present()
+        plan = placed(self.choices, OptionCosts(engine.problem), shares, self._spare)
+        return engine.choices_of(plan) if plan and engine.arrays.has(plan) else None
+
+
+@dataclass(slots=True)
+class Start:
+    """Plans of a set of sharding types, not balanced yet."""
+
+    types: int
+    """Their bits."""
+    plans: list[tuple[Seconds, Choices]]
+
+
+class TypeSets:
+    """Makes the first plans of sets of sharding types, the most promising sets first."""
+
+    def __init__(self, engine: Engine, tuning: Tuning, rng: Random, params: TypeSetParams) -> None:
+        problem = engine.problem
+        self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
+        self._made = 0
+        self.explored = self._explored()
+        """Plans of one set after another, the most promising first; None where one is not."""
+        self.balanced_load, self.capacity = OptionCosts(problem).balanced_load, problem.capacity
+        offered = {option.sharding_type for own in problem.options.values() for option in own}
+        self.singles = [1 << n for n, kind in enumerate(KINDS) if kind in offered]
+        self.offered = sum(self.singles)
+
+    @cached_property
+    def _programs(self) -> Programs:
+        return Programs(self.engine)
+
+    @property
+    def evaluated(self) -> int:
+        """Return how many plans were made."""
+        return self._made + self.tuning.evaluated
+
+    def at_once(self) -> Iterator[Start]:
+        """Yield plans of usual greedy rules, of the first set's program, and of tuned rules."""
+        self.engine.offer(EVERY_TYPE)
+        self.tuning.begin()
+        yield from self._tuned(1)
+        first = next(self.explored, None)
+        if first is not None:
+            yield first
+        self.engine.offer(EVERY_TYPE)
+        self.tuning.evolve()
+        yield from self._tuned(self.params.max_at_once)
+
+    def _tuned(self, count: int) -> Iterator[Start]:
+        for time, choices in self.tuning.plans()[:count]:
+            yield Start(self.engine.types_of(choices), [(time, choices)])
+
+    def _explored(self) -> Iterator[Start | None]:
+        """Yield plans of one set after another, best-first; None where a set is not promising.
+
+        A set whose program's value is far behind the best one's has no neighbours tried.
+        """
+        first = bits(FIRST) & self.offered or self.offered
+        known, least = {first}, inf
+        heap: list[tuple[Seconds, int]] = [(0.0, first)]
+        best = inf
+        while heap:
+            least, around = heappop(heap)
+            if least > self.params.expanded * best:
+                return
+            sets = [around] if least == 0.0 else [around ^ single for single in self.singles]
+            for types in sets:
+                if types == 0 or (types in known and least > 0.0):
+                    continue
+                known.add(types)
+                value, start = self.start_of(types, best)
+                best = min(best, value)
+                if value < inf:
+                    heappush(heap, (value, types))
+                yield start
+
+    def start_of(self, types: int, best: Seconds) -> tuple[Seconds, Start | None]:
+        """Return the value of a set's program, and its plans unless that is far behind the best."""
+        solved = self._programs.solve(types)
+        if solved is not None and solved.value > self.params.behind * best:
+            return solved.value, None
+        plans: list[tuple[Seconds, Choices]] = []
+        value = best if best < inf else 1.0
+        if solved is not None:
+            value, plan = solved.value, self._programs.plan(solved.shares)
+            self._made += 1
+            plans += [] if plan is None else [(self.engine.start(plan), plan)]
+        greedy = self._greedy(types)
+        return value, Start(types, plans if greedy is None else [*plans, greedy])
+
+    def _greedy(self, types: int) -> tuple[Seconds, Choices] | None:
+        """Return the best plan of some rules, and of changes of the best; None: no room."""
+        self.engine.offer(types)
+        best: tuple[Seconds, Choices] | None = None
+        chain: Chain | None = None
+        for rule in (*RULES, *self.tuning.rules(self.params.tuned_rules)):
+            time = self._time(rule)
+            if time < inf and (best is None or time < best[0]):
+                best, chain = (time, self.engine.present()), Chain(rule, time)
+        if best is None or chain is None:
+            return None
+        for _ in range(self.params.changes):
+            child = chain.child(self.rng)
+            time = self._time(child)
+            chain.tell(child, time)
+            if time < best[0]:
+                best = time, self.engine.present()
+        return best
+
+    def _rule(self, parameters: Parameters) -> Rule:
+        return Rule(parameters, self.balanced_load, self.capacity)
+
+    def _time(self, rule: Parameters) -> Seconds:
+        """Return the step time of a rule's plan; infinite where it finds no room."""
+        self._made += 1
+        seconds = self.engine.fill(self._rule(rule))
+        return inf if seconds is None else seconds

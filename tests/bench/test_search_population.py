@@ -1,0 +1,103 @@
+"""Drawn problems are always the same, of every kind; results are kept run by run."""
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from bench.population import HELD_OUT, POPULATION, TUNING, Nature, PopulationInstance
+from bench.search_population import (
+    RESULTS,
+    known_runs,
+    note_best,
+    percentile,
+    sample,
+    seed_ratios,
+    step_at,
+    write_run,
+)
+from costmodel.domain.plan import ComputeKernel
+from sharders.problem.packing import check_room
+
+
+def run(instance: str, step: float, *, seed: int = 0, seconds: float = 10.0) -> dict[str, Any]:
+    trace = [[0.2, 4 * step], [2.0, 1.5 * step], [9.0, step]]
+    return {
+        "instance": instance, "sharder": "auto", "seconds": seconds, "seed": seed,
+        "commit": "c", "step_s": step, "trace": trace,
+    }  # fmt: skip
+
+
+def test_a_problem_is_drawn_from_its_name_alone() -> None:
+    first, again = (PopulationInstance("tuning-5").problem() for _ in range(2))
+    assert first.workload == again.workload
+    assert first.topology == again.topology
+    assert PopulationInstance("tuning-6").problem().workload != first.workload
+
+
+def test_what_is_judged_by_is_not_what_is_tuned_by() -> None:
+    assert len(TUNING) >= 60
+    assert len(HELD_OUT) == 30
+    assert len(POPULATION) == len({instance.name for instance in POPULATION.values()})
+
+
+@pytest.mark.parametrize("nature", list(Nature))
+def test_problems_of_every_nature_are_what_they_are_called(nature: Nature) -> None:
+    posed = PopulationInstance("one", nature, 30, "h100-sxm", 2).problem()
+    check_room(posed)
+    tables = posed.workload.tables
+    if nature is Nature.TIERS:
+        assert all(ComputeKernel.FUSED_UVM in table.compute_kernels for table in tables)
+    elif nature is Nature.CONSTRAINED:
+        assert any(table.sharding_types for table in tables)
+    elif nature is Nature.SHARED:
+        assert max(table.num_features for table in tables) == 12
+    elif nature is Nature.UNEVEN:
+        assert max(t.pooling_factor for t in tables) > 5 * median(t.pooling_factor for t in tables)
+
+
+def test_steps_at_a_time_are_those_of_plans_found_before() -> None:
+    known = run("a", 2.0)
+    assert step_at(known, 0.1) == float("inf")
+    assert step_at(known, 3.0) == 3.0
+    assert step_at(known, 10.0) == 2.0
+
+
+def test_steps_are_compared_with_the_best_known() -> None:
+    best = {"a": {"step_s": 2.0}, "b": {"step_s": 1.0}}
+    runs = [run("a", 2.0), run("a", 2.2, seed=1), run("b", 1.1)]
+    ratios = seed_ratios(runs, best, 10.0)
+    assert ratios["a"] == pytest.approx([1.0, 1.1])
+    assert ratios["b"] == pytest.approx([1.1])
+    assert seed_ratios(runs, best, 60.0) == {}
+    assert percentile([3.0, 1.0, 2.0], 0.9) == 3.0
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+
+
+def test_the_best_known_is_only_ever_replaced_by_a_better_one(tmp_path: Path) -> None:
+    from bench.plan_quality import read
+
+    path = tmp_path / "best.json"
+    for step in (2.0, 1.5, 1.8):
+        note_best(run("a", step), path)
+    assert read(path)["a"]["step_s"] == 1.5
+
+
+def test_runs_are_kept_one_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[dict[str, Any]] = []
+    monkeypatch.setattr("bench.search_population.note_best", noted.append)
+    path = tmp_path / "runs.jsonl"
+    for seed in (0, 1):
+        write_run(run("a", 2.0, seed=seed), path)
+    assert [each["seed"] for each in known_runs(path)] == [0, 1]
+    assert noted == known_runs(path)
+
+
+def test_committed_runs_are_of_instances_that_there_are() -> None:
+    assert {each["instance"] for each in known_runs(RESULTS)} <= set(POPULATION)
+
+
+def test_a_sample_is_spread_over_all() -> None:
+    assert sample([str(n) for n in range(10)], 3) == ["0", "3", "6"]
+    assert sample(["a", "b"], None) == ["a", "b"]
