@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from planner.planning.explanation import Explanation, explain
     from planner.planning.plugins import sharder_names
     from planner.planning.report import Confidence, RankReport, Report
+    from planner.sweeping.points import Sweep, SweepPoint
+    from planner.sweeping.sweep import sweep
     from sharders.problem.sharding_problem import (
         Budget,
         Progress,
@@ -128,6 +130,8 @@ _MODULES = {
     "planner.files.workload": ("load_workload",),
     "planner.planning.plugins": ("sharder_names",),
     "planner.planning.report": ("Confidence", "RankReport", "Report"),
+    "planner.sweeping.points": ("Sweep", "SweepPoint"),
+    "planner.sweeping.sweep": ("sweep",),
     "sharders.problem.sharding_problem": (
         "Budget",
         "Progress",
@@ -186,6 +190,8 @@ __all__ = [
     "ShardingType",
     "Stage",
     "StepSamples",
+    "Sweep",
+    "SweepPoint",
     "TableSharding",
     "Timeline",
     "Topology",
@@ -205,6 +211,7 @@ __all__ = [
     "sample_steps",
     "sharder_names",
     "simulate",
+    "sweep",
 ]
 
 
