@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from planner.planning.explanation import Explanation, explain
     from planner.planning.plugins import sharder_names
     from planner.planning.report import Confidence, RankReport, Report
+    from planner.planning.views import Comparison
     from planner.sweeping.points import Sweep, SweepPoint
     from planner.sweeping.sweep import sweep
     from sharders.problem.sharding_problem import (
@@ -129,6 +130,7 @@ _MODULES = {
     "planner.files.profiles": ("load_profile", "profile_names"),
     "planner.files.workload": ("load_workload",),
     "planner.planning.plugins": ("sharder_names",),
+    "planner.planning.views": ("Comparison",),
     "planner.planning.report": ("Confidence", "RankReport", "Report"),
     "planner.sweeping.points": ("Sweep", "SweepPoint"),
     "planner.sweeping.sweep": ("sweep",),
@@ -149,6 +151,7 @@ __all__ = [
     "Budget",
     "CollectiveCurve",
     "CollectiveOp",
+    "Comparison",
     "ComputeKernel",
     "Confidence",
     "DataType",

@@ -13,6 +13,7 @@ from planner.cli.options import (
     profile_and_nodes,
     search_options,
 )
+from planner.cli.pages import check_page, html_option, write_page
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -68,6 +69,7 @@ MOST_JOBS = 256
     type=SAMPLES,
     help="With --from-torchrec: samples per GPU [default: 512].",
 )
+@html_option
 @output_options
 def command(
     workload: str | None,
@@ -89,7 +91,8 @@ def command(
     from planner.planning.baseline import default_baseline
     from planner.planning.search import Search
 
-    target = target or (None if output.json else DEFAULT_FILE)
+    target, html = target or (None if output.json else DEFAULT_FILE), flags.pop("html")
+    check_page(html)
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
@@ -122,7 +125,8 @@ def command(
     planned = replace(planned, report=report, torchrec=besides)
     if target is not None:
         planned.save(target)
-    _show(planned, target, output)
+    write_page(html, planned.to_html, output)
+    _show(planned, "-" if html == "-" else target, output)
     if target is not None:
         output.remark(_last_lines(planned, target, time.monotonic() - start))
     if interrupt.happened:

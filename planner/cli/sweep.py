@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.options import SEED, TIME, Parsed, output_options, parse_count, plan_limit
+from planner.cli.pages import check_page, html_option, write_page
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output
 
@@ -119,7 +120,7 @@ def _name(text: str) -> str:
 @click.option(
     "--csv", "csv_file", metavar="FILE", help="Write a line for every point; - is stdout."
 )
-@click.option("--html", metavar="FILE", help="Write a page that opens from disk.")
+@html_option
 @output_options
 def command(
     workload: str,
@@ -133,20 +134,16 @@ def command(
 ) -> None:
     """Plan a workload FILE for every machine, number of GPUs and batch of a grid."""
     from planner.files.disk import check_writable, write_text
-    from planner.pages.charts import check_library
 
-    for path in (csv_file, html):
-        if path is not None:
-            check_writable(path)
-    if html is not None:
-        check_library()
+    if csv_file is not None:
+        check_writable(csv_file)
+    check_page(html)
     if directory is not None:
         Path(directory).mkdir(parents=True, exist_ok=True)
     interrupted, found = _swept(workload, directory, flags, output)
     if csv_file is not None:
         write_text(csv_file, found.to_csv())
-    if html is not None:
-        write_text(html, found.to_html())
+    write_page(html, found.to_html, output)
     _show(found, target, output, to_stderr="-" in {csv_file, html})
     if interrupted:
         output.remark(_undone(directory))

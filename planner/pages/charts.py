@@ -24,8 +24,8 @@ EXTRA = "page"
 
 def spec(rows: Sequence[Mapping[str, Any]], **parts: Any) -> Spec:  # noqa: ANN401 - parts of a specification
     """Return a Vega-Lite chart of some rows, as wide as the page."""
-    width = {} if "facet" in parts or "width" in parts else {"width": "container"}
-    return {"$schema": VEGA_LITE, "data": {"values": list(rows)}, **width, **parts}
+    wide = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    return {"$schema": VEGA_LITE, "data": {"values": list(rows)}, **wide, **parts}
 
 
 def field(name: str, title: str, kind: str = "quantitative", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
@@ -46,8 +46,7 @@ def chart(drawn: Spec) -> Chart:
         import altair as alt
     except ImportError:
         raise MissingDependencyError("altair", "a chart", EXTRA) from None
-    fixed = {**drawn, "width": 640} if drawn.get("width") == "container" else dict(drawn)
-    return alt.Chart.from_dict(fixed)
+    return alt.Chart.from_dict({**drawn, "width": 640})
 
 
 def check_library() -> None:

@@ -86,8 +86,9 @@ input[type=search]{font:inherit;padding:.15em .5em}
 
 _SCRIPT = """
 for (const {id, vega, spec} of JSON.parse(document.getElementById("charts").textContent)) {
-  vegaEmbed("#" + id, spec, {mode: vega ? "vega" : "vega-lite", actions: {source: false,
-    compiled: false, editor: false}}).then(() => document.getElementById(id).dataset.drawn = "1");
+  vegaEmbed("#" + id, spec, {mode: vega ? "vega" : "vega-lite", renderer: "canvas",
+    actions: {source: false, compiled: false, editor: false}
+  }).then(() => document.getElementById(id).dataset.drawn = "1");
 }
 for (const table of document.querySelectorAll("section table")) {
   const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];

@@ -20,6 +20,7 @@ from planner.planning.confidence import confidences, picked_confidence, probabil
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Confidence, Report, SearchReport, make_report
 from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
+from planner.planning.views import Comparison, PlannedViews
 
 if TYPE_CHECKING:
     from costmodel.step.timeline import Timeline
@@ -35,8 +36,8 @@ WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Planned(PlannedViews):
     """A plan, what it is for, and the report on it."""
 
     workload: Workload
@@ -168,7 +169,7 @@ def compare(
     search: Search | None = None,
     left_out: Callable[[str, PlannerError], None] | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
-) -> tuple[Planned, ...]:
+) -> Comparison:
     """Run several sharders (none named: all, and ``auto``), simulate their plans, best first.
 
     None knows what the others found, and each may take an equal share of the time left. A sharder
@@ -195,7 +196,7 @@ def compare(
     sure = confidences(
         task.problem.workload, task.problem.topology, [_found(attempt) for attempt in found]
     )
-    return tuple(
+    return Comparison(
         task.planned(attempt, replace(report, confidence=confidence))
         for attempt, report, confidence in zip(found, reports, sure, strict=True)
     )

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from sharders.problem.sharding_problem import Progress
 _NO_BASELINE = "none"
 _LOOK_EVERY: Seconds = 0.2
 """How often to look for an interrupt."""
+_NOT_OF_THE_PLAN = {"interrupted", "watch", "clock", "jobs", "storage", "began"}
+"""Fields of ``Search`` that do not say which plan is found."""
 _stop: list[Event] = []
 """In a process of the pool: set when the sweep is to end."""
 Done = Callable[[int, int, SweepPoint], None]
@@ -186,9 +188,9 @@ def _key(
     """Return a digest of all that a point's plan depends on."""
     from importlib.metadata import version
 
-    parts = [dump_workload(workload), profile, name, world_size, sharder, version("shardwise")]
-    limit = search.time_limit if search.max_plans is None else None
-    parts += [search.seed, limit, search.max_plans, repr((search.portfolio, dict(search.fields)))]
+    chosen = {f.name: repr(getattr(search, f.name)) for f in fields(search)}
+    how = {name: value for name, value in chosen.items() if name not in _NOT_OF_THE_PLAN}
+    parts = [dump_workload(workload), profile, name, world_size, sharder, version("shardwise"), how]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
