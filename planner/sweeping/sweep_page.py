@@ -1,5 +1,6 @@
 """A sweep as a page: the front, how throughput scales, and every point in a table."""
 
+from math import inf
 from typing import Any
 
 from planner.pages.charts import Spec, field, spec
@@ -26,8 +27,9 @@ def sweep_page(sweep: Sweep) -> str:
     panels = [
         Panel(
             title="Throughput and cost",
-            note="Every point is the best plan found for a machine and a batch. The line connects "
-            "those that no other is as good as in throughput, cost per sample and step time.",
+            note="Every point is the best plan found for a machine and a batch. Pale ones are not on "
+            "the Pareto front of throughput, cost per sample and step time; the line is its edge "
+            "in throughput and cost.",
             chart=front_spec(sweep),
         ),
         Panel(
@@ -73,7 +75,7 @@ def _cost(point: SweepPoint) -> str:
 
 def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     """Return one row for every point that has a plan."""
-    front = set(sweep.front)
+    front, line = set(sweep.front), _line(sweep)
     return [
         {
             "hardware": point.hardware,
@@ -85,9 +87,25 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
             "high": point.global_batch_size / point.interval[0] if point.interval else None,
             "cost": point.cost_per_million_samples,
             "front": point in front,
+            "line": point in line,
         }
         for point in sweep.feasible
     ]
+
+
+def _line(sweep: Sweep) -> set[SweepPoint]:
+    """Return the part of the front that a chart of throughput and cost shows as its edge.
+
+    What is on the front only for its short step lies inside.
+    """
+    edge, least = set(), inf
+    key = lambda p: (-p.samples_per_second, p.cost_per_million_samples or 0.0)  # noqa: E731
+    for point in sorted(sweep.front, key=key):
+        cost = point.cost_per_million_samples or 0.0
+        if cost < least:
+            edge.add(point)
+            least = cost
+    return edge
 
 
 def front_spec(sweep: Sweep) -> Spec:
@@ -107,7 +125,7 @@ def front_spec(sweep: Sweep) -> Spec:
         },
     }
     line = {
-        "transform": [{"filter": "datum.front"}],
+        "transform": [{"filter": "datum.line"}],
         "mark": {"type": "line", "color": "#999", "strokeDash": [4, 3]},
         "encoding": {"x": x, "y": y, "order": {"field": "throughput"}},
     }

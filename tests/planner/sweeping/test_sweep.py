@@ -11,6 +11,7 @@ from costmodel.base.errors import InputError, UnknownNameError
 from costmodel.base.units import GIB, MS
 from planner.examples import example_workload
 from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.sweep_page import front_spec
 
 QUICK = {"sharder": "naive", "time_limit": 0.01}
 GRID = {"gpus": (2, 4), "hardware": ("h100-sxm", "v100-nvlink"), **QUICK}
@@ -68,6 +69,16 @@ def test_the_front_leaves_out_what_another_beats_in_all_three() -> None:
     beaten = point("v100", 4, 9.0, price=1.0)
     none = point("l40s", 4, None, price=0.1)
     assert of(fast, small, thrifty, beaten, none).front == (fast, thrifty)
+
+
+def test_the_line_on_the_chart_leaves_out_what_only_its_short_step_puts_on_the_front() -> None:
+    wide = point("a", 8, 4.0, price=1.0)  # 2e6 a second
+    quick = point("b", 2, 2.0, price=9.0)  # 1e6 a second, nine times the cost, half the step
+    cheap = point("c", 4, 8.0, price=0.25)  # 0.5e6 a second, half the cost
+    sweep = of(wide, quick, cheap)
+    assert sweep.front == (wide, quick, cheap)
+    rows = front_spec(sweep)["data"]["values"]
+    assert [row["line"] for row in rows] == [True, False, True]
 
 
 def test_equal_points_stay_on_the_front_together() -> None:
