@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from planner.planning.explanation import Explanation, explain
     from planner.planning.plugins import sharder_names
     from planner.planning.report import Confidence, RankReport, Report
+    from planner.planning.views import Comparison
+    from planner.sweeping.points import Sweep, SweepPoint
+    from planner.sweeping.sweep import sweep
     from sharders.problem.sharding_problem import (
         Budget,
         Progress,
@@ -127,7 +130,10 @@ _MODULES = {
     "planner.files.profiles": ("load_profile", "profile_names"),
     "planner.files.workload": ("load_workload",),
     "planner.planning.plugins": ("sharder_names",),
+    "planner.planning.views": ("Comparison",),
     "planner.planning.report": ("Confidence", "RankReport", "Report"),
+    "planner.sweeping.points": ("Sweep", "SweepPoint"),
+    "planner.sweeping.sweep": ("sweep",),
     "sharders.problem.sharding_problem": (
         "Budget",
         "Progress",
@@ -145,6 +151,7 @@ __all__ = [
     "Budget",
     "CollectiveCurve",
     "CollectiveOp",
+    "Comparison",
     "ComputeKernel",
     "Confidence",
     "DataType",
@@ -186,6 +193,8 @@ __all__ = [
     "ShardingType",
     "Stage",
     "StepSamples",
+    "Sweep",
+    "SweepPoint",
     "TableSharding",
     "Timeline",
     "Topology",
@@ -205,6 +214,7 @@ __all__ = [
     "sample_steps",
     "sharder_names",
     "simulate",
+    "sweep",
 ]
 
 

@@ -25,7 +25,7 @@ class PathSegment:
     stage: Stage
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Timeline:
     """When every node of a graph ran.
 
@@ -43,6 +43,10 @@ class Timeline:
     """The predecessor whose end decided the node's start; None at the beginning."""
     step_ends: Sequence[Seconds]
     """End of every step: when the last rank has finished it."""
+
+    def __repr__(self) -> str:
+        steps, ranks = len(self.step_ends), self.graph.world_size
+        return f"<Timeline of {steps} steps on {ranks:,} ranks, {len(self.graph.nodes):,} nodes>"
 
     @property
     def window(self) -> tuple[Seconds, Seconds]:

@@ -23,6 +23,7 @@ USAGE, BAD_INPUT = 2, 3
 _COMMANDS = (
     "plan",
     "compare",
+    "sweep",
     "explain",
     "simulate",
     "replay",

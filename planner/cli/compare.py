@@ -14,6 +14,7 @@ from planner.cli.options import (
     output_options,
     profile_and_nodes,
 )
+from planner.cli.pages import check_page, html_option, write_page
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     help="Of all searches together; each gets an equal share.",
 )
 @click.option("--sharder", "sharders", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@html_option
 @output_options
 def command(
     files: tuple[str, ...],
@@ -41,18 +43,20 @@ def command(
     gpus: int | None,
     nodes: int | None,
     sharders: tuple[str, ...],
+    html: str | None,
     output: Output,
     **flags: object,
 ) -> None:
     """Compare all sharders on a workload file, or two plan files with each other."""
+    check_page(html)
     if len(files) == 2:
-        _compare_plans(*files, output=output)
+        _compare_plans(*files, html=html, output=output)
     elif len(files) > 2:
         raise click.UsageError(f"one workload file or two plan files, got {len(files)} files")
     elif gpus is None:
         raise click.UsageError("Missing option '--gpus'.")
     else:
-        _compare_sharders(files[0], gpus, nodes, sharders, output=output, flags=flags)
+        _compare_sharders(files[0], gpus, nodes, sharders, html=html, output=output, flags=flags)
 
 
 def _compare_sharders(
@@ -61,6 +65,7 @@ def _compare_sharders(
     nodes: int | None,
     sharders: tuple[str, ...],
     *,
+    html: str | None,
     output: Output,
     flags: dict[str, object],
 ) -> None:
@@ -89,10 +94,11 @@ def _compare_sharders(
             ),
             left_out=lambda name, error: output.remark(_left_out(name, error)),
         )
+    write_page(html, results.to_html, output)
     reports = [result.report for result in results]
     if output.json:
         output.data({"results": [report_data(report) for report in reports]})
-    else:
+    elif html != "-":
         output.lines(lambda width: sharders_text(reports, width))
     if interrupt.happened:
         output.remark("interrupted: not every sharder had its turn")
@@ -104,13 +110,15 @@ def _left_out(name: str, error: "PlannerError") -> str:
     return f"{name} is not compared: {error}{hint}"
 
 
-def _compare_plans(old: str, new: str, *, output: Output) -> None:
+def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> None:
     from planner.planning.compare_text import diff_text
     from planner.planning.diff import compare_plans
     from planner.planning.diff_data import diff_data
+    from planner.planning.plan_page import diff_page
 
     diff = compare_plans(old, new)
+    write_page(html, lambda: diff_page(diff, (old, new)), output)
     if output.json:
         output.data(diff_data(diff))
-    else:
+    elif html != "-":
         output.lines(lambda width: diff_text(diff, width))

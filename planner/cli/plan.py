@@ -14,6 +14,7 @@ from planner.cli.options import (
     profile_and_nodes,
     search_options,
 )
+from planner.cli.pages import check_page, html_option, write_page
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -76,6 +77,7 @@ MOST_JOBS = 256
     type=SAMPLES,
     help="With --from-torchrec: samples per GPU [default: 512].",
 )
+@html_option
 @output_options
 def command(
     workload: str | None,
@@ -99,7 +101,8 @@ def command(
     from planner.planning.search import Search
 
     unasked = target is None and not output.json
-    target = target or (None if output.json else DEFAULT_FILE)
+    target, html = target or (None if output.json else DEFAULT_FILE), flags.pop("html")
+    check_page(html)
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
@@ -139,7 +142,8 @@ def command(
     planned = replace(planned, report=report, torchrec=besides)
     if target is not None:
         planned.save(target)
-    _show(planned, target, output)
+    write_page(html, planned.to_html, output)
+    _show(planned, "-" if html == "-" else target, output)
     if target is not None:
         output.remark(_last_lines(planned, target, time.monotonic() - start))
     if interrupt.happened:

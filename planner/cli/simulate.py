@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import output_options
+from planner.cli.pages import check_page, html_option, write_page
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 @click.command("simulate")
 @click.argument("plan", metavar="PLAN")
 @click.option("--trace", metavar="FILE", help="Write a Chrome trace, for Perfetto.")
+@html_option
 @output_options
-def command(plan: str, *, trace: str | None, output: Output) -> None:
+def command(plan: str, *, trace: str | None, html: str | None, output: Output) -> None:
     """Show what every stream does during the step of a PLAN."""
     from planner.files.disk import check_writable
     from planner.planning.api import load_plan, simulate
@@ -29,14 +31,16 @@ def command(plan: str, *, trace: str | None, output: Output) -> None:
 
     if trace == "-":
         raise click.BadParameter("a trace needs a file", param_hint="'--trace'")
+    check_page(html)
     if trace is not None:
         check_writable(trace)
     planned = load_plan(plan)
     timeline = simulate(planned)
     if output.json:
         output.data({**report_data(planned.report), "trace": trace})
-    else:
+    elif html != "-":
         output.lines(lambda width: _lines(planned, timeline, width))
+    write_page(html, planned.to_html, output)
     if trace is not None:
         write_trace(timeline, trace)
         output.remark(f"Wrote {trace}; open it in https://ui.perfetto.dev")

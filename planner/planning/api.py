@@ -21,6 +21,7 @@ from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
 from planner.planning.stages import PlanningStage, Stages
+from planner.planning.views import Comparison, PlannedViews
 from sharders.problem.sharding_problem import SearchStatus
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Planned(PlannedViews):
     """A plan, what it is for, and the report on it."""
 
     workload: Workload
@@ -188,7 +189,7 @@ def compare(
     search: Search | None = None,
     left_out: Callable[[str, PlannerError], None] | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
-) -> tuple[Planned, ...]:
+) -> Comparison:
     """Run several sharders (none named: all, and ``auto``), and simulate their plans.
 
     The shortest expected step comes first.
@@ -212,7 +213,7 @@ def compare(
             left_out(name, error)
     plans = [_found(attempt) for attempt in found]
     order = ranked(task.problem.workload, task.problem.topology, plans)
-    return tuple(
+    return Comparison(
         task.planned(
             found[number],
             replace(

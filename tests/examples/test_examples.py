@@ -36,6 +36,7 @@ def test_an_example_runs_and_shows_what_it_is_about(name: str, tmp_path: Path) -
 def test_the_notebook_runs(tmp_path: Path) -> None:
     pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("altair", reason="the extra `page` is not installed")
     for name in (NOTEBOOK, "tables.yaml"):
         tmp_path.joinpath(name).write_bytes((ROOT / "examples" / name).read_bytes())
     run(tmp_path, "-c", "from nbclient.cli import main; main()", NOTEBOOK, "--output", "ran.ipynb")
@@ -43,6 +44,9 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     code = [cell for cell in ran.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)
     assert any("image/png" in output.get("data", {}) for output in code[-1].outputs)
+    shown = [output.get("data", {}) for cell in code for output in cell.outputs]
+    assert any("<table>" in data.get("text/html", "") for data in shown)
+    assert any("altair-viz" in data.get("text/html", "") for data in shown)
 
 
 def test_no_script_is_left_out() -> None:

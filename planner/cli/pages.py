@@ -1,0 +1,31 @@
+"""``--html FILE``, of commands that have a page."""
+
+from collections.abc import Callable
+
+import click
+
+from planner.show.output import Output
+
+html_option = click.option(
+    "--html", metavar="FILE", help="Write a page that opens from disk; - is stdout."
+)
+
+
+def check_page(path: str | None) -> None:
+    """Raise, before any work is done, what writing a page there would raise."""
+    if path is not None:
+        from planner.files.disk import check_writable
+        from planner.pages.charts import check_library
+
+        check_library()
+        check_writable(path)
+
+
+def write_page(path: str | None, make: Callable[[], str], output: Output) -> None:
+    """Write a page, if one was asked for."""
+    if path is not None:
+        from planner.files.disk import write_text
+
+        write_text(path, make())
+        if path != "-":
+            output.remark(f"Wrote {path}; open it in a browser")

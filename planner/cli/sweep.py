@@ -1,0 +1,217 @@
+"""``planner sweep``."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.options import SEED, TIME, Parsed, output_options, parse_count, plan_limit
+from planner.cli.pages import check_page, html_option, write_page
+from planner.environment.interrupts import interruptible
+from planner.show.output import Output
+
+if TYPE_CHECKING:
+    from planner.sweeping.points import Sweep, SweepPoint
+
+    _ListType = click.ParamType[Any]
+else:
+    _ListType = click.ParamType  # generic from click 8.4 on
+
+MOST_JOBS = 256
+NO_PLAN = 4
+
+
+def parse_multiple(text: str) -> int:
+    """Return a whole number from ``4096``, ``4k`` (1,024 each) or ``1M`` (1,048,576)."""
+    compact = text.strip().lower()
+    factor = {"k": 1024, "m": 1024**2}.get(compact[-1:], 1)
+    return parse_count(compact[:-1] if factor > 1 else compact) * factor
+
+
+def parse_rate(text: str) -> float:
+    """Return a rate from ``5e6``, ``500k`` or ``5M``: here k is a thousand."""
+    compact = text.strip().lower()
+    factor = {"k": 1e3, "m": 1e6, "g": 1e9}.get(compact[-1:], 1.0)
+    try:
+        number = float(compact[:-1] if factor > 1 else compact) * factor
+    except ValueError:
+        raise ValueError(f"`{text}` is not a rate; write `5M` or `5e6`") from None
+    if not 0 < number < float("inf"):
+        raise ValueError(f"a rate must be above 0, got `{text}`")
+    return number
+
+
+class ListOf(_ListType):
+    """Values between commas, each read by a function that raises ValueError with what is wrong."""
+
+    name = "list"
+
+    def __init__(self, parse: Callable[[str], object]) -> None:
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Read the values of an option."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return tuple(self._parse(each) for each in value.split(","))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _price(text: str) -> tuple[str, float]:
+    name, equals, price = text.rpartition("=")
+    try:
+        if equals and name:
+            return name, float(price)
+    except ValueError:
+        pass
+    raise ValueError(f"`{text}` is not a price; write `h100-sxm=2.5`")
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("a name is missing between commas")
+    return text
+
+
+@click.command("sweep")
+@click.argument("workload", metavar="FILE")
+@click.option(
+    "--gpus", type=ListOf(parse_multiple), required=True, metavar="8,16,32",
+    help="GPUs in all, on as few nodes as hold them.",
+)  # fmt: skip
+@click.option(
+    "--hardware", type=ListOf(_name), metavar="NAME|FILE,...",
+    help="Hardware profiles; `planner profiles` lists them.",
+)  # fmt: skip
+@click.option(
+    "--local-batch", "batches", type=ListOf(parse_multiple), default=(), metavar="2k,4k",
+    help="Samples per GPU, k is 1,024 [default: as in FILE].",
+)  # fmt: skip
+@click.option(
+    "--price", "prices", type=ListOf(_price), multiple=True, metavar="NAME=2.5",
+    help="What an hour of one GPU costs, in any currency; repeatable. For every machine or for "
+    "none, and cost is then counted in GPU-hours.",
+)  # fmt: skip
+@click.option(
+    "--samples-per-second", "target", type=Parsed("rate", parse_rate), metavar="5M",
+    help="Name the cheapest machine that trains so many samples a second.",
+)  # fmt: skip
+@click.option("--sharder", metavar="NAME", help="`auto` (all built-in ones) or one of them.")
+@click.option("--seed", type=SEED, help="Of everything random.")
+@click.option("--time-limit", type=TIME, metavar="10s", help="Of the search of one point.")
+@click.option(
+    "--max-plans", type=Parsed("count", parse_count), metavar="N",
+    help="Look at so many plans a point instead: same seed, same plans, on a machine of any load.",
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(min=1, max=MOST_JOBS), default=1,
+    help="Points that are planned at once [default: 1].",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", "directory", metavar="DIR",
+    help="Keep `sweep.json` and a plan file for every point there; run again, it goes on where it "
+    "was interrupted, and plans only what is new.",
+)  # fmt: skip
+@click.option(
+    "--csv", "csv_file", metavar="FILE", help="Write a line for every point; - is stdout."
+)
+@html_option
+@output_options
+def command(
+    workload: str,
+    *,
+    target: float | None,
+    directory: str | None,
+    csv_file: str | None,
+    html: str | None,
+    output: Output,
+    **flags: Any,  # noqa: ANN401 - the grid, and how to search
+) -> None:
+    """Plan a workload FILE for every machine, number of GPUs and batch of a grid."""
+    from planner.files.disk import check_writable, write_text
+
+    if csv_file is not None:
+        check_writable(csv_file)
+    check_page(html)
+    if directory is not None:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    interrupted, found = _swept(workload, directory, flags, output)
+    if csv_file is not None:
+        write_text(csv_file, found.to_csv())
+    write_page(html, found.to_html, output)
+    _show(found, target, output, to_stderr="-" in {csv_file, html})
+    if interrupted:
+        output.remark(_undone(directory))
+        click.get_current_context().exit(interrupted)
+    if not found.feasible or (target is not None and found.cheapest(target) is None):
+        click.get_current_context().exit(NO_PLAN)
+
+
+def _swept(
+    workload: str, directory: str | None, flags: dict[str, Any], output: Output
+) -> "tuple[int, Sweep]":
+    """Return the code to exit with if it was interrupted, else 0; and the points that are done."""
+    from planner.environment.settings import resolve
+    from planner.sweeping.sweep import sweep
+
+    max_plans, prices = plan_limit(flags), dict(each for some in flags["prices"] for each in some)
+    chosen = {name: flags[name] for name in ("sharder", "seed", "time_limit")}
+    settings = resolve(chosen)
+    hardware = flags["hardware"] or (settings.hardware,)
+    start = time.monotonic()
+
+    def done(number: int, total: int, point: "SweepPoint") -> None:
+        from planner.show.format import duration
+        from planner.sweeping.sweep_text import place
+
+        how = "no plan" if point.step_time is None else duration(point.step_time)
+        seconds = time.monotonic() - start
+        output.remark(f"{number} of {total}, {seconds:.0f} s: {place(point)}: {how}")
+
+    with interruptible(ending=True) as interrupt:
+        found = sweep(
+            workload,
+            gpus=flags["gpus"],
+            hardware=hardware,
+            local_batch_sizes=flags["batches"],
+            prices=prices,
+            sharder=settings.sharder,
+            directory=directory,
+            done=done,
+            seed=settings.seed,
+            time_limit=settings.time_limit,
+            max_plans=max_plans,
+            jobs=flags["jobs"],
+            interrupted=lambda: interrupt.happened,
+        )
+    return interrupt.exit_code if interrupt.happened else 0, found
+
+
+def _undone(directory: str | None) -> str:
+    if directory is None:
+        return "interrupted: these are the points done until then; with -o DIR they would be kept"
+    return f"interrupted: the same command goes on from the points kept in {directory}"
+
+
+def _show(found: "Sweep", target: float | None, output: Output, *, to_stderr: bool) -> None:
+    if output.json:
+        data = found.to_dict()
+        if target is not None:
+            cheapest = found.cheapest(target)
+            data["cheapest"] = {
+                "samples_per_s": target,
+                "key": None if cheapest is None else cheapest.key,
+            }
+        output.data(data)
+        return
+    from planner.sweeping.sweep_text import sweep_text
+
+    if not found.points:
+        return
+    file = sys.stderr if to_stderr else None
+    output.lines(lambda width: sweep_text(found, width, target), file)

@@ -1,0 +1,1 @@
+"""Pages to look at: HTML that needs no network, charts by Vega-Lite, tables to sort and filter."""

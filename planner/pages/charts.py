@@ -1,0 +1,76 @@
+"""Charts: Vega-Lite specifications as plain data, drawn by its library, which is an extra.
+
+Specifications are written without a library. A page has Vega bundled into it (vl-convert-python,
+which carries the JavaScript), so that it opens without a network; in a notebook they are Altair's
+charts.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+from costmodel.base.errors import MissingDependencyError
+
+Spec: TypeAlias = Mapping[str, Any]
+"""A Vega-Lite specification, or one of Vega where ``$schema`` says so."""
+Chart: TypeAlias = Any
+"""An ``altair.Chart``, of whichever kind the specification is."""
+
+VEGA_LITE = "https://vega.github.io/schema/vega-lite/v6.json"
+VEGA = "https://vega.github.io/schema/vega/v6.json"
+"""Names of the formats; nothing is loaded from there."""
+EXTRA = "page"
+
+
+def spec(rows: Sequence[Mapping[str, Any]], **parts: Any) -> Spec:  # noqa: ANN401 - parts of a specification
+    """Return a Vega-Lite chart of some rows, as wide as the page."""
+    wide = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    return {"$schema": VEGA_LITE, "data": {"values": list(rows)}, **wide, **parts}
+
+
+def field(name: str, title: str, kind: str = "quantitative", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """Return an encoding of a column under a title that people read."""
+    return {"field": name, "type": kind, "title": title, **more}
+
+
+def chart(drawn: Spec) -> Chart:
+    """Return a specification as a chart of Altair's, which notebooks show.
+
+    Raises
+    ------
+    MissingDependencyError
+        Altair is not installed.
+
+    """
+    try:
+        import altair as alt
+    except ImportError:
+        raise MissingDependencyError("altair", "a chart", EXTRA) from None
+    return alt.Chart.from_dict({**drawn, "width": 640})
+
+
+def check_library() -> None:
+    """Raise MissingDependencyError before any work, where a page could not be made.
+
+    Raises
+    ------
+    MissingDependencyError
+        The library that carries Vega is not installed.
+
+    """
+    try:
+        import vl_convert  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError("vl-convert-python", "a page", EXTRA) from None
+
+
+@cache
+def vega_bundle() -> str:
+    """Return Vega, Vega-Lite and vega-embed as one script, with nothing to load from elsewhere."""
+    check_library()
+    import vl_convert
+
+    newest = vl_convert.get_vegalite_versions()[-1]
+    # its stub has the snippet, which may be left out, as needed
+    bundle: str = vl_convert.javascript_bundle(vl_version=newest)  # type: ignore[call-arg]
+    return bundle.replace("</script", r"<\/script")

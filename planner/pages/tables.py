@@ -1,0 +1,46 @@
+"""Tables of HTML: what notebooks show, and what pages let sort and filter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from planner.show.format import printable
+
+_NOTEBOOK_ROWS = 60
+"""A notebook keeps what it shows in its file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HtmlColumn:
+    """One column of a table."""
+
+    header: str
+    cells: Sequence[str]
+    values: Sequence[float | None] = ()
+    """What numbers are sorted by; none: the cells are text."""
+
+
+def html_table(columns: Sequence[HtmlColumn], most_rows: int | None = _NOTEBOOK_ROWS) -> str:
+    """Return a table; names come from files, and are escaped."""
+    num_rows = len(columns[0].cells)
+    shown = num_rows if most_rows is None else min(num_rows, most_rows)
+    head = "".join(f"<th>{text(column.header)}</th>" for column in columns)
+    rows = "".join(
+        f"<tr>{''.join(_cell(column, row) for column in columns)}</tr>\n" for row in range(shown)
+    )
+    rest = num_rows - shown
+    more = f'<tr><td colspan="{len(columns)}">{rest:,} more</td></tr>' if rest else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}{more}</tbody></table>"
+
+
+def _cell(column: HtmlColumn, row: int) -> str:
+    if not column.values:
+        return f"<td>{text(column.cells[row])}</td>"
+    value = column.values[row]
+    key = "" if value is None else f"{value:.9g}"
+    return f'<td style="text-align:right" data-v="{key}">{text(column.cells[row])}</td>'
+
+
+def text(plain: str) -> str:
+    """Return text as HTML has it, without what does not print."""
+    return escape(printable(plain))

@@ -1,0 +1,107 @@
+"""The file of a sweep, ``sweep.json``: written after every point, read when it goes on."""
+
+import json
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from costmodel.base.limits import MOST_RANKS, MOST_SAMPLES
+from planner.files.disk import file_error, read_text
+from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.sweep_data import SCHEMA_VERSION, point_data, sweep_data
+
+FILE = "sweep.json"
+_Time = Annotated[float, Field(gt=0, lt=1e9)]
+_Size = Annotated[float, Field(ge=0, lt=inf)]
+_Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+
+
+class _KeptPoint(BaseModel):
+    """What is read of a point; the rest follows from it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    hardware: str
+    world_size: _Count
+    num_nodes: _Count
+    local_batch_size: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
+    step_time_s: _Time | None
+    step_time_low_s: _Time | None
+    step_time_high_s: _Time | None
+    bound_s: _Size | None
+    peak_memory_bytes: _Size | None
+    usable_memory_bytes: _Size | None
+    sharder: str | None
+    reason: str | None
+    plan_file: str | None
+    key: str
+
+
+class _KeptSweep(BaseModel):
+    """A sweep's file."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    schema_version: Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
+    points: list[_KeptPoint]
+    others: list[_KeptPoint] = []
+
+
+def kept_points(directory: Path) -> dict[str, SweepPoint]:
+    """Return what earlier sweeps left in a folder, by key, where the plan is still there.
+
+    Raises
+    ------
+    InputError
+        There is a ``sweep.json`` that no sweep wrote, or no such folder.
+
+    """
+    if not directory.is_dir():
+        raise file_error(directory, "there is no such directory", f"mkdir -p {directory}")
+    path = directory / FILE
+    if not path.exists():
+        return {}
+    try:
+        kept = _KeptSweep.model_validate_json(read_text(path))
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        message = f"this is not the file of a sweep (`{place}`: {error.errors()[0]['msg']})"
+        raise file_error(path, message, "name another folder, or remove this file") from None
+    points = map(_point, (*kept.others, *kept.points))
+    return {point.key: point for point in points if _is_whole(point, directory)}
+
+
+def _is_whole(point: SweepPoint, directory: Path) -> bool:
+    if point.plan_file is None:
+        return point.reason is not None
+    is_name = Path(point.plan_file).name == point.plan_file
+    return is_name and (directory / point.plan_file).is_file()
+
+
+def _point(kept: _KeptPoint) -> SweepPoint:
+    ends = kept.step_time_low_s, kept.step_time_high_s
+    return SweepPoint(
+        hardware=kept.hardware,
+        world_size=kept.world_size,
+        num_nodes=kept.num_nodes,
+        local_batch_size=kept.local_batch_size,
+        step_time=kept.step_time_s,
+        interval=None if ends[0] is None or ends[1] is None else (ends[0], ends[1]),
+        bound=kept.bound_s,
+        peak_memory_bytes=kept.peak_memory_bytes,
+        usable_bytes=kept.usable_memory_bytes,
+        sharder=kept.sharder,
+        reason=kept.reason,
+        key=kept.key,
+        plan_file=kept.plan_file,
+    )
+
+
+def sweep_text_file(sweep: Sweep, known: Mapping[str, SweepPoint]) -> str:
+    """Return the content of ``sweep.json``, with points of other sweeps in the same folder."""
+    keys = {point.key for point in sweep.points}
+    others = [point_data(p, on_front=False) for key, p in known.items() if key not in keys]
+    return json.dumps({**sweep_data(sweep), "others": others}, indent=1, ensure_ascii=False) + "\n"

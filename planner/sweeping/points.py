@@ -1,0 +1,166 @@
+"""Points of a sweep, and what they are compared by: throughput, cost and step time."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from costmodel.base.units import Bytes, Seconds
+
+if TYPE_CHECKING:
+    from planner.pages.charts import Chart
+
+HOUR: Seconds = 3600.0
+MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPoint:
+    """One machine, number of GPUs and batch, and the best plan found for them."""
+
+    hardware: str
+    """The profile's name, or the path it was read from."""
+    world_size: int
+    num_nodes: int
+    local_batch_size: int
+    price: float | None = None
+    """What an hour of one GPU costs, in any currency; None: cost is counted in GPU-hours."""
+    step_time: Seconds | None = None
+    """Predicted; None where there is no plan."""
+    interval: tuple[Seconds, Seconds] | None = None
+    """Holds the step time with 90% probability."""
+    bound: Seconds | None = None
+    """No plan of this point is faster under the model."""
+    peak_memory_bytes: Bytes | None = None
+    usable_bytes: Bytes | None = None
+    sharder: str | None = None
+    reason: str | None = None
+    """Why there is no plan."""
+    key: str
+    """Digest of all that the plan depends on: what has the same one need not be planned again."""
+    plan_file: str | None = None
+    """Name of the plan's file in the folder of the sweep."""
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one step, on all GPUs together."""
+        return self.local_batch_size * self.world_size
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput of all GPUs together; 0 where there is no plan."""
+        return self.global_batch_size / self.step_time if self.step_time else 0.0
+
+    @property
+    def least_samples_per_second(self) -> float:
+        """Throughput at the slow end of the 90% interval."""
+        return self.global_batch_size / self.interval[1] if self.interval else 0.0
+
+    @property
+    def hourly_cost(self) -> float:
+        """What all GPUs cost in an hour; without a price, their number."""
+        return self.world_size * (1.0 if self.price is None else self.price)
+
+    @property
+    def cost_per_million_samples(self) -> float | None:
+        """Cost of training a million samples; without a price, GPU-hours."""
+        if self.step_time is None:
+            return None
+        return self.hourly_cost / HOUR * MILLION / self.samples_per_second
+
+    def beats(self, other: "SweepPoint") -> bool:
+        """Return whether this is as good in throughput, cost and step time, and better in one."""
+        ours, theirs = _criteria(self), _criteria(other)
+        return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
+
+
+def _criteria(point: SweepPoint) -> tuple[float, float, float]:
+    """Return what is to be small, of a point that has a plan."""
+    cost, step_time = point.cost_per_million_samples, point.step_time
+    if cost is None or step_time is None:
+        raise ValueError("a point without a plan is compared with none")
+    return -point.samples_per_second, cost, step_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Sweep:
+    """All points of a sweep, in the order of its grid: hardware, GPUs, batch."""
+
+    workload: str
+    num_tables: int
+    points: tuple[SweepPoint, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Sweep of {self.workload or 'a workload'}: {len(self.points)} points, "
+            f"{len(self.feasible)} with a plan, {len(self.front)} on the front>"
+        )
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether cost is money, not GPU-hours."""
+        return all(point.price is not None for point in self.points)
+
+    @property
+    def feasible(self) -> tuple[SweepPoint, ...]:
+        """Points that have a plan."""
+        return tuple(point for point in self.points if point.step_time is not None)
+
+    @property
+    def front(self) -> tuple[SweepPoint, ...]:
+        """Pareto front: points that no other one beats in throughput, cost per sample and step."""
+        return tuple(
+            point
+            for point in self.feasible
+            if not any(other.beats(point) for other in self.feasible)
+        )
+
+    def cheapest(self, samples_per_second: float) -> SweepPoint | None:
+        """Return the point of the lowest cost an hour that trains so much, by predicted step time.
+
+        Of equal ones the fastest; None: no point does. Without prices that of the fewest GPUs.
+        """
+        enough = [p for p in self.feasible if p.samples_per_second >= samples_per_second]
+        return min(enough, key=lambda p: (p.hourly_cost, -p.samples_per_second), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data in SI units."""
+        from planner.sweeping.sweep_data import sweep_data
+
+        return sweep_data(self)
+
+    def to_csv(self) -> str:
+        """Return a table with a line for every point, and the names of ``to_dict`` as header."""
+        from planner.sweeping.sweep_data import sweep_csv
+
+        return sweep_csv(self)
+
+    def to_dataframe(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame, where pandas is installed
+        """Return one row for every point as a ``pandas.DataFrame``."""
+        from planner.pages.frames import dataframe
+
+        return dataframe(self.to_dict()["points"])
+
+    def to_html(self) -> str:
+        """Return a page that needs no network: the front, and a table to sort and filter."""
+        from planner.sweeping.sweep_page import sweep_page
+
+        return sweep_page(self)
+
+    def plot_front(self) -> "Chart":
+        """Return the points by cost and throughput, those on the front connected."""
+        from planner.pages.charts import chart
+        from planner.sweeping.sweep_page import front_spec
+
+        return chart(front_spec(self))
+
+    def plot_scaling(self) -> "Chart":
+        """Return throughput over the number of GPUs, a line for every machine and batch."""
+        from planner.pages.charts import chart
+        from planner.sweeping.sweep_page import scaling_spec
+
+        return chart(scaling_spec(self))
+
+    def _repr_html_(self) -> str:
+        from planner.pages.tables import html_table
+        from planner.sweeping.sweep_page import sweep_columns
+
+        return html_table(sweep_columns(self))

@@ -1,0 +1,304 @@
+"""Planning every point of a grid, in parallel, and only what an earlier sweep left undone."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, fields, replace
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+from costmodel.base.errors import InputError, PlannerError, Problem, UnknownNameError
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import HardwareProfile
+from costmodel.domain.workload import Workload
+from planner.environment.children import end_with, safe_path
+from planner.environment.interrupts import interruptible
+from planner.files.disk import write_text
+from planner.files.profiles import dump_profile, load_profile
+from planner.files.workload import load_workload
+from planner.files.workload_text import dump_workload
+from planner.planning.api import DEFAULT_HARDWARE, Planned, make_topology, plan
+from planner.planning.plugins import AUTO, load_sharder
+from planner.planning.search import Search, sharders_for
+from planner.sweeping.kept import FILE, kept_points, sweep_text_file
+from planner.sweeping.points import Sweep, SweepPoint
+from sharders.problem.sharding_problem import Progress
+
+_NO_BASELINE = "none"
+_LOOK_EVERY: Seconds = 0.2
+"""How often to look for an interrupt."""
+_NOT_OF_THE_PLAN = {"interrupted", "watch", "clock", "jobs", "storage", "began"}
+"""Fields of ``Search`` that do not say which plan is found."""
+_stop: list[Event] = []
+"""In a process of the pool: set when the sweep is to end."""
+Done = Callable[[int, int, SweepPoint], None]
+"""Told how many points are done, of how many, and the last one."""
+
+
+def _never() -> bool:
+    return False
+
+
+def _unwatched(sharder: str, progress: Progress) -> None:
+    del sharder, progress
+
+
+def _untold(done: int, total: int, point: SweepPoint) -> None:
+    del done, total, point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PointTask:
+    """What to plan for one point."""
+
+    point: SweepPoint
+    workload: Workload
+    profile: HardwareProfile
+    sharder: str
+    search: Search
+    """For this process; of what is heard of it meanwhile, nothing."""
+    directory: Path | None
+
+
+def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
+    workload: Workload | str | Path,
+    *,
+    gpus: Sequence[int],
+    hardware: Sequence[str | Path] = (DEFAULT_HARDWARE,),
+    local_batch_sizes: Sequence[int] = (),
+    prices: Mapping[str, float] | None = None,
+    sharder: str = AUTO,
+    directory: str | Path | None = None,
+    done: Done = _untold,
+    search: Search | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of Search
+) -> Sweep:
+    """Plan a workload for every machine, number of GPUs and batch; see what each costs.
+
+    Parameters
+    ----------
+    workload
+        A workload, or the path of a workload file.
+    gpus, hardware, local_batch_sizes
+        The grid: GPUs in all, on as few nodes as hold them; names or paths of profiles; samples per
+        GPU (none: the workload's own).
+    prices
+        Of an hour of one GPU, by hardware, in any currency. None: cost is counted in GPU-hours.
+    sharder
+        Name of a sharder, or ``auto``.
+    directory
+        Where ``sweep.json`` and a plan file for every point go. A point that is already there, with
+        the same workload, profile and search, is not planned again.
+    done
+        Told how many points are done, of how many, and each of them.
+    search, options
+        How each point is searched, as a ``Search`` or as its fields: the limits are for one point,
+        and ``jobs`` is how many points are planned at once, each in a process of its own.
+
+    Raises
+    ------
+    PlannerError
+        Bad input. A point that no plan fits is no error: it has a reason instead of a step time.
+
+    """
+    loaded = workload if isinstance(workload, Workload) else load_workload(workload)
+    search = replace(search or Search(), **options)
+    for name in sharders_for(sharder):
+        load_sharder(name)
+    folder = None if directory is None else Path(directory)
+    known = {} if folder is None else kept_points(folder)
+    grid = _grid(loaded, hardware, gpus, local_batch_sizes, prices or {}, sharder, search)
+    tasks = [replace(task, directory=folder) for task in grid]
+    found = {
+        task.point.key: replace(known[task.point.key], price=task.point.price)
+        for task in tasks
+        if task.point.key in known
+    }
+
+    def result() -> Sweep:
+        ordered = tuple(found[task.point.key] for task in tasks if task.point.key in found)
+        return Sweep(workload=loaded.name, num_tables=len(loaded.tables), points=ordered)
+
+    undone = [task for task in tasks if task.point.key not in found]
+    for point in _planned_points(undone, search):
+        found[point.key] = point
+        if folder is not None:
+            write_text(folder / FILE, sweep_text_file(result(), known))
+        done(len(found), len(tasks), point)
+    return result()
+
+
+def _grid(
+    workload: Workload,
+    hardware: Sequence[str | Path],
+    gpus: Sequence[int],
+    batches: Sequence[int],
+    prices: Mapping[str, float],
+    sharder: str,
+    search: Search,
+) -> Iterator[_PointTask]:
+    names = list(dict.fromkeys(str(each) for each in hardware))
+    _check_prices(prices, names)
+    for name in names:
+        profile = load_profile(name)
+        about_profile = dump_profile(profile)
+        for world_size in dict.fromkeys(gpus):
+            topology = make_topology(profile, world_size)
+            for batch in dict.fromkeys(batches or [workload.local_batch_size]):
+                own = replace(workload, local_batch_size=batch)
+                point = SweepPoint(
+                    hardware=name,
+                    world_size=world_size,
+                    num_nodes=topology.num_nodes,
+                    local_batch_size=batch,
+                    price=prices.get(name),
+                    key=_key(own, about_profile, name, world_size, sharder, search),
+                )
+                yield _PointTask(
+                    point=point,
+                    workload=own,
+                    profile=profile,
+                    sharder=sharder,
+                    search=replace(search, jobs=1, interrupted=_never, watch=_unwatched),
+                    directory=None,
+                )
+
+
+def _check_prices(prices: Mapping[str, float], names: Sequence[str]) -> None:
+    for name, price in prices.items():
+        if name not in names:
+            raise UnknownNameError("hardware in a price", name, names)
+        if not 0 < price < float("inf"):
+            raise InputError("price", (Problem(message=f"`{name}` must cost more than 0"),))
+    missing = [name for name in names if name not in prices]
+    if prices and missing:
+        listed = ", ".join(f"`{name}`" for name in missing)
+        hint = "give a price for every machine, or for none: cost is then counted in GPU-hours"
+        raise InputError("price", (Problem(message=f"no price for {listed}", hint=hint),))
+
+
+def _key(
+    workload: Workload, profile: str, name: str, world_size: int, sharder: str, search: Search
+) -> str:
+    """Return a digest of all that a point's plan depends on."""
+    from importlib.metadata import version
+
+    chosen = {f.name: repr(getattr(search, f.name)) for f in fields(search)}
+    how = {name: value for name, value in chosen.items() if name not in _NOT_OF_THE_PLAN}
+    parts = [dump_workload(workload), profile, name, world_size, sharder, version("shardwise"), how]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _planned_points(tasks: Sequence[_PointTask], search: Search) -> Iterator[SweepPoint]:
+    """Yield points as soon as they are planned; an interrupt ends it, with the points so far.
+
+    What is being planned when the interrupt comes is not kept: its search was cut short.
+    """
+    with interruptible() as interrupt:
+
+        def asked() -> bool:
+            return interrupt.happened or search.interrupted()
+
+        if search.jobs > 1 and len(tasks) > 1:
+            yield from _in_processes(tasks, min(search.jobs, len(tasks)), asked)
+            return
+        for task in tasks:
+            point = _planned_point(task, asked)
+            if asked():
+                return
+            yield point
+
+
+def _in_processes(
+    tasks: Sequence[_PointTask], jobs: int, interrupted: Callable[[], bool]
+) -> Iterator[SweepPoint]:
+    context = multiprocessing.get_context("spawn")
+    with safe_path():
+        stop = context.Event()
+        pool = ProcessPoolExecutor(
+            jobs, mp_context=context, initializer=_begin, initargs=(os.getpid(), stop)
+        )
+        futures = [pool.submit(_planned_in_process, task) for task in tasks]
+    try:
+        for future in _finished(futures, interrupted):
+            point = future.result()
+            if interrupted() or point is None:
+                return
+            yield point
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _finished(
+    futures: "Sequence[Future[SweepPoint | None]]", interrupted: Callable[[], bool]
+) -> "Iterator[Future[SweepPoint | None]]":
+    """Yield what is done, and look for an interrupt now and then."""
+    left = set(futures)
+    while left and not interrupted():
+        try:
+            for future in as_completed(left, timeout=_LOOK_EVERY):
+                left.discard(future)
+                yield future
+        except TimeoutError:
+            continue
+
+
+def _begin(parent: int, stop: Event) -> None:
+    """Prepare a process of the pool: Ctrl-C, which a terminal sends to all, is the parent's."""
+    end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _stop.append(stop)
+
+
+def _planned_in_process(task: _PointTask) -> SweepPoint | None:
+    """Plan a point in a process of the pool; None: it was stopped."""
+    (stop,) = _stop
+    point = _planned_point(task, stop.is_set)
+    return None if stop.is_set() else point
+
+
+def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPoint:
+    """Plan one point; a point that has no plan says why."""
+    try:
+        planned = plan(
+            task.workload,
+            gpus=task.point.world_size,
+            hardware=task.profile,
+            sharder=task.sharder,
+            baseline=_NO_BASELINE,
+            search=replace(task.search, interrupted=interrupted),
+        )
+    except PlannerError as error:
+        return replace(task.point, reason=str(error))
+    planned = replace(planned, hardware_name=task.point.hardware)
+    name = None
+    if task.directory is not None and not interrupted():
+        name = _plan_name(task.point)
+        planned.save(task.directory / name)
+    return _with_plan(task.point, planned, name)
+
+
+def _plan_name(point: SweepPoint) -> str:
+    """Return the name of a point's plan file; two paths may end in the same name."""
+    hardware = Path(point.hardware).stem
+    return f"{hardware}-{point.world_size}x{point.local_batch_size}-{point.key[:6]}.json"
+
+
+def _with_plan(point: SweepPoint, planned: Planned, name: str | None) -> SweepPoint:
+    report = planned.report
+    return replace(
+        point,
+        step_time=report.step_time,
+        interval=report.interval,
+        bound=report.search.bound if report.search else None,
+        peak_memory_bytes=report.peak_memory_bytes,
+        usable_bytes=report.usable_bytes,
+        sharder=report.search.sharder if report.search else None,
+        plan_file=name,
+    )

@@ -1,0 +1,107 @@
+"""A sweep as text: its table, what is on the front, and the cheapest point that is fast enough."""
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from rich.text import Text
+
+from planner.planning.confidence_text import span
+from planner.show.format import count, duration, durations, memory, percent, rate, significant
+from planner.show.layout import Column, table
+from planner.sweeping.points import Sweep, SweepPoint
+
+_NONE = "-"
+_MARK = "*"
+
+
+def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterator[Text]:
+    """Yield a line for every point, then what they mean.
+
+    ``target``: samples a second that the cheapest machine is asked for.
+    """
+    name = f"{sweep.workload}: " if sweep.workload else ""
+    yield Text(f"{name}{count(sweep.num_tables, 'table')} · {count(len(sweep.points), 'point')}")
+    yield Text()
+    lines = table(_columns(sweep), width=width, indent=0)
+    yield Text(lines[0], style="bold")
+    yield from map(Text, lines[1:])
+    yield Text()
+    yield from map(Text, _notes(sweep, width))
+    if target is not None:
+        yield from map(Text, wrap(cheapest_text(sweep, target), width))
+
+
+def _columns(sweep: Sweep) -> list[Column]:
+    points, front = sweep.points, set(sweep.front)
+    times = iter(durations(p.step_time for p in points if p.step_time is not None))
+    unit = "Cost" if sweep.is_priced else "GPU-h"
+
+    def column(header: str, cells: list[str], priority: int = 0) -> Column:
+        return Column(header=header, cells=cells, right=True, priority=priority)
+
+    return [
+        Column(header="", cells=[_MARK if point in front else "" for point in points]),
+        Column(header="Hardware", cells=[point.hardware for point in points]),
+        column("GPUs", [f"{point.world_size:,}" for point in points]),
+        column("Batch/GPU", [f"{point.local_batch_size:,}" for point in points]),
+        column("Step time", [next(times) if p.step_time else "no plan" for p in points]),
+        column("90% interval", [span(p.interval) if p.interval else "" for p in points], 3),
+        column("Samples/s", [rate(p.samples_per_second) if p.step_time else "" for p in points]),
+        column(f"{unit}/M samples", [_cost(p) for p in points]),
+        column("Above bound", [_gap(p) for p in points], 4),
+        column("Peak memory", [_peak(p) for p in points], 2),
+    ]
+
+
+def _cost(point: SweepPoint) -> str:
+    cost = point.cost_per_million_samples
+    return "" if cost is None else significant(cost)
+
+
+def _gap(point: SweepPoint) -> str:
+    if point.step_time is None or not point.bound:
+        return ""
+    return percent(point.step_time / point.bound - 1)
+
+
+def _peak(point: SweepPoint) -> str:
+    return _NONE if point.peak_memory_bytes is None else memory(point.peak_memory_bytes)
+
+
+def place(point: SweepPoint) -> str:
+    """Return which point it is."""
+    return f"{point.world_size:,} × {point.hardware}, {point.local_batch_size:,} samples each"
+
+
+def _notes(sweep: Sweep, width: int) -> Iterator[str]:
+    what = "cost per sample" if sweep.is_priced else "GPU-hours per sample"
+    if sweep.feasible:
+        text = (
+            f"{_MARK} {len(sweep.front)} on the front: none of these has another that is no worse "
+            f"in samples/s, {what} and step time, and better in one."
+        )
+        yield from wrap(text, width)
+    for point in sweep.points:
+        if point.reason is not None:
+            yield from wrap(f"No plan for {place(point)}: {point.reason}.", width)
+
+
+def cheapest_text(sweep: Sweep, target: float) -> str:
+    """Return the cheapest point that trains so many samples a second, or how far off all are."""
+    point = sweep.cheapest(target)
+    asked = f"{rate(target)} samples/s"
+    if point is None:
+        if not sweep.feasible:
+            return f"Nothing trains {asked}: no point has a plan."
+        best = max(sweep.feasible, key=lambda each: each.samples_per_second)
+        return (
+            f"Nothing trains {asked}; the most is {rate(best.samples_per_second)}, {place(best)}."
+        )
+    least = point.least_samples_per_second
+    hour = f"{significant(point.hourly_cost)} an hour" if sweep.is_priced else "the fewest GPUs"
+    sure = "also" if least >= target else "only"
+    how = duration(point.step_time or 0.0)
+    return (
+        f"Cheapest for {asked}: {place(point)} ({hour}): {rate(point.samples_per_second)} "
+        f"at {how} a step, {sure} {rate(least)} at the slow end of the 90% interval."
+    )

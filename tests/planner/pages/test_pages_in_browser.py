@@ -1,0 +1,171 @@
+"""Pages in a real browser: every chart is drawn, nothing is loaded, sorting and zooming work.
+
+Skipped where there is no Playwright (``pip install playwright``) or no Chromium.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner
+from planner.cli import main
+from planner.examples import example_hardware, example_workload
+
+pytestmark = pytest.mark.slow
+QUICK = {"time_limit": 0.05}
+MACHINE = {"gpus": 4, "hardware": example_hardware(), "baseline": "none"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    pytest.importorskip("vl_convert", reason="the extra `page` is not installed")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if found is None:
+        pytest.skip("there is no Chromium here")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[[str], Any]]:  # noqa: ANN401 - Playwright's
+    """Open a page from disk, without a network; what it complains of fails the test."""
+    said: list[str] = []
+    asked: list[str] = []
+    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+
+    def open_page(html: str) -> Any:  # noqa: ANN401 - Playwright's
+        path = tmp_path / "page.html"
+        path.write_text(html, encoding="utf-8")
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        charts = page.locator(".chart").count()
+        page.wait_for_function(
+            f"document.querySelectorAll('[data-drawn]').length === {charts}", timeout=20_000
+        )
+        return page
+
+    yield open_page
+    context.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+def drawn(page: Any) -> list[int]:  # noqa: ANN401 - Playwright's
+    """Return of every chart how many pixels of its canvas are coloured."""
+    counted: list[int] = page.evaluate(
+        """[...document.querySelectorAll(".chart canvas")].map(canvas => {
+             const {width, height} = canvas, copy = new OffscreenCanvas(width, height);
+             const context = copy.getContext("2d", {willReadFrequently: true});
+             context.drawImage(canvas, 0, 0);
+             const pixels = context.getImageData(0, 0, width, height).data;
+             let coloured = 0;
+             for (let i = 0; i < pixels.length; i += 4)
+               coloured += Math.abs(pixels[i] - pixels[i + 2]) > 40;
+             return coloured;
+           })"""
+    )
+    return counted
+
+
+def test_a_plan_is_drawn_sorted_filtered_and_zoomed(opened: Callable[[str], Any]) -> None:
+    planned = planner.plan(example_workload(12), **MACHINE, **QUICK)
+    page = opened(planned.to_html())
+    assert len(drawn(page)) == 4
+    assert min(drawn(page)) > 100
+    rows = page.locator("tbody tr")
+    sizes = sorted(table.num_embeddings for table in planned.workload.tables)
+    for smallest_first in (True, False):
+        page.locator("th", has_text="Rows").click()
+        shown = [
+            int(text.replace(",", "")) for text in page.locator("td:nth-child(2)").all_inner_texts()
+        ]
+        assert shown == (sizes if smallest_first else sizes[::-1])
+    page.locator("input[type=search]").fill("table_11")
+    assert rows.locator("visible=true").count() == 1
+    timeline = page.locator("#chart2 canvas")
+    timeline.scroll_into_view_if_needed()
+    before = timeline.evaluate("canvas => canvas.toDataURL()")
+    timeline.hover(position={"x": 400, "y": 100})
+    page.mouse.wheel(0, -300)
+    page.wait_for_timeout(300)
+    assert timeline.evaluate("canvas => canvas.toDataURL()") != before
+
+
+def test_sweeps_and_comparisons_are_drawn(opened: Callable[[str], Any]) -> None:
+    sweep = planner.sweep(
+        example_workload(6),
+        gpus=(2, 4),
+        hardware=("h100-sxm", "v100-nvlink"),
+        sharder="naive",
+        **QUICK,
+    )
+    page = opened(sweep.to_html())
+    assert min(drawn(page)) > 100
+    assert len(drawn(page)) == 2
+    assert page.locator("tbody tr").count() == 4
+    both = planner.compare(
+        example_workload(6),
+        gpus=4,
+        hardware=example_hardware(),
+        sharders=["naive", "cost_greedy"],
+        **QUICK,
+    )
+    page = opened(both.to_html())
+    assert min(drawn(page)) > 100
+    assert page.locator("tbody tr").count() == 2
+
+
+def test_names_that_are_markup_are_text(opened: Callable[[str], Any]) -> None:
+    name = "<b>x</b><script>console.log(1)</script>"
+    table = planner.EmbeddingTable(name=name, num_embeddings=1000, embedding_dim=64)
+    workload = planner.Workload(tables=(table,), local_batch_size=64, name=name)
+    page = opened(planner.plan(workload, **MACHINE, **QUICK).to_html())
+    assert page.locator("tbody td").first.inner_text() == name
+
+
+def test_commands_write_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `page` is not installed")
+    monkeypatch.chdir(tmp_path)
+    Path("tables.yaml").write_text(
+        "defaults: {embedding_dim: 64}\n"
+        "tables: [{name: a, num_embeddings: 1000}, {name: b, num_embeddings: 9}]"
+    )
+    quick = ("--gpus", "2", "--time-limit", "50ms", "--sharder", "naive")
+    plan = ("plan", "tables.yaml", *quick, "--baseline", "none")
+    for command in (
+        (*plan, "-o", "one.json"),
+        (*plan, "--seed", "1", "-o", "two.json"),
+        ("simulate", "one.json"),
+        ("compare", "one.json", "two.json"),
+        ("compare", "tables.yaml", *quick),
+        ("sweep", "tables.yaml", *quick),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit) as done:
+            main([*command, "--html", "page.html", "-q"])
+        assert done.value.code == 0
+        page = Path("page.html").read_text()
+        assert page.startswith("<!DOCTYPE html>")
+        assert 0.5e6 < len(page) < 3e6
+        Path("page.html").unlink()
+
+
+def test_without_the_library_a_command_says_which_extra_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(SystemExit) as done:
+        main(["plan", "missing.yaml", "--gpus", "2", "--html", "page.html"])
+    assert done.value.code == 5
+    assert "pip install '.[page]'" in capsys.readouterr().err

@@ -1,0 +1,174 @@
+"""What notebooks and pages are given of a plan: sums by hand, names that are not trusted."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+import planner
+from costmodel.base.units import MS
+from planner.examples import example_hardware, example_workload
+from planner.pages import document
+from planner.planning.plan_charts import (
+    MOST_RANKS,
+    breakdown_spec,
+    memory_rows,
+    memory_spec,
+    ranks_spec,
+    shown_ranks,
+    timeline_spec,
+)
+from planner.planning.plan_page import diff_page, headline, table_columns
+from planner.planning.views import Comparison
+
+
+@pytest.fixture(scope="module")
+def planned() -> planner.Planned:
+    return planner.plan(
+        example_workload(12), gpus=4, hardware=example_hardware(), sharder="naive",
+        baseline="none", time_limit=0.05,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def timeline(planned: planner.Planned) -> planner.Timeline:
+    return planner.simulate(planned)
+
+
+@pytest.fixture
+def _no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "vega_bundle", lambda: "")
+
+
+def test_a_plan_says_in_a_line_what_it_is(planned: planner.Planned) -> None:
+    assert repr(planned).startswith("<Planned workload: 12 tables on 4 × example, ")
+    assert len(repr(planned)) < 150
+
+
+def test_a_timeline_says_in_a_line_what_it_is(timeline: planner.Timeline) -> None:
+    assert "on 4 ranks" in repr(timeline)
+    assert len(repr(timeline)) < 150
+
+
+def test_a_notebook_shows_the_headline_and_every_table(planned: planner.Planned) -> None:
+    shown = planned._repr_html_()
+    assert shown.count("<tr>") == 1 + 12
+    assert all(f"<b>{value}</b>" in shown for name, value in headline(planned.report))
+
+
+def test_a_notebook_keeps_few_of_many_tables() -> None:
+    many = planner.plan(
+        example_workload(200), gpus=4, sharder="naive", baseline="none", time_limit=0.05
+    )
+    assert "140 more" in many._repr_html_()
+    assert len(many._repr_html_()) < 60_000
+
+
+def test_the_critical_path_on_the_chart_sums_to_the_step(planned: planner.Planned) -> None:
+    rows = breakdown_spec([planned.report], ["step"])["data"]["values"]
+    assert sum(row["ms"] for row in rows) == pytest.approx(planned.report.step_time / MS)
+
+
+def test_streams_of_a_rank_work_no_longer_than_the_step(
+    planned: planner.Planned, timeline: planner.Timeline
+) -> None:
+    rows = ranks_spec(timeline)["data"]["values"]
+    total: dict[tuple[int, str], float] = defaultdict(float)
+    for row in rows:
+        total[row["rank"], row["stream"]] += row["ms"]
+    step = planned.report.step_time / MS
+    assert {rank for rank, _ in total} == {0, 1, 2, 3}
+    assert max(total.values()) <= step * 1.001
+    # the compute stream is all there is to a step: what is not work is idle
+    computing = [ms for (_, stream), ms in total.items() if stream == "compute"]
+    assert computing == pytest.approx([step] * 4, rel=0.02)
+
+
+def test_the_timeline_lies_in_the_step_and_outlines_the_critical_path(
+    planned: planner.Planned, timeline: planner.Timeline
+) -> None:
+    rows = timeline_spec(timeline)["data"]["values"]
+    step = planned.report.step_time / MS
+    assert all(-1e-4 <= row["start"] <= row["end"] <= step + 1e-4 for row in rows)
+    critical = sum(row["end"] - row["start"] for row in rows if row.get("critical"))
+    assert 0.5 * step <= critical <= 1.001 * step  # the rest is between launches and kernels
+    assert any(row["after"] for row in rows)
+
+
+def test_of_many_ranks_the_busiest_and_the_idlest_are_drawn() -> None:
+    wide = planner.plan(
+        example_workload(12), gpus=16, sharder="naive", baseline="none", time_limit=0.05
+    )
+    timeline = planner.simulate(wide)
+    ranks = shown_ranks(timeline)
+    idle = timeline.idle_times
+    assert len(ranks) == MOST_RANKS
+    assert {int(idle.argmin()), int(idle.argmax())} <= set(ranks)
+    rows = timeline_spec(timeline, (3, 5))["data"]["values"]
+    assert {row["row"].split()[1] for row in rows} == {"3", "5"}
+
+
+def test_the_treemap_has_all_memory_of_a_rank(planned: planner.Planned) -> None:
+    rows = memory_rows(planned)
+    for rank in planned.report.ranks:
+        own = [row for row in rows if row["rank"] == rank.rank]
+        of = {
+            kind: sum(r["bytes"] for r in own if r["kind"] == kind) for kind in ("tables", "free")
+        }
+        assert of["tables"] == pytest.approx(rank.memory.tables)
+        assert of["tables"] + of["free"] == pytest.approx(planned.report.usable_bytes)
+    assert len(memory_spec(planned)["data"][0]["values"]) == len(rows) + 4 + 1
+
+
+@pytest.mark.usefixtures("_no_bundle")
+def test_names_from_files_are_no_markup(planned: planner.Planned) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    tables = list(planned.workload.tables)
+    tables[0] = replace(tables[0], name=evil)
+    workload = replace(planned.workload, tables=tuple(tables), name=evil)
+    named = planner.plan(workload, gpus=2, sharder="naive", baseline="none", time_limit=0.05)
+    page = named.to_html()
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+    assert "<img" not in named._repr_html_()
+
+
+@pytest.mark.usefixtures("_no_bundle")
+def test_two_plans_beside_each_other(planned: planner.Planned) -> None:
+    other = planner.plan(
+        planned.workload, gpus=4, hardware=example_hardware(), sharder="cost_greedy",
+        baseline="none", time_limit=0.05,
+    )  # fmt: skip
+    page = diff_page(planner.compare_plans(planned, other), ("old.json", "new.json"))
+    assert "old.json and new.json" in page
+    assert "Tables that are elsewhere" in page
+    both = Comparison((planned, other))
+    assert repr(both).startswith("<Comparison of 2 sharders: naive ")
+    assert both._repr_html_().count("<tr>") == 1 + 2
+    assert "cost_greedy" in both.to_html()
+
+
+def test_comparing_returns_a_tuple_that_notebooks_can_show() -> None:
+    found = planner.compare(example_workload(4), gpus=2, sharders=["naive"], time_limit=0.05)
+    assert isinstance(found, tuple)
+    (only,) = found
+    assert found[0] is only
+    assert "naive" in found._repr_html_()
+
+
+def test_rows_for_pandas(planned: planner.Planned) -> None:
+    pytest.importorskip("pandas")
+    frame = planned.to_dataframe()
+    assert len(frame) == sum(len(table.shards) for table in planned.plan.tables)
+    assert {"name", "sharding_type", "rank", "num_rows"} <= set(frame)
+    assert list(Comparison((planned,)).to_dataframe()["sharder"]) == ["naive"]
+
+
+def test_charts_of_altair_are_valid(planned: planner.Planned) -> None:
+    pytest.importorskip("altair")
+    for chart in (planned.plot_breakdown(), planned.plot_ranks(), planned.plot_timeline(0)):
+        assert chart.to_dict()["width"] == 640  # it validates against Vega-Lite's schema
+
+
+def test_every_table_has_a_row(planned: planner.Planned) -> None:
+    assert {len(column.cells) for column in table_columns(planned)} == {12}

@@ -1,0 +1,213 @@
+"""Points against each other by hand, and small grids planned, kept and gone on with."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import planner
+from costmodel.base.errors import InputError, UnknownNameError
+from costmodel.base.units import GIB, MS
+from planner.examples import example_workload
+from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.sweep_page import front_spec
+
+QUICK = {"sharder": "naive", "time_limit": 0.01}
+GRID = {"gpus": (2, 4), "hardware": ("h100-sxm", "v100-nvlink"), **QUICK}
+
+
+class Told:
+    """Points that a sweep has planned, as it went on."""
+
+    def __init__(self) -> None:
+        self.points: list[SweepPoint] = []
+        self.numbers: list[tuple[int, int]] = []
+
+    def __call__(self, number: int, total: int, point: SweepPoint) -> None:
+        self.points.append(point)
+        self.numbers.append((number, total))
+
+
+def point(name: str, gpus: int, step_ms: float | None, price: float | None = None) -> SweepPoint:
+    step = None if step_ms is None else step_ms * MS
+    return SweepPoint(
+        hardware=name,
+        world_size=gpus,
+        num_nodes=1,
+        local_batch_size=1000,
+        price=price,
+        step_time=step,
+        interval=None if step is None else (step / 2, 2 * step),
+        peak_memory_bytes=GIB,
+        usable_bytes=2 * GIB,
+        reason=None if step else "no plan fits",
+        key=f"{name} {gpus}",
+    )
+
+
+def of(*points: SweepPoint) -> Sweep:
+    return Sweep(workload="small", num_tables=4, points=points)
+
+
+def test_cost_by_hand() -> None:
+    # 4 GPUs of 2.5 an hour, 4,000 samples each 4 ms: 1e6 a second, so a million in 1 s of 10/3600
+    one = point("h100", 4, 4.0, price=2.5)
+    assert one.samples_per_second == pytest.approx(1e6)
+    assert one.cost_per_million_samples == pytest.approx(10 / 3600)
+    assert one.least_samples_per_second == pytest.approx(5e5)
+
+
+def test_without_a_price_cost_is_gpu_hours() -> None:
+    assert point("h100", 4, 4.0).cost_per_million_samples == pytest.approx(4 / 3600)
+
+
+def test_the_front_leaves_out_what_another_beats_in_all_three() -> None:
+    fast = point("h100", 8, 4.0, price=2.0)
+    small = point("h100", 4, 4.0, price=2.0)  # half the throughput at the same cost per sample
+    thrifty = point("a100", 4, 8.0, price=0.5)
+    beaten = point("v100", 4, 9.0, price=1.0)
+    none = point("l40s", 4, None, price=0.1)
+    assert of(fast, small, thrifty, beaten, none).front == (fast, thrifty)
+
+
+def test_the_line_on_the_chart_leaves_out_what_only_its_short_step_puts_on_the_front() -> None:
+    wide = point("a", 8, 4.0, price=1.0)  # 2e6 a second
+    quick = point("b", 2, 2.0, price=9.0)  # 1e6 a second, nine times the cost, half the step
+    cheap = point("c", 4, 8.0, price=0.25)  # 0.5e6 a second, half the cost
+    sweep = of(wide, quick, cheap)
+    assert sweep.front == (wide, quick, cheap)
+    rows = front_spec(sweep)["data"]["values"]
+    assert [row["line"] for row in rows] == [True, False, True]
+
+
+def test_equal_points_stay_on_the_front_together() -> None:
+    first, second = point("a", 4, 4.0), point("b", 4, 4.0)
+    assert of(first, second).front == (first, second)
+
+
+def test_the_cheapest_that_is_fast_enough() -> None:
+    big = point("h100", 8, 4.0, price=2.0)  # 2e6 a second for 16
+    small = point("h100", 4, 4.0, price=2.0)  # 1e6 for 8
+    old = point("v100", 8, 8.0, price=0.5)  # 1e6 for 4
+    sweep = of(big, small, old)
+    assert sweep.cheapest(1e6) == old
+    assert sweep.cheapest(1.5e6) == big
+    assert sweep.cheapest(3e6) is None
+
+
+def test_a_sweep_says_in_a_line_what_it_is() -> None:
+    sweep = of(point("h100", 8, 4.0), point("l40s", 4, None))
+    assert repr(sweep) == "<Sweep of small: 2 points, 1 with a plan, 1 on the front>"
+
+
+def test_every_point_of_the_grid_is_planned_in_its_order() -> None:
+    grid = {**GRID, "gpus": [2]}
+    sweep = planner.sweep(example_workload(4), local_batch_sizes=(256, 512), **grid)
+    got = [(p.hardware, p.local_batch_size) for p in sweep.points]
+    assert got == [(name, batch) for name in grid["hardware"] for batch in (256, 512)]
+    alone = planner.plan(
+        replace(example_workload(4), local_batch_size=256),
+        gpus=2, hardware="h100-sxm", baseline="none", **QUICK,
+    )  # fmt: skip
+    assert sweep.points[0].step_time == alone.report.step_time
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_process_finds() -> None:
+    grid = {**GRID, "gpus": [2]}
+    one = planner.sweep(example_workload(4), **grid)
+    two = planner.sweep(example_workload(4), jobs=2, **grid)
+    assert [p.step_time for p in two.points] == [p.step_time for p in one.points]
+
+
+def test_a_sweep_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    told, workload, prices = Told(), example_workload(4), {"h100-sxm": 3, "v100-nvlink": 1}
+    keep = {**GRID, "directory": tmp_path, "done": told}
+    cut = planner.sweep(workload, interrupted=lambda: len(told.points) == 2, **keep)
+    assert len(cut.points) == len(told.points) == 2
+    whole = planner.sweep(workload, **keep)
+    assert told.numbers == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert whole.points == tuple(told.points)
+    again = planner.sweep(workload, prices=prices, **keep)
+    assert len(told.points) == 4
+    assert [replace(p, price=None) for p in again.points] == list(whole.points)
+    assert [p.price for p in again.points] == [3, 3, 1, 1]
+    first = planner.load_plan(tmp_path / (again.points[0].plan_file or ""))
+    assert first.report.step_time == pytest.approx(again.points[0].step_time)
+
+
+def test_a_point_is_planned_again_where_anything_differs_or_its_plan_is_gone(
+    tmp_path: Path,
+) -> None:
+    told = Told()
+    keep = {"gpus": [2], "directory": tmp_path, "done": told, **QUICK}
+    planner.sweep(example_workload(4), **keep)
+    planner.sweep(example_workload(5), **keep)
+    planner.sweep(example_workload(4), seed=1, **keep)
+    assert len(told.points) == 3
+    planner.sweep(example_workload(4), **keep)  # the file keeps points of other sweeps, too
+    assert len(told.points) == 3
+    (tmp_path / (told.points[0].plan_file or "")).unlink()
+    planner.sweep(example_workload(4), **keep)
+    assert len(told.points) == 4
+
+
+def test_a_point_without_a_plan_says_why_and_is_kept(tmp_path: Path) -> None:
+    huge = planner.EmbeddingTable(name="huge", num_embeddings=10**9, embedding_dim=128)
+    workload = planner.Workload(tables=(huge,), local_batch_size=512)
+    told = Told()
+    for _ in range(2):
+        sweep = planner.sweep(
+            workload, gpus=(1, 8), hardware=["a100-sxm-80gb"], time_limit=0.1,
+            directory=tmp_path, done=told,
+        )  # fmt: skip
+        assert [p.step_time is None for p in sweep.points] == [True, False]
+        assert "fit" in (sweep.points[0].reason or "")
+        assert sweep.front == sweep.points[1:]
+    assert told.numbers == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "not the file of a sweep"), ('{"schema_version": 2, "points": []}', "schema_version")],
+)
+def test_another_file_of_that_name_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(InputError, match=said):
+        planner.sweep(example_workload(4), gpus=[2], directory=tmp_path)
+    assert (tmp_path / "sweep.json").read_text() == text
+
+
+def test_a_plan_file_is_looked_for_in_the_folder_only(tmp_path: Path) -> None:
+    told = Told()
+    keep = {"gpus": [2], "directory": tmp_path, "done": told, **QUICK}
+    swept = planner.sweep(example_workload(4), **keep)
+    path = tmp_path / "sweep.json"
+    data = json.loads(path.read_text())
+    data["points"][0]["plan_file"] = "/etc/hostname"
+    path.write_text(json.dumps(data))
+    again = planner.sweep(example_workload(4), **keep)
+    assert len(told.points) == 2
+    assert [p.plan_file for p in again.points] == [p.plan_file for p in swept.points]
+
+
+def test_prices_are_for_every_machine_or_for_none() -> None:
+    with pytest.raises(InputError, match="no price for `v100-nvlink`"):
+        planner.sweep(example_workload(4), prices={"h100-sxm": 2.0}, **GRID)
+    with pytest.raises(UnknownNameError, match="h100"):
+        planner.sweep(example_workload(4), gpus=[2], prices={"h100": 2.0})
+    with pytest.raises(InputError, match="more than 0"):
+        planner.sweep(example_workload(4), gpus=[2], prices={"h100-sxm": 0.0})
+
+
+def test_a_grid_with_a_number_of_gpus_that_no_nodes_hold_is_refused_before_work() -> None:
+    with pytest.raises(InputError, match="9 GPUs"):
+        planner.sweep(example_workload(4), gpus=[2, 9])
+
+
+def test_rows_for_pandas() -> None:
+    pytest.importorskip("pandas")
+    frame = of(point("h100", 8, 4.0), point("l40s", 4, None)).to_dataframe()
+    assert list(frame["hardware"]) == ["h100", "l40s"]
+    assert frame["step_time_s"].isna().tolist() == [False, True]
