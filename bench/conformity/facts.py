@@ -34,21 +34,25 @@ class Difference:
         return f"{part} {kind} of {num_bytes} B: {self.trained} real, {self.synthesized} ours"
 
 
+_ADDED_UP = frozenset(("copy", "concatenation"))
+
+
 def merged(facts: Iterable[Fact]) -> list[Fact]:
     """Return facts with the copies of a part as one, and concatenations that follow one another.
 
-    A tensor is copied whole or in pieces, and columns are put together table by table.
+    A tensor is copied whole or in pieces, and columns are put together table by table. In the dense
+    model, module by module, among outputs that arrive.
     """
-    copied: Counter[str] = Counter()
+    copied: Counter[tuple[str, str]] = Counter()
     found: list[Fact] = []
     for fact in facts:
-        if fact.kind == "copy":
-            copied[fact.part] += fact.num_bytes
+        if fact.kind in _ADDED_UP:
+            copied[fact[:2]] += fact.num_bytes
         elif found and fact.kind == "cat" and found[-1][:2] == fact[:2]:
             found[-1] = fact._replace(num_bytes=found[-1].num_bytes + fact.num_bytes)
         else:
             found.append(fact)
-    return [*found, *(Fact(part, "copy", size) for part, size in copied.items())]
+    return [*found, *(Fact(part, kind, size) for (part, kind), size in copied.items())]
 
 
 def differences(trained: Iterable[Fact], synthesized: Iterable[Fact]) -> tuple[Difference, ...]:

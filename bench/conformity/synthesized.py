@@ -59,6 +59,18 @@ _KERNELS: Mapping[str, tuple[str, Parts]] = {
     "scale gradients": ("gradient", (("scale", 1.0),)),
     "gradient copy": ("reduce", (("scale", 1.0),)),
     "lookup backward": ("update", (("lookup backward", 0.0),)),
+    "join gradients": ("dense", (("concatenation", 1.0),)),
+    "order features": ("dense", (("concatenation", 1.0),)),
+    "concat features": ("dense", (("concatenation", 1.0),)),
+    "concat features backward": ("dense", (("concatenation", 1.0),)),
+    " relu": ("dense", (("relu", 0.0),)),
+    " backward relu": ("dense", (("relu backward", 0.0),)),
+    " backward bias": ("dense", (("bias gradient", 0.0),)),
+    " backward weight": ("dense", (("product", 0.0),)),
+    " backward input": ("dense", (("product", 0.0),)),
+    "bottom.0": ("dense", (("product", 0.0),)),
+    "top.0": ("dense", (("product", 0.0),)),
+    "top.1": ("dense", (("product", 0.0),)),
 }
 """Part of the step and operators of each kernel, by the end of its name."""
 

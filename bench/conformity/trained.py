@@ -32,6 +32,8 @@ _PARTS = (
 )
 """The innermost range that matches says in which part of the step an operator is."""
 _DENSE = "dense"
+_DENSE_KINDS = {"product", "relu", "relu backward", "bias gradient", "concatenation"}
+"""What is compared of the dense model; its loss differs, and is small."""
 _HIDDEN = {("input", "copy"), ("input", "select"), ("input", "fill")}
 """How the divisor of mean pooling is made while the batch is distributed (torchrec 1.9.2,
 embeddingbag.py 2606-2699)."""
@@ -98,7 +100,7 @@ def _permuted(call: OperatorCall) -> tuple[str, int]:
 def _joined(call: OperatorCall) -> tuple[str, int] | None:
     if call.inside("aten::stack") or call.listed() < LEAST:
         return None
-    return "cat", 2 * call.listed() * 4
+    return "concatenation" if call.part == _DENSE else "cat", 2 * call.listed() * 4
 
 
 def _twice(kind: str) -> Callable[[OperatorCall], tuple[str, int] | None]:
@@ -155,6 +157,7 @@ _WITHIN = ("fbgemm::", "c10d::", "LookupFunction")
 """Ranges whose inner operators are not facts: a lookup's own, and how gloo does it."""
 _KERNELS = ("fbgemm::permute_pooled_embs_split",)
 """But for these: facts wherever they are."""
+_LINEAR_BACKWARD = "evaluate_function: AddmmBackward0"
 _DENSE_BACKWARD = "torch::autograd::CppNode<(anonymous namespace)::SplitLookupFunction_De"
 _HANDLERS: Mapping[str, Callable[[OperatorCall], tuple[str, int] | None]] = {
     "aten::copy_": _copied,
@@ -181,6 +184,9 @@ _HANDLERS: Mapping[str, Callable[[OperatorCall], tuple[str, int] | None]] = {
     "fbgemm::permute_pooled_embs_split": _twice("permute columns"),
     "aten::addmm": _plain("product"),
     "aten::mm": _plain("product"),
+    "aten::relu": _plain("relu"),
+    "aten::threshold_backward": _plain("relu backward"),
+    "aten::sum": lambda call: ("bias gradient", 0) if call.inside(_LINEAR_BACKWARD) else None,
 }
 
 
@@ -198,6 +204,10 @@ def _handled(call: OperatorCall) -> tuple[str, int] | None:
     return None
 
 
+def _is_compared(part: str, kind: str) -> bool:
+    return (part, kind) not in _HIDDEN if part != _DENSE else kind in _DENSE_KINDS
+
+
 def facts(events: Iterable[Event], world_size: int) -> tuple[Fact, ...]:
     """Return the facts of a Chrome trace of one step, in the order in which operators began."""
     found = []
@@ -208,7 +218,7 @@ def facts(events: Iterable[Event], world_size: int) -> tuple[Fact, ...]:
             gradient_bytes = call.size(0) // call.elements(0)
         if handled is not None and handled[0] == "all_reduce":  # the profiler gives no type
             handled = "all_reduce", gradient_bytes * call.listed()
-        if handled is not None and call.part != _DENSE and (call.part, handled[0]) not in _HIDDEN:
+        if handled is not None and _is_compared(call.part, handled[0]):
             found.append(Fact(call.part, *handled))
     return tuple(found)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.base.units import Bytes
-from costmodel.domain.workload import DataType, Interaction, Pipeline, Workload
+from costmodel.domain.workload import DataType, Interaction, Pipeline, Pooling, Workload
 
 _HALF = (DataType.FP16, DataType.BF16)
 
@@ -36,6 +36,15 @@ def num_sparse_features(workload: Workload) -> int:
 def sparse_width(workload: Workload) -> int:
     """Return the columns of all features' embeddings side by side."""
     return sum(table.num_features * table.embedding_dim for table in workload.tables)
+
+
+def pooled_width(workload: Workload) -> int:
+    """Return the columns of pooled features' embeddings, which TorchRec concatenates in order."""
+    return sum(
+        table.num_features * table.embedding_dim
+        for table in workload.tables
+        if table.pooling is not Pooling.NONE
+    )
 
 
 def bottom_width(workload: Workload) -> int:

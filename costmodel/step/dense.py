@@ -18,6 +18,7 @@ from costmodel.domain.dense_layers import (
     dense_layers,
     interaction_width,
     num_sparse_features,
+    pooled_width,
     sparse_width,
     top_layers,
 )
@@ -240,7 +241,11 @@ class DensePart:
 
     @_called
     def interaction_backward(self, gradients: GradientBuckets) -> None:
-        """From the top MLP's input back to the bottom MLP's output and the embeddings."""
+        """From the top MLP's input back to the bottom MLP's output and the embeddings.
+
+        The parts of a concatenation's gradient are views of it; those of a module's pooled features
+        are put together again.
+        """
         widths, batch = self.costs.widths, self.workload.local_batch_size
         if self.workload.dense.interaction is Interaction.DOT:
             self._dot_backward(widths, batch)
@@ -256,7 +261,7 @@ class DensePart:
         self._stream(
             "concat features backward",
             Stage.DENSE_BACKWARD,
-            2 * batch * widths.columns,
+            2 * batch * pooled_width(self.workload),
             time=view_concat_time,
         )
 

@@ -7,9 +7,10 @@ execution-graph notes is the table this follows. One sharding group is one set o
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from costmodel.domain.dense_layers import pooled_width
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
-from costmodel.domain.workload import Pipeline, Pooling, Workload
+from costmodel.domain.workload import Pipeline, Workload
 from costmodel.step.builder import StepBuilder
 from costmodel.step.exchange import add_stream, label
 from costmodel.step.gradients import Gradients
@@ -82,13 +83,8 @@ class SparsePart:
         self._join_groups()
         kernels.divide("divide by lengths", Stage.LOOKUP_FORWARD)
         if self.workload.pipeline is not Pipeline.DLRM:
-            columns = sum(
-                table.embedding_dim * table.num_features
-                for table in self.workload.tables
-                if table.pooling is not Pooling.NONE
-            )
-            element_bytes = kernels.outputs.element_bytes
-            num_bytes = 2.0 * self.workload.local_batch_size * columns * element_bytes
+            samples = self.workload.local_batch_size * kernels.outputs.element_bytes
+            num_bytes = 2.0 * samples * pooled_width(self.workload)
             add_stream(
                 self.builder, "order features", num_bytes,
                 stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES, efficiency=views,

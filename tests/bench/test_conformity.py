@@ -1,7 +1,10 @@
 """Some cells of the conformity matrix, trained; the whole of it is `python -m bench.conformity`."""
 
+from pathlib import Path
+
 import pytest
 
+from bench.conformity import audit
 from bench.conformity.cells import cells
 from bench.conformity.facts import Fact, differences, order
 from bench.conformity.known import KNOWN
@@ -63,3 +66,16 @@ def test_the_report_says_why_a_cell_was_not_run() -> None:
     (cell,) = (cell for cell in cells() if cell.name == "table_wise, fp8 codecs")
     one = Result(cell=cell, trained="RuntimeError", synthesized=((), ()))
     assert KNOWN[cell.name] in text([one], "versions")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("row", audit.AUDIT, ids=lambda row: row.row)
+def test_every_row_of_the_audit_has_a_test_and_cells_that_show_it(row: audit.Audited) -> None:
+    assert f"def {row.test}(" in (ROOT / row.file).read_text(encoding="utf-8")
+    assert not row.cells or any(row.cells in cell.name for cell in cells())
+
+
+def test_the_audit_s_table_is_committed() -> None:
+    assert audit.RESULTS.read_text(encoding="utf-8") == audit.text()

@@ -199,6 +199,18 @@ def test_bucketized_ids_of_nodes_are_staggered(kind: ShardingType, times: int) -
     assert count(one, f"{kind} stagger ids") == times
 
 
+@pytest.mark.parametrize(
+    ("kind", "weighted", "tensors"), [(TW, False, 3), (TW, True, 4), (RW, False, 4)]
+)
+def test_the_host_waits_for_every_split_tensor(
+    kind: ShardingType, *, weighted: bool, tensors: int
+) -> None:
+    # lengths, ids, batch sizes, weights if any; lengths of bucketized ids are added up and read
+    one = made(workload(table(weighted=weighted)), kind)
+    (waited,) = named(one, f"copy {'weighted ' if weighted else ''}{kind} splits")
+    assert waited.seconds.max() == tensors * FOUR.hardware.host.sync_time
+
+
 def test_every_module_permutes_its_own_features() -> None:
     tables = table("a"), table("b", weighted=True), table("c", pooling=Pooling.NONE)
     assert count(made(workload(*tables), TW, TW, TW), "permute ids") == 3
