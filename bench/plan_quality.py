@@ -137,7 +137,9 @@ def attempt(
         if not seen or progress.best < seen[-1][1]:
             seen.append((time.process_time() - start, progress.best))
 
-    search = Search(seed=seed, time_limit=seconds, watch=watch, clock=time.process_time)
+    search = Search(
+        seed=seed, time_limit=seconds, watch=watch, clock=time.process_time, patience=inf
+    )
     row: dict[str, Any] = {"sharder": sharder, "seconds": seconds, "seed": seed}
     try:
         attempts = run_sharders(sharders_for(sharder), problem, search)

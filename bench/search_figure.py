@@ -98,7 +98,7 @@ def search() -> dict[str, Any]:
     topology = Topology(hardware=load_profile(HARDWARE), world_size=GPUS, local_world_size=8)
     objective = Objective(workload, topology)
     problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
-    asked = searching.Search(time_limit=SECONDS, clock=time.process_time)
+    asked = searching.Search(time_limit=SECONDS, clock=time.process_time, patience=float("inf"))
     found = watched(problem, asked)
     bound = step_time_bound(workload, topology)
     return {**provenance(), "workload": WORKLOAD, "gpus": GPUS, "bound_s": bound, **found}

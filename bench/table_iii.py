@@ -44,7 +44,9 @@ def task_times(path: Path, hardware: str) -> dict[str, float]:
     topology = make_topology(load_profile(hardware), 4)
     objective = Objective(workload, topology)
     problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
-    attempts = run_sharders(SHARDERS, problem, Search(seed=0, time_limit=60.0))
+    attempts = run_sharders(
+        SHARDERS, problem, Search(seed=0, time_limit=60.0, patience=float("inf"))
+    )
     return {attempt.sharder: attempt.step_time for attempt in attempts}
 
 

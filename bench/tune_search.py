@@ -72,6 +72,7 @@ def search_with(params: SearchParams, *, seconds: Seconds, seed: int) -> Search:
         seed=seed,
         time_limit=seconds,
         clock=time.process_time,
+        patience=float("inf"),
         portfolio=params.portfolio,
         fields={"annealing": {"params": params.annealing}},
     )
