@@ -3,6 +3,12 @@
 import signal
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same every time", derandomize=True)
+settings.register_profile("explore")
+settings.load_profile("same every time")
+"""A commit is judged by the same examples every time; every night, by new ones."""
 
 
 @pytest.fixture(autouse=True, scope="session")

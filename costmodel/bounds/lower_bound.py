@@ -6,11 +6,9 @@ of a later step. Hence the weight of *any* cycle, and any weighted mean of cycle
 
 The cycles used (``bounds.paths``) run over one rank's streams, from the first to the last operation
 of a step, along dependencies that are there whatever the plan. An operation that a plan does not
-have counts nothing, and what it stood between still follows one another: every collective waits
-for the compute stream so far, streams are queues, and groups are gathered and updated in the order
-in which their collectives are queued. The exception, a group's collective behind a dense
-all-reduce, is left out. Collectives take as long on every rank, so the mean over ranks of such a
-cycle's weight is a bound, too.
+have counts nothing, and what it stood between has to follow one another without it: only operations
+of which each two do (``bounds.precedence``) are on a cycle. Collectives take as long on every rank,
+so the mean over ranks of such a cycle's weight is a bound, too.
 
 That mean is at least linear in the choice of the tables' options: lookups are bounded by HBM or by
 the L2 cache (whichever the cycle is given), both sums over shards; collectives take at least their
@@ -47,7 +45,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
-from costmodel.bounds.paths import FeatureIndex, StepGraph, Vector, WeightedCycle
+from costmodel.bounds.paths import FeatureIndex, StepGraph, StreamOps, Vector, WeightedCycle
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
@@ -84,6 +82,10 @@ def step_time_bound(
         Asked between steps of some milliseconds; at 0 the bound so far is the answer. Half of the
         time may go into describing tables, the busiest first: those that are not reached count for
         nothing, which only lowers the bound.
+
+    Returns
+    -------
+        Seconds; infinite where the tables need more memory than there is.
 
     """
     templates = Templates(workload, topology)
@@ -134,7 +136,7 @@ def _part(
     should_stop: Callable[[], bool],
 ) -> _Part:
     relaxation = whole.restricted(present, absent)
-    if relaxation is None:
+    if relaxation is None or not relaxation.has_room:
         return _Part(float("inf"), number, present, absent, None)
     bound, mixture = relaxation.maximum(should_stop)
     shares = relaxation.graph.index.shares(mixture)
@@ -213,7 +215,7 @@ class _Relaxation:
         groups = [index.groups.index(group) for group, _ in options.kernels]
         capacity = max(1.0, sum(rank_rooms(workload, topology)))
         return cls(
-            graph=StepGraph(templates.of(kernels), index, np.zeros(index.size)),
+            graph=StepGraph(StreamOps(templates.of(kernels)), index, np.zeros(index.size)),
             values=options.values,
             places=np.array([index.of_kernel(pair) for pair in options.kernels])[options.kernel],
             memory=options.memory / capacity,
@@ -222,6 +224,11 @@ class _Relaxation:
             large=np.zeros(0, dtype=np.intp),
             group=np.array(groups)[options.kernel],
         )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether all tables fit into all memory together, each in its smallest option."""
+        return float(np.minimum.reduceat(self.memory, self.starts).sum()) <= 1.0 + _ROUNDING
 
     @cached_property
     def table(self) -> NDArray[np.intp]:
@@ -264,7 +271,10 @@ class _Relaxation:
         game.add_choice(start)
         best, mixture = 0.0, start.z
         for _ in range(MOST_ROUNDS):
-            value, prices, mixture = game.solve()
+            solved = game.solve()
+            if solved is None:
+                break
+            value, prices, mixture = solved
             choice = self.cheapest(*prices)
             reached = game.worth(choice)
             best = max(best, reached)
@@ -321,9 +331,16 @@ class _Game:
         self._solver.addRow(0.0, self._infinity, len(row), columns, row)
         self._choices.append(choice)
 
-    def solve(self) -> tuple[Seconds, tuple[Vector, float, Vector], Vector]:
-        """Return the value, the prices that the weights make, and the mixture's features."""
+    def solve(self) -> tuple[Seconds, tuple[Vector, float, Vector], Vector] | None:
+        """Return the value, the prices that the weights make, and the mixture's features.
+
+        None where the solver gives up.
+        """
+        import highspy
+
         self._solver.run()
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
         solution = self._solver.getSolution()
         self._y = np.maximum(np.array(solution.col_value)[1:], 0.0)
         shards, cycles = self._weights

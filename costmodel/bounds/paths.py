@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.bounds.option_features import GROUP_FEATURES, GroupKernel, Part
+from costmodel.bounds.precedence import Flags, compatible_ops, heaviest_compatible
 from costmodel.engine.timer import Signature
 from costmodel.kernels.collectives import CollectiveForm
 from costmodel.step.graph import HOST_THREADS, Resource
@@ -21,7 +22,6 @@ from costmodel.step.program import ProcessGroup
 from costmodel.step.template import (
     PLAN_FEATURES,
     RANK_FEATURES,
-    Event,
     Issued,
     Template,
     TemplateOp,
@@ -104,62 +104,51 @@ class FeatureIndex:
 
 
 @dataclass(frozen=True)
-class StepGraph:
-    """Operations on the streams of a step, and what each has to wait for on them."""
+class StreamOps:
+    """Operations on the streams of the device, and what each has to wait for on them."""
 
     template: Template
-    index: FeatureIndex
-    largest: Vector
-    """No plan's z exceeds this."""
     present: frozenset[GroupKey] = frozenset()
-    """Groups that the plans in question have: what they cost whatever is in them counts, too."""
+    """Groups that the plans in question have, whatever else."""
 
     @cached_property
     def ops(self) -> dict[int, TemplateOp]:
-        """Operations on streams of the device, by their number; see ``_is_sure``."""
+        """Operations by their number; not those that depend on which groups a plan has together."""
         wanted = enumerate(self.template.ops)
-        return {n: op for n, op in wanted if op.resource in STREAMS and self._is_sure(op)}
+        return {n: op for n, op in wanted if op.resource in STREAMS and is_sure(op)}
 
     @cached_property
     def before(self) -> dict[int, tuple[int, ...]]:
-        """What every operation waits for within the step.
-
-        Left out: the host, other streams, and that a group's collective waits for the dense
-        all-reduces queued before it, as a plan may lack the group.
-        """
+        """What every operation waits for within the step, if a plan has all groups."""
         last: dict[str, int] = {}
         waits: dict[int, tuple[int, ...]] = {}
         for number, op in self.ops.items():
-            events = [self._event(event, last) for event in op.after]
-            queued = last.get(op.resource)
-            if queued is not None and not self._overtakes(op, self.ops[queued]):
-                events.append(queued)
-            waits[number] = tuple({each for each in events if each in self.ops})
+            events = [last.get(e.resource) if isinstance(e, Issued) else e for e in op.after]
+            waiting = {*events, last.get(op.resource)}
+            waits[number] = tuple(each for each in waiting if each in self.ops)
             last[op.resource] = number
         return waits
 
-    @staticmethod
-    def _event(event: Event, last: Mapping[str, int]) -> int | None:
-        return last.get(event.resource) if isinstance(event, Issued) else event
+    @cached_property
+    def compatible(self) -> Flags:
+        """Which operations can be on one cycle, by place; see ``compatible_ops``."""
+        return compatible_ops(self.ops, self.present)
 
-    @staticmethod
-    def _overtakes(op: TemplateOp, queued: TemplateOp) -> bool:
-        return op.resource != Resource.COMPUTE and bool(op.part_of) and not queued.part_of
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """Where operations are in ``ops``."""
+        return {number: place for place, number in enumerate(self.ops)}
 
-    def heaviest(self, z: Vector) -> WeightedCycle:
-        """Return the heaviest cycle for given features."""
-        times = {number: self._time(op.work, z) for number, op in self.ops.items()}
-        best: tuple[Seconds, list[int]] = (-1.0, [])
-        for stream in STREAMS:
-            members = [number for number, op in self.ops.items() if op.resource == stream]
-            if members:
-                best = max(best, self._longest(members[0], members[-1], times), key=lambda x: x[0])
-        return self.cycle(best[1], z)
+    def longest(self, resource: str, times: Mapping[int, Seconds]) -> list[int]:
+        """Return a long path between the first and the last operation of a stream.
 
-    def _longest(
-        self, first: int, last: int, times: Mapping[int, Seconds]
-    ) -> tuple[Seconds, list[int]]:
-        """Return the longest path between two operations."""
+        It is the longest one of plans that have all groups, less what is not compatible with
+        longer operations.
+        """
+        members = [number for number, op in self.ops.items() if op.resource == resource]
+        if not members:
+            return []
+        first, last = members[0], members[-1]
         ends: dict[int, Seconds] = {first: times[first]}
         came_from: dict[int, int] = {}
         for number in self.ops:
@@ -172,7 +161,46 @@ class StepGraph:
         path = [last]
         while path[-1] in came_from:
             path.append(came_from[path[-1]])
-        return (ends[last], path) if last in ends else (-1.0, [])
+        path.reverse()
+        kept = heaviest_compatible(
+            [self.place[number] for number in path], [times[number] for number in path],
+            self.compatible,
+        )  # fmt: skip
+        numbers = list(self.ops)
+        return [numbers[place] for place in kept]
+
+
+def is_sure(op: TemplateOp) -> bool:
+    """Return whether any of an operation's groups brings it; on others no bound may count."""
+    return not (op.joined or op.work.least)
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """Cycles of a step, and their weights as functions of a plan's features."""
+
+    streams: StreamOps
+    index: FeatureIndex
+    largest: Vector
+    """No plan's z exceeds this."""
+    present: frozenset[GroupKey] = frozenset()
+    """Groups that the plans in question have: what they cost whatever is in them counts, too."""
+
+    @property
+    def template(self) -> Template:
+        """The operations of all plans' steps."""
+        return self.streams.template
+
+    @property
+    def ops(self) -> dict[int, TemplateOp]:
+        """Operations on streams of the device, by their number."""
+        return self.streams.ops
+
+    def heaviest(self, z: Vector) -> WeightedCycle:
+        """Return the heaviest cycle found for given features."""
+        times = {number: self._time(op.work, z) for number, op in self.ops.items()}
+        paths = [self.streams.longest(stream, times) for stream in STREAMS]
+        return self.cycle(max(paths, key=lambda path: sum(times[number] for number in path)), z)
 
     def direct(self, z: Vector) -> WeightedCycle:
         """Return the cycle of the compute stream alone."""
@@ -187,7 +215,7 @@ class StepGraph:
         constant, weights = 0.0, np.zeros(self.index.size)
         following = (*self.template.ops[1:], None)
         for op, after in zip(self.template.ops, following, strict=True):
-            if op.resource not in HOST_THREADS or not self._is_sure(op):
+            if op.resource not in HOST_THREADS or not is_sure(op):
                 continue
             issued = after.work if op.work.kind is WorkKind.ISSUE and after is not None else None
             if issued is not None and issued.least:
@@ -215,11 +243,6 @@ class StepGraph:
         """Return whether an operation that is the same on all ranks takes any time."""
         form = work.form
         return work.kind is WorkKind.STREAM or (form is not None and float(form.time(0.0)) > 0)
-
-    @staticmethod
-    def _is_sure(op: TemplateOp) -> bool:
-        """Return whether any of an operation's groups brings it; on others no bound may count."""
-        return not (op.joined or op.work.least)
 
     def _exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""
@@ -272,9 +295,10 @@ class StepGraph:
     def _linear(self, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
         work, gpu = op.work, self.template.topology.hardware.gpu
         amounts = np.zeros(self.index.size)
-        for feature, weight in work.amount.weights.items():
-            amounts[self.index.feature(feature.group, feature.name)] += weight
         always = self._exists(op)
+        for feature, weight in work.amount.weights.items():
+            if always or feature.group in op.part_of:  # others' amounts alone do not bring it
+                amounts[self.index.feature(feature.group, feature.name)] += weight
         if work.kind is WorkKind.STREAM:
             alike = all(feature.name in PLAN_FEATURES for feature in work.amount.weights)
             some = work.amount.constant > 0 or bool(work.amount.weights)

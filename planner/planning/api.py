@@ -312,7 +312,9 @@ class _PlanningTask:
         if report.search is None:
             return report
         bound = step_time_bound(self.problem.workload, self.problem.topology, time_left)
-        bound = max(bound, report.search.bound or 0.0)
+        # it holds in the long run, and the last of the few steps that are timed may still take
+        # less where a rank's delay has not reached the others
+        bound = min(max(bound, report.search.bound or 0.0), report.step_time)
         return replace(report, search=replace(report.search, bound=bound))
 
     def planned(self, attempt: Attempt, report: Report) -> Planned:

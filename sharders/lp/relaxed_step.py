@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import largest_features
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
-from costmodel.bounds.paths import FeatureIndex, StepGraph, WeightedCycle
+from costmodel.bounds.paths import FeatureIndex, StepGraph, StreamOps, WeightedCycle
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
 from costmodel.step.groups import GroupKey
@@ -150,12 +150,13 @@ class RelaxedStep:
     @cached_property
     def _graph(self) -> StepGraph:
         problem, index = self.choices.problem, self._index
+        groups = frozenset[GroupKey](index.groups)
         table = self.choices.table[self._kept]
         return StepGraph(
-            problem.templates.of(self._kernels),
+            StreamOps(problem.templates.of(self._kernels), groups),
             index,
             largest_features(table, self._places, self._values, index.size),
-            frozenset[GroupKey](index.groups),
+            groups,
         )
 
     def solve(self, wanted: Mask) -> Relaxed | None:

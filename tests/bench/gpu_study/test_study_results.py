@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from study_records import CPU, GPU, first_points, records
@@ -22,7 +23,7 @@ from planner.calibration.records import Failure, MeasurementJournal, Record
 from planner.files.profiles import load_profile
 
 
-@pytest.fixture(scope="module", params=["cpu", "cuda"])
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of a simple machine: the first round, two steps, one failure."""
     kind: str = request.param
@@ -45,27 +46,36 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return made
 
 
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    """What the study's judge says of it."""
+    return judge(folder)
+
+
 def study(folder: Path, kind: str, **more: object) -> GpuStudy:
     return GpuStudy(folder=folder, kind=kind, minutes=10, num_ranks=1, **more)  # type: ignore[arg-type]
 
 
-def test_a_blind_steps_error_counts_and_one_without_the_hash_does_not(folder: Path) -> None:
-    found = judge(folder)
+def test_a_blind_steps_error_counts_and_one_without_the_hash_does_not(
+    found: dict[str, Any],
+) -> None:
     assert [row["blind"] for row in found["steps"]] == [True, False]
     assert found["steps"][0]["error"] == pytest.approx(0.1)
     assert found["step_error"] == pytest.approx(0.1)
     assert geomean_error([]) is None
 
 
-def test_every_family_is_judged_or_says_that_groups_are_too_few(folder: Path) -> None:
-    rows = judge(folder)["families"]
+def test_every_family_is_judged_or_says_that_groups_are_too_few(
+    found: dict[str, Any],
+) -> None:
+    rows = found["families"]
     assert {"embedding", "stream", "pointwise", "reduction", "attention", "transfer"} <= set(rows)
     assert rows["stream"]["models"]["roofline"]["errors"]["mape"] < 0.1
     assert all(row["better"] in row["models"] for row in rows.values() if row["models"])
 
 
-def test_the_tables_have_what_was_found(folder: Path) -> None:
-    text = study_text(judge(folder) | {"notes": ["one rank"]})
+def test_the_tables_have_what_was_found(found: dict[str, Any]) -> None:
+    text = study_text(found | {"notes": ["one rank"]})
     assert "| dlrm |" in text
     assert "+10.0%" in text
     assert "no such kernel" in text

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
 
@@ -13,14 +14,29 @@ from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.bounds.paths import lines_below
 from costmodel.domain.hardware import CollectiveOp, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Pipeline, Workload
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Pipeline,
+    Pooling,
+    Workload,
+)
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.memory.rank_memory import check_memory
+from costmodel.step.program_timeline import program_timeline
+from costmodel.step.synthesis import program
 from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
 
 SLACK = 1 + 1e-9
+
+
+def _steady_step(workload: Workload, ranks: Topology, plan: ShardingPlan) -> float:
+    """Return what a step takes in the long run; the few that are timed may hide a rank's delay."""
+    ends = program_timeline(program(workload, ranks, plan), 30).step_ends
+    return (ends[-1] - ends[9]) / 20
 
 
 @pytest.mark.slow
@@ -28,7 +44,7 @@ SLACK = 1 + 1e-9
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, plan = case
-    assert step_time_bound(workload, ranks) <= Objective(workload, ranks).step_time(plan) * SLACK
+    assert step_time_bound(workload, ranks) <= _steady_step(workload, ranks, plan) * SLACK
 
 
 @pytest.mark.slow
@@ -40,7 +56,7 @@ def test_no_plan_is_faster_than_a_bound_that_was_cut_short(
     workload, ranks, plan = case
     clock = count()
     bound = step_time_bound(workload, ranks, lambda: float(time - next(clock)))
-    assert bound <= Objective(workload, ranks).step_time(plan) * SLACK
+    assert bound <= _steady_step(workload, ranks, plan) * SLACK
 
 
 def _table(index: int, rows: int, dim: int, pooling: float) -> EmbeddingTable:
@@ -165,3 +181,42 @@ def test_lines_are_below_the_curve(op: CollectiveOp, there: bool) -> None:  # no
     assert (highest <= form.time(sizes) * SLACK).all()
     assert highest[-1] >= 0.98 * form.time(1e9)
     assert (highest[0] > 0.9 * form.time(1.0)) == there
+
+
+def test_groups_that_a_plan_lacks_order_nothing() -> None:
+    # the ids of row blocks follow lookups only in plans that also gather outputs in their queue
+    table = EmbeddingTable(name="hot", num_embeddings=2, embedding_dim=4, pooling_factor=3e5)
+    dense = DenseModel(bottom_mlp=(16,), top_mlp=(8, 1))
+    workload = Workload(tables=(table,), dense=dense, local_batch_size=32)
+    ranks = topology(8, 4)
+    objective = Objective(workload, ranks)
+    steps = []
+    for option in table_options(workload, ranks, table):
+        homes = tuple(range(option.num_ranks))
+        with suppress(ValueError):
+            plan = make_plan(ranks, [make_sharding(table, ranks, option, homes)])
+            steps.append(objective.step_time(plan))
+    assert 0.5 * min(steps) < step_time_bound(workload, ranks) <= min(steps) * SLACK
+
+
+def test_ids_of_groups_that_do_not_bring_a_permute_do_not_count() -> None:
+    # replicated tables alone permute no ids; beside whole tables theirs are permuted with all
+    table = EmbeddingTable(
+        name="long", num_embeddings=10**6, embedding_dim=4, pooling_factor=1e5,
+        pooling=Pooling.NONE, data_type=DataType.FP16,
+    )  # fmt: skip
+    dense = DenseModel(bottom_mlp=(16,), top_mlp=(8, 1))
+    workload = Workload(tables=(table,), dense=dense, local_batch_size=64, pipeline=Pipeline.NONE)
+    ranks = topology(32, 2)
+    option = TableOption(
+        sharding_type=ShardingType.DATA_PARALLEL, compute_kernel=ComputeKernel.DENSE
+    )
+    plan = make_plan(ranks, [make_sharding(table, ranks, option, ())])
+    step = Objective(workload, ranks).step_time(plan)
+    assert 0.98 * step < step_time_bound(workload, ranks) <= step * SLACK
+
+
+def test_nothing_is_a_step_of_tables_that_do_not_fit() -> None:
+    table = _table(0, 10**9, 128, 1.0)
+    table = replace(table, compute_kernels=(ComputeKernel.FUSED,))
+    assert step_time_bound(Workload(tables=(table,)), topology(2, 2)) == float("inf")

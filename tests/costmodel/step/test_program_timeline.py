@@ -1,5 +1,6 @@
 """Timing a program for all ranks at once gives what timing its nodes one by one does."""
 
+import pytest
 from hypothesis import given, settings
 from strategies import cases, fixed_cases
 
@@ -14,6 +15,7 @@ from costmodel.step.synthesis import program, synthesize
 Case = tuple[Workload, Topology, ShardingPlan]
 
 
+@pytest.mark.slow
 @given(cases() | fixed_cases())
 @settings(max_examples=60, deadline=None)
 def test_equals_the_event_driven_simulator(case: Case) -> None:

@@ -106,6 +106,7 @@ def power_means(values: NDArray[np.float64]) -> float:
     return float(((values**8).mean(axis=1) ** (1 / 8)).sum())
 
 
+@pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
@@ -139,6 +140,7 @@ def check_cycles(engine: Engine, plan: ShardingPlan, rng: Random) -> None:
             assert bound <= engine.present_time() * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:

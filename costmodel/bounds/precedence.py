@@ -1,0 +1,89 @@
+"""Which operations of a template can lie on one cycle of every plan that has them.
+
+An operation that a plan lacks takes its dependencies with it. That a collective of one group waits
+for the compute stream, and one of another group is queued behind it, puts the second behind the
+compute stream in plans that have the first group, and in no others. So two operations count as
+ordered only if what every plan has, and the groups that bring the two, are enough to order them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.step.groups import GroupKey
+from costmodel.step.template import Issued, TemplateOp
+
+Flags: TypeAlias = NDArray[np.bool_]
+
+
+def compatible_ops(ops: Mapping[int, TemplateOp], present: Collection[GroupKey] = ()) -> Flags:
+    """Return which operations follow one another in every plan that has both, and again a step on.
+
+    Of two operations the later one has to follow the earlier one of the same step, and the earlier
+    one of the next step the later one of this step. Operations of which each two do so are a cycle
+    in every plan, less what it lacks of them.
+
+    Parameters
+    ----------
+    ops
+        Operations on streams of the device by number, in the order in which they are issued.
+    present
+        Groups that all plans in question have.
+
+    Returns
+    -------
+        By place in ``ops``, symmetric, shape (operations, operations).
+
+    """
+    groups = {group for op in ops.values() for group in op.part_of}.difference(present)
+    always = np.array([not groups.issuperset(op.part_of) or not op.part_of for op in ops.values()])
+    compatible = np.ones((len(ops), len(ops)), dtype=np.bool_)
+    for pair in combinations_with_replacement(sorted(groups), 2) if groups else [()]:
+        one, other = (
+            always | [group in op.part_of for op in ops.values()] for group in pair or (None, None)
+        )
+        concerned = np.outer(one, other)
+        compatible &= _reached(ops, {*present, *pair}) | ~(concerned | concerned.T)
+    return compatible
+
+
+def _reached(ops: Mapping[int, TemplateOp], present: Collection[GroupKey]) -> Flags:
+    """Return the same for plans that have these groups and no others, a triangle at a time."""
+    step = [(place, number) for place, number in enumerate(ops) if ops[number].exists(present)]
+    size = len(ops)
+    before = [0] * (2 * size)
+    last: dict[str, int] = {}
+    for offset in (0, size):
+        done: dict[int, int] = {}
+        for place, number in step:
+            op = ops[number]
+            events = [
+                last.get(e.resource) if isinstance(e, Issued) else done.get(e) for e in op.after
+            ]
+            for earlier in (*events, last.get(op.resource)):
+                if earlier is not None:
+                    before[offset + place] |= before[earlier] | 1 << earlier
+            last[op.resource] = done[number] = offset + place
+    width = -(-2 * size // 8)
+    raw = np.frombuffer(b"".join(bits.to_bytes(width, "little") for bits in before), np.uint8)
+    after = np.unpackbits(raw.reshape(-1, width), axis=1, bitorder="little").astype(np.bool_)
+    same, following = after[:size, :size], after[size:, :size]
+    both = np.tril(same & following.T, -1)
+    return both | both.T | np.eye(size, dtype=np.bool_)
+
+
+def heaviest_compatible(
+    members: Sequence[int], weights: Sequence[float], compatible: Flags
+) -> list[int]:
+    """Return members of which each two are compatible, in their order, heavy ones before others."""
+    fits = compatible[np.ix_(members, members)]
+    possible = np.ones(len(members), dtype=np.bool_)
+    kept = []
+    for candidate in np.argsort(weights, kind="stable")[::-1]:
+        if possible[candidate]:
+            kept.append(candidate)
+            possible &= fits[candidate]
+    return [members[place] for place in sorted(kept)]
