@@ -53,6 +53,8 @@ def cases() -> Iterator[tuple[str, Solution]]:
             solved(compute_kernels=["fused_uvm_caching"], cache_params=cache),
         )
     yield "fused_uvm_caching, no load_factor", solved(compute_kernels=["fused_uvm_caching"])
+    apart = _topology(local_world_size=2)
+    yield "4 hosts of 2 GPUs, qcomm", solved(topology=apart, sharder=_coded())
     yield "4 hosts of 2 GPUs", solved(topology=_topology(local_world_size=2))
     yield (
         "4 hosts of 2 GPUs, pod_size 4",

@@ -2,8 +2,9 @@
 
 python -m bench.torchrec_suite CHECKOUT [--write] [--all]
 
-CHECKOUT is a clone of github.com/meta-pytorch/torchrec at the installed version, or near it; its
-package is not used, only its tests. Every test is run with TorchRec's own planner, too: what fails
+CHECKOUT is a clone of github.com/meta-pytorch/torchrec at the installed version, or near it (for
+1.9.2, which has no tag, commit 376cac6ad13c3a6e7fd43cc0fe432abbc7c39f7d); its package
+is not used, only its tests. Every test is run with TorchRec's own planner, too: what fails
 there is not ours to mend. ``--write`` puts the list into bench/results/torchrec_tests.json.
 """
 

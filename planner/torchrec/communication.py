@@ -49,10 +49,11 @@ def fused_params(found: FoundTable) -> Mapping[str, Any]:
 
 def output_type(found: Sequence[FoundTable]) -> DataType:
     """Return the widest type that any table's output has: what differs is put in one tensor."""
-    return max(map(_output, found), key=lambda each: each.num_bytes, default=DataType.FP32)
+    return max(map(table_output, found), key=lambda each: each.num_bytes, default=DataType.FP32)
 
 
-def _output(found: FoundTable) -> DataType:
+def table_output(found: FoundTable) -> DataType:
+    """Return the type that a table's output has."""
     asked = getattr(found.constraint, "output_dtype", None) or fused_params(found).get(
         "output_dtype"
     )

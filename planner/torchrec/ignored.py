@@ -6,7 +6,8 @@ from typing import Any
 from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 
-from planner.torchrec.communication import own_sharder
+from planner.torchrec.communication import own_sharder, table_output, wire_types
+from planner.torchrec.model_reading import table_optimizer
 from planner.torchrec.modules import WRAPPERS, FoundTable
 from planner.torchrec.settings import argument_defaults, unheeded, unheeded_fields
 
@@ -55,7 +56,23 @@ def rough_modules(found: Sequence[FoundTable]) -> list[Said]:
             rough.append((f"module `{table.path}`", reason, table.name))
         elif kind in WRAPPERS:
             rough.append((f"module `{table.path}`", f"{kind}: {WRAPPERS[kind]}", ""))
-    return list(dict.fromkeys(rough))
+    return [*dict.fromkeys(rough), *_mixed([each for each in found if not each.unmodelled])]
+
+
+def _mixed(found: Sequence[FoundTable]) -> Iterator[Said]:
+    """Yield of what a workload has one and the model several."""
+    optimizers = sorted({table_optimizer(each).value for each in found})
+    if len(optimizers) > 1:
+        reason = "every table is counted with the one whose state takes most memory"
+        yield f"optimizers {', '.join(optimizers)}", reason, ""
+    outputs = sorted({table_output(each).value for each in found})
+    if len(outputs) > 1:
+        reason = "every table's output is counted in the widest of them"
+        yield f"output types {', '.join(outputs)}", reason, ""
+    wires = {wire_types([each]) for each in found}
+    if len(wires) > 1:
+        reason = "every exchange is counted with the widest codec, or with none where one has none"
+        yield "codecs that differ between sharders", reason, ""
 
 
 def warning(ignored: Sequence[Said], rough: Sequence[Said]) -> str:

@@ -140,7 +140,7 @@ def _assembled(
         locations=locations,
         # one optimizer per workload: with several, the one whose state needs most room
         optimizer=max(
-            map(_optimizer, ours),
+            map(table_optimizer, ours),
             key=lambda each: each.state_bytes_per_row(128),
             default=Optimizer.SGD,
         ),
@@ -362,7 +362,7 @@ def _data_type(name: str, config: Any) -> DataType:  # noqa: ANN401
     return known
 
 
-def _optimizer(found: FoundTable) -> Optimizer:
+def table_optimizer(found: FoundTable) -> Optimizer:
     """Return the table's optimizer: set in the backward, or by the sharder's fused parameters.
 
     FBGEMM's default is SGD.

@@ -89,7 +89,10 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         **_all(_YES, "what may be chosen", "sharding_types", "compute_kernels", "min_partition"),
         **_all(
             _YES, "ids per sample, in all features of the table", "pooling_factors",
-            "num_poolings", "batch_sizes",
+            "num_poolings",
+        ),
+        "batch_sizes": Setting(
+            _ROUGHLY, "ids follow each feature's own batch; outputs are counted for the whole one"
         ),
         "is_weighted": Setting(_YES, "ids carry weights"),
         "cache_params": Setting(_ROUGHLY, "see CacheParams"),

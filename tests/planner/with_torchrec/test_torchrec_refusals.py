@@ -71,6 +71,34 @@ def test_neither_gpus_nor_hosts_can_hold_it() -> None:
     assert any(line.startswith("world size 8: ") for line in lines)
 
 
+def test_what_would_fit_without_its_constraints_is_not_called_insufficient_memory() -> None:
+    # 0.5 GB, whole, on ranks that have 0.36 GiB each for tables
+    module, topology = bags(table("a", rows=2_000_000)), gpus(2, hbm_cap=int(0.4 * GIB))
+    whole = {"a": ParameterConstraints(sharding_types=["table_wise"], compute_kernels=["fused"])}
+    with pytest.raises(PlannerError) as raised:
+        IterationTimePlanner(topology, 64, constraints=whole).plan(module, SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
+    split = {"a": ParameterConstraints(sharding_types=["row_wise"], compute_kernels=["fused"])}
+    plan = IterationTimePlanner(topology, 64, constraints=split).plan(module, SHARDERS)
+    assert plan.plan[""]["a"].sharding_type == "row_wise"
+
+
+def test_small_sizes_are_told_in_small_units() -> None:
+    topology = gpus(2, hbm_cap=2**20)
+    fused = {"a": ParameterConstraints(compute_kernels=["fused"])}
+    with pytest.raises(PlannerError, match=r"the tables need 1\d\.\d MiB, .* leave 1\.\d MiB"):
+        IterationTimePlanner(topology, 64, constraints=fused).plan(
+            bags(table("a", rows=50_000)), SHARDERS
+        )
+
+
+def test_what_is_larger_than_any_memory_is_refused_at_once() -> None:
+    huge = bags(table("a", rows=10_000_000, dim=10_000_000))
+    with pytest.raises(PlannerError, match=r"372,529\.0 GiB of weights") as raised:
+        IterationTimePlanner(gpus(2), 64).plan(huge, SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.INSUFFICIENT_STORAGE
+
+
 def test_a_table_on_the_host_does_not_take_others_there() -> None:
     asked = {"a": ParameterConstraints(compute_kernels=["fused_uvm"])}
     planner = IterationTimePlanner(gpus(), 64, constraints=asked, timeout_seconds=0.3)

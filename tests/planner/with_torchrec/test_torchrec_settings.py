@@ -460,6 +460,19 @@ def test_defaults_are_not_warned_of(
     assert not [each for each in caplog.records if each.name.startswith("planner.")]
 
 
+def test_what_a_model_has_several_of_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = EmbeddingBagCollectionSharder(
+        fused_params={"optimizer": EmbOptimType.ADAM, "output_dtype": SparseType.FP16},
+        qcomm_codecs_registry=CODECS,
+    )
+    Case(sharders=(one, EmbeddingCollectionSharder()), model=unpooled_tables).outcome(monkeypatch)
+    assert "optimizers adam, sgd: every table is counted with the one" in caplog.text
+    assert "output types fp16, fp32: " in caplog.text
+    assert "codecs that differ between sharders: " in caplog.text
+
+
 def test_a_setting_of_a_later_torchrec_is_named() -> None:
     @dataclasses.dataclass
     class CacheParamsOfLater:
