@@ -27,9 +27,9 @@ def sweep_page(sweep: Sweep) -> str:
     panels = [
         Panel(
             title="Throughput and cost",
-            note="Every point is the best plan found for a machine and a batch. Pale ones are not on "
-            "the Pareto front of throughput, cost per sample and step time; the line is its edge "
-            "in throughput and cost.",
+            note="Every point is the best plan found for a machine and a batch. Pale ones are not "
+            "on the Pareto front of throughput, cost per sample and step time; the line is its "
+            "edge in throughput and cost.",
             chart=front_spec(sweep),
         ),
         Panel(
