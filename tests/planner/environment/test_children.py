@@ -88,7 +88,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="ne
 def test_nothing_of_the_working_directory_is_run(directory: Path, options: tuple[str, ...]) -> None:
     if "torchrec" in options:
         pytest.importorskip("torchrec", reason="torchrec is not installed")
-    running = planning(directory, "--time-limit", "8", "--baseline", "none", *options)
+    running = planning(directory, "--time-limit", "3", "--baseline", "none", *options)
     said = running.communicate(timeout=120)[1]
     assert running.returncode == 0, said
     assert not (directory / "RUN").exists(), (directory / "RUN").read_text()
