@@ -37,6 +37,7 @@ _COMMANDS = (
     "schema",
     "doctor",
     "completion",
+    "demo",
 )
 """Each is the object ``command`` of the module of its name."""
 _OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"

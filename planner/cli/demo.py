@@ -1,0 +1,69 @@
+"""``planner demo``: a tour of the commands on a small model."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from planner.cli import cli
+
+TABLES = """\
+# A small model; `planner schema workload` has every field.
+name: demo
+local_batch_size: 8192            # samples per GPU
+pipeline: sparse_dist             # TorchRec's TrainPipelineSparseDist; none, or dlrm for plain DLRM
+optimizer: rowwise_adagrad        # fused into the embedding backward
+dense:
+  bottom_mlp: [512, 256, 128]
+  interaction: dot
+  top_mlp: [1024, 1024, 512, 256, 1]
+  precision: bf16
+defaults: {embedding_dim: 128, inputs: {zipf: 1.05}}  # how a batch reads the rows
+tables:
+  - {name: item_id, num_embeddings: 40_000_000, pooling_factor: 20}
+  - {name: user_history, num_embeddings: 5_000_000, pooling_factor: 80}
+  - {name: query_words, num_embeddings: 2_000_000, pooling_factor: 30}
+  - {name: advertiser, num_embeddings: 300_000, pooling_factor: 1}
+  - {name: country, num_embeddings: 200, sharding_types: [data_parallel, table_wise]}
+"""
+
+
+@click.command("demo")
+@click.option(
+    "-o", "--output", "directory", metavar="DIR", default="planner-demo", show_default=True,
+    help="Where the model, its plan, a trace and a page go.",
+)  # fmt: skip
+def command(directory: str) -> None:
+    """Plan, explain and simulate a small model, and write a page: a tour in under 20 s."""
+    from planner.files.disk import write_text
+
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "tables.yaml", TABLES)
+    click.echo(f"A model to plan is in {folder / 'tables.yaml'}: change it, and plan again.")
+    for arguments in _tour(folder):
+        click.echo(f"\n$ planner {shlex.join(arguments)}")
+        code = cli.main(arguments, prog_name="planner", standalone_mode=False)
+        if code:
+            click.get_current_context().exit(code)
+    click.echo("\nNext: planner --help, and your own model in a file like tables.yaml")
+
+
+def _tour(folder: Path) -> list[list[str]]:
+    """Return the commands: the page is left out where the library that draws it is missing."""
+    from costmodel.base.errors import MissingDependencyError
+    from planner.pages.charts import check_library
+
+    tables, plan = str(folder / "tables.yaml"), str(folder / "plan.json")
+    how = ["--gpus", "8", "--hardware", "h100-sxm", "--baseline", "torchrec_greedy"]
+    simulate = ["simulate", plan, "--trace", str(folder / "trace.json")]
+    try:
+        check_library()
+        simulate += ["--html", str(folder / "page.html")]
+    except MissingDependencyError as error:
+        click.echo(f"There will be no page: {error} ({error.hint}).")
+    return [
+        ["plan", tables, *how, "--time-limit", "3s", "-o", plan],
+        ["explain", plan],
+        simulate,
+    ]
