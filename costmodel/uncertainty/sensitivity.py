@@ -41,10 +41,11 @@ class PlanStep:
     def times(self, causes: Collection[Cause], factors: Array = FACTORS) -> Array:
         """Return the step times where what is of some causes takes so many times as long."""
         scale = factors[:, None]
-        return self.given.step_times({
+        times = self.given.step_times({
             op: seconds * scale if cause in causes else seconds[None, :]
             for op, seconds, cause in zip(self.given.ops, self.seconds, self.causes, strict=True)
         })
+        return np.broadcast_to(times, factors.shape)  # one time where nothing is of these causes
 
 
 def crossing(first: Array, second: Array, factors: Array = FACTORS) -> float | None:

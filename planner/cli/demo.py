@@ -64,6 +64,6 @@ def _tour(folder: Path) -> list[list[str]]:
         click.echo(f"There will be no page: {error} ({error.hint}).")
     return [
         ["plan", tables, *how, "--time-limit", "3s", "-o", plan],
-        ["explain", plan],
+        ["explain", plan, "--time-limit", "5s"],
         simulate,
     ]

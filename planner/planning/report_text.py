@@ -52,7 +52,7 @@ STAGE_NAMES: Mapping[Stage, str] = {
 }
 _BASELINES = {
     "torchrec": "TorchRec's own planner",
-    "torchrec_greedy": "torchrec_greedy, written after TorchRec's greedy, not its planner",
+    "torchrec_greedy": "torchrec_greedy, our version of TorchRec's greedy",
 }
 
 

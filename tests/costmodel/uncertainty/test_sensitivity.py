@@ -44,3 +44,11 @@ def test_more_of_anything_is_never_faster() -> None:
     assert step.times(tuple(Cause)).tolist() == pytest.approx(
         (step.times(tuple(Cause), np.ones(1))[0] * FACTORS).tolist(), rel=0.05
     )
+
+
+def test_what_is_in_no_step_changes_none() -> None:
+    alone = topology(1)
+    step = PlanStep.of(WORK, alone, plan(WORK, alone, {"a": (WHOLE, (0,)), "b": (WHOLE, (0,))}))
+    times = step.times((Cause.ALL_TO_ALL,))
+    assert times.shape == FACTORS.shape
+    assert np.ptp(times) == 0

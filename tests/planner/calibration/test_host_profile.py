@@ -13,7 +13,7 @@ FIT = HostFit(
 
 
 def test_measured_times_replace_the_profile_s_and_say_on_which_cpu() -> None:
-    base = load_profile("h100-sxm")
+    base = load_profile("h200-sxm")
     made = host_profile(base, FIT, cpu="a CPU")
     assert (made.host.op_time, made.host.backward_op_time) == (8e-6, 11e-6)
     assert made.host.launch_time == base.host.launch_time

@@ -99,8 +99,7 @@ REPORT = """\
 3 tables, 90.0 GiB of weights · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
 
   step time  1.00 ms  32.8 M samples/s
-  baseline   1.30 ms
-    torchrec_greedy, written after TorchRec's greedy, not its planner; this plan is 1.30× faster
+  baseline   1.30 ms  torchrec_greedy, our version of TorchRec's greedy; this plan is 1.30× faster
 
   Where the step goes (critical path)
     dense forward   0.50 ms  50%  ████████████████████

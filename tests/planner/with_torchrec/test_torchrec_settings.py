@@ -290,7 +290,13 @@ PAIRS: Mapping[str, Mapping[str, Pair]] = {
         "device_group": (Case(), Case(constraint={"device_group": "cpu"})),
         "key_value_params": (key_value(), key_value(l2_cache_size=2)),
     },
-    "CacheParams": {"load_factor": (caching(), caching(load_factor=0.5))},
+    "CacheParams": {
+        "load_factor": (caching(), caching(load_factor=0.5)),
+        "prefetch_pipeline": (
+            caching(load_factor=1e-4),
+            caching(load_factor=1e-4, prefetch_pipeline=True),
+        ),
+    },
     "KeyValueParams": {
         name: (key_value(), key_value(**{name: not default}))
         for name, default in field_defaults(KeyValueParams).items()
