@@ -63,11 +63,12 @@ but it counts neither activations nor the sort. What the allocator *reserves* is
 what is allocated at the peak where nothing presses it (torchrec_steps.csv); it gives back free
 blocks before it fails."""
 
-_INPUT_COPIES = {Pipeline.SPARSE_DIST: 3, Pipeline.PREFETCH: 3, Pipeline.NONE: 2, Pipeline.DLRM: 1}
+_INPUT_COPIES = {Pipeline.SPARSE_DIST: 3, Pipeline.PREFETCH: 4, Pipeline.NONE: 2, Pipeline.DLRM: 1}
 """Ids that a rank holds of all samples, in batches: those that it looks up, with
 TrainPipelineSparseDist those received for the next step, and the copy of its own ids by
 destination, from which they were sent: permuted or bucketized, once per column shard, as many as a
-rank receives on average. That lives as long as its requests (torchrec 1.9.2, dist_data.py
+rank receives on average; with PrefetchTrainPipelineSparseDist one more, whose rows come into the
+caches. The copy lives as long as its requests (torchrec 1.9.2, dist_data.py
 720-760)."""
 _DENSE = ComputeKernel.DENSE
 _CACHING = ComputeKernel.FUSED_UVM_CACHING
@@ -317,7 +318,7 @@ def local_batch_bytes(workload: Workload) -> Bytes:
     Plain DLRM has no distribution, its ids come to the rank that owns the table.
     """
     dense = 4.0 * (workload.dense.num_dense_features + 1)
-    batches = _INPUT_COPIES[workload.pipeline]
+    batches = {Pipeline.NONE: 2, Pipeline.DLRM: 1}.get(workload.pipeline, 3)
     return batches * (workload.local_batch_size * dense + _local_id_bytes(workload))
 
 

@@ -31,6 +31,7 @@ def command(
     plan: str, *, what_ifs: tuple[str, ...], time_limit: float | None, seed: int, output: Output
 ) -> None:
     """Say why a PLAN's step takes as long as it does, and what would help."""
+    from planner.environment.settings import DEFAULT, resolve
     from planner.planning.api import load_plan
     from planner.planning.explain_data import explanation_data
     from planner.planning.explain_text import explained_text, remedies_text
@@ -43,7 +44,9 @@ def command(
     explanation = explained(planned)
     if not output.json:
         output.lines(lambda width: explained_text(explanation, width))
-    limit = time_limit or TIME_LIMIT
+    settings = resolve({"time_limit": time_limit})
+    given = settings.origins["time_limit"] != DEFAULT
+    limit = settings.time_limit if given else TIME_LIMIT
     progress = ProgressLine(output, limit)
     found = []
     with interruptible(ending=True) as interrupt, progress:

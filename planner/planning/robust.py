@@ -184,9 +184,7 @@ class RobustSearch:
         after = self._preferred(
             lookups[allowed],
             free[allowed],
-            self._doubled.times(some)[0].tolist()
-            if self._doubled is not None and self._fits_doubled
-            else [inf] * len(some),
+            self._doubled_times(some),
             [[*others, self._shape(index, move[index])] for move in some],
         )
         preference, mean, chosen = min(zip(after, means[allowed].tolist(), allowed, strict=True))
@@ -201,7 +199,15 @@ class RobustSearch:
         for editor in (self._predicted, *self._machines):
             editor.apply(move)
         if self._doubled is not None and self._fits_doubled:
-            self._fits_doubled = self._doubled.apply(move)
+            self._fits_doubled = self._doubled.knows(move) and self._doubled.apply(move)
+
+    def _doubled_times(self, moves: Sequence[Move]) -> list[Seconds]:
+        """Return steps at twice the batch; infinite where memory or a cache's size has no room."""
+        editor = self._doubled if self._fits_doubled else None
+        if editor is None:
+            return [inf] * len(moves)
+        times = iter(editor.times([move for move in moves if editor.knows(move)])[0].tolist())
+        return [next(times) if editor.knows(move) else inf for move in moves]
 
     def _preferred(
         self,

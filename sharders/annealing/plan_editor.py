@@ -83,6 +83,10 @@ class PlanEditor:
         numbers: Array = np.asarray(self._engine.search.plan.numbers)[row].copy()
         return numbers
 
+    def knows(self, move: Move) -> bool:
+        """Return whether a move's options are the editor's: other batches have other caches."""
+        return all(choice.option in self._numbers[index] for index, choice in move.items())
+
     def fits(self, move: Move) -> bool:
         """Return whether the plan still fits in memory after a move."""
         made, search = self._made(move), self._engine.search

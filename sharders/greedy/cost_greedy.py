@@ -105,7 +105,17 @@ class TunedGreedy:
             return replace(start, status=SearchStatus.LIMIT)
         engine = Engine(problem, every_option=True)
         left = budget.max_evaluations
-        rest = replace(budget, max_evaluations=None if left is None else left - start.evaluated)
+
+        def report(progress: Progress) -> None:
+            if progress.best < start.step_time:
+                evaluated = start.evaluated + progress.evaluated
+                budget.report(Progress(evaluated=evaluated, best=progress.best))
+
+        rest = replace(
+            budget,
+            max_evaluations=None if left is None else left - start.evaluated,
+            report=report,
+        )
         tuning = Tuning(engine, rest, rng, self.params)
         found, evaluated = tuning.run(), start.evaluated + tuning.evaluated
         status = SearchStatus.LIMIT if budget.spent(evaluated) else SearchStatus.CONVERGED

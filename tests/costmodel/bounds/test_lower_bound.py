@@ -33,10 +33,11 @@ from sharders.problem.options import TableOption, make_plan, make_sharding, tabl
 SLACK = 1 + 1e-9
 
 
-def _steady_step(workload: Workload, ranks: Topology, plan: ShardingPlan) -> float:
-    """Return what a step takes in the long run; the few that are timed may hide a rank's delay."""
-    ends = program_timeline(program(workload, ranks, plan), 30).step_ends
-    return (ends[-1] - ends[9]) / 20
+def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan) -> None:
+    """Check that no step is shorter, in the long run: the few timed may hide a rank's delay."""
+    if bound > Objective(workload, ranks).step_time(plan) * SLACK:
+        ends = program_timeline(program(workload, ranks, plan), 30).step_ends
+        assert bound <= (ends[-1] - ends[9]) / 20 * SLACK
 
 
 @pytest.mark.slow
@@ -44,7 +45,7 @@ def _steady_step(workload: Workload, ranks: Topology, plan: ShardingPlan) -> flo
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, plan = case
-    assert step_time_bound(workload, ranks) <= _steady_step(workload, ranks, plan) * SLACK
+    _check(step_time_bound(workload, ranks), workload, ranks, plan)
 
 
 @pytest.mark.slow
@@ -56,7 +57,7 @@ def test_no_plan_is_faster_than_a_bound_that_was_cut_short(
     workload, ranks, plan = case
     clock = count()
     bound = step_time_bound(workload, ranks, lambda: float(time - next(clock)))
-    assert bound <= _steady_step(workload, ranks, plan) * SLACK
+    _check(bound, workload, ranks, plan)
 
 
 def _table(index: int, rows: int, dim: int, pooling: float) -> EmbeddingTable:
