@@ -51,6 +51,7 @@ def test_every_point_is_there_once_and_reads_back(target: Target) -> None:
 _IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
 def test_the_first_round_has_every_family_and_makes_a_profile(target: Target) -> None:
     points = first_points(target)

@@ -22,8 +22,10 @@ from costmodel.base.units import GB
 from planner.calibration.records import Failure, MeasurementJournal, Record
 from planner.files.profiles import load_profile
 
+pytestmark = pytest.mark.slow
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
+
+@pytest.fixture(scope="module", params=["cpu", "cuda"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of a simple machine: the first round, two steps, one failure."""
     kind: str = request.param

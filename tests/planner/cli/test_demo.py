@@ -9,6 +9,8 @@ import pytest
 
 from planner.files.workload import load_workload
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_tour_leaves_a_model_a_plan_a_trace_and_no_page_without_the_library(
     run: Callable, directory: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 SCRIPT = "import sys; from planner.cli import main; main(sys.argv[1:])"
 NOBODY = """
 import os, pwd

@@ -9,6 +9,9 @@ import pytest
 
 from planner.cli.sweep import parse_multiple, parse_rate
 
+pytestmark = pytest.mark.slow
+
+
 GRID = ("sweep", "tables.yaml", "--gpus", "2", "--hardware", "h100-sxm,a100-sxm-80gb")
 QUICK = ("--sharder", "naive", "--time-limit", "10ms")
 PRICES = ("--price", "h100-sxm=3,a100-sxm-80gb=1.5")

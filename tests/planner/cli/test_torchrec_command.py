@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 Command = Callable[..., Any]
 MODULE = ("--module", "sparse")
 needs_torchrec = pytest.mark.skipif(

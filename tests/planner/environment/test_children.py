@@ -12,6 +12,9 @@ import pytest
 
 from planner.environment.children import python_command, safe_path
 
+pytestmark = pytest.mark.slow
+
+
 WAIT = 60.0
 WORKLOAD = "local_batch_size: 1024\ntables:\n" + "".join(
     f"  - {{name: t{i}, num_embeddings: {100_000 * i + 1_000}, embedding_dim: {32 * (1 + i % 4)}, "

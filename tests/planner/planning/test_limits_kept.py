@@ -13,6 +13,8 @@ from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
 from sharders.problem.sharding_problem import ShardingProblem
 
+pytestmark = pytest.mark.slow
+
 
 def sized(num_tables: int, rows: int, *types: ShardingType) -> planner.Workload:
     workload = example_workload(num_tables)

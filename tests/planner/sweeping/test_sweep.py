@@ -13,6 +13,9 @@ from planner.examples import example_workload
 from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep_page import front_spec
 
+pytestmark = pytest.mark.slow
+
+
 QUICK = {"sharder": "naive", "time_limit": 0.01}
 GRID = {"gpus": (2, 4), "hardware": ("h100-sxm", "v100-nvlink"), **QUICK}
 

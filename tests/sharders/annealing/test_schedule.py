@@ -38,6 +38,7 @@ def choices(present: Choices) -> tuple[list[int], list[list[int]]]:
     return list(present.option), [list(row) for row in present.ranks]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_longer_search_finds_first_what_a_shorter_one_finds(seed: int) -> None:
     posed, seen = problem(), []
