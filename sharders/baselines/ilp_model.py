@@ -37,7 +37,6 @@ _BALANCED = 100.0
 """Load of a perfectly balanced rank, and bytes it has, in the program: solvers have absolute
 tolerances around 1e-6."""
 _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
-_NODE_TYPES = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,7 @@ class IlpModel:
         return sum(
             1
             + (
-                places[candidate.option.sharding_type in _NODE_TYPES]
+                places[candidate.option.sharding_type.within_node]
                 if candidate.option.num_ranks
                 else 0
             )
@@ -241,7 +240,7 @@ class IlpModel:
         found = []
         for t, candidates in enumerate(self.candidates):
             for o, candidate in enumerate(candidates):
-                place = node if candidate.option.sharding_type in _NODE_TYPES else rank
+                place = node if candidate.option.sharding_type.within_node else rank
                 if candidate.fixed and rank not in candidate.fixed:
                     continue
                 key = ("a", t, o, place) if candidate.option.num_ranks else ("y", t, o)
@@ -257,7 +256,7 @@ class IlpModel:
 
     def _places(self, candidate: _ProgramOption) -> range:
         ranks = range(self.problem.topology.world_size)
-        return self._nodes if candidate.option.sharding_type in _NODE_TYPES else ranks
+        return self._nodes if candidate.option.sharding_type.within_node else ranks
 
     @cached_property
     def _order(self) -> list[int]:
@@ -324,7 +323,7 @@ class IlpModel:
             option = option_of(sharding, table)
             o = [candidate.option for candidate in self.candidates[t]].index(option)
             values[f"y_{t}_{o}"] = 1.0
-            in_nodes = option.sharding_type in _NODE_TYPES
+            in_nodes = option.sharding_type.within_node
             for rank in [names[r] for r in sharding.ranks] if option.num_ranks else []:
                 values[f"a_{t}_{o}_{rank // local if in_nodes else rank}"] = 1.0
                 if option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
@@ -343,7 +342,7 @@ class IlpModel:
             chosen = [p for p in places if _value(self._variables["a", t, o, p]) > 0.5]
             if len(chosen) != option.num_ranks or _value(self._variables["y", t, o]) < 0.5:
                 return None
-            step = local if option.sharding_type in _NODE_TYPES else 1
+            step = local if option.sharding_type.within_node else 1
             ranks = [place * step for place in chosen]
             shardings.append(make_sharding(table, self.problem.topology, option, ranks))
         return make_plan(self.problem.topology, shardings)

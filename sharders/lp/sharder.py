@@ -23,7 +23,7 @@ from sharders.problem.sharding_problem import (
 )
 
 _ALWAYS = frozenset({ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE})
-_ON_NODES = frozenset({ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD})
+_ON_NODES = frozenset(kind for kind in ShardingType if kind.within_node)
 TYPES = (
     _ALWAYS | _ON_NODES,
     _ALWAYS | _ON_NODES | {ShardingType.TABLE_COLUMN_WISE},
