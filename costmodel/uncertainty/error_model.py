@@ -49,6 +49,22 @@ class Cause(StrEnum):
     STRUCTURE = "structure"
 
 
+INSIDE: Mapping[CollectiveOp, Cause] = {
+    CollectiveOp.ALL_TO_ALL: Cause.ALL_TO_ALL,
+    CollectiveOp.ALL_REDUCE: Cause.ALL_REDUCE,
+    CollectiveOp.REDUCE_SCATTER: Cause.REDUCE_SCATTER,
+    CollectiveOp.ALL_GATHER: Cause.ALL_GATHER,
+}
+"""Causes of collectives within a node."""
+ACROSS: Mapping[CollectiveOp, Cause] = {
+    CollectiveOp.ALL_TO_ALL: Cause.ALL_TO_ALL_ACROSS,
+    CollectiveOp.ALL_REDUCE: Cause.ALL_REDUCE_ACROSS,
+    CollectiveOp.REDUCE_SCATTER: Cause.REDUCE_SCATTER_ACROSS,
+    CollectiveOp.ALL_GATHER: Cause.ALL_GATHER_ACROSS,
+}
+"""And across nodes."""
+
+
 class Spread(NamedTuple):
     """Standard deviations of log factors."""
 
@@ -160,7 +176,7 @@ def _collective_cause(op: Op, topology: Topology) -> Cause:
     if op.basis.bound_by is Bound.LINK_LATENCY:
         return Cause.LATENCY
     crosses = op.group is not ProcessGroup.INTRA_NODE and topology.num_nodes > 1
-    return (_ACROSS if crosses else _INSIDE)[_COLLECTIVES[op.stage]]
+    return (ACROSS if crosses else INSIDE)[_COLLECTIVES[op.stage]]
 
 
 def log_sigma(error: float | None, error_p90: float | None = None) -> float | None:
@@ -204,7 +220,7 @@ def _spread(cause: Cause, topology: Topology, precision: DataType) -> Spread:
     elif cause in _COLLECTIVE_OF:
         own = _curve_sigma(_COLLECTIVE_OF[cause], topology)
     else:
-        name = _INTER_NODE if cause in _ACROSS.values() else cause.value
+        name = _INTER_NODE if cause in ACROSS.values() else cause.value
         family = hardware.families.get(name)
         own = None if family is None else log_sigma(family.error, family.error_p90)
         if own is not None and not (family and family.num_points):
@@ -227,19 +243,7 @@ def _latency_sigma(topology: Topology) -> float | None:
     return max((sigma for sigma in known if sigma is not None), default=None)
 
 
-_INSIDE = {
-    CollectiveOp.ALL_TO_ALL: Cause.ALL_TO_ALL,
-    CollectiveOp.ALL_REDUCE: Cause.ALL_REDUCE,
-    CollectiveOp.REDUCE_SCATTER: Cause.REDUCE_SCATTER,
-    CollectiveOp.ALL_GATHER: Cause.ALL_GATHER,
-}
-_ACROSS = {
-    CollectiveOp.ALL_TO_ALL: Cause.ALL_TO_ALL_ACROSS,
-    CollectiveOp.ALL_REDUCE: Cause.ALL_REDUCE_ACROSS,
-    CollectiveOp.REDUCE_SCATTER: Cause.REDUCE_SCATTER_ACROSS,
-    CollectiveOp.ALL_GATHER: Cause.ALL_GATHER_ACROSS,
-}
-_COLLECTIVE_OF = {cause: op for op, cause in _INSIDE.items()}
+_COLLECTIVE_OF = {cause: op for op, cause in INSIDE.items()}
 _INTER_NODE = "inter_node"
 
 

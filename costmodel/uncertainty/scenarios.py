@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import exp
 
-from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Gpu, Host, Link, Topology
+from costmodel.domain.hardware import CollectiveCurve, Gpu, Host, Link, Topology
 from costmodel.domain.workload import DataType
-from costmodel.uncertainty.error_model import Cause, error_model
+from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, error_model
 from costmodel.uncertainty.sampling import Draws
 
 DECIDING = (
@@ -28,12 +28,6 @@ DECIDING = (
     Cause.REDUCE_SCATTER_ACROSS,
 )
 """Causes by which plans differ, and the host, against which their work is hidden or not."""
-_CURVES: Mapping[CollectiveOp, tuple[Cause, Cause]] = {
-    CollectiveOp.ALL_TO_ALL: (Cause.ALL_TO_ALL, Cause.ALL_TO_ALL_ACROSS),
-    CollectiveOp.ALL_REDUCE: (Cause.ALL_REDUCE, Cause.ALL_REDUCE_ACROSS),
-    CollectiveOp.REDUCE_SCATTER: (Cause.REDUCE_SCATTER, Cause.REDUCE_SCATTER_ACROSS),
-    CollectiveOp.ALL_GATHER: (Cause.ALL_GATHER, Cause.ALL_GATHER_ACROSS),
-}
 
 
 def scaled(topology: Topology, factors: Mapping[Cause, float]) -> Topology:
@@ -112,7 +106,7 @@ def _curve(curve: CollectiveCurve, factors: Mapping[Cause, float]) -> Collective
     In between the logarithms of the factors go over into each other by the knots' sizes, as those
     of times do.
     """
-    large = factors.get(_CURVES[curve.op][curve.num_nodes > 1], 1.0)
+    large = factors.get((ACROSS if curve.num_nodes > 1 else INSIDE)[curve.op], 1.0)
     small = factors.get(Cause.LATENCY, 1.0)
     first, last = curve.log_bytes[0], curve.log_bytes[-1]
     knots, least = [], 0.0

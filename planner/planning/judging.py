@@ -10,7 +10,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
-from costmodel.uncertainty.error_model import Cause, ErrorModel, error_model
+from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, ErrorModel, error_model
 from costmodel.uncertainty.sensitivity import PlanStep, crossing
 from planner.planning.choice import Choice
 from planner.planning.verdict import PlanVerdict, Turn
@@ -19,9 +19,7 @@ from sharders.problem.sharding_problem import ShardingProblem
 ASSUMPTIONS = {
     "host": (Cause.HOST,),
     "lookups": (Cause.LOOKUP, Cause.UPDATE),
-    "collectives": tuple(
-        cause for cause in Cause if cause.value.startswith(("all_", "reduce_", "collective"))
-    ),
+    "collectives": (Cause.LATENCY, *INSIDE.values(), *ACROSS.values()),
 }
 """What is asked of, and the causes that it stands for."""
 FREE = 0.1

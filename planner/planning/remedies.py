@@ -90,12 +90,18 @@ def _uvm(workload: Workload, topology: Topology) -> Iterator[Variant]:
 
 
 def _fp16(workload: Workload, topology: Topology) -> Iterator[Variant]:
+    halved = in_fp16(workload)
+    if halved.tables != workload.tables:
+        yield "data_type: fp16", halved, topology
+
+
+def in_fp16(workload: Workload) -> Workload:
+    """Return a workload whose FP32 tables are FP16."""
     tables = tuple(
         replace(table, data_type=DataType.FP16) if table.data_type is DataType.FP32 else table
         for table in workload.tables
     )
-    if tables != workload.tables:
-        yield "data_type: fp16", replace(workload, tables=tables), topology
+    return replace(workload, tables=tables)
 
 
 def _effect(workload: Workload, topology: Topology, search: Search) -> str | None:

@@ -9,7 +9,6 @@ from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingType, TableSharding
 from costmodel.domain.workload import (
     DataType,
-    EmbeddingTable,
     LaunchMode,
     OptimizerImplementation,
     Workload,
@@ -18,6 +17,7 @@ from costmodel.step.graph import Stage
 from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
 from planner.planning.api import Planned, make_topology, plan_from
+from planner.planning.remedies import in_fp16
 from planner.planning.report import Report
 from planner.planning.search import Search
 from sharders.problem.sharding_problem import Progress
@@ -61,7 +61,7 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
         return Change(text=text, workload=changed, topology=topology)
 
     if any(table.data_type is DataType.FP32 for table in workload.tables):
-        yield other("weights and outputs in fp16", _in_type(workload, _FP16))
+        yield other("weights and outputs in fp16", replace(in_fp16(workload), output_type=_FP16))
     uncompressed = workload.comms_forward is None and workload.output_type is DataType.FP32
     if uncompressed and topology.world_size > 1:
         smaller = replace(workload, comms_forward=_FP16, comms_backward=_BF16)
@@ -208,15 +208,6 @@ _EXAMPLES = {
 
 def _launched(workload: Workload, launch: LaunchMode) -> Workload:
     return replace(workload, dense=replace(workload.dense, launch=launch))
-
-
-def _in_type(workload: Workload, data_type: DataType) -> Workload:
-    def changed(table: EmbeddingTable) -> EmbeddingTable:
-        fp32 = table.data_type is DataType.FP32
-        return replace(table, data_type=data_type) if fp32 else table
-
-    tables = tuple(changed(table) for table in workload.tables)
-    return replace(workload, tables=tables, output_type=data_type)
 
 
 def _is_replicated(sharding: TableSharding) -> bool:
