@@ -16,11 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench import accuracy_tables as tables
-from bench import cpu_study
+from bench import cpu_study, search_population
 from bench.choice import mean_regrets
 from bench.documented import run_page, with_outputs
-from bench.plan_quality import medians
-from bench.table_iii import TABLE_III
 from costmodel.base.units import MS
 
 ROOT = Path(__file__).parents[1]
@@ -125,23 +123,9 @@ def coverage() -> str:
     return tables.intervals(result("coverage"))
 
 
-def plan_quality() -> str:
-    """Return the table of plan quality after ten CPU seconds: step times in ms, and the bound."""
-    columns = (
-        "auto", "annealing", "lp", "tuned_greedy", "beam", "optuna", "ilp", "cost_greedy",
-        "torchrec_greedy",
-    )  # fmt: skip
-    lines = [
-        "| tables x GPUs | bound | " + " | ".join(columns) + " | best of Table III |",
-        "|---" * (len(columns) + 3) + "|",
-    ]
-    for name, instance in result("plan_quality").items():
-        steps = medians(instance["runs"], 10)
-        classic = min(steps[each] for each in TABLE_III if each in steps)
-        cells = [instance["bound_s"], *(steps.get(each) for each in columns), classic]
-        shown = ("none" if cell is None else f"{cell / MS:.2f}" for cell in cells)
-        lines.append(f"| {name} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+def population() -> str:
+    """Return the table of how steps of drawn problems are distributed."""
+    return search_population.table(search_population.known_runs(), result("search_population_best"))
 
 
 def accuracy_collectives() -> str:
@@ -176,18 +160,6 @@ def torchrec_speed() -> str:
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def search() -> str:
-    """Return the line on the search that is drawn."""
-    found = result("search")
-    ahead = found["step_s"] / found["bound_s"] - 1
-    return (
-        f"`planner plan bench/workloads/{found['workload']} --gpus {found['gpus']}`, seed "
-        f"{found['seed']}: {found['plans']:,} plans in {found['cpu_s']:.0f} CPU seconds, "
-        f"{found['step_s'] / MS:.1f} ms, {ahead:.1%} over the bound "
-        "(`python -m bench.search_figure`)."
-    )
 
 
 def nlp() -> str:
@@ -242,9 +214,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "replay": replay,
     "nlp": nlp,
     "coverage": coverage,
-    "plan_quality": plan_quality,
+    "search_population": population,
     "torchrec_speed": torchrec_speed,
-    "search": search,
     "cpu_study": cpu_study.table,
     "accuracy_collectives": accuracy_collectives,
     "accuracy_table_i": accuracy_table_i,
@@ -253,6 +224,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
 
 
 RESULTS_OF = {
+    "search_population": "search_population_best",
     "accuracy_collectives": "accuracy",
     "accuracy_table_i": "accuracy",
     "accuracy_steps": "accuracy",

@@ -33,6 +33,9 @@ RESULTS = Path(__file__).parent / "results" / "search_population.jsonl"
 BEST = Path(__file__).parent / "results" / "search_population_best.json"
 SETS = {"tuning": TUNING, "held-out": HELD_OUT, "uneven": UNEVEN}
 
+AT: Sequence[Seconds] = (1.0, 3.0, 10.0)
+"""CPU seconds at which steps are compared; the last one is the limit of a usual run."""
+
 Run = dict[str, Any]
 
 
@@ -134,6 +137,35 @@ def show(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]], at: Sequenc
               f"90th percentile {percentile(gaps, 0.9):.1%}, worst {max(gaps):.1%}")  # fmt: skip
 
 
+def table(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how the last commit's runs on held-out instances are distributed, as a table."""
+    names = {instance.name for instance in HELD_OUT} & best.keys()
+    own = [run for run in runs if run["instance"] in names]
+    commit = own[-1]["commit"]
+    own = [run for run in own if run["commit"] == commit]
+    lines = [
+        f"| commit {commit} | CPU s | instances | runs | median | p90 | worst | seeds | worst |",
+        "|---" * 9 + "|",
+    ]
+    kinds = sorted({(run["sharder"] != AUTO, run["sharder"], run["seconds"]) for run in own})
+    for other, sharder, limit in kinds:
+        some = [run for run in own if (run["sharder"], run["seconds"]) == (sharder, limit)]
+        for seconds in [limit] if other or limit != AT[-1] else AT:
+            ratios = seed_ratios(some, best, seconds)
+            over = [median_high(each) - 1 for each in ratios.values()]
+            apart = [max(each) / min(each) - 1 for each in ratios.values()
+                     if len(each) > 1 and max(each) < inf]  # fmt: skip
+            cells = [median(over), percentile(over, 0.9), max(over)]
+            cells += [median(apart), max(apart)] if apart else []
+            shown = ["no plan" if cell == inf else f"{cell:.2%}" for cell in cells]
+            shown += [""] * (5 - len(shown))
+            runs_made = sum(map(len, ratios.values()))
+            lines.append(
+                f"| {sharder} | {seconds:g} | {len(ratios)} | {runs_made} | {' | '.join(shown)} |"
+            )
+    return "\n".join(lines)
+
+
 def sample(names: Sequence[str], count: int | None) -> list[str]:
     """Return so many of the names, evenly spread over them; all of them for None."""
     if count is None or count >= len(names):
@@ -155,7 +187,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sharders", nargs="+", default=[AUTO])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--at", nargs="+", type=float, default=[1.0, 3.0, 10.0])
+    parser.add_argument("--at", nargs="+", type=float, default=AT)
     parser.add_argument("--bounds", action="store_true", help="compute bounds, too")
     parser.add_argument("--label", help="written instead of the commit, of changes not committed")
     parser.add_argument("--show", action="store_true", help="only print what is there")

@@ -70,5 +70,5 @@ PORTFOLIO = PortfolioParams(
     }
 )
 """A plan at once, then the search that starts from programs and greedy plans of its own and gains
-most per second (``bench.plan_quality``, ``bench.search_population``), and the others if it ends
+most per second (``bench.search_population``), and the others if it ends
 sooner. Those that say what they need (``problem.Paced``) are left out where there is less time."""

@@ -1,7 +1,7 @@
 """How annealing searches: every number of it, with what it was measured to gain.
 
-Tuned on the instances of ``bench.plan_quality``; ``bench.search_speed`` says how many moves a
-second it tries.
+Tuned on the instances of ``bench.plan_quality`` and on those of ``bench.population`` to tune by;
+``bench.search_speed`` says how many moves a second it tries.
 """
 
 from dataclasses import dataclass, field

@@ -5,17 +5,17 @@ columns go where most is free, and blocks are swapped between ranks until none h
 tabu search on bytes); small problems that this does not solve go to an integer program.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.units import size_text
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes
-from costmodel.memory.storage import ShardBytes
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.placement import different_bytes, no_room, option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
@@ -39,19 +39,26 @@ _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
 
 
 @dataclass(frozen=True, slots=True)
-class _SizedOption:
-    """An option of a table and the bytes of its shards."""
+class SizedOption:
+    """An option of a table, the bytes of all its shards and of the largest one."""
 
     option: TableOption
-    sizes: tuple[ShardBytes, ...]
+    total: float
+    largest: float
 
-    @property
-    def total(self) -> float:
-        return sum(float(size.total) for size in self.sizes)
 
-    @property
-    def largest(self) -> float:
-        return max(float(size.total) for size in self.sizes)
+def sized_options(problem: ShardingProblem) -> Mapping[str, tuple[SizedOption, ...]]:
+    """Return every table's options with their bytes, by name."""
+    return {
+        table.name: tuple(_sized(problem, table, option) for option in problem.options[table.name])
+        for table in problem.workload.tables
+    }
+
+
+def _sized(problem: ShardingProblem, table: EmbeddingTable, option: TableOption) -> SizedOption:
+    sizes = [(float(size.total), n) for size, n in different_bytes(problem, table, option)]
+    largest = max(size for size, _ in sizes)
+    return SizedOption(option, sum(size * count for size, count in sizes), largest)
 
 
 def packed(problem: ShardingProblem) -> ShardingPlan | None:
@@ -71,7 +78,8 @@ def check_room(problem: ShardingProblem) -> None:
     """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
 
     Whatever its option, a table's shards take at least the least that any option's do, and one of
-    them at least the least largest one. Memory of hosts is not looked at.
+    them at least the least largest one. Options whose largest shard fits nowhere are none. Memory
+    of hosts is not looked at.
 
     Raises
     ------
@@ -79,37 +87,53 @@ def check_room(problem: ShardingProblem) -> None:
         All tables together, or one alone, are larger than what there is.
 
     """
-    room = problem.total_capacity
+    room, most = problem.total_capacity, problem.capacity * (1 + ROUNDING)
     tables = problem.workload.tables
     whole = [least_table_bytes(problem.workload, problem.topology, table) for table in tables]
     for table, size in zip(tables, whole, strict=True):
-        if size > DOUBTFUL * problem.capacity and _least_largest(problem, table) > (
-            problem.capacity * (1 + ROUNDING)
-        ):
+        if size > DOUBTFUL * problem.capacity and not _fitting(problem, table, most):
             raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
-    if sum(whole) > DOUBTFUL * room and (
-        sum(_least_total(problem, table) for table in tables) > room * (1 + ROUNDING)
-    ):
-        raise infeasible(problem.workload, problem.topology)
+    if sum(whole) <= DOUBTFUL * room:
+        return
+    fitting = [_fitting(problem, table, most) for table in tables]
+    for table, options in zip(tables, fitting, strict=True):
+        if not options:
+            raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
+    needed = sum(min(option.total for option in options) for options in fitting)
+    if needed > room * (1 + ROUNDING):
+        message = (
+            "no plan fits: sharded so that every shard fits on a rank, the tables take at least "
+            f"{size_text(needed)}, and there is room for {size_text(room)}"
+        )
+        told = message if sum(whole) <= room else None
+        raise infeasible(problem.workload, problem.topology, told)
 
 
-def _least_total(problem: ShardingProblem, table: EmbeddingTable) -> float:
-    """Return the least that any of a table's options takes in all."""
-    options = problem.options[table.name]
-    sizes = (different_bytes(problem, table, option) for option in options)
-    return min(sum(float(size.total) * count for size, count in each) for each in sizes)
+def _fitting(problem: ShardingProblem, table: EmbeddingTable, most: float) -> list[SizedOption]:
+    """Return a table's options whose largest shard takes no more than that."""
+    return [each for each in problem.option_sizes[table.name] if each.largest <= most]
 
 
-def _least_largest(problem: ShardingProblem, table: EmbeddingTable) -> float:
-    """Return the least that the largest shard of any of a table's options takes."""
-    options = problem.options[table.name]
-    sizes = (different_bytes(problem, table, option) for option in options)
-    return min(max(float(size.total) for size, _ in each) for each in sizes)
+def _selections(problem: ShardingProblem) -> Iterator[list[SizedOption]]:
+    """Yield options for all tables that take no more memory than there is, in sum.
+
+    Those whose blocks may lie on any rank come first. Shards over all ranks hold the outputs of
+    every sample on each: where these leave no room, shards within a node do.
+    """
+    sized = [problem.option_sizes[table.name] for table in problem.workload.tables]
+    flexible = [tuple(each for each in own if _is_flexible(each.option)) or own for own in sized]
+    yield from _selections_of(problem, flexible)
+    if flexible != sized:
+        yield from _selections_of(problem, sized)
 
 
-def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:
-    """Yield options for all tables that take no more memory than there is, in sum."""
-    every = [_candidates(problem, table) for table in problem.workload.tables]
+def _is_flexible(option: TableOption) -> bool:
+    return not option.num_ranks or option.sharding_type in _ANYWHERE
+
+
+def _selections_of(
+    problem: ShardingProblem, every: Sequence[Sequence[SizedOption]]
+) -> Iterator[list[SizedOption]]:
     hbm = [
         [candidate for candidate in candidates if candidate.option.compute_kernel not in _HOST]
         for candidates in every
@@ -126,13 +150,7 @@ def _selections(problem: ShardingProblem) -> Iterator[list[_SizedOption]]:
             yield moved
 
 
-def _candidates(problem: ShardingProblem, table: EmbeddingTable) -> list[_SizedOption]:
-    options = problem.options[table.name]
-    flexible = [o for o in options if not o.num_ranks or o.sharding_type in _ANYWHERE]
-    return [_SizedOption(o, option_bytes(problem, table, o)) for o in flexible or options]
-
-
-def _smallest(candidates: Sequence[_SizedOption], most: float) -> _SizedOption:
+def _smallest(candidates: Sequence[SizedOption], most: float) -> SizedOption:
     """Return the candidate with the least bytes in all whose shards are small enough, if any."""
     return min(
         candidates, key=lambda candidate: (max(0.0, candidate.largest - most), candidate.total)
@@ -141,10 +159,10 @@ def _smallest(candidates: Sequence[_SizedOption], most: float) -> _SizedOption:
 
 def _spilled(
     problem: ShardingProblem,
-    chosen: Sequence[_SizedOption],
-    every: Sequence[Sequence[_SizedOption]],
+    chosen: Sequence[SizedOption],
+    every: Sequence[Sequence[SizedOption]],
     most: float,
-) -> list[_SizedOption]:
+) -> list[SizedOption]:
     """Put the largest tables behind host memory until the rest is small enough."""
     result, total = list(chosen), sum(candidate.total for candidate in chosen)
     for index in sorted(range(len(result)), key=lambda i: -result[i].total):
@@ -159,17 +177,22 @@ def _spilled(
 class _Packing:
     """Blocks of tables on ranks; ranks may hold too much until it is mended."""
 
-    def __init__(self, problem: ShardingProblem, candidates: Sequence[_SizedOption]) -> None:
+    def __init__(self, problem: ShardingProblem, candidates: Sequence[SizedOption]) -> None:
         self.problem, self.candidates = problem, candidates
         self.topology = problem.topology
         self.free = np.array(problem.rooms)
         self.fixed: dict[int, TableSharding] = {}
+        self.sizes = [
+            option_bytes(problem, table, candidate.option)
+            for table, candidate in zip(problem.workload.tables, candidates, strict=True)
+        ]
         blocks = []
         for index, candidate in sorted(
-            enumerate(candidates), key=lambda item: item[1].option.num_ranks > 0
+            enumerate(candidates),
+            key=lambda item: (item[1].option.num_ranks > 0, -item[1].largest),
         ):
             if candidate.option.num_ranks and candidate.option.sharding_type in _ANYWHERE:
-                blocks += [(index, float(size.total)) for size in candidate.sizes]
+                blocks += [(index, float(size.total)) for size in self.sizes[index]]
             else:
                 self._fix(index, candidate)
         blocks.sort(key=lambda block: -block[1])
@@ -185,7 +208,7 @@ class _Packing:
         plan = self._plan()
         return plan if self._host_fits(plan) else None
 
-    def _fix(self, index: int, candidate: _SizedOption) -> None:
+    def _fix(self, index: int, candidate: SizedOption) -> None:
         """Put a table where its type leaves no choice, or on the emptiest nodes."""
         local, count = self.topology.local_world_size, candidate.option.num_ranks
         nodes = self.free.reshape(-1, local).min(axis=1)
@@ -196,7 +219,7 @@ class _Packing:
         else:
             places = [int(node) * local for node in np.argsort(-nodes, kind="stable")[:count]]
         self.fixed[index] = make_sharding(table, self.topology, candidate.option, places)
-        sizes = [float(size.total) for size in candidate.sizes]
+        sizes = [float(size.total) for size in self.sizes[index]]
         np.subtract.at(self.free, list(self.fixed[index].ranks), sizes)
 
     def _spread(self) -> None:
@@ -303,7 +326,7 @@ class _Packing:
 
     def _host_fits(self, plan: ShardingPlan) -> bool:
         host = np.zeros(self.topology.num_nodes)
-        for sharding, candidate in zip(plan.tables, self.candidates, strict=True):
+        for sharding, sizes in zip(plan.tables, self.sizes, strict=True):
             nodes = [rank // self.topology.local_world_size for rank in sharding.ranks]
-            np.add.at(host, nodes, [float(size.host) for size in candidate.sizes])
+            np.add.at(host, nodes, [float(size.host) for size in sizes])
         return bool(host.max() <= self.problem.host_capacity)

@@ -18,6 +18,7 @@ from sharders.problem.options import TableOption, table_options
 
 if TYPE_CHECKING:
     from sharders.problem.option_costs import OptionCost
+    from sharders.problem.packing import SizedOption
 
 
 IMPROVED = 1e-6
@@ -123,11 +124,19 @@ class ShardingProblem:
         """Return the same problem with other plans known; what was computed of it is kept."""
         same = replace(self, known=tuple(plans))
         for name in (
-            "options", "templates", "known_bytes", "known_costs", "balanced_load", "packing",
+            "options", "templates", "known_bytes", "known_costs", "balanced_load", "option_sizes",
+            "packing",
         ):  # fmt: skip
             if name in self.__dict__:
                 same.__dict__[name] = self.__dict__[name]
         return same
+
+    @cached_property
+    def option_sizes(self) -> "Mapping[str, tuple[SizedOption, ...]]":
+        """Every table's options with their bytes, by name."""
+        from sharders.problem.packing import sized_options
+
+        return sized_options(self)
 
     @cached_property
     def packing(self) -> ShardingPlan | None:

@@ -15,6 +15,7 @@ from bench.search_population import (
     sample,
     seed_ratios,
     step_at,
+    table,
     write_run,
 )
 from costmodel.domain.plan import ComputeKernel
@@ -73,6 +74,15 @@ def test_steps_are_compared_with_the_best_known() -> None:
     assert seed_ratios(runs, best, 60.0) == {}
     assert percentile([3.0, 1.0, 2.0], 0.9) == 3.0
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+
+
+def test_the_table_is_of_the_last_commit_on_held_out_instances() -> None:
+    best = {"held-out-1": {"step_s": 2.0}, "tuning-1": {"step_s": 1.0}}
+    old = {**run("held-out-1", 9.0), "commit": "old"}
+    lines = table([old, run("held-out-1", 2.2), run("tuning-1", 9.0)], best).splitlines()
+    assert lines[0].startswith("| commit c ")
+    assert lines[2].startswith("| auto | 1 | 1 | 1 | 340.00% |")  # the plan of 0.2 s, 4 x 2.2
+    assert lines[4].startswith("| auto | 10 | 1 | 1 | 10.00% |")
 
 
 def test_the_best_known_is_only_ever_replaced_by_a_better_one(tmp_path: Path) -> None:

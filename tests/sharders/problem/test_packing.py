@@ -16,6 +16,7 @@ from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import LoadObjective, example_hardware
 from planner.planning.search import load_sharder
 from sharders import PORTFOLIO
+from sharders.problem.packing import check_room
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 WHOLE = (ShardingType.TABLE_WISE,)
@@ -154,3 +155,41 @@ def test_a_cache_too_large_for_a_rank_is_split() -> None:
     )
     assert problem.packing is not None
     check_memory(workload, topology, problem.packing)
+
+
+def beside_a_giant(types: tuple[ShardingType, ...]) -> ShardingProblem:
+    """Return a table of 1.2 ranks, whose outputs take 0.5 on each rank, and 16 of 0.25 ranks."""
+    room = 10 * GB
+    giant = EmbeddingTable(
+        name="giant", num_embeddings=int(1.2 * room / 256), embedding_dim=64, sharding_types=types
+    )
+    small = EmbeddingTable(
+        name="t", num_embeddings=int(0.25 * room / 16), embedding_dim=4, sharding_types=WHOLE
+    )
+    tables = (giant, *(replace(small, name=f"t{number}") for number in range(16)))
+    batch = int(0.5 * room / (16 * 256))
+    workload = Workload(tables=tables, local_batch_size=batch, optimizer=Optimizer.SGD)
+    topology = Topology(hardware=example_hardware(), world_size=16, local_world_size=8)
+    missing = (room - usable_bytes(workload, topology)) / (1 - RESERVE_SHARE)
+    hardware = example_hardware(topology.hardware.gpu.memory_bytes + missing)
+    return ShardingProblem(
+        workload=workload,
+        topology=replace(topology, hardware=hardware),
+        objective=LoadObjective(workload),
+    )
+
+
+def test_no_search_where_all_shards_that_fit_alone_are_too_much_together() -> None:
+    # row_wise: 1.2, and outputs and gradients on all ranks; with the others more than 16 ranks have
+    problem = beside_a_giant((ShardingType.TABLE_WISE, ShardingType.ROW_WISE))
+    with pytest.raises(InfeasibleError, match="every shard fits on a rank"):
+        check_room(problem)
+
+
+def test_a_table_is_packed_within_a_node_where_all_ranks_are_too_many() -> None:
+    types = ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE
+    problem = beside_a_giant(types)
+    check_room(problem)
+    assert problem.packing is not None
+    assert problem.packing.table("giant").sharding_type is ShardingType.TABLE_ROW_WISE
+    check_memory(problem.workload, problem.topology, problem.packing)
