@@ -28,7 +28,6 @@ from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
 from costmodel.step.groups import GroupKey
 from sharders.problem.options import TableOption
-from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
 
 Array = NDArray[np.float64]
@@ -70,10 +69,14 @@ class LpOptions:
         bounds = OptionFeatures(problem.workload, problem.topology).some(keys)
         listed = tuple(chain.from_iterable(offered))
         memory = bounds.memory.copy()
-        for number, option in enumerate(listed):
-            if option.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
-                sizes = option_bytes(problem, tables[bounds.table[number]], option)
-                memory[number] = sum(float(size.total) for size in sizes)
+        cached = ComputeKernel.FUSED_UVM_CACHING
+        if any(option.compute_kernel is cached for option in listed):
+            sizes = [
+                {each.option: each.total for each in own} for own in problem.option_sizes.values()
+            ]
+            for number, (table, option) in enumerate(zip(bounds.table, listed, strict=True)):
+                if option.compute_kernel is cached:
+                    memory[number] = sizes[table][option]
         capacity = max(1.0, problem.total_capacity)
         return cls(problem, listed, bounds, memory / capacity)
 

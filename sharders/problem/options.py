@@ -151,8 +151,10 @@ def _places(topology: Topology, kind: ShardingType, counts: Sequence[int]) -> st
 def _options(
     workload: Workload, topology: Topology, table: EmbeddingTable
 ) -> Iterator[TableOption]:
+    caching = ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels
+    shares = cache_shares(workload, topology, table) if caching else (None,)
     for sharding_type in allowed_types(workload, table):
-        yield from _options_of_type(workload, topology, table, sharding_type)
+        yield from _options_of_type(workload, topology, table, sharding_type, shares)
 
 
 def make_sharding(
@@ -248,8 +250,13 @@ def make_plan(topology: Topology, shardings: Sequence[TableSharding]) -> Shardin
 
 
 def _options_of_type(
-    workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+    workload: Workload,
+    topology: Topology,
+    table: EmbeddingTable,
+    sharding_type: ShardingType,
+    shares: Sequence[float | None],
 ) -> Iterator[TableOption]:
+    """Yield options of one type; ``shares``: of the rows, worth caching."""
     if _refused_by_fbgemm(topology, table, sharding_type):
         return
     counts = _offered_counts(topology, table, sharding_type)
@@ -261,7 +268,7 @@ def _options_of_type(
         counts, ranks = (len(block_ranks) or 1,), block_ranks
     for kernel in _offered_kernels(table, sharding_type):
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
-        for share in cache_shares(workload, topology, table) if caching else (None,):
+        for share in shares if caching else (None,):
             for count in counts:
                 yield TableOption(
                     sharding_type=sharding_type,

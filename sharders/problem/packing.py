@@ -5,8 +5,7 @@ columns go where most is free, and blocks are swapped between ranks until none h
 tabu search on bytes); small problems that this does not solve go to an integer program.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import numpy as np
@@ -16,8 +15,9 @@ from costmodel.base.units import size_text
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes
+from sharders.problem.option_sizes import SizedOption
 from sharders.problem.options import TableOption, make_plan, make_sharding
-from sharders.problem.placement import different_bytes, no_room, option_bytes
+from sharders.problem.placement import no_room, option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
 from sharders.problem.solvers import Limits, solve
 
@@ -36,29 +36,6 @@ LARGE = 0.2
 """Share of a rank's memory from which a block is split, if splits are what it takes."""
 _HOST = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
-
-
-@dataclass(frozen=True, slots=True)
-class SizedOption:
-    """An option of a table, the bytes of all its shards and of the largest one."""
-
-    option: TableOption
-    total: float
-    largest: float
-
-
-def sized_options(problem: ShardingProblem) -> Mapping[str, tuple[SizedOption, ...]]:
-    """Return every table's options with their bytes, by name."""
-    return {
-        table.name: tuple(_sized(problem, table, option) for option in problem.options[table.name])
-        for table in problem.workload.tables
-    }
-
-
-def _sized(problem: ShardingProblem, table: EmbeddingTable, option: TableOption) -> SizedOption:
-    sizes = [(float(size.total), n) for size, n in different_bytes(problem, table, option)]
-    largest = max(size for size, _ in sizes)
-    return SizedOption(option, sum(size * count for size, count in sizes), largest)
 
 
 def packed(problem: ShardingProblem) -> ShardingPlan | None:

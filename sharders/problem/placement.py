@@ -1,24 +1,19 @@
 """Placing tables one after the other, each where there is room: what all greedies share."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import size_text
-from costmodel.domain.blocks import like_row_blocks
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes, whole_table_bytes
 from costmodel.memory.storage import (
     ShardBytes,
-    id_shares,
-    shard_bytes,
-    shard_factors,
     table_shard_bytes,
 )
-from sharders.problem.options import TableOption, first_shard, make_plan, make_sharding
+from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 
 Score: TypeAlias = Callable[[EmbeddingTable], float]
@@ -186,32 +181,6 @@ def option_bytes(
         sizes = table_shard_bytes(problem.workload, problem.topology, anywhere)
         problem.known_bytes[key] = sizes
     return problem.known_bytes[key]
-
-
-def different_bytes(
-    problem: ShardingProblem, table: EmbeddingTable, option: TableOption
-) -> list[tuple[ShardBytes, int]]:
-    """Return the bytes of every different shard of an option, and how many there are of each.
-
-    The same as ``option_bytes``, without a shard for every rank: at 978 tables on 128 GPUs these
-    take two CPU seconds, and these sizes a tenth of that.
-    """
-    shard, kind = first_shard(table, problem.topology, option), option.sharding_type
-    factors = shard_factors(
-        problem.workload,
-        problem.topology,
-        table,
-        kind,
-        option.compute_kernel,
-        option.cache_load_factor,
-    )
-    blocks = like_row_blocks(problem.topology, table, kind)
-    sizes = []
-    for offset, num_rows, count in blocks:
-        (share,) = id_shares(table, kind, [replace(shard, row_offset=offset, num_rows=num_rows)])
-        size = shard_bytes(factors, num_rows, shard.num_columns, share)
-        sizes.append((size, count * option.num_column_shards))
-    return sizes
 
 
 _ORDER = {kind: place for place, kind in enumerate(ShardingType)}

@@ -18,7 +18,7 @@ from sharders.problem.options import TableOption, table_options
 
 if TYPE_CHECKING:
     from sharders.problem.option_costs import OptionCost
-    from sharders.problem.packing import SizedOption
+    from sharders.problem.option_sizes import SizedOption
 
 
 IMPROVED = 1e-6
@@ -134,7 +134,7 @@ class ShardingProblem:
     @cached_property
     def option_sizes(self) -> "Mapping[str, tuple[SizedOption, ...]]":
         """Every table's options with their bytes, by name."""
-        from sharders.problem.packing import sized_options
+        from sharders.problem.option_sizes import sized_options
 
         return sized_options(self)
 
