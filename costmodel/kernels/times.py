@@ -24,7 +24,7 @@ BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
     int, (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2, Traffic.BACKWARD_UVM)
 )
 LOOKUPS, CHAIN, ROWS = map(int, (Traffic.LOOKUPS, Traffic.CHAIN, Traffic.ROWS))
-ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
+ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
 
@@ -132,6 +132,8 @@ def exchange_seconds(
 
     Its form is ``forms[row]``, and its curve has the knots ``first`` to ``last``.
     """
+    if size <= 0 and forms[row, OPTIONAL] != 0:
+        return 0.0
     local = forms[row, OFFSET] + forms[row, SLOPE] * size
     if forms[row, SCALE] > 0:
         scaled = forms[row, RATIO] * size
