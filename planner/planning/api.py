@@ -327,7 +327,7 @@ class _PlanningTask:
         with baseline_beside(baseline, problem, searching, names) as judge:
             attempts = run_sharders(names, problem, searching)
             stages.begin(PlanningStage.BASELINE, attempts)
-            beside = judge(attempts)
+            beside = judge(attempts, stages.time_left)
         stages.begin(PlanningStage.CHOICE, attempts)
         choice = self.chosen(attempts, beside, stages.time_left, improve=sharder == AUTO)
         stages.begin(PlanningStage.BOUND, attempts)
