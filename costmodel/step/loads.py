@@ -5,7 +5,7 @@ or unpooled) that share a sharding type. It has one set of collectives, and one 
 (fused or dense, data type, pooling) on every rank.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -139,12 +139,27 @@ def table_rows(
     workload: Workload, topology: Topology, table: EmbeddingTable, sharding: TableSharding
 ) -> list[ShardRow]:
     """Return a row for every different shard of a table: most are alike but for their rank."""
-    hashed = is_hashed(table.inputs)
+    alike = _like_shards(sharding, is_hashed(table.inputs))
+    return [
+        shard_row(workload, topology, table, sharding, shard)._replace(ranks=ranks)
+        for shard, ranks in alike
+    ]
+
+
+@lru_cache(maxsize=32768)
+def _like_shards(
+    sharding: TableSharding,
+    anywhere: bool,  # noqa: FBT001 - lru_cache knows places
+) -> tuple[tuple[Shard, tuple[int, ...]], ...]:
+    """Return every different shard of a table and the ranks that have one like it.
+
+    Shards of other rows are alike if rows are read alike ``anywhere`` in the table.
+    """
     alike: dict[tuple[int, int, int], list[Shard]] = {}
     for shard in sharding.shards:
-        place = 0 if hashed else shard.row_offset
+        place = 0 if anywhere else shard.row_offset
         alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
-    return [shard_row(workload, topology, table, sharding, shards) for shards in alike.values()]
+    return tuple((each[0], tuple(shard.rank for shard in each)) for each in alike.values())
 
 
 def shard_row(
@@ -152,10 +167,9 @@ def shard_row(
     topology: Topology,
     table: EmbeddingTable,
     sharding: TableSharding,
-    shards: Sequence[Shard],
+    shard: Shard,
 ) -> ShardRow:
-    """Return what each of some shards of a table, alike but for their rank, adds to it."""
-    shard = shards[0]
+    """Return what a shard of a table adds to its rank."""
     replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
     samples = workload.local_batch_size * (1 if replicated else topology.world_size)
     cached = sharding.cache_load_factor
@@ -172,7 +186,7 @@ def shard_row(
     caches = gpu_caches(topology.hardware.gpu)
     traffic, ids, bags = _cached_row(part, workload.optimizer, workload.output_type, caches)
     return ShardRow(
-        ranks=tuple(each.rank for each in shards),
+        ranks=(shard.rank,),
         traffic=traffic,
         features=float(table.num_features),
         ids=ids,

@@ -327,7 +327,7 @@ class _PlanningTask:
         with baseline_beside(baseline, problem, searching, names) as judge:
             attempts = run_sharders(names, problem, searching)
             stages.begin(PlanningStage.BASELINE, attempts)
-            beside = judge(attempts)
+            beside = judge(attempts, stages.time_left)
         stages.begin(PlanningStage.CHOICE, attempts)
         choice = self.chosen(attempts, beside, stages.time_left, improve=sharder == AUTO)
         stages.begin(PlanningStage.BOUND, attempts)
@@ -336,6 +336,7 @@ class _PlanningTask:
         report = self.report(
             choice.attempt, attempts, requested=sharder, seed=search.seed, bound=bound
         )
+        report = _with_first_plan(report, stages.until_first_plan(attempts))
         if sharder == AUTO:
             verdict = make_verdict(
                 problem,
@@ -429,6 +430,10 @@ def beaten(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
         expected=choice.samples.mean(number),
         probability_beaten=choice.samples.probability_faster(0, number),
     )
+
+
+def _with_first_plan(report: Report, seconds: Seconds) -> Report:
+    return replace(report, search=report.search and replace(report.search, first_plan=seconds))
 
 
 def _found(attempt: Attempt) -> ShardingPlan:

@@ -69,6 +69,8 @@ class SearchReport:
     """What a sharder proved that minimised something else than the step."""
     compiled: bool = True
     """Whether the search ran compiled, not interpreted (``planner.environment.compiled``)."""
+    first_plan: Seconds = 0.0
+    """From when the command began to when there was a plan: no limit makes that any shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
         "status": search.status,
         "evaluated": search.evaluated,
         "search_time_s": search.time,
+        "first_plan_s": search.first_plan,
         "compiled": search.compiled,
         "bound_s": search.bound,
         **_proof_data(search.proof),

@@ -289,8 +289,7 @@ def _share(
     if member.mandatory and (time < own or kept == 0):
         ample = portfolio.mandatory_factor * own
         time = ample if 0 < kept <= left - ample else left
-    least = portfolio.startup_slack * own if member.mandatory and kept == 0 else own
-    return time / left if time >= least and left > 0 else 0.0
+    return time / left if time >= own and left > 0 else 0.0
 
 
 def _startup_options(name: str, problem: ShardingProblem) -> float:
@@ -375,10 +374,11 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         result = _checked(name, sharder.shard(problem, budget, rng), problem)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
+    known = name in SHARDERS and isinstance(problem.objective, Objective)
     return Attempt(
         sharder=name,
         plan=result.plan,
-        step_time=_objective(problem).step_time(result.plan),
+        step_time=result.step_time if known else _objective(problem).step_time(result.plan),
         status=result.status,
         bound=result.bound,
         evaluated=result.evaluated,

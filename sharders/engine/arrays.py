@@ -223,7 +223,7 @@ class _Writer:
         whole = first_shard(table, problem.topology, option)
         shard = replace(whole.shards[0], row_offset=block[0], num_rows=block[1])
         if row is None:
-            row = shard_row(problem.workload, problem.topology, table, whole, [shard])
+            row = shard_row(problem.workload, problem.topology, table, whole, shard)
         self.shards.append(row)
         (share,) = id_shares(table, option.sharding_type, [shard])
         self.shapes.append((shard.num_rows, shard.num_columns, share))

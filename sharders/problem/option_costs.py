@@ -102,7 +102,7 @@ class OptionCosts:
             if alike not in known:
                 whole = first_shard(table, problem.topology, option)
                 known[alike] = shard_row(
-                    problem.workload, problem.topology, table, whole, whole.shards
+                    problem.workload, problem.topology, table, whole, whole.shards[0]
                 )
             rows.append(known[alike])
         return rows
