@@ -75,6 +75,10 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
         "search_time_s": search.time,
         "compiled": search.compiled,
         "bound_s": search.bound,
+        "history": [
+            {"time_s": point.time, "step_time_s": point.step_time, "sharder": point.sharder}
+            for point in search.history
+        ],
         **_proof_data(search.proof),
     }
 
