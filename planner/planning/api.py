@@ -17,6 +17,7 @@ from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside
 from planner.planning.confidence import confidences, ranked
+from planner.planning.history import SearchHistory
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
@@ -322,10 +323,13 @@ class _PlanningTask:
         from planner.planning.judging import make_verdict
 
         problem, names = self.problem, sharders_for(sharder)
+        history = SearchHistory.of(search)
+        search = replace(search, watch=history.watch)
         stages = Stages(problem, search)
         searching = stages.searching()
         with baseline_beside(baseline, problem, searching, names) as judge:
             attempts = run_sharders(names, problem, searching)
+            found_after = history.ended()
             stages.begin(PlanningStage.BASELINE, attempts)
             beside = judge(attempts, stages.time_left)
         stages.begin(PlanningStage.CHOICE, attempts)
@@ -347,7 +351,12 @@ class _PlanningTask:
                 time_left=stages.time_left,
             )
             report = replace(report, verdict=verdict)
-        sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
+        sure = replace(
+            report,
+            search=report.search and replace(report.search, history=found_after),
+            confidence=choice.confidence,
+            baseline=beaten(beside, choice),
+        )
         return self.planned(choice.attempt, sure)
 
     def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:

@@ -108,6 +108,7 @@ def deciding(
                         deviations=abs(log(factor)) / _spread(errors, causes),
                         value=value,
                         rival=kinds_text(plans[rival]),
+                        rival_plan=plans[rival],
                         rival_ahead=bool(theirs[middle] < ours[middle]),
                     )
                 )

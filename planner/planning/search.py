@@ -157,13 +157,23 @@ def run_sharders(
 
             return run_in_parallel(names, problem, heeding)
         try:
-            attempts.extend(_in_turn(names, problem, heeding))
+            for attempt in _in_turn(names, problem, heeding):
+                attempts.append(attempt)
+                if attempt.plan is not None:
+                    _tell(heeding.watch, attempts)
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
     if not any(attempt.plan for attempt in attempts):
         raise _first_error(attempts)
     return tuple(attempts)
+
+
+def _tell(watch: Watch, attempts: Sequence[Attempt]) -> None:
+    """Tell where the search stands after a sharder: not all of them report on the way."""
+    evaluated = sum(attempt.evaluated for attempt in attempts)
+    best = min(attempt.step_time for attempt in attempts)
+    watch(attempts[-1].sharder, Progress(evaluated=evaluated, best=best))
 
 
 @contextmanager
