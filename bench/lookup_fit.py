@@ -37,13 +37,8 @@ from bench.fitting.launches import (
 from costmodel.base.units import MS, US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
-from costmodel.kernels.embedding import (
-    LookupShard,
-    combine,
-    gpu_caches,
-    kernel_times,
-    shard_traffic,
-)
+from costmodel.kernels.embedding import combine, kernel_times
+from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import Traffic
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
@@ -142,24 +137,22 @@ def launch_traffic(launch: LookupLaunch, constants: LookupConstants) -> Array:
         start_rows=constants.start_rows,
     )
     alike = Counter(replace(table, name="t") for table in launch.tables)
-    rows = [
-        shard_traffic.__wrapped__(
-            LookupShard(
-                table=table,
-                first_row=0,
-                num_rows=table.num_embeddings,
-                num_columns=table.embedding_dim,
-                num_samples=float(launch.num_samples),
-                compute_kernel=launch.place,
-                cache_load_factor=table.cache_share,
-            ),
-            optimizer=launch.optimizer,
-            output_type=launch.output_type,
-            caches=caches,
+    shards = LookupShards.of([
+        LookupShard(
+            table=table,
+            first_row=0,
+            num_rows=table.num_embeddings,
+            num_columns=table.embedding_dim,
+            num_samples=float(launch.num_samples),
+            compute_kernel=launch.place,
+            cache_load_factor=table.cache_share,
         )
         for table in alike
-    ]
-    repeated = np.repeat(np.array(rows), list(alike.values()), axis=0)
+    ])
+    rows = shard_traffics(
+        shards, optimizer=launch.optimizer, output_type=launch.output_type, caches=caches
+    )
+    repeated = np.repeat(rows, list(alike.values()), axis=0)
     total: Array = combine(repeated, np.zeros(len(repeated), dtype=np.intp), 1)
     return total
 

@@ -5,19 +5,26 @@ or unpooled) that share a sharding type. It has one set of collectives, and one 
 (fused or dense, data type, pooling) on every rank.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import Shard, ShardingPlan, ShardingType, TableSharding
-from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Workload
+from costmodel.domain.plan import (
+    ComputeKernel,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+)
+from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import is_hashed
-from costmodel.kernels.embedding import Caches, LookupShard, combine, gpu_caches, shard_traffic
+from costmodel.kernels.embedding import combine
+from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
@@ -51,14 +58,36 @@ class GroupLoad:
     """1; templates have a formula for it, as a plan may lack the group."""
 
 
+class Sharded(Protocol):
+    """How a table is sharded: an option, or a plan's sharding."""
+
+    @property
+    def sharding_type(self) -> ShardingType:
+        """Type of all shards."""
+        ...
+
+    @property
+    def compute_kernel(self) -> ComputeKernel:
+        """Kernel that looks them up."""
+        ...
+
+    @property
+    def cache_load_factor(self) -> float | None:
+        """Share of the rows that a UVM cache holds; None: the table's own."""
+        ...
+
+
 class ShardRow(NamedTuple):
     """What each of some like shards of a table contributes to its group."""
 
     ranks: tuple[int, ...]
-    traffic: tuple[float, ...]
+    traffic: Sequence[float]
     features: float
     ids: float
     columns: float
+
+
+_Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
 
 
 def group_loads(
@@ -69,23 +98,20 @@ def group_loads(
     TorchRec orders a module's groups by the first table that needs each. Here the order is the
     same for all plans, so that it is not one more thing that a search moves.
     """
-    members: dict[GroupKey, list[tuple[EmbeddingTable, TableSharding]]] = {}
-    for table in workload.tables:
-        sharding = plan.table(table.name)
-        members.setdefault(group_key(table, sharding.sharding_type), []).append((table, sharding))
-    return tuple(_group_load(workload, topology, key, members[key]) for key in sorted(members))
+    members: dict[GroupKey, list[_Member]] = {}
+    shardings = [(table, plan.table(table.name)) for table in workload.tables]
+    of_tables = table_rows(workload, topology, shardings)
+    for (table, sharding), rows in zip(shardings, of_tables, strict=True):
+        key = group_key(table, sharding.sharding_type)
+        members.setdefault(key, []).append((table, sharding, rows))
+    return tuple(_group_load(topology, key, members[key]) for key in sorted(members))
 
 
-def _group_load(
-    workload: Workload,
-    topology: Topology,
-    key: GroupKey,
-    pairs: list[tuple[EmbeddingTable, TableSharding]],
-) -> GroupLoad:
+def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"]) -> GroupLoad:
+    pairs = [(table, sharding) for table, sharding, _ in members]
     rows: list[ShardRow] = []
     kernel_rows: dict[KernelKey, list[ShardRow]] = {}
-    for table, sharding in pairs:
-        new = table_rows(workload, topology, table, sharding)
+    for table, sharding, new in members:
         rows += new
         kernel_rows.setdefault(kernel_key(table, sharding.compute_kernel), []).extend(new)
     ranks, counts = _ranks(rows)
@@ -136,67 +162,68 @@ def _traffic(rows: list[ShardRow], world_size: int) -> NDArray[np.float64]:
 
 
 def table_rows(
-    workload: Workload, topology: Topology, table: EmbeddingTable, sharding: TableSharding
-) -> list[ShardRow]:
-    """Return a row for every different shard of a table: most are alike but for their rank."""
-    alike = _like_shards(sharding, is_hashed(table.inputs))
-    return [
-        shard_row(workload, topology, table, sharding, shard)._replace(ranks=ranks)
-        for shard, ranks in alike
-    ]
+    workload: Workload,
+    topology: Topology,
+    shardings: Sequence[tuple[EmbeddingTable, TableSharding]],
+) -> list[list[ShardRow]]:
+    """Return for every table a row for every different shard: most are alike but for their rank."""
+    parts: list[LookupShard] = []
+    ranks: list[tuple[int, ...]] = []
+    begins = [0]
+    for table, sharding in shardings:
+        hashed = is_hashed(table.inputs)
+        alike: dict[tuple[int, int, int], list[Shard]] = {}
+        for shard in sharding.shards:
+            place = 0 if hashed else shard.row_offset
+            alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
+        for shards in alike.values():
+            parts.append(lookup_shard(workload, topology, table, sharding, shards[0]))
+            ranks.append(tuple(shard.rank for shard in shards))
+        begins.append(len(parts))
+    columns = (each.tolist() for each in shard_loads(workload, topology, LookupShards.of(parts)))
+    rows = list(map(ShardRow, ranks, *columns))
+    return [rows[begin:end] for begin, end in pairwise(begins)]
 
 
-@lru_cache(maxsize=32768)
-def _like_shards(
-    sharding: TableSharding,
-    anywhere: bool,  # noqa: FBT001 - lru_cache knows places
-) -> tuple[tuple[Shard, tuple[int, ...]], ...]:
-    """Return every different shard of a table and the ranks that have one like it.
-
-    Shards of other rows are alike if rows are read alike ``anywhere`` in the table.
-    """
-    alike: dict[tuple[int, int, int], list[Shard]] = {}
-    for shard in sharding.shards:
-        place = 0 if anywhere else shard.row_offset
-        alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
-    return tuple((each[0], tuple(shard.rank for shard in each)) for each in alike.values())
-
-
-def shard_row(
+def lookup_shard(
     workload: Workload,
     topology: Topology,
     table: EmbeddingTable,
-    sharding: TableSharding,
+    sharding: Sharded,
     shard: Shard,
-) -> ShardRow:
-    """Return what a shard of a table adds to its rank."""
+) -> LookupShard:
+    """Return what decides the traffic of one shard of a table."""
     replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
-    samples = workload.local_batch_size * (1 if replicated else topology.world_size)
     cached = sharding.cache_load_factor
-    part = LookupShard(
+    return LookupShard(
         table=table,
         first_row=0 if is_hashed(table.inputs) else shard.row_offset,
         num_rows=shard.num_rows,
         num_columns=shard.num_columns,
-        num_samples=samples,
+        num_samples=workload.local_batch_size * (1 if replicated else topology.world_size),
         compute_kernel=sharding.compute_kernel,
         cache_load_factor=table.cache_share if cached is None else cached,
         batches_in_cache=workload.pipeline.batches_in_cache,
     )
-    caches = gpu_caches(topology.hardware.gpu)
-    traffic, ids, bags = _cached_row(part, workload.optimizer, workload.output_type, caches)
-    return ShardRow(
-        ranks=(shard.rank,),
-        traffic=traffic,
-        features=float(table.num_features),
-        ids=ids,
-        columns=shard.num_columns * bags / samples,
+
+
+class ShardLoads(NamedTuple):
+    """What each of some shards adds to its rank."""
+
+    traffic: Array
+    """Shape (shards, NUM_TRAFFIC); the others: (shards,)."""
+    features: Array
+    ids: Array
+    columns: Array
+
+
+def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) -> ShardLoads:
+    """Return what each of some shards adds to its rank."""
+    traffic = shard_traffics(
+        shards,
+        optimizer=workload.optimizer,
+        output_type=workload.output_type,
+        caches=gpu_caches(topology.hardware.gpu),
     )
-
-
-@lru_cache(maxsize=262144)
-def _cached_row(
-    part: LookupShard, optimizer: Optimizer, output_type: DataType, caches: Caches
-) -> tuple[tuple[float, ...], float, float]:
-    traffic = shard_traffic(part, optimizer=optimizer, output_type=output_type, caches=caches)
-    return traffic, part.num_lookups, part.num_bags
+    columns = shards.num_columns * shards.num_bags / shards.num_samples
+    return ShardLoads(traffic, shards.num_features, shards.num_lookups, columns)

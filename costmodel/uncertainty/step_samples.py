@@ -191,11 +191,9 @@ def _place(sharding: TableSharding) -> str:
 
 def _lookup_seconds(workload: Workload, topology: Topology, plan: ShardingPlan) -> Array:
     """Return what every table's lookups alone take on every rank, shape (tables, ranks)."""
-    rows = [
-        (index, row)
-        for index, table in enumerate(workload.tables)
-        for row in table_rows(workload, topology, table, plan.table(table.name))
-    ]
+    shardings = [(table, plan.table(table.name)) for table in workload.tables]
+    of_tables = table_rows(workload, topology, shardings)
+    rows = [(index, row) for index, own in enumerate(of_tables) for row in own]
     traffic = np.array([row.traffic for _, row in rows])
     weighted = np.array([workload.tables[index].weighted for index, _ in rows])
     alone = lookup_time(traffic, topology.hardware, weighted=weighted)

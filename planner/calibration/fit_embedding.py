@@ -1,6 +1,6 @@
 """The constants of the embedding roofline, fitted to measured lookups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple, TypeAlias
@@ -12,7 +12,8 @@ from costmodel.base.units import BytesPerSecond, Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable
 from costmodel.inputs.distribution import Zipf
-from costmodel.kernels.embedding import Caches, LookupShard, combine, kernel_times, shard_traffic
+from costmodel.kernels.embedding import combine, kernel_times
+from costmodel.kernels.shard_traffic import Caches, LookupShard, LookupShards, shard_traffics
 from costmodel.kernels.times import LookupRates, weight_gradient_times
 from costmodel.kernels.traffic import BACKWARD_KERNELS, Traffic
 from planner.calibration.curves import Accuracy, Array, accuracy
@@ -235,12 +236,10 @@ def _weighted(points: Sequence[EmbeddingPoint], caches: Caches) -> Array:
     return np.array([float(point.weighted and caches.warp_bytes > 0) for point in points])
 
 
-def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
-    """Return the traffic of a point's kernel."""
+def _embedding_tables(point: EmbeddingPoint) -> Iterator[EmbeddingTable]:
     tables = point.tables
-    rows = []
     for i, size in enumerate(tables.num_embeddings):
-        table = EmbeddingTable(
+        yield EmbeddingTable(
             name=f"t{i}",
             num_embeddings=size,
             embedding_dim=tables.embedding_dims[i],
@@ -250,24 +249,30 @@ def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
             weighted=point.weighted,
             inputs=Zipf(exponent=point.zipf[i]),
         )
-        shard = LookupShard(
+
+
+def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
+    """Return the traffic of a point's kernel."""
+    tables = point.tables
+    shards = [
+        LookupShard(
             table=table,
             first_row=0,
-            num_rows=size,
+            num_rows=table.num_embeddings,
             num_columns=table.embedding_dim,
             num_samples=float(point.num_samples),
             compute_kernel=tables.compute_kernel,
             cache_load_factor=tables.cache_load_factor or table.cache_share,
         )
-        rows.append(
-            shard_traffic(
-                shard,
-                optimizer=tables.optimizer,
-                output_type=DataType.FP32,
-                caches=caches,
-            )
-        )
-    total: Array = combine(np.array(rows), np.zeros(len(rows), dtype=np.intp), 1)[0]
+        for table in _embedding_tables(point)
+    ]
+    rows = shard_traffics(
+        LookupShards.of(shards),
+        optimizer=tables.optimizer,
+        output_type=DataType.FP32,
+        caches=caches,
+    )
+    total: Array = combine(rows, np.zeros(len(rows), dtype=np.intp), 1)[0]
     return total
 
 

@@ -19,7 +19,7 @@ from costmodel.domain.hardware import (
     Source,
 )
 from costmodel.kernels.collectives import bus_factor
-from costmodel.kernels.embedding import Caches, warp_caches
+from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough

@@ -17,12 +17,19 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import (
-    BACKWARD_KERNELS,
+    backward_bound,
+    backward_time,
+    combine,
+    embedding_estimate,
+    forward_bound,
+    forward_time,
+    weight_gradient_time,
+)
+from costmodel.kernels.shard_traffic import (
     BAG_START_ROWS,
     CORE_ROW_TIME,
     LINE_BYTES,
     MISS_BYTES,
-    NUM_TRAFFIC,
     PREFETCH_ID_BYTES,
     PREFETCH_ROW_BYTES,
     ROW_GATHER_TIME,
@@ -30,18 +37,11 @@ from costmodel.kernels.embedding import (
     WARP_BYTES,
     Caches,
     LookupShard,
-    Traffic,
-    backward_bound,
-    backward_time,
-    combine,
-    embedding_estimate,
-    forward_bound,
-    forward_time,
+    LookupShards,
     gpu_caches,
     shard_traffic,
-    weight_gradient_time,
 )
-from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
+from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, WEIGHT_GRADIENT_RATIO, Traffic
 from planner.files.profiles import load_profile
 
 ONE_ROW = EmbeddingTable(
@@ -123,8 +123,8 @@ def test_a_row_s_state_is_at_least_one_sector() -> None:
 
 
 def test_narrow_rows_cost_whole_sectors() -> None:
-    assert shard(WIDE, num_columns=4).row_bytes == 32
-    assert shard(WIDE, num_columns=12).row_bytes == 64
+    widths = LookupShards.of([shard(WIDE, num_columns=4), shard(WIDE, num_columns=12)])
+    assert widths.row_bytes.tolist() == [32, 64]
 
 
 def test_weighted_ids_carry_four_bytes_more() -> None:

@@ -4,7 +4,8 @@ import pytest
 from calibration_cases import CALL, CORE, L2_BYTES, lookups
 
 from costmodel.domain.plan import ComputeKernel
-from costmodel.kernels.embedding import Caches, kernel_times, warp_caches
+from costmodel.kernels.embedding import kernel_times
+from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.kernels.times import weight_gradient_times
 from planner.calibration.fit_embedding import (
     Constants,
