@@ -157,6 +157,12 @@ def _alone() -> Iterator[Cell]:
 def _mixed() -> Iterator[Cell]:
     for one, other in combinations(sorted(ShardingType), 2):
         yield Cell(name=f"{one} + {other}", tables=(*pair(one), *pair(other)))
+    yield Cell(name="table_wise, in order", tables=pair(ShardingType.TABLE_WISE)[::-1])
+    replicated, split = pair(ShardingType.DATA_PARALLEL), pair(ShardingType.ROW_WISE)
+    yield Cell(
+        name="data_parallel + row_wise, interleaved",
+        tables=(replicated[0], split[0], replicated[1], split[1]),
+    )
     yield Cell(
         name="all types", tables=tuple(each for kind in sorted(ShardingType) for each in pair(kind))
     )

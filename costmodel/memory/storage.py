@@ -58,11 +58,15 @@ id, and 16 for those of the table at hand; half as much again with weights (coun
 CACHE_BYTES_PER_ROW, CACHE_BYTES_PER_SLOT = 4, 16
 """FBGEMM's ``cache_index_table_map``; ``lxu_cache_state`` and ``lru_state``."""
 RESERVE_SHARE = 0.10
-"""Share of HBM left to the CUDA context, NCCL's buffers and the allocator's fragmentation: a
-choice, 8 GiB of 80. TorchRec's default is 15% (planners.py, ``HeuristicalStorageReservation``),
-but it counts neither activations nor the sort. What the allocator *reserves* is 1.35 to 1.56 times
-what is allocated at the peak where nothing presses it (torchrec_steps.csv); it gives back free
-blocks before it fails."""
+"""Share of HBM left to the CUDA context and libraries (1.0 to 2.5 GB where it is known) and to gaps
+between blocks that torch's caching allocator holds. What it reserves is 1.33 to 1.56 times what is
+allocated at the peak where nothing presses it, but it gives back free blocks before it fails (torch
+2.13, notes/cuda, "Memory management"); pressed, it did with 1.14 (torchrec_steps.csv, pull request
+3642). With a tenth, every public plan that counts as fitting has room for that, the tightest by
+0.1% (bench/results/anchors.csv, "memory needed of a GPU"): predictions are 7 to 30% above what
+these plans allocate. One without that slack would need 15% of 80 GB, which is TorchRec's default
+(planners.py, ``HeuristicalStorageReservation``); its planner counts neither activations nor the
+sort."""
 
 _INPUT_COPIES = {Pipeline.SPARSE_DIST: 3, Pipeline.PREFETCH: 4, Pipeline.NONE: 2, Pipeline.DLRM: 1}
 """Ids that a rank holds of all samples, in batches: those that it looks up, with
