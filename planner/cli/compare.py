@@ -1,6 +1,5 @@
 """``planner compare``."""
 
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     "--time-limit",
     type=TIME,
     metavar="10s",
-    help="Of all searches together; each gets an equal share.",
+    help="Of each search; those that gain nothing for a while end sooner.",
 )
 @click.option("--sharder", "sharders", multiple=True, metavar="NAME", help="Only this; repeatable.")
 @html_option
@@ -69,15 +68,16 @@ def _compare_sharders(
     output: Output,
     flags: dict[str, object],
 ) -> None:
-    start = time.monotonic()  # imports count, too
     from planner.environment.settings import resolve
     from planner.planning.api import compare
     from planner.planning.compare_text import sharders_text
+    from planner.planning.plugins import sharder_names
     from planner.planning.report_data import report_data
     from planner.planning.search import Search
 
     settings = resolve(flags)
-    progress = ProgressLine(output, settings.time_limit)
+    searches = len(sharders) or len(sharder_names()) + 1
+    progress = ProgressLine(output, searches * settings.time_limit)
     with interruptible(ending=True) as interrupt, progress:
         results = compare(
             workload,
@@ -88,7 +88,6 @@ def _compare_sharders(
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
-                began=start,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
             ),

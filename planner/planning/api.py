@@ -195,14 +195,14 @@ def compare(
 
     The shortest expected step comes first.
 
-    None knows what the others found, and each may take an equal share of the time left. A sharder
-    that finds no plan is left out, and ``left_out`` told its name and why; if none finds one, the
-    first's error is raised.
+    None knows what the others found, and each has the whole time limit. A sharder that finds no
+    plan is left out, and ``left_out`` told its name and why; if none finds one, the first's error
+    is raised.
     """
     from planner.planning.plugins import sharder_names
 
     task = _task(workload, hardware, gpus, nodes)
-    search = _begun(search, options)
+    search = replace(search or Search(), **options)
     names = tuple(sharders) or (*sharder_names(), AUTO)
     attempts = run_apart(names, task.problem, search, task.picked)
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
