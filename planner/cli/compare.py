@@ -14,6 +14,7 @@ from planner.cli.options import (
     profile_and_nodes,
 )
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import FILE, SHARDER
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compare")
-@click.argument("files", nargs=-1, required=True, metavar="WORKLOAD | OLD_PLAN NEW_PLAN")
+@click.argument("files", nargs=-1, required=True, metavar="WORKLOAD | OLD_PLAN NEW_PLAN", type=FILE)
 @click.option("--gpus", type=GPUS, help="GPUs in all, on all nodes.")
 @nodes_option
 @hardware_option
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
     metavar="10s",
     help="Of each search; those that gain nothing for a while end sooner.",
 )
-@click.option("--sharder", "sharders", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option(
+    "--sharder",
+    "sharders",
+    multiple=True,
+    metavar="NAME",
+    type=SHARDER,
+    help="Only this; repeatable.",
+)
 @html_option
 @output_options
 def command(

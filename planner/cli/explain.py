@@ -6,12 +6,13 @@ import click
 
 from planner.cli.options import TIME, output_options
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import FILE
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
 
 @click.command("explain")
-@click.argument("plan", metavar="PLAN")
+@click.argument("plan", metavar="PLAN", type=FILE)
 @click.option(
     "--what-if",
     "what_ifs",

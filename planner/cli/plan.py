@@ -15,6 +15,7 @@ from planner.cli.options import (
     search_options,
 )
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import BASELINE, FILE, SHARDER
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -32,12 +33,15 @@ LATE_SHARE, LATE_TIME = 0.1, 1.0
 
 
 @click.command("plan")
-@click.argument("workload", metavar="FILE", required=False)
+@click.argument("workload", metavar="FILE", type=FILE, required=False)
 @search_options
-@click.option("--sharder", metavar="NAME", help="`auto` (all built-in ones) or one of them.")
+@click.option(
+    "--sharder", metavar="NAME", type=SHARDER, help="`auto` (all built-in ones) or one of them."
+)
 @click.option(
     "--baseline",
     metavar="NAME",
+    type=BASELINE,
     help="What the report compares with: `torchrec` (TorchRec's own planner, the default where it "
     "is installed), `torchrec_greedy` (a re-implementation of it), another sharder, or `none`.",
 )
@@ -66,6 +70,7 @@ LATE_SHARE, LATE_TIME = 0.1, 1.0
     "--output",
     "target",
     metavar="PLAN",
+    type=FILE,
     help=f"Where the plan goes: {DEFAULT_FILE} unless --json is given; - is stdout.",
 )
 @click.option(

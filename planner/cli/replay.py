@@ -6,6 +6,7 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import FILE
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("replay")
-@click.argument("traces", metavar="TRACES")
+@click.argument("traces", metavar="TRACES", type=FILE)
 @click.option(
     "--mode",
     type=click.Choice(["graph", "algorithm1", "baseline"]),
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     metavar="CHANGE",
     help="`all_to_all x0.5`, `host x0`, `balance`, `collectives h100-sxm`, ...; repeatable.",
 )
-@click.option("--trace", metavar="FILE|DIR", help="Write a Chrome trace; in a folder, per rank.")
+@click.option(
+    "--trace", metavar="FILE|DIR", type=FILE, help="Write a Chrome trace; in a folder, per rank."
+)
 @html_option
 @output_options
 def command(

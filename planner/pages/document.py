@@ -39,17 +39,17 @@ def html_page(title: str, headline: Sequence[tuple[str, str]], panels: Sequence[
     ]
     return _PAGE.format(
         title=text(title),
-        style=_STYLE,
+        style=STYLE,
         facts=facts,
         sections=sections,
         bundle=vega_bundle(),
-        charts=_script_data(charts),
+        charts=script_data(charts),
         script=_SCRIPT,
     )
 
 
-def _script_data(data: object) -> str:
-    """Return JSON that cannot end the element it stands in."""
+def script_data(data: object) -> str:
+    """Return data as JSON that cannot end the element it stands in."""
     dumped = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return dumped.replace("<", "\\u003c")
 
@@ -68,7 +68,7 @@ def _section(number: int, panel: Panel) -> str:
     return f"<section><h2>{text(panel.title)}</h2>{note}{body}</section>"
 
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light}
 body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1180px;padding:1em 1.5em;
   color:#222}
