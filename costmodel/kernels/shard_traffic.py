@@ -20,8 +20,8 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
-from costmodel.inputs.distribution import lookup_share, unique_curve
-from costmodel.inputs.unique_curves import UniqueCurves
+from costmodel.inputs.distribution import is_hashed, lookup_share, unique_curve
+from costmodel.inputs.unique_curves import UniqueCurve, UniqueCurves
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 
 Array = NDArray[np.float64]
@@ -148,15 +148,7 @@ class LookupShards:
             is_unpooled=np.array([table.pooling is Pooling.NONE for table in tables], dtype=bool),
             is_mean=np.array(mean, dtype=bool) & np.array(whole, dtype=bool),
             kernel=np.array([_KERNELS[shard.compute_kernel] for shard in shards], dtype=np.intp),
-            curves=UniqueCurves.of([
-                unique_curve(
-                    shard.table.inputs,
-                    shard.table.num_embeddings,
-                    shard.first_row,
-                    shard.num_rows,
-                )
-                for shard in shards
-            ]),
+            curves=_curves(shards),
         )
 
     def taken(self, places: NDArray[np.intp]) -> "LookupShards":
@@ -188,6 +180,24 @@ class LookupShards:
         """Output rows: one per sample and feature, or one per id without pooling."""
         pooled = self.num_samples * self.num_features
         return np.where(self.is_unpooled, self.num_lookups, pooled)
+
+
+def _curves(shards: Sequence[LookupShard]) -> UniqueCurves:
+    """Return the curve of every shard; those of a table with hashed ids differ by their share."""
+    curves: list[UniqueCurve] = []
+    last: EmbeddingTable | None = None
+    for shard in shards:
+        table, rows = shard.table, shard.num_rows
+        if table is not last:
+            last, hashed = table, is_hashed(table.inputs)
+            whole = unique_curve(table.inputs, table.num_embeddings)
+        if not hashed:
+            curves.append(unique_curve(table.inputs, table.num_embeddings, shard.first_row, rows))
+        elif rows in (0, table.num_embeddings):
+            curves.append(whole)
+        else:
+            curves.append(UniqueCurve(unique=whole.unique, share=rows / table.num_embeddings))
+    return UniqueCurves.of(curves)
 
 
 _SHARD_ARRAYS = [name for name in LookupShards.__dataclass_fields__ if name != "curves"]

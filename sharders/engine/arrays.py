@@ -18,7 +18,7 @@ from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, s
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.loads import lookup_shard, shard_loads
 from sharders.engine.tables import SPREADS, Choices, Floats, Tables
-from sharders.problem.option_costs import OptionCosts
+from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -93,14 +93,14 @@ def problem_arrays(
     """
     signature = signature_of(problem)
     columns = Columns.of(signature)
-    writer = _Writer(problem, columns)
-    for table in problem.workload.tables:
+    writer, costs = _Writer(problem, columns), OptionCosts(problem)
+    for table, offered_costs in zip(problem.workload.tables, costs.all(), strict=True):
         started = {option_of(plan.table(table.name), table) for plan in starts}
-        options = problem.options[table.name]
-        kept = [*options, *(started - set(options))]
-        if not every_option:
-            kept = _worth_trying(table, writer.costs, started)
-        writer.add_table(table, kept)
+        if every_option:
+            others = sorted(started - {cost.option for cost in offered_costs}, key=repr)
+            writer.add_table(table, [*offered_costs, *costs.some(table, others)])
+        else:
+            writer.add_table(table, _worth_trying(problem, offered_costs, started))
     return ProblemArrays(problem, writer.tables(), columns, signature, tuple(writer.options))
 
 
@@ -115,16 +115,16 @@ def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[Sha
 
 
 def _worth_trying(
-    table: EmbeddingTable, costs: OptionCosts, started: set[TableOption]
-) -> list[TableOption]:
-    finest, kept, types = FINEST * costs.balanced_load, [], set[ShardingType]()
-    options = costs.problem.options[table.name]
-    for option in sorted(options, key=lambda option: option.num_column_shards):
+    problem: ShardingProblem, costs: Sequence[OptionCost], started: set[TableOption]
+) -> list[OptionCost]:
+    finest, kept, types = FINEST * problem.balanced_load, [], set[ShardingType]()
+    for cost in sorted(costs, key=lambda cost: cost.option.num_column_shards):
+        option = cost.option
         coarsest = option.sharding_type not in types
         types.add(option.sharding_type)
-        coarse = costs.cost(table, option).shard_load >= finest
-        if option in started or coarsest or coarse or option.num_column_shards == 1:
-            kept.append(option)
+        fine = cost.shard_load < finest and option.num_column_shards > 1
+        if coarsest or not fine or option in started:
+            kept.append(cost)
     return kept
 
 
@@ -132,7 +132,7 @@ class _Writer:
     """Collects options, and the different shards that they have: all arrays at once in the end."""
 
     def __init__(self, problem: ShardingProblem, columns: Columns) -> None:
-        self.problem, self.columns, self.costs = problem, columns, OptionCosts(problem)
+        self.problem, self.columns = problem, columns
         self.options: list[TableOption] = []
         self.begins = [0]
         self.of_option: list[tuple[float, ...]] = []
@@ -152,19 +152,18 @@ class _Writer:
         self.blocks: dict[ShardingType, list[tuple[int, int, int]]] = {}
         """Row blocks of that table."""
 
-    def add_table(self, table: EmbeddingTable, options: Sequence[TableOption]) -> None:
+    def add_table(self, table: EmbeddingTable, options: Sequence[OptionCost]) -> None:
         """Add the options of one table."""
         self.known, self.of_table, self.blocks = {}, {}, {}
         for option in options:
             self._add(table, option)
         self.begins.append(len(self.options))
 
-    def _add(self, table: EmbeddingTable, option: TableOption) -> None:
-        kind = option.sharding_type
+    def _add(self, table: EmbeddingTable, cost: OptionCost) -> None:
+        option, kind = cost.option, cost.option.sharding_type
         self.options.append(option)
         key = group_key(table, kind)
         kernel = key, kernel_key(table, option.compute_kernel)
-        cost = self.costs.cost(table, option)
         spread = SPREADS["nodes" if kind.within_node else "ranks"]
         if not option.num_ranks:
             spread = SPREADS["fixed" if option.ranks else "everywhere"]

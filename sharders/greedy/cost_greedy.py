@@ -33,7 +33,7 @@ class GreedyPlans:
 
     def __init__(self, problem: ShardingProblem) -> None:
         self.engine = Engine(problem, every_option=True)
-        self._balanced_load = OptionCosts(problem).balanced_load
+        self._balanced_load = problem.balanced_load
         self._capacity = problem.capacity
 
     def step_time(self, rule: Parameters) -> Seconds:

@@ -16,7 +16,6 @@ from sharders.engine.fill import Rule
 from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import Budget, Progress
 
 Parameters = Mapping[str, float]
@@ -99,7 +98,7 @@ class Tuning:
     def __init__(self, engine: Engine, budget: Budget, rng: Random, params: TuningParams) -> None:
         self.params, self.engine, self.budget, self.rng = params, engine, budget, rng
         problem = engine.problem
-        self.balanced_load, self.capacity = OptionCosts(problem).balanced_load, problem.capacity
+        self.balanced_load, self.capacity = problem.balanced_load, problem.capacity
         self.evaluated = 0
         self.best: Seconds = float("inf")
         self.found: dict[int, tuple[Seconds, Choices]] = {}

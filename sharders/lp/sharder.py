@@ -159,7 +159,7 @@ def _fine(choices: LpOptions, costs: OptionCosts, columns: float, load: float) -
     splits = np.isin(choices.types, [kind for kind in ShardingType if kind.splits_columns])
     fine: Mask = ~splits | (choices.width <= columns)
     if load < inf:
-        tables, most = choices.problem.workload.tables, load * costs.balanced_load
+        tables, most = choices.problem.workload.tables, load * choices.problem.balanced_load
         for number in np.flatnonzero(fine & (choices.types == ShardingType.COLUMN_WISE)):
             cost = costs.cost(tables[choices.table[number]], choices.options[number])
             fine[number] = cost.shard_load <= most

@@ -72,12 +72,6 @@ class OptionCosts:
         for table in tables:
             yield [self.problem.known_costs[table.name, option] for option in options[table.name]]
 
-    @cached_property
-    def balanced_load(self) -> Seconds:
-        """Load of a rank if every table had its cheapest option, and balance were perfect."""
-        cheapest = (min(cost.total_load for cost in costs) for costs in self.all())
-        return sum(cheapest) / self.problem.topology.world_size
-
     def _add(self, pairs: Sequence[tuple[EmbeddingTable, TableOption]]) -> None:
         """Compute the costs of options that are not known yet."""
         known, topology = self.problem.known_costs, self.problem.topology

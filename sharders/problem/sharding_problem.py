@@ -97,6 +97,14 @@ class ShardingProblem:
         """Costs of a table's option, kept by ``sharders.problem.option_costs``."""
         return {}
 
+    @cached_property
+    def balanced_load(self) -> Seconds:
+        """Load of a rank if every table had its cheapest option, and balance were perfect."""
+        from sharders.problem.option_costs import OptionCosts
+
+        cheapest = (min(cost.total_load for cost in costs) for costs in OptionCosts(self).all())
+        return sum(cheapest) / self.topology.world_size
+
     def known_times(self) -> list[tuple[Seconds, ShardingPlan]]:
         """Return the plans found already, each with its step time."""
         return [(self.objective.step_time(plan), plan) for plan in self.known]
@@ -114,7 +122,9 @@ class ShardingProblem:
     def with_known(self, plans: Sequence[ShardingPlan]) -> "ShardingProblem":
         """Return the same problem with other plans known; what was computed of it is kept."""
         same = replace(self, known=tuple(plans))
-        for name in ("options", "templates", "known_bytes", "known_costs", "packing"):
+        for name in (
+            "options", "templates", "known_bytes", "known_costs", "balanced_load", "packing",
+        ):  # fmt: skip
             if name in self.__dict__:
                 same.__dict__[name] = self.__dict__[name]
         return same

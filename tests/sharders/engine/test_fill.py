@@ -19,7 +19,6 @@ from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.tuning import NEUTRAL, RANGES, Tuning, drawn
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 PROBLEM = example_problem(example_workload(30, seed=3), world_size=8)
@@ -27,7 +26,7 @@ PROBLEM = example_problem(example_workload(30, seed=3), world_size=8)
 
 def filled(engine: Engine, parameters: dict[str, float]) -> float | None:
     problem = engine.problem
-    balanced = OptionCosts(problem).balanced_load
+    balanced = problem.balanced_load
     return engine.fill(Rule(parameters, balanced, problem.capacity))
 
 
