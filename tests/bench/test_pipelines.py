@@ -2,8 +2,8 @@
 
 import pytest
 
+from bench.anchors.pipelines import AnomalyDetection, gains, measured
 from bench.fitting.sources import DATA
-from bench.pipelines import AnomalyDetection, gains, measured
 from costmodel.domain.workload import Pipeline
 
 pytestmark = pytest.mark.slow

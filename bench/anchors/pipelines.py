@@ -1,4 +1,4 @@
-"""What TorchRec's pipelines gain, predicted beside measured: `python -m bench.pipelines`.
+"""What TorchRec's pipelines gain, predicted beside measured: `python -m bench.anchors.pipelines`.
 
 TorchRec's pull request 2916 timed ten batches of one model under three pipelines (rows of
 ``../shared/data/torchrec_steps.csv``); its benchmark at that commit (f03bd791,
