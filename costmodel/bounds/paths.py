@@ -37,7 +37,7 @@ Lines = tuple[tuple[float, float], ...]
 """Constants and slopes."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
 """Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
-STREAMS = (Resource.COMPUTE, *(group.value for group in ProcessGroup))
+STREAMS = (Resource.COMPUTE, Resource.DATA_DIST, *(group.value for group in ProcessGroup))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,8 +219,9 @@ class StepGraph:
         return self.cycle(max(paths, key=lambda path: sum(times[number] for number in path)), z)
 
     def direct(self, z: Vector) -> WeightedCycle:
-        """Return the cycle of the compute stream alone."""
-        return self.cycle([n for n, op in self.ops.items() if op.resource == Resource.COMPUTE], z)
+        """Return the cycle of the lookups' stream alone."""
+        streams = {op.resource for op in self.ops.values() if op.work.kernel is not None}
+        return self.cycle([n for n, op in self.ops.items() if op.resource in streams], z)
 
     def host(self) -> WeightedCycle:
         """Return the cycle of the two host threads, which take turns, on a rank with lookups.

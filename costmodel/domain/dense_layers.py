@@ -188,10 +188,14 @@ def received_bytes(workload: Workload) -> Bytes:
     The embeddings received, and the bottom MLP's activations.
     """
     bottom = [workload.dense.num_dense_features, *workload.dense.bottom_mlp]
-    embeddings = workload.output_type.num_bytes * sum(
-        table.output_rows_per_sample * table.embedding_dim for table in workload.tables
-    )
-    return workload.local_batch_size * (embeddings + float(_element_bytes(workload) * sum(bottom)))
+    held = float(_element_bytes(workload) * sum(bottom))
+    return embedding_bytes(workload) + workload.local_batch_size * held
+
+
+def embedding_bytes(workload: Workload) -> Bytes:
+    """Bytes of a local batch's embeddings, as a rank receives them."""
+    columns = sum(table.output_rows_per_sample * table.embedding_dim for table in workload.tables)
+    return workload.local_batch_size * workload.output_type.num_bytes * columns
 
 
 def _element_bytes(workload: Workload) -> int:

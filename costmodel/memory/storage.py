@@ -32,7 +32,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.base.units import Bytes
 from costmodel.domain.codecs import is_clamped, wire_type
-from costmodel.domain.dense_layers import activation_bytes, dense_model_bytes, received_bytes
+from costmodel.domain.dense_layers import (
+    activation_bytes,
+    dense_model_bytes,
+    embedding_bytes,
+    received_bytes,
+)
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
@@ -68,13 +73,20 @@ these plans allocate. One without that slack would need 15% of 80 GB, which is T
 (planners.py, ``HeuristicalStorageReservation``); its planner counts neither activations nor the
 sort."""
 
-_INPUT_COPIES = {Pipeline.SPARSE_DIST: 3, Pipeline.PREFETCH: 4, Pipeline.NONE: 2, Pipeline.DLRM: 1}
+_INPUT_COPIES = {
+    Pipeline.NONE: 2,
+    Pipeline.SPARSE_DIST: 3,
+    Pipeline.PREFETCH: 4,
+    Pipeline.FUSED_SPARSE_DIST: 3,
+    Pipeline.SEMI_SYNC: 4,
+    Pipeline.DLRM: 1,
+}
 """Ids that a rank holds of all samples, in batches: those that it looks up, with
 TrainPipelineSparseDist those received for the next step, and the copy of its own ids by
 destination, from which they were sent: permuted or bucketized, once per column shard, as many as a
 rank receives on average; with PrefetchTrainPipelineSparseDist one more, whose rows come into the
-caches. The copy lives as long as its requests (torchrec 1.9.2, dist_data.py
-720-760)."""
+caches; with TrainPipelineSemiSync one more, looked up before this batch's update. The copy lives
+as long as its requests (torchrec 1.9.2, dist_data.py 720-760)."""
 _DENSE = ComputeKernel.DENSE
 _CACHING = ComputeKernel.FUSED_UVM_CACHING
 
@@ -187,6 +199,9 @@ def shard_factors(
     buckets = replicated and topology.world_size > 1
     output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
     copies = output_copies(workload, topology, table, sharding_type)
+    updated = _updated_copies(topology, table, sharding_type)
+    # the next batch's outputs are on their way while this one's rows are updated
+    held = copies if workload.pipeline is Pipeline.SEMI_SYNC else updated
     return ShardFactors(
         element_bytes=table.data_type.num_bytes,
         cache_columns=float(workload.cache_columns(table)) if caching else 0.0,
@@ -201,7 +216,7 @@ def shard_factors(
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
         length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_features,
         column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
-        column_exchange_bytes=output * (copies - _updated_copies(topology, table, sharding_type)),
+        column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
     )
 
@@ -343,8 +358,12 @@ def fixed_bytes(workload: Workload) -> tuple[Bytes, Bytes]:
     """Bytes of the dense model, and of activations with local inputs, whatever the plan.
 
     A step holds most when the top MLP's backward begins, or before, while outputs are exchanged;
-    the requests of the batch it trains then still hold the copy that its ids were sent from.
+    the requests of the batch it trains then still hold the copy that its ids were sent from. With
+    TrainPipelineSemiSync there are, besides, the embeddings of the next batch, received, and its
+    own, kept for a backward of theirs (torchrec 1.9.2, runtime_forwards.py, ``detach_embeddings``).
     """
     exchanging = received_bytes(workload) + _local_id_bytes(workload)
     activations = max(activation_bytes(workload), exchanging)
+    if workload.pipeline is Pipeline.SEMI_SYNC:
+        activations += 2 * embedding_bytes(workload)
     return dense_model_bytes(workload), activations + local_batch_bytes(workload)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline
-from costmodel.step.builder import StepBuilder
+from costmodel.step.builder import StepBuilder, Wait
 from costmodel.step.exchange import label
 from costmodel.step.graph import Role, Stage
 from costmodel.step.group_kernels import GroupKernels
@@ -19,7 +19,7 @@ from costmodel.step.issue import (
 )
 from costmodel.step.program import ProcessGroup
 from costmodel.step.replicas import ReplicaBuckets
-from costmodel.step.template import Event, GroupFormulas, Linear, Work, WorkKind
+from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
 _STAGE = Stage.LOOKUP_BACKWARD
 Exchanges: TypeAlias = dict[GroupKey, int]
@@ -129,7 +129,7 @@ class Gradients:
         """
         reduced: list[int] = []
         for group in reversed(self.kernels.groups):
-            waits: tuple[Event, ...] = (after[group.key],) if group.key in after else ()
+            waits: tuple[Wait, ...] = (after[group.key],) if group.key in after else ()
             with self.builder.part_of(group.key):
                 if self.kernels.outputs.is_exchanged(group):
                     waits = self._receive(group, waits)
@@ -148,7 +148,7 @@ class Gradients:
             else None
         )
 
-    def _receive(self, group: GroupFormulas, after: tuple[Event, ...]) -> tuple[Event, ...]:
+    def _receive(self, group: GroupFormulas, after: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Wait for a group's gradients and scale them; returns what they still wait for.
 
         The reduce-scatter inside a node was waited for inside forward, so its all-gather starts
@@ -182,7 +182,7 @@ class Gradients:
         return after
 
     def _scale(
-        self, group: GroupFormulas, name: str, size: Linear, after: tuple[Event, ...]
+        self, group: GroupFormulas, name: str, size: Linear, after: tuple[Wait, ...]
     ) -> None:
         """Divide gradients by the number of ranks, in place."""
         if self.kernels.workload.pipeline is not Pipeline.DLRM:
@@ -192,7 +192,7 @@ class Gradients:
             )  # fmt: skip
 
     def _lookup_backward(
-        self, group: GroupFormulas, kernel: KernelKey, after: tuple[Event, ...]
+        self, group: GroupFormulas, kernel: KernelKey, after: tuple[Wait, ...]
     ) -> None:
         """Update a kernel's tables; weights of ids get a gradient first, needed or not.
 
