@@ -1,4 +1,4 @@
-"""LookupFit the constants of lookup kernels on GPUs to all public launches.
+"""Fit the constants of lookup kernels on GPUs to all public launches.
 
 Run as ``python -m bench.lookup_fit [--write]``. One set of constants serves all GPUs, relative to
 their memory bandwidth, and each GPU has deviations that its own launches must earn: least squares
@@ -40,7 +40,7 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.kernels.embedding import combine, kernel_times
 from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
-from costmodel.kernels.traffic import Traffic
+from costmodel.kernels.traffic import SORT_BLOCK_KEYS, Traffic
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from planner.calibration.curves import Array, accuracy
 from planner.files.profiles import load_profile
@@ -73,6 +73,8 @@ class LookupConstants(NamedTuple):
     """The same, for one key sorted."""
     backward_latencies: float = 50.0
     """Duration of a backward of few ids, in kernel latencies."""
+    sort_latencies: float = 17.0
+    """What sorting more than ``SORT_BLOCK_KEYS`` of them takes besides, likewise."""
     warp_bytes: float = 250.0
     row_time_us: float = 0.6
     start_rows: float = 5.0
@@ -121,6 +123,7 @@ def rates(constants: LookupConstants, gpu: Gpu) -> LookupRates:
         backward_latency=gpu.kernel_latency * constants.backward_latencies,
         gradient_time=constants.gradient_bytes / bandwidth,
         sort_rate=bandwidth / constants.sort_bytes,
+        sort_latency=gpu.kernel_latency * constants.sort_latencies,
         uvm_bandwidth=1.0,
         overlap=1.0,
         lookup_time=0.0,
@@ -163,7 +166,8 @@ def predicted(launch: LookupLaunch, constants: LookupConstants) -> dict[str, Sec
     traffic, known = launch_traffic(launch, constants), rates(constants, gpu)
     forward = float(kernel_times(traffic, known, backward=False)[0])
     backward = float(kernel_times(traffic, known, backward=True)[0])
-    sort = float(traffic[0, Traffic.LOOKUPS]) / known.sort_rate
+    keys = float(traffic[0, Traffic.LOOKUPS])
+    sort = keys / known.sort_rate + known.sort_latency * (keys > SORT_BLOCK_KEYS)
     gathered = forward - known.latency
     return {
         FORWARD: forward,
@@ -187,7 +191,7 @@ def phases_fitted(launch: LookupLaunch) -> list[str]:
 
 
 def fit(chosen: Sequence[LookupLaunch]) -> LookupFit:
-    """LookupFit the constants to some launches."""
+    """Fit the constants to some launches."""
     gpus = sorted({launch.gpu for launch in chosen})
     start = np.log(np.array(START))
 
@@ -335,7 +339,7 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """LookupFit and print; with --write keep."""
+    """Fit and print; with --write keep."""
     found = results()
     show(found)
     if "--write" in sys.argv:

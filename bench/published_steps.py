@@ -206,9 +206,10 @@ def nvidia_program(work: Workload, topology: Topology) -> Program:
     bottom = DensePart(FirstGpuOnly(builder, given), DenseCosts(whole_batch, gpu))  # type: ignore[arg-type]
     alone = GradientBuckets(builder, "bottom", capacity=float("inf"))
     gradients = GradientBuckets(builder, "top")
-    builder.wait("synchronize", (), after_previous=(_UPDATED,))
+    builder.wait("synchronize", (_UPDATED,))
     bottom.bottom_forward()
-    sparse.gather_outputs(after=sparse.forward())
+    sparse.forward()
+    sparse.gather_outputs()
     dense.interaction_forward()
     dense.top_forward()
     builder.join(Resource.AUTOGRAD)

@@ -31,7 +31,7 @@ from typing import Any
 from bench.anchors.anchor import Anchor, single
 from bench.fitting.sources import DATA
 from bench.published_steps import results as published
-from costmodel.base.units import GB, MS, Seconds
+from costmodel.base.units import GB, MS, Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import (
     ComputeKernel,
@@ -51,6 +51,7 @@ from costmodel.domain.workload import (
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import forward_time
 from costmodel.memory.rank_memory import memory_per_rank
+from costmodel.memory.storage import RESERVE_SHARE
 from costmodel.step.expansion import expand
 from costmodel.step.loads import group_loads
 from costmodel.step.simulator import simulate
@@ -74,6 +75,13 @@ LIGHT = {"light_base": Pipeline.NONE, "light_sparse_dist": Pipeline.SPARSE_DIST}
 MEASURED_USE = {"emo_emo02": 30.01 * GB}
 """What was in use of a GPU where ``torchrec_steps.csv`` has no column for it: the same plan in pull
 request 3899, with the same 18.34 GB allocated."""
+PRESSED = 67.19 / 58.98
+"""Reserved over allocated where the allocator could get no more: ``sparse_data_dist_mpzch``
+(TorchRec's pull request 3642) trained so after 138 calls of cudaMalloc had failed, upon each of
+which the allocator gives its free blocks back and tries again."""
+MOST_BESIDE = 2.5 * GB
+"""The most in use beside what is reserved (context, libraries): ``sdd`` on a GB200."""
+MEMORY_NEEDED = "memory needed of a GPU"
 COLD_RUN = "TorchRec run of ten batches, cold"
 SDD_MACHINES = {"a100-sxm-80gb": "unnamed (80 GB class)", "gb200-nvl72": "GB200"}
 """Profiles of ``sparse_data_dist_base``, and how its rows name the GPU."""
@@ -182,25 +190,46 @@ def large_table_forward(case: MeasuredPlan) -> Seconds:
 
 
 def memory() -> Iterator[Anchor]:
-    """Yield predicted memory beside the allocator's peaks and what the GPU had in use."""
-    columns = {"peak_alloc_GB": "allocated", "peak_reserved_GB": "reserved", "gpu_used_GB": "used"}
+    """Yield predicted memory beside the allocator's peaks and what the GPU had in use.
+
+    And the smallest GPU on which such a plan counts as fitting, beside what it needs of one: what
+    it allocates at most with gaps between blocks as where they are pressed, and what is in use
+    beside the allocator's.
+    """
     for name, machine in _memory_cases():
         case = case_of(name, machine)
         predicted = max(
             rank.total for rank in memory_per_rank(case.workload, case.topology, case.plan)
         )
-        for column, what in columns.items():
-            known = sorted(float(row[column]) * GB for row in case.rows if row[column])
-            if what == "used" and name in MEASURED_USE:
-                known.append(MEASURED_USE[name])
-            if known:
-                yield single(
-                    f"memory {what}",
-                    f"{name}, {machine}, median of {len(known)}",
-                    measured=known[len(known) // 2],
-                    predicted=predicted,
-                    unit="bytes",
-                )
+        medians = {}
+        for what, known in _peaks(name, case).items():
+            medians[what] = known[len(known) // 2]
+            yield single(
+                f"memory {what}",
+                f"{name}, {machine}, median of {len(known)}",
+                measured=medians[what],
+                predicted=predicted,
+                unit="bytes",
+            )
+        beside = medians["used"] - medians["reserved"] if "used" in medians else MOST_BESIDE
+        yield single(
+            MEMORY_NEEDED,
+            f"{name}, {machine}",
+            measured=medians["allocated"] * PRESSED + beside,
+            predicted=predicted / (1 - RESERVE_SHARE),
+            unit="bytes",
+        )
+
+
+def _peaks(name: str, case: MeasuredPlan) -> dict[str, list[Bytes]]:
+    """Return what is known of a plan's memory, each kind in order; none of some."""
+    columns = {"peak_alloc_GB": "allocated", "peak_reserved_GB": "reserved", "gpu_used_GB": "used"}
+    peaks = {
+        what: [float(row[column]) * GB for row in case.rows if row[column]]
+        for column, what in columns.items()
+    }
+    peaks["used"] += [MEASURED_USE[name]] if name in MEASURED_USE else []
+    return {what: sorted(known) for what, known in peaks.items() if known}
 
 
 def _memory_cases() -> Iterator[tuple[str, str]]:

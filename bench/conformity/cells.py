@@ -157,6 +157,12 @@ def _alone() -> Iterator[Cell]:
 def _mixed() -> Iterator[Cell]:
     for one, other in combinations(sorted(ShardingType), 2):
         yield Cell(name=f"{one} + {other}", tables=(*pair(one), *pair(other)))
+    yield Cell(name="table_wise, in order", tables=pair(ShardingType.TABLE_WISE)[::-1])
+    replicated, split = pair(ShardingType.DATA_PARALLEL), pair(ShardingType.ROW_WISE)
+    yield Cell(
+        name="data_parallel + row_wise, interleaved",
+        tables=(replicated[0], split[0], replicated[1], split[1]),
+    )
     yield Cell(
         name="all types", tables=tuple(each for kind in sorted(ShardingType) for each in pair(kind))
     )
@@ -172,6 +178,12 @@ def _tables() -> Iterator[Cell]:
         yield Cell(name=f"{kind}, fp16 and fp32", tables=(*pair(kind, **half), *pair(kind)))
         yield Cell(name=f"{kind}, sum and mean", tables=(*pair(kind), *pair(kind, **mean)))
         yield Cell(name=f"{kind}, 2 features", tables=_two_features(kind))
+    large = {"num_embeddings": 20_000}  # gradients fill DDP's first bucket, 1 MiB
+    kind = ShardingType.DATA_PARALLEL
+    yield Cell(
+        name=f"{kind}, sum and mean, 2 MiB",
+        tables=(*pair(kind, **large), *pair(kind, **mean, **large)),
+    )
     for kind in UNPOOLED:
         yield Cell(name=f"{kind}, unpooled", tables=pair(kind, pooling=Pooling.NONE))
     for kind in (ShardingType.TABLE_WISE, ShardingType.ROW_WISE):

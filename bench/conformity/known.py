@@ -4,16 +4,22 @@ from typing import NamedTuple
 
 _MATRICES = "FBGEMM's FP8 codec takes matrices on a CPU, and TorchRec gives it flat tensors"
 _POOLED = "FBGEMM's dense lookup on a CPU always pools"
+_PERMUTED = (
+    "features are permuted unless those of all groups, one after another, are in the batch's order "
+    "(torchrec embeddingbag.py 1648-1659): {}; sharding groups do not say so, and are all that "
+    "operations depend on"
+)
 KNOWN = {
     "data_parallel, weighted": (
         "on a CPU the dense backward calls its kernels directly, and the profiler does not see "
         "the gradient of the weights"
     ),
-    "data_parallel, fp16 and fp32": (
-        "one parameter, one copy and one message for each lookup kernel; ours has one for the group"
+    "table_wise, in order": _PERMUTED.format(
+        "here they are, and ours permutes, as it does wherever a table is neither row_wise nor "
+        "data_parallel"
     ),
-    "data_parallel, sum and mean": (
-        "one parameter and one copy for each lookup kernel; ours has one for the group"
+    "data_parallel + row_wise, interleaved": _PERMUTED.format(
+        "here they are not, and ours permutes no tables that are all row_wise or data_parallel"
     ),
     "data_parallel, unpooled": _POOLED,
     "data_parallel, three modules": _POOLED,
@@ -94,12 +100,6 @@ ON_CUDA = (
         "made while the batch is distributed (not modelled)",
         "the same, on the data_dist stream",
         "torchrec embeddingbag.py 2606-2699",
-    ),
-    OnCuda(
-        "features already in order",
-        "not permuted",
-        "not permuted; ours permutes where a table is neither row_wise nor data_parallel",
-        "torchrec embeddingbag.py 1648-1659",
     ),
 )
 """What the CPU's steps cannot vouch for; the 8 x V100 trace has the CUDA side of the first three,

@@ -28,7 +28,7 @@ from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.loads import shard_loads
-from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
+from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES
 
 
 class Part(IntEnum):
@@ -56,7 +56,9 @@ OptionKey: TypeAlias = tuple[ShardingType, ComputeKernel, int]
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
 """As in templates, but for ``present``: the share of a module's tables that are in the group, which
 is at most whether the group is there."""
-WIDTH = len(GROUP_FEATURES) + len(Part)
+KERNEL_VALUES = (*KERNEL_FEATURES, *Part)
+"""What a lookup kernel has of an option."""
+WIDTH = len(GROUP_FEATURES) + len(KERNEL_VALUES)
 """Numbers that describe an option."""
 _NO_CACHE = 1e-12
 
@@ -72,7 +74,7 @@ class BoundOptions:
     kernel: NDArray[np.intp]
     """Its group and kernel, by their place there."""
     values: Floats
-    """``GROUP_FEATURES``, then ``Part``: means over ranks where they have a value on each."""
+    """``GROUP_FEATURES``, ``KERNEL_VALUES``: means over ranks where they have a value on each."""
     memory: Floats
     """HBM over all ranks."""
     alone: Floats
@@ -276,8 +278,7 @@ class _Cuts:
             "table_columns": table_columns,
             "sent_ids": ids,
             "sent_features": features,
-            "parameter_bytes": parameters,
-            "tables": np.ones(len(parameters)),
+            "tables": np.ones(len(present)),
         }
         parts, alone = self._lookups(loads.traffic.T, shards.is_weighted)
         factors = stacked_factors(self.factors, [1] * len(self.factors))
@@ -290,6 +291,7 @@ class _Cuts:
         return _Described(
             values=np.column_stack((
                 *(values[name] for name in GROUP_FEATURES),
+                parameters,
                 total(parts) / world,
                 here,
             )),

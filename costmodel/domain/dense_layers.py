@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from costmodel.base.units import Bytes
 from costmodel.domain.workload import DataType, Interaction, Pipeline, Pooling, Workload
@@ -28,16 +29,19 @@ class DenseLayer:
         return self.num_inputs * self.num_outputs + (self.num_outputs if self.bias else 0)
 
 
+@lru_cache(maxsize=16)
 def num_sparse_features(workload: Workload) -> int:
     """Return the number of features of all tables."""
     return sum(table.num_features for table in workload.tables)
 
 
+@lru_cache(maxsize=16)
 def sparse_width(workload: Workload) -> int:
     """Return the columns of all features' embeddings side by side."""
     return sum(table.num_features * table.embedding_dim for table in workload.tables)
 
 
+@lru_cache(maxsize=16)
 def pooled_width(workload: Workload) -> int:
     """Return the columns of pooled features' embeddings, which TorchRec concatenates in order."""
     return sum(
@@ -184,10 +188,14 @@ def received_bytes(workload: Workload) -> Bytes:
     The embeddings received, and the bottom MLP's activations.
     """
     bottom = [workload.dense.num_dense_features, *workload.dense.bottom_mlp]
-    embeddings = workload.output_type.num_bytes * sum(
-        table.output_rows_per_sample * table.embedding_dim for table in workload.tables
-    )
-    return workload.local_batch_size * (embeddings + float(_element_bytes(workload) * sum(bottom)))
+    held = float(_element_bytes(workload) * sum(bottom))
+    return embedding_bytes(workload) + workload.local_batch_size * held
+
+
+def embedding_bytes(workload: Workload) -> Bytes:
+    """Bytes of a local batch's embeddings, as a rank receives them."""
+    columns = sum(table.output_rows_per_sample * table.embedding_dim for table in workload.tables)
+    return workload.local_batch_size * workload.output_type.num_bytes * columns
 
 
 def _element_bytes(workload: Workload) -> int:

@@ -106,13 +106,14 @@ class Pipeline(StrEnum):
     PREFETCH = "prefetch_sparse_dist"
     """TorchRec's ``PrefetchTrainPipelineSparseDist``: the same, and rows of the next batch come
     into UVM caches while this batch's are locked there until its backward."""
+    FUSED_SPARSE_DIST = "fused_sparse_dist"
+    """TorchRec's ``TrainPipelineFusedSparseDist``: a batch is looked up as soon as the rows of the
+    one before are updated, beside the dense optimizer."""
+    SEMI_SYNC = "semi_sync"
+    """TorchRec's ``TrainPipelineSemiSync``: the next batch is looked up before this one's update,
+    so that its embeddings travel during this one's backward."""
     DLRM = "dlrm"
     """Plain facebookresearch/dlrm, the paper's setting: table-wise only, no input distribution."""
-
-    @property
-    def distributes_ahead(self) -> bool:
-        """Whether the next batch is distributed while this one is trained."""
-        return self in (Pipeline.SPARSE_DIST, Pipeline.PREFETCH)
 
     @property
     def batches_in_cache(self) -> int:

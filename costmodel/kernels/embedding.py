@@ -5,13 +5,15 @@ serves all shards of a group on a rank, so the vectors add up (``CHAIN`` takes t
 the time is a function of the sum:
 
     forward  = t0 + max(hbm / (BW eff_r), on_chip / BW_gather, chain) + uvm / BW_uvm
-    backward = t0_b + keys / sort_rate + uvm / BW_uvm
+    backward = t0_b + t_sort + keys / sort_rate + uvm / BW_uvm
                + max(hbm / (BW eff_w), on_chip / BW_gather, keys t_gradient)
     grad_indice_weights = t0 + r (forward - t0)
 
-``t0_b`` is a backward of few ids, some fifteen kernels one after the other; ``t_gradient`` what a
-warp takes to add one id's gradient to its row's, which is bound by latency. A weighted lookup's
-backward also runs ``grad_indice_weights``, an operator of its own, which gathers the rows again.
+``t0_b`` is a backward of few ids, some fifteen kernels one after the other; ``t_sort`` what more
+kernels take once the ids are more than one block can sort (``SORT_BLOCK_KEYS``); ``t_gradient``
+what a warp takes to add one id's gradient to its row's, which is bound by latency. A weighted
+lookup's backward also runs ``grad_indice_weights``, an operator of its own, which gathers the rows
+again.
 The constants, what they were fitted to and what they miss on shapes left out: ``bench.lookup_fit``.
 
 On a CPU's core less is hidden behind something else, and a profile says so: a share ``1 - overlap``
@@ -52,6 +54,7 @@ def lookup_rates(hardware: HardwareProfile) -> LookupRates:
         backward_latency=gpu.backward_latency or BACKWARD_KERNELS * gpu.kernel_latency,
         gradient_time=gpu.gradient_time,
         sort_rate=gpu.sort_rate,
+        sort_latency=gpu.sort_latency,
         uvm_bandwidth=hardware.host.uvm_bandwidth,
         overlap=gpu.overlap,
         lookup_time=gpu.lookup_time,

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
+from costmodel.kernels.traffic import SORT_BLOCK_KEYS, WEIGHT_GRADIENT_RATIO, Traffic
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
     int, (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2, Traffic.BACKWARD_UVM)
 )
 LOOKUPS, CHAIN, ROWS = map(int, (Traffic.LOOKUPS, Traffic.CHAIN, Traffic.ROWS))
-ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
+ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
 
@@ -41,6 +41,7 @@ class LookupRates:
         backward_latency: float,
         gradient_time: float,
         sort_rate: float,
+        sort_latency: float,
         uvm_bandwidth: float,
         overlap: float,
         lookup_time: float,
@@ -54,6 +55,7 @@ class LookupRates:
         self.backward_latency = backward_latency
         self.gradient_time = gradient_time
         self.sort_rate = sort_rate
+        self.sort_latency = sort_latency
         self.uvm_bandwidth = uvm_bandwidth
         self.overlap = overlap
         self.lookup_time = lookup_time
@@ -85,6 +87,8 @@ def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) 
     hbm = traffic[row, first + BACKWARD_HBM] / rates.update_bandwidth
     on_chip = traffic[row, first + BACKWARD_L2] / rates.gather_bandwidth
     sort = traffic[row, first + LOOKUPS] / rates.sort_rate
+    if traffic[row, first + LOOKUPS] > SORT_BLOCK_KEYS:
+        sort += rates.sort_latency
     host = traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)
@@ -132,6 +136,8 @@ def exchange_seconds(
 
     Its form is ``forms[row]``, and its curve has the knots ``first`` to ``last``.
     """
+    if size <= 0 and forms[row, OPTIONAL] != 0:
+        return 0.0
     local = forms[row, OFFSET] + forms[row, SLOPE] * size
     if forms[row, SCALE] > 0:
         scaled = forms[row, RATIO] * size

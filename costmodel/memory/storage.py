@@ -27,11 +27,17 @@ sort and for lengths; 2 batches of inputs in flight under ``TRAIN_SPARSE_DIST``;
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.base.units import Bytes
 from costmodel.domain.codecs import is_clamped, wire_type
-from costmodel.domain.dense_layers import activation_bytes, dense_model_bytes, received_bytes
+from costmodel.domain.dense_layers import (
+    activation_bytes,
+    dense_model_bytes,
+    embedding_bytes,
+    received_bytes,
+)
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
@@ -57,19 +63,30 @@ id, and 16 for those of the table at hand; half as much again with weights (coun
 CACHE_BYTES_PER_ROW, CACHE_BYTES_PER_SLOT = 4, 16
 """FBGEMM's ``cache_index_table_map``; ``lxu_cache_state`` and ``lru_state``."""
 RESERVE_SHARE = 0.10
-"""Share of HBM left to the CUDA context, NCCL's buffers and the allocator's fragmentation: a
-choice, 8 GiB of 80. TorchRec's default is 15% (planners.py, ``HeuristicalStorageReservation``),
-but it counts neither activations nor the sort. What the allocator *reserves* is 1.35 to 1.56 times
-what is allocated at the peak where nothing presses it (torchrec_steps.csv); it gives back free
-blocks before it fails."""
+"""Share of HBM left to the CUDA context and libraries (1.0 to 2.5 GB where it is known) and to gaps
+between blocks that torch's caching allocator holds. What it reserves is 1.33 to 1.56 times what is
+allocated at the peak where nothing presses it, but it gives back free blocks before it fails (torch
+2.13, notes/cuda, "Memory management"); pressed, it did with 1.14 (torchrec_steps.csv, pull request
+3642). With a tenth, every public plan that counts as fitting has room for that, the tightest by
+0.1% (bench/results/anchors.csv, "memory needed of a GPU"): predictions are 7 to 30% above what
+these plans allocate. One without that slack would need 15% of 80 GB, which is TorchRec's default
+(planners.py, ``HeuristicalStorageReservation``); its planner counts neither activations nor the
+sort."""
 
-_INPUT_COPIES = {Pipeline.SPARSE_DIST: 3, Pipeline.PREFETCH: 4, Pipeline.NONE: 2, Pipeline.DLRM: 1}
+_INPUT_COPIES = {
+    Pipeline.NONE: 2,
+    Pipeline.SPARSE_DIST: 3,
+    Pipeline.PREFETCH: 4,
+    Pipeline.FUSED_SPARSE_DIST: 3,
+    Pipeline.SEMI_SYNC: 4,
+    Pipeline.DLRM: 1,
+}
 """Ids that a rank holds of all samples, in batches: those that it looks up, with
 TrainPipelineSparseDist those received for the next step, and the copy of its own ids by
 destination, from which they were sent: permuted or bucketized, once per column shard, as many as a
 rank receives on average; with PrefetchTrainPipelineSparseDist one more, whose rows come into the
-caches. The copy lives as long as its requests (torchrec 1.9.2, dist_data.py
-720-760)."""
+caches; with TrainPipelineSemiSync one more, looked up before this batch's update. The copy lives
+as long as its requests (torchrec 1.9.2, dist_data.py 720-760)."""
 _DENSE = ComputeKernel.DENSE
 _CACHING = ComputeKernel.FUSED_UVM_CACHING
 
@@ -182,6 +199,9 @@ def shard_factors(
     buckets = replicated and topology.world_size > 1
     output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
     copies = output_copies(workload, topology, table, sharding_type)
+    updated = _updated_copies(topology, table, sharding_type)
+    # the next batch's outputs are on their way while this one's rows are updated
+    held = copies if workload.pipeline is Pipeline.SEMI_SYNC else updated
     return ShardFactors(
         element_bytes=table.data_type.num_bytes,
         cache_columns=float(workload.cache_columns(table)) if caching else 0.0,
@@ -196,7 +216,7 @@ def shard_factors(
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
         length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_features,
         column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
-        column_exchange_bytes=output * (copies - _updated_copies(topology, table, sharding_type)),
+        column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
     )
 
@@ -322,6 +342,7 @@ def local_batch_bytes(workload: Workload) -> Bytes:
     return batches * (workload.local_batch_size * dense + _local_id_bytes(workload))
 
 
+@lru_cache(maxsize=16)
 def _local_id_bytes(workload: Workload) -> Bytes:
     """Return the bytes of ids, weights and lengths of a rank's own batch."""
     if workload.pipeline is Pipeline.DLRM:
@@ -337,8 +358,12 @@ def fixed_bytes(workload: Workload) -> tuple[Bytes, Bytes]:
     """Bytes of the dense model, and of activations with local inputs, whatever the plan.
 
     A step holds most when the top MLP's backward begins, or before, while outputs are exchanged;
-    the requests of the batch it trains then still hold the copy that its ids were sent from.
+    the requests of the batch it trains then still hold the copy that its ids were sent from. With
+    TrainPipelineSemiSync there are, besides, the embeddings of the next batch, received, and its
+    own, kept for a backward of theirs (torchrec 1.9.2, runtime_forwards.py, ``detach_embeddings``).
     """
     exchanging = received_bytes(workload) + _local_id_bytes(workload)
     activations = max(activation_bytes(workload), exchanging)
+    if workload.pipeline is Pipeline.SEMI_SYNC:
+        activations += 2 * embedding_bytes(workload)
     return dense_model_bytes(workload), activations + local_batch_bytes(workload)

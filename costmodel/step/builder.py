@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from costmodel.base.errors import PlanMismatchError
 from costmodel.base.units import Seconds
@@ -31,10 +31,14 @@ SENT = Basis(Bound.LINK_BANDWIDTH, Source.FITTED)
 
 
 class Mark(NamedTuple):
-    """A point of the step that operations of the next step wait for."""
+    """A point that a batch passes; as something to wait for: the last one in the step before."""
 
     name: str
     group: GroupKey | None = None
+
+
+Wait: TypeAlias = Event | Mark
+"""What an operation waits for: an event of this step, or a point of the step before."""
 
 
 _LAST_KERNEL = Mark("last kernel of a CPU")
@@ -44,7 +48,7 @@ class StepBuilder:
     """Writes a template: sizes are ``Linear``, durations are ``Work`` or constant seconds.
 
     ``thread`` is the host thread that issues what follows: ``main``, or ``autograd`` during
-    backward.
+    backward. ``stream`` is the stream that kernels are issued to and that collectives wait for.
 
     On a CPU the step is synchronous. There is one stream, ``compute``, the rank's core: a kernel
     starts when it is issued, and the thread goes on when it is done. A collective runs on threads
@@ -58,6 +62,7 @@ class StepBuilder:
         self.world_size = topology.world_size
         self.local_world_size = topology.local_world_size
         self.thread: Resource = Resource.MAIN
+        self.stream: Resource = Resource.COMPUTE
         self.synchronous = topology.hardware.device is Device.CPU
         self._ops: list[TemplateOp] = []
         self._resources: list[str] = []
@@ -77,7 +82,7 @@ class StepBuilder:
             self.mark(_LAST_KERNEL, self._last_kernel)
         ops = list(self._ops)
         for index, marks in self._waits_for_marks.items():
-            marked = tuple(op for mark in marks for op in self.marked(mark))
+            marked = tuple(op for mark in marks for op in self._marks.get(mark, ()))
             ops[index] = replace(ops[index], after_previous=marked)
         return Template(
             ops=tuple(ops),
@@ -93,6 +98,13 @@ class StepBuilder:
         self._owners, self._joined = groups, joined
         yield
         self._owners, self._joined = before
+
+    @contextmanager
+    def on(self, stream: Resource) -> Iterator[None]:
+        """Issue what follows to a stream, as ``torch.cuda.stream`` does."""
+        before, self.stream = self.stream, stream
+        yield
+        self.stream = before
 
     @contextmanager
     def called_as(self, launch: LaunchMode) -> Iterator[None]:
@@ -116,12 +128,12 @@ class StepBuilder:
         self._launch = LaunchMode.EAGER
 
     def mark(self, mark: Mark, *ops: int) -> None:
-        """Mark some operations, for operations of the next step to wait for."""
+        """Let some operations be what has the mark from here on."""
         self._marks[mark] = ops
 
-    def marked(self, mark: Mark) -> tuple[int, ...]:
-        """Return the operations that have the mark so far; none if nobody set it."""
-        return self._marks.get(mark, ())
+    def latest(self, mark: Mark) -> tuple[Wait, ...]:
+        """Return the operations that have the mark: of this step so far, or of the step before."""
+        return self._marks.get(mark, (mark,))
 
     def place(self, resource: str) -> str:
         """Return where work given to a resource runs: a CPU has no streams but its core."""
@@ -148,26 +160,17 @@ class StepBuilder:
         num_ops: float = 1.0,
         num_launches: float = 0.0,
         times: Linear | None = None,
-        after: tuple[Event, ...] = (),
+        after: tuple[Wait, ...] = (),
     ) -> int:
         """Add CPU time on the current thread: that many operators and launches, so many times."""
         once = num_ops * self._op_time + num_launches * self._launch_time
         seconds = once if times is None else self.linear_time(once * times)
         return self._add_host(name, NodeKind.HOST, seconds, after=after)
 
-    def wait(
-        self,
-        name: str,
-        after: tuple[Event, ...],
-        after_previous: tuple[Mark, ...] = (),
-        *,
-        times: int = 1,
-    ) -> int:
+    def wait(self, name: str, after: tuple[Wait, ...], *, times: int = 1) -> int:
         """Block the current thread until device work is done, several times one after another."""
         seconds = times * self.hardware.host.sync_time
-        return self._add_host(
-            name, NodeKind.WAIT, seconds, after=after, after_previous=after_previous
-        )
+        return self._add_host(name, NodeKind.WAIT, seconds, after=after)
 
     def join(self, thread: Resource) -> None:
         """Continue on another thread, which starts when the current one is done."""
@@ -181,9 +184,7 @@ class StepBuilder:
         stage: Stage,
         seconds: Work | Seconds,
         *,
-        stream: str = Resource.COMPUTE,
-        after: tuple[Event, ...] = (),
-        after_previous: tuple[Mark, ...] = (),
+        after: tuple[Wait, ...] = (),
         issue: Issue = ONE_OP,
         num_bytes: Linear | float = 0.0,
         role: Role = Role.OTHER,
@@ -197,9 +198,9 @@ class StepBuilder:
                 name=name,
                 kind=NodeKind.COPY if stage is Stage.MEMORY_COPY else NodeKind.KERNEL,
                 stage=stage,
-                resource=self.place(stream),
+                resource=self.place(self.stream),
                 work=work,
-                after=after,
+                after=(),
                 after_previous=(),
                 launched_by=launch,
                 group=None,
@@ -209,7 +210,7 @@ class StepBuilder:
                 num_bytes=Linear.of(num_bytes),
                 basis=basis,
             ),
-            after_previous,
+            after,
         )
 
     def collective(  # noqa: PLR0913 -- as kernel
@@ -219,12 +220,12 @@ class StepBuilder:
         seconds: Work | Seconds,
         *,
         group: ProcessGroup = ProcessGroup.WORLD,
-        after: tuple[Event, ...] = (),
+        after: tuple[Wait, ...] = (),
         num_bytes: Linear | float = 0.0,
         exchange: Exchange | None = None,
         basis: Basis | None = SENT,
     ) -> int:
-        """Add a collective on its group's stream; callers pass the events it waits for.
+        """Add a collective on its group's stream; it waits for all that was issued to ``stream``.
 
         On a CPU the core, too, is busy with it: sending and receiving are copies that gloo's
         threads make. So a rank that has other work pays for the collective there, one that has
@@ -232,14 +233,15 @@ class StepBuilder:
         what the collective does on the ranks where it takes longest.
         """
         work = _work(seconds)
-        launch = self._issue(name, COLLECTIVE, _work(1.0))
+        optional = work.form is not None and work.form.optional
+        launch = self._issue(name, COLLECTIVE, work if optional else _work(1.0))
         op = TemplateOp(
             name=name,
             kind=NodeKind.COLLECTIVE,
             stage=stage,
             resource=group.value,
             work=work,
-            after=after,
+            after=(),
             after_previous=(),
             launched_by=launch,
             group=group,
@@ -250,7 +252,7 @@ class StepBuilder:
             basis=basis,
             exchange=exchange,
         )
-        sent = self._add(op)
+        sent = self._add(op, (*self.last(self.stream), *after))
         if self.synchronous:
             self._add(
                 replace(
@@ -274,13 +276,18 @@ class StepBuilder:
             return Work(kind=WorkKind.CONSTANT, seconds=seconds.constant)
         return Work(kind=WorkKind.LINEAR, amount=seconds)
 
-    def exchange_time(self, op: CollectiveOp, num_bytes: Linear, group: ProcessGroup) -> Work:
+    def exchange_time(
+        self, op: CollectiveOp, num_bytes: Linear, group: ProcessGroup, *, optional: bool = False
+    ) -> Work:
         """Return the duration of a collective: uneven messages count as the largest of its group.
+
+        Where it is optional, plans without bytes for it do without it.
 
         Groups inside nodes have their own largest message each; the groups across nodes run side
         by side on shared links, and all count as the largest.
         """
         form = collective_form(op, self.ranks(group), self.hardware)
+        form = replace(form, optional=optional)
         return Work(kind=WorkKind.EXCHANGE, amount=num_bytes, form=form)
 
     def all_to_all_size(self, own: Linear, total: Linear) -> Linear:
@@ -358,44 +365,41 @@ class StepBuilder:
         kind: NodeKind,
         seconds: Work | Seconds,
         *,
-        after: tuple[Event, ...] = (),
-        after_previous: tuple[Mark, ...] = (),
+        after: tuple[Wait, ...] = (),
     ) -> int:
-        after, after_previous = self._in_turn(after, after_previous)
         op = TemplateOp(
             name=name,
             kind=kind,
             resource=self.thread,
             work=_work(seconds),
-            after=after,
+            after=(),
             after_previous=(),
             launched_by=None,
             group=None,
             part_of=self._owners,
             joined=self._joined,
         )
-        return self._add(op, after_previous)
+        return self._add(op, (*after, *self._kernel_before()))
 
-    def _add(self, op: TemplateOp, after_previous: tuple[Mark, ...] = ()) -> int:
+    def _add(self, op: TemplateOp, after: tuple[Wait, ...] = ()) -> int:
+        """Write an operation that waits for some events, and for what others name themselves."""
         index = len(self._ops)
-        if after_previous:
-            self._waits_for_marks[index] = after_previous
+        marks = tuple(each for each in after if isinstance(each, Mark))
+        if marks:
+            self._waits_for_marks[index] = marks
+        events = tuple(each for each in after if not isinstance(each, Mark))
         if op.resource not in self._resources:
             self._resources.append(op.resource)
         if op.resource == Resource.COMPUTE:
             self._last_kernel = index
-        self._ops.append(op)
+        self._ops.append(replace(op, after=(*op.after, *events)))
         return index
 
-    def _in_turn(
-        self, after: tuple[Event, ...], after_previous: tuple[Mark, ...]
-    ) -> tuple[tuple[Event, ...], tuple[Mark, ...]]:
-        """Let a thread of a CPU wait for the kernel called last, in this step or before."""
+    def _kernel_before(self) -> tuple[Wait, ...]:
+        """Return what a thread of a CPU waits for: the kernel that was called last."""
         if not self.synchronous:
-            return after, after_previous
-        if self._last_kernel is None:
-            return after, (*after_previous, _LAST_KERNEL)
-        return (*after, *self.last(Resource.COMPUTE)), after_previous
+            return ()
+        return (_LAST_KERNEL,) if self._last_kernel is None else self.last(Resource.COMPUTE)
 
 
 def _work(seconds: Work | Seconds) -> Work:

@@ -70,8 +70,7 @@ def _gradient_sizes(layer: DenseLayer) -> tuple[Bytes, ...]:
 class GradientBuckets:
     """DistributedDataParallel's reducer: gradients fill buckets, full buckets are all-reduced.
 
-    One reducer per wrapped module. The collective waits for the compute stream and runs on the
-    world group's stream.
+    One reducer per wrapped module.
     """
 
     builder: StepBuilder
@@ -104,8 +103,7 @@ class GradientBuckets:
         self.sent.append(
             builder.collective(
                 f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
-                after=builder.last(Resource.COMPUTE), num_bytes=self.held,
-                basis=estimate.basis,
+                num_bytes=self.held, basis=estimate.basis,
             )
         )  # fmt: skip
         self.held, self.capacity = 0.0, BUCKET

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from costmodel.domain.hardware import CollectiveOp
-from costmodel.step.builder import Mark, StepBuilder
-from costmodel.step.graph import Resource, Role, Stage
+from costmodel.step.builder import StepBuilder, Wait
+from costmodel.step.graph import Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.issue import ONE_OP, Issue
 from costmodel.step.program import ProcessGroup
-from costmodel.step.template import Event, Exchange, GroupFormulas, Linear
+from costmodel.step.template import Exchange, GroupFormulas, Linear
 
 STAGE_OF = {
     CollectiveOp.ALL_TO_ALL: Stage.ALL_TO_ALL,
@@ -24,7 +24,7 @@ def label(group: GroupFormulas) -> str:
     return f"{kind}{'weighted ' if group.key.weighted else ''}{group.key.sharding_type}"
 
 
-def add_collective(
+def add_collective(  # noqa: PLR0913 -- three have defaults
     builder: StepBuilder,
     name: str,
     op: CollectiveOp,
@@ -32,11 +32,16 @@ def add_collective(
     *,
     group: ProcessGroup = ProcessGroup.WORLD,
     stage: Stage | None = None,
-    after: tuple[Event, ...],
+    after: tuple[Wait, ...] = (),
+    optional: bool = False,
 ) -> int:
-    """Start a collective; ``after`` names the stream's last operation, which it waits for."""
+    """Start a collective; it waits for the current stream, and for ``after``.
+
+    ``optional``: only in plans that have bytes for it.
+    """
+    seconds = builder.exchange_time(op, size, group, optional=optional)
     return builder.collective(
-        name, stage or STAGE_OF[op], builder.exchange_time(op, size, group), group=group,
+        name, stage or STAGE_OF[op], seconds, group=group,
         after=after, num_bytes=size, exchange=Exchange(op, builder.ranks(group)), basis=None,
     )  # fmt: skip
 
@@ -47,10 +52,8 @@ def add_stream(  # noqa: PLR0913 -- all but three have defaults
     num_bytes: Linear | float,
     *,
     stage: Stage,
-    stream: str = Resource.COMPUTE,
     issue: Issue = ONE_OP,
-    after: tuple[Event, ...] = (),
-    after_previous: tuple[Mark, ...] = (),
+    after: tuple[Wait, ...] = (),
     efficiency: float = 1.0,
     role: Role = Role.OTHER,
     where: tuple[tuple[GroupKey, KernelKey], ...] = (),
@@ -64,6 +67,5 @@ def add_stream(  # noqa: PLR0913 -- all but three have defaults
     if where:
         seconds = replace(seconds, where=where, least=least)
     return builder.kernel(
-        name, stage, seconds, stream=stream, num_bytes=num_bytes, issue=issue,
-        after=after, after_previous=after_previous, role=role,
+        name, stage, seconds, num_bytes=num_bytes, issue=issue, after=after, role=role
     )  # fmt: skip

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from costmodel.domain.codecs import is_clamped
 from costmodel.domain.hardware import CollectiveOp, Gpu
 from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
-from costmodel.step.builder import StepBuilder
+from costmodel.step.builder import StepBuilder, Wait
 from costmodel.step.exchange import add_collective, add_stream, label
-from costmodel.step.graph import Resource, Stage
+from costmodel.step.graph import Stage
 from costmodel.step.groups import GroupKey, joined_groups
 from costmodel.step.issue import ONE_OP, Issue
 from costmodel.step.outputs import OutputExchange
 from costmodel.step.program import ProcessGroup
-from costmodel.step.template import Event, GroupFormulas, Linear
+from costmodel.step.template import GroupFormulas, Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class GroupKernels:
         size: Linear,
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
-        after: tuple[Event, ...] = (),
+        after: tuple[Wait, ...] = (),
     ) -> Linear:
         """Convert to the wire format of quantized communication; return the bytes on the wire."""
         wire = size * self.outputs.wire_ratio(codec)
@@ -89,7 +89,7 @@ class GroupKernels:
         size: Linear,
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
-        after: tuple[Event, ...] = (),
+        after: tuple[Wait, ...] = (),
     ) -> None:
         """Convert from the wire format of quantized communication."""
         if codec is not None:
@@ -104,12 +104,13 @@ class GroupKernels:
         size: Linear,
         *,
         members: ProcessGroup = ProcessGroup.WORLD,
-        after: tuple[Event, ...] = (),
+        after: tuple[Wait, ...] = (),
+        optional: bool = False,
     ) -> int:
-        """Start a collective that waits for the compute stream."""
+        """Start a collective of a group."""
         return add_collective(
             self.builder, f"{label(group)} {name}", op, size,
-            group=members, after=(*self.builder.last(Resource.COMPUTE), *after),
+            group=members, after=after, optional=optional,
         )  # fmt: skip
 
     def copy(
@@ -120,7 +121,7 @@ class GroupKernels:
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
         issue: Issue = ONE_OP,
-        after: tuple[Event, ...] = (),
+        after: tuple[Wait, ...] = (),
     ) -> None:
         """Add a kernel that puts whole tensors side by side, or takes them apart."""
         share = self.gpu.concat_efficiency
@@ -134,10 +135,10 @@ class GroupKernels:
         *,
         stage: Stage = Stage.LOOKUP_FORWARD,
         issue: Issue = ONE_OP,
-        after: tuple[Event, ...] = (),
+        after: tuple[Wait, ...] = (),
         efficiency: float = 1.0,
     ) -> int:
-        """Add a memory-bound kernel on the compute stream; nothing where there are no bytes."""
+        """Add a memory-bound kernel on the current stream; nothing where there are no bytes."""
         return add_stream(
             self.builder, f"{label(group)} {name}" if group else name, num_bytes,
             stage=stage, issue=issue, after=after, efficiency=efficiency,

@@ -9,7 +9,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Workload
-from costmodel.step.builder import Mark, StepBuilder
+from costmodel.step.builder import Mark, StepBuilder, Wait
 from costmodel.step.exchange import add_collective, add_stream, label
 from costmodel.step.graph import Stage
 from costmodel.step.groups import GroupKey
@@ -33,12 +33,14 @@ CORE_BUCKETIZE_TIME: Seconds = 15.5e-9
 """Time of a core for an id beyond its bytes: ``block_bucketize_sparse_features`` divides each by
 the rows of a shard, twice. 15.3-15.9 ns over 4 shapes, AMD EPYC at 2.6 GHz, fbgemm-gpu-cpu 1.8.0,
 2026-11-21, processor time; the bytes of a permutation explain 0.6 ns."""
+BATCH_COPIED = Mark("batch copied")
+_SPLITS_EXCHANGED = Mark("splits exchanged")
 _COPIED = Basis(Bound.PCIE_BANDWIDTH, Source.ROOFLINE)
 
 
 @dataclass(frozen=True, slots=True)
 class InputDist:
-    """Writes the input distribution of one step into a program."""
+    """Writes the input distribution of one batch into a program, on the current stream."""
 
     builder: StepBuilder
     workload: Workload
@@ -51,7 +53,7 @@ class InputDist:
             g for g in self.groups if g.key.sharding_type is not ShardingType.DATA_PARALLEL
         )
 
-    def copy(self, stream: str) -> int:
+    def copy(self) -> None:
         """Copy dense features, ids (and weights), lengths and labels of a batch to the GPU."""
         workload, host = self.workload, self.builder.hardware.host
         per_sample = 4.0 * workload.dense.num_dense_features + 4.0
@@ -60,51 +62,49 @@ class InputDist:
             per_sample += table.pooling_factor * per_id + LENGTH_BYTES * table.num_features
         num_bytes = workload.local_batch_size * per_sample
         stays = self.builder.synchronous  # a CPU has the batch where it computes
-        return self.builder.kernel(
+        copied = self.builder.kernel(
             "copy batch", Stage.MEMORY_COPY, 0.0 if stays else num_bytes / host.pcie_bandwidth,
-            stream=stream, issue=COPY_BATCH, num_bytes=num_bytes, basis=_COPIED,
+            issue=COPY_BATCH, num_bytes=num_bytes, basis=_COPIED,
         )  # fmt: skip
+        self.builder.mark(BATCH_COPIED, copied)
 
-    def start(self, stream: str, after_previous: tuple[Mark, ...] = ()) -> int | None:
+    def start(self, copied: tuple[Wait, ...]) -> None:
         """Permute features, bucketize ids by row range, exchange split sizes.
 
-        The splits of all groups travel in one message: lengths, ids, weights if any, and the
-        batch size. Returns that all-to-all, or None where there is none.
+        Once the batch is ``copied``. The splits of all groups travel in one message: lengths, ids,
+        weights if any, and the batch size.
         """
         if not self.distributed:
-            return None
+            return
         with self.builder.part_of(*(group.key for group in self.distributed)):
-            self.builder.kernel(
-                "wait for batch", Stage.INPUT_DIST, 0.0,
-                stream=stream, after_previous=after_previous,
-            )  # fmt: skip
+            self.builder.kernel("wait for batch", Stage.INPUT_DIST, 0.0, after=copied)
         for keys in self._modules:
-            self._permute(keys, stream)
+            self._permute(keys)
         for group in self.distributed:
             if group.key.sharding_type.splits_rows:
-                self._bucketize(group, stream)
+                self._bucketize(group)
         if self.builder.world_size == 1:
-            return None
+            return
         for group in self.distributed:
-            self._copy_splits(group, stream)
+            self._copy_splits(group)
         splits = (group.present * (4 if group.key.weighted else 3) for group in self.distributed)
         size = sum(splits, start=Linear()) * float(SPLIT_BYTES * self.builder.world_size)
         with self.builder.part_of(*(group.key for group in self.distributed)):
             add_stream(
                 self.builder, "stack splits", 2.0 * size,
-                stage=Stage.INPUT_DIST, stream=stream, issue=STACK_SPLITS,
+                stage=Stage.INPUT_DIST, issue=STACK_SPLITS,
             )  # fmt: skip
-            return self._exchange("splits", size, stream)
+            self.builder.mark(_SPLITS_EXCHANGED, self._exchange("splits", size))
 
-    def finish(self, stream: str, splits: int | None) -> None:
-        """Wait on the host for the split sizes, then exchange lengths, ids and weights.
+    def finish(self) -> None:
+        """Wait on the host for the latest split sizes, then exchange lengths, ids and weights.
 
         Marks the last collective of every group, for ``receive``.
         """
-        if splits is None:
+        if self.builder.world_size == 1 or not self.distributed:
             return
         with self.builder.part_of(*(group.key for group in self.distributed)):
-            self.builder.wait("wait for splits", (splits,))
+            self.builder.wait("wait for splits", self.builder.latest(_SPLITS_EXCHANGED))
         samples = float(self.workload.local_batch_size * self.builder.world_size)
         for group in self.distributed:
             features = self.builder.all_to_all_size(group.features, group.sent_features)
@@ -119,35 +119,38 @@ class InputDist:
             with self.builder.part_of(group.key):
                 self.builder.host(f"{label(group)} plan exchange", num_ops=PLAN_EXCHANGE_OPS)
                 for name, size in sizes:
-                    last = self._exchange(f"{label(group)} {name}", size, stream)
-            self.builder.mark(exchanged(group), last)
+                    last = self._exchange(f"{label(group)} {name}", size)
+            self.builder.mark(_exchanged(group), last)
 
-    def receive(self, stream: str, *, of_this_step: bool = False) -> None:
+    def receive(self) -> None:
         """Reorder received ids by table, and block the host until their lengths are known.
 
-        Group by group: each waits for its own exchange (of the step before, unless said), and
-        the host for a copy of its lengths per feature (``KeyedJaggedTensor.dist_init`` ends in
-        ``sync``).
+        Group by group: each waits for its own latest exchange, and the host for a copy of its
+        lengths per feature (``KeyedJaggedTensor.dist_init`` ends in ``sync``).
         """
         if self.builder.world_size == 1:
             return
         samples = float(self.workload.local_batch_size * self.builder.world_size)
         for group in self.distributed:
-            mark, name = exchanged(group), label(group)
+            name = label(group)
             lengths = LENGTH_BYTES * group.features * samples
             with self.builder.part_of(group.key):
                 add_stream(
                     self.builder, f"{name} reorder ids",
                     2.0 * (self._id_bytes(group) * group.ids + lengths),
-                    stage=Stage.INPUT_DIST, stream=stream, issue=REORDER_IDS,
-                    after=self.builder.marked(mark) if of_this_step else (),
-                    after_previous=() if of_this_step else (mark,),
+                    stage=Stage.INPUT_DIST, issue=REORDER_IDS,
+                    after=self.builder.latest(_exchanged(group)),
                 )  # fmt: skip
                 add_stream(
                     self.builder, f"{name} lengths per feature", lengths,
-                    stage=Stage.INPUT_DIST, stream=stream, issue=SUM_LENGTHS,
+                    stage=Stage.INPUT_DIST, issue=SUM_LENGTHS,
                 )  # fmt: skip
-                self.builder.wait(f"wait for {name} lengths", self.builder.last(stream))
+                self.builder.wait(f"wait for {name} lengths", self._issued)
+
+    @property
+    def _issued(self) -> tuple[Wait, ...]:
+        """All that was issued to the current stream."""
+        return self.builder.last(self.builder.stream)
 
     @property
     def _modules(self) -> tuple[tuple[GroupKey, ...], ...]:
@@ -158,7 +161,7 @@ class InputDist:
         distributed = {group.key for group in self.distributed}
         return tuple(tuple(keys) for keys in modules.values() if distributed.intersection(keys))
 
-    def _permute(self, keys: tuple[GroupKey, ...], stream: str) -> None:
+    def _permute(self, keys: tuple[GroupKey, ...]) -> None:
         """Put a module's features in the order of its groups and their ranks.
 
         Not where all its tables are in every rank's order anyway, split by rows over all ranks
@@ -172,14 +175,14 @@ class InputDist:
             add_stream(
                 self.builder, "permute ids",
                 2.0 * sum(map(self._sent_bytes, groups), start=Linear()),
-                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+                stage=Stage.INPUT_DIST, issue=PERMUTE_IDS,
             )  # fmt: skip
 
     def _is_in_order(self, kind: ShardingType) -> bool:
         one_node = self.builder.world_size == self.builder.local_world_size
         return kind.everywhere or (one_node and kind is ShardingType.TABLE_ROW_WISE)
 
-    def _copy_splits(self, group: GroupFormulas, stream: str) -> None:
+    def _copy_splits(self, group: GroupFormulas) -> None:
         """Block the host for every split tensor of a group.
 
         Each is made of a list, on the GPU, and read back once (torchrec 1.9.2,
@@ -191,9 +194,9 @@ class InputDist:
         count = 4 if group.key.weighted else 3
         count += group.key.sharding_type.splits_rows
         with self.builder.part_of(group.key):
-            self.builder.wait(f"copy {label(group)} splits", self.builder.last(stream), times=count)
+            self.builder.wait(f"copy {label(group)} splits", self._issued, times=count)
 
-    def _bucketize(self, group: GroupFormulas, stream: str) -> None:
+    def _bucketize(self, group: GroupFormulas) -> None:
         """Group the ids by the rank that has their row; every rank gets all lengths."""
         lengths = self._sent_lengths(group)
         moved = 2.0 * self._id_bytes(group) * group.sent_ids
@@ -206,7 +209,7 @@ class InputDist:
             add_stream(
                 self.builder, f"{label(group)} bucketize ids",
                 moved + lengths * (1.0 + self._destinations(group)),
-                stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+                stage=Stage.INPUT_DIST, issue=PERMUTE_IDS,
             )  # fmt: skip
             if group.key.sharding_type.within_node:
                 # from nodes by features to features by nodes (twrw_sharding.py 419-434)
@@ -214,14 +217,13 @@ class InputDist:
                 add_stream(
                     self.builder, f"{label(group)} stagger ids",
                     2.0 * (self._id_bytes(group) * group.sent_ids + spread),
-                    stage=Stage.INPUT_DIST, stream=stream, issue=PERMUTE_IDS,
+                    stage=Stage.INPUT_DIST, issue=PERMUTE_IDS,
                 )  # fmt: skip
 
-    def _exchange(self, name: str, size: Linear, stream: str) -> int:
+    def _exchange(self, name: str, size: Linear) -> int:
         return add_collective(
-            self.builder, name, CollectiveOp.ALL_TO_ALL, size,
-            stage=Stage.INPUT_DIST, after=self.builder.last(stream),
-        )  # fmt: skip
+            self.builder, name, CollectiveOp.ALL_TO_ALL, size, stage=Stage.INPUT_DIST
+        )
 
     def _id_bytes(self, group: GroupFormulas) -> float:
         """Bytes of an id with its weight."""
@@ -244,6 +246,6 @@ class InputDist:
         return 1.0
 
 
-def exchanged(group: GroupFormulas) -> Mark:
+def _exchanged(group: GroupFormulas) -> Mark:
     """Return the mark of the end of a group's exchange."""
     return Mark("ids exchanged", group.key)

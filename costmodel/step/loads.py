@@ -50,8 +50,8 @@ class GroupLoad:
     """Ids a rank sends per step, over all destinations."""
     sent_features: float
     """Features a rank sends, over all destinations: once per shard that needs its ids."""
-    parameter_bytes: float
-    """Bytes of the tables replicated on every rank (data_parallel only)."""
+    parameter_bytes: Mapping[KernelKey, float]
+    """Bytes of the tables of every lookup kernel that are replicated (data_parallel only)."""
     tables: float
     """Tables in the group."""
     present: float = 1.0
@@ -122,7 +122,6 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
 
     ids = per_rank([row.ids for row in rows])
     features = per_rank([row.features for row in rows])
-    replicated = key.sharding_type is ShardingType.DATA_PARALLEL
     return GroupLoad(
         key=key,
         traffic={
@@ -134,9 +133,20 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
-        parameter_bytes=sum(t.weight_bytes for t, _ in pairs) if replicated else 0.0,
+        parameter_bytes=_replicated_bytes(pairs),
         tables=float(len(pairs)),
     )
+
+
+def _replicated_bytes(
+    pairs: Sequence[tuple[EmbeddingTable, TableSharding]],
+) -> Mapping[KernelKey, float]:
+    total: dict[KernelKey, float] = {}
+    for table, sharding in pairs:
+        kernel = kernel_key(table, sharding.compute_kernel)
+        replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
+        total[kernel] = total.get(kernel, 0.0) + replicated * table.weight_bytes
+    return total
 
 
 def _ranks(rows: list[ShardRow]) -> tuple[NDArray[np.intp], list[int]]:

@@ -5,25 +5,21 @@ execution-graph notes is the table this follows. One sharding group is one set o
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from costmodel.domain.dense_layers import pooled_width
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline, Workload
-from costmodel.step.builder import StepBuilder
+from costmodel.step.builder import Mark, StepBuilder, Wait
 from costmodel.step.exchange import add_stream, label
 from costmodel.step.gradients import Gradients
 from costmodel.step.graph import Role, Stage
 from costmodel.step.group_kernels import GroupKernels
-from costmodel.step.groups import GroupKey, KernelKey
+from costmodel.step.groups import KernelKey
 from costmodel.step.input_dist import InputDist
 from costmodel.step.issue import GATHER_OUTPUTS, LOOKUP, ORDER_FEATURES, SEND_OUTPUTS
 from costmodel.step.program import ProcessGroup
-from costmodel.step.template import Event, GroupFormulas, Linear, Work, WorkKind
-
-Exchanges: TypeAlias = dict[GroupKey, int]
-"""The collective that each group waits for."""
+from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +46,18 @@ class SparsePart:
         kind = ShardingType.DATA_PARALLEL
         return tuple(group for group in self.groups if group.key.sharding_type is kind)
 
-    def forward(self) -> Exchanges:
-        """Look up every group and start its output collective; returns what to wait for."""
-        started: Exchanges = {}
+    def forward(self) -> None:
+        """Look up every group and start its output collective, on the current stream."""
         for group in self.groups:
             with self.builder.part_of(group.key):
                 for kernel in group.kernels:
                     self._lookup(group, kernel)
                 self._join_lookups(group)
                 if self._kernels.outputs.is_exchanged(group):
-                    started[group.key] = self._send_outputs(group)
-        return started
+                    self.builder.mark(_sent(group), self._send_outputs(group))
 
-    def gather_outputs(self, after: Exchanges) -> None:
-        """Put together what the collectives brought, each group when its own is done.
+    def gather_outputs(self) -> None:
+        """Put together what the latest collectives brought, each group when its own is done.
 
         A pooled all-to-all brings one block per rank, to be concatenated; a reduce-scatter's
         output is in place. Column shards are put in the tables' order. A module's groups become
@@ -74,8 +68,8 @@ class SparsePart:
         for group in self.groups:
             local = kernels.outputs.local_size(group)
             with self.builder.part_of(group.key):
-                if group.key in after:
-                    self._gather(group, (after[group.key],))
+                if kernels.outputs.is_exchanged(group):
+                    self._gather(group, self.builder.latest(_sent(group)))
                 if group.key.sharding_type.splits_columns and group.key.pooled:
                     kernels.stream(group, "permute columns", 2.0 * local, efficiency=views)
                 elif group.key.sharding_type.splits_columns:
@@ -156,7 +150,7 @@ class SparsePart:
         A process group of one rank exchanges nothing (``comm_ops`` returns at once).
         """
         kernels, outputs = self._kernels, self._kernels.outputs
-        inside: tuple[Event, ...] = ()
+        inside: tuple[Wait, ...] = ()
         across = size / self.builder.local_world_size
         summed = outputs.codec(CollectiveOp.REDUCE_SCATTER, backward=False)
         if self.builder.local_world_size > 1:
@@ -180,7 +174,7 @@ class SparsePart:
             group, "outputs", CollectiveOp.ALL_TO_ALL, wire, members=ProcessGroup.CROSS_NODE
         )
 
-    def _gather(self, group: GroupFormulas, after: tuple[Event, ...]) -> None:
+    def _gather(self, group: GroupFormulas, after: tuple[Wait, ...]) -> None:
         kernels, op = self._kernels, self._kernels.outputs.last_op(group)
         local = kernels.outputs.local_size(group)
         codec = kernels.outputs.codec(op, backward=False)
@@ -192,3 +186,8 @@ class SparsePart:
         self.builder.kernel(name, Stage.LOOKUP_FORWARD, 0.0, after=after)
         if group.key.sharding_type is ShardingType.ROW_WISE and not group.key.pooled:
             kernels.stream(group, "select rows", 2.0 * local, issue=GATHER_OUTPUTS)
+
+
+def _sent(group: GroupFormulas) -> Mark:
+    """Return the mark of the end of a group's output exchange."""
+    return Mark("outputs exchanged", group.key)

@@ -46,6 +46,7 @@ class Constants(NamedTuple):
     gradient_time: Seconds = 0.0
     backward_latency: Seconds = 0.0
     """0: that of the backward's kernels, each doing nothing."""
+    sort_latency: Seconds = 0.0
 
     def rates(self, latency: Seconds, uvm_bandwidth: BytesPerSecond = 1.0) -> LookupRates:
         """Return the rates of a device whose kernels take so long at the least.
@@ -77,7 +78,7 @@ _LARGER_START = Constants(
     row_read_time=0.0,
     row_update_time=0.0,
 )
-_WARPS_START = _LARGER_START._replace(gradient_time=1e-10, backward_latency=1e-4)
+_WARPS_START = _LARGER_START._replace(gradient_time=1e-10, backward_latency=1e-4, sort_latency=4e-5)
 _LEAST, _MOST = 1e-3, 1e3
 """How far a constant may go from where it starts."""
 

@@ -27,6 +27,7 @@ _COMMANDS = (
     "explain",
     "simulate",
     "replay",
+    "open",
     "predict",
     "calibrate",
     "validate",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import output_options
+from planner.cli.values import FILE, HARDWARE
 from planner.environment.interrupts import interrupted_code
 from planner.show.output import Output
 
@@ -23,7 +24,7 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
 
 
 @click.command("calibrate")
-@click.option("-o", "--output-file", "path", metavar="FILE", help="Write the profile.")
+@click.option("-o", "--output-file", "path", metavar="FILE", type=FILE, help="Write the profile.")
 @click.option(
     "--grid",
     type=click.Choice(["quick", "full"]),
@@ -64,6 +65,7 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
 @click.option(
     "--hardware",
     metavar="NAME|FILE",
+    type=HARDWARE,
     help="The profile that gives what is not measured; needed with --from-trace and --host.",
 )
 @output_options

@@ -1,6 +1,5 @@
 """``planner compare``."""
 
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +14,7 @@ from planner.cli.options import (
     profile_and_nodes,
 )
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import FILE, SHARDER
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compare")
-@click.argument("files", nargs=-1, required=True, metavar="WORKLOAD | OLD_PLAN NEW_PLAN")
+@click.argument("files", nargs=-1, required=True, metavar="WORKLOAD | OLD_PLAN NEW_PLAN", type=FILE)
 @click.option("--gpus", type=GPUS, help="GPUs in all, on all nodes.")
 @nodes_option
 @hardware_option
@@ -32,9 +32,16 @@ if TYPE_CHECKING:
     "--time-limit",
     type=TIME,
     metavar="10s",
-    help="Of all searches together; each gets an equal share.",
+    help="Of each search; those that gain nothing for a while end sooner.",
 )
-@click.option("--sharder", "sharders", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option(
+    "--sharder",
+    "sharders",
+    multiple=True,
+    metavar="NAME",
+    type=SHARDER,
+    help="Only this; repeatable.",
+)
 @html_option
 @output_options
 def command(
@@ -69,15 +76,16 @@ def _compare_sharders(
     output: Output,
     flags: dict[str, object],
 ) -> None:
-    start = time.monotonic()  # imports count, too
     from planner.environment.settings import resolve
     from planner.planning.api import compare
     from planner.planning.compare_text import sharders_text
+    from planner.planning.plugins import sharder_names
     from planner.planning.report_data import report_data
     from planner.planning.search import Search
 
     settings = resolve(flags)
-    progress = ProgressLine(output, settings.time_limit)
+    searches = len(sharders) or len(sharder_names()) + 1
+    progress = ProgressLine(output, searches * settings.time_limit)
     with interruptible(ending=True) as interrupt, progress:
         results = compare(
             workload,
@@ -88,7 +96,6 @@ def _compare_sharders(
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
-                began=start,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
             ),
@@ -111,10 +118,10 @@ def _left_out(name: str, error: "PlannerError") -> str:
 
 
 def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> None:
+    from planner.planning.compare_page import diff_page
     from planner.planning.compare_text import diff_text
     from planner.planning.diff import compare_plans
     from planner.planning.diff_data import diff_data
-    from planner.planning.plan_page import diff_page
 
     diff = compare_plans(old, new)
     write_page(html, lambda: diff_page(diff, (old, new)), output)

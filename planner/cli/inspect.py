@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import COUNT, output_options
+from planner.cli.values import FILE
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect")
-@click.argument("source", metavar="FILE")
-@click.option("-o", "--output", "target", metavar="FILE", help="Write YAML of the tables.")
+@click.argument("source", metavar="FILE", type=FILE)
+@click.option(
+    "-o", "--output", "target", metavar="FILE", type=FILE, help="Write YAML of the tables."
+)
 @click.option(
     "--workload",
     metavar="FILE",

@@ -8,6 +8,7 @@ import click
 
 from costmodel.base.limits import MOST_RANKS, MOST_ROWS, MOST_SAMPLES
 from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB
+from planner.cli.values import HARDWARE
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -108,7 +109,10 @@ nodes_option = click.option(
     help="Nodes they are on; by default as few as hold them.",
 )
 hardware_option = click.option(
-    "--hardware", metavar="NAME|FILE", help="Hardware profile; `planner profiles` lists them."
+    "--hardware",
+    metavar="NAME|FILE",
+    type=HARDWARE,
+    help="Hardware profile; `planner profiles` lists them.",
 )
 
 

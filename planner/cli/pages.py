@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import click
 
+from planner.cli.values import FILE
 from planner.show.output import Output
 
 html_option = click.option(
-    "--html", metavar="FILE", help="Write a page that opens from disk; - is stdout."
+    "--html", metavar="FILE", type=FILE, help="Write a page that opens from disk; - is stdout."
 )
 
 

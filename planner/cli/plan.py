@@ -15,6 +15,7 @@ from planner.cli.options import (
     search_options,
 )
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import BASELINE, FILE, SHARDER
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -27,15 +28,20 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
 MOST_JOBS = 256
+LATE_SHARE, LATE_TIME = 0.1, 1.0
+"""A command may take longer than its limit by this share of it, and so many seconds."""
 
 
 @click.command("plan")
-@click.argument("workload", metavar="FILE", required=False)
+@click.argument("workload", metavar="FILE", type=FILE, required=False)
 @search_options
-@click.option("--sharder", metavar="NAME", help="`auto` (all built-in ones) or one of them.")
+@click.option(
+    "--sharder", metavar="NAME", type=SHARDER, help="`auto` (all built-in ones) or one of them."
+)
 @click.option(
     "--baseline",
     metavar="NAME",
+    type=BASELINE,
     help="What the report compares with: `torchrec` (TorchRec's own planner, the default where it "
     "is installed), `torchrec_greedy` (a re-implementation of it), another sharder, or `none`.",
 )
@@ -64,6 +70,7 @@ MOST_JOBS = 256
     "--output",
     "target",
     metavar="PLAN",
+    type=FILE,
     help=f"Where the plan goes: {DEFAULT_FILE} unless --json is given; - is stdout.",
 )
 @click.option(
@@ -145,7 +152,9 @@ def command(
     write_page(html, planned.to_html, output)
     _show(planned, "-" if html == "-" else target, output)
     if target is not None:
-        output.remark(_last_lines(planned, target, time.monotonic() - start))
+        seconds = time.monotonic() - start
+        limit = None if max_plans is not None else settings.time_limit
+        output.remark(_last_lines(planned, target, seconds) + _late(planned, seconds, limit))
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
         click.get_current_context().exit(interrupt.exit_code)
@@ -206,4 +215,18 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
     return (
         f"\nWrote {target} in {seconds:.1f} s ({how})\n"
         f"Next: planner explain {target}        planner {then}"
+    )
+
+
+def _late(planned: "Planned", seconds: float, limit: float | None) -> str:
+    """Say why a command took longer than its limit, if it did."""
+    search = planned.report.search
+    if search is None or limit is None or seconds <= limit * (1 + LATE_SHARE) + LATE_TIME:
+        return ""
+    from planner.show.format import count
+
+    first = f"{search.first_plan:.1f} s until there was a plan, reading included"
+    return (
+        f"\nLonger than the limit of {limit:g} s: {count(len(planned.plan.tables), 'table')} on "
+        f"{planned.plan.world_size:,} GPUs took {first}; a busy machine takes longer"
     )

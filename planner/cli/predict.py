@@ -3,18 +3,22 @@
 import click
 
 from planner.cli.options import output_options
+from planner.cli.values import FILE, HARDWARE
 from planner.show.output import Output
 
 
 @click.command("predict")
-@click.argument("traces", metavar="TRACES")
+@click.argument("traces", metavar="TRACES", type=FILE)
 @click.option(
     "--hardware",
     metavar="NAME|FILE",
+    type=HARDWARE,
     required=True,
     help="Hardware profile, of GPUs or of a CPU (`planner profiles` lists them).",
 )
-@click.option("--trace", metavar="FILE|DIR", help="Write a Chrome trace; in a folder, per rank.")
+@click.option(
+    "--trace", metavar="FILE|DIR", type=FILE, help="Write a Chrome trace; in a folder, per rank."
+)
 @output_options
 def command(traces: str, *, hardware: str, trace: str | None, output: Output) -> None:
     """Predict a training step of any model from the execution TRACES of all ranks.

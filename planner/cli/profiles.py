@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.options import output_options
+from planner.cli.values import HARDWARE
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _WIDTH = 98
 
 @click.command("profiles")
 @click.argument("action", required=False, type=click.Choice(["list", "show"]), default="list")
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=HARDWARE)
 @output_options
 def command(action: str, *, name: str | None, output: Output) -> None:
     """List the hardware profiles, or `show NAME`: its kernel families and every number.

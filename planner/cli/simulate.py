@@ -6,6 +6,7 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import FILE
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command("simulate")
-@click.argument("plan", metavar="PLAN")
-@click.option("--trace", metavar="FILE", help="Write a Chrome trace, for Perfetto.")
+@click.argument("plan", metavar="PLAN", type=FILE)
+@click.option("--trace", metavar="FILE", type=FILE, help="Write a Chrome trace, for Perfetto.")
 @html_option
 @output_options
 def command(plan: str, *, trace: str | None, html: str | None, output: Output) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from planner.cli.options import SEED, TIME, Parsed, output_options, parse_count, plan_limit
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.values import FILE, HARDWARE, SHARDER, Completed
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output
 
@@ -49,8 +51,14 @@ class ListOf(_ListType):
 
     name = "list"
 
-    def __init__(self, parse: Callable[[str], object]) -> None:
-        self._parse = parse
+    def __init__(self, parse: Callable[[str], object], values: Completed | None = None) -> None:
+        self._parse, self._values = parse, values
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return what may be the last value."""
+        return [] if self._values is None else self._values.shell_complete(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
         """Read the values of an option."""
@@ -79,13 +87,13 @@ def _name(text: str) -> str:
 
 
 @click.command("sweep")
-@click.argument("workload", metavar="FILE")
+@click.argument("workload", metavar="FILE", type=FILE)
 @click.option(
     "--gpus", type=ListOf(parse_multiple), required=True, metavar="8,16,32",
     help="GPUs in all, on as few nodes as hold them.",
 )  # fmt: skip
 @click.option(
-    "--hardware", type=ListOf(_name), metavar="NAME|FILE,...",
+    "--hardware", type=ListOf(_name, HARDWARE), metavar="NAME|FILE,...",
     help="Hardware profiles; `planner profiles` lists them.",
 )  # fmt: skip
 @click.option(
@@ -101,7 +109,9 @@ def _name(text: str) -> str:
     "--samples-per-second", "target", type=Parsed("rate", parse_rate), metavar="5M",
     help="Name the cheapest machine that trains so many samples a second.",
 )  # fmt: skip
-@click.option("--sharder", metavar="NAME", help="`auto` (all built-in ones) or one of them.")
+@click.option(
+    "--sharder", metavar="NAME", type=SHARDER, help="`auto` (all built-in ones) or one of them."
+)
 @click.option("--seed", type=SEED, help="Of everything random.")
 @click.option("--time-limit", type=TIME, metavar="10s", help="Of the search of one point.")
 @click.option(
@@ -118,7 +128,11 @@ def _name(text: str) -> str:
     "was interrupted, and plans only what is new.",
 )  # fmt: skip
 @click.option(
-    "--csv", "csv_file", metavar="FILE", help="Write a line for every point; - is stdout."
+    "--csv",
+    "csv_file",
+    metavar="FILE",
+    type=FILE,
+    help="Write a line for every point; - is stdout.",
 )
 @html_option
 @output_options

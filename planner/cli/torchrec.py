@@ -13,6 +13,7 @@ from planner.cli.options import (
     output_options,
     profile_and_nodes,
 )
+from planner.cli.values import FILE
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ def command() -> None:
 
 
 @command.command("export", short_help="Write a plan that a training script loads.")
-@click.argument("plan", metavar="PLAN")
-@click.option("-o", "--output", "target", metavar="FILE", help="PLAN with `.pt` unless given.")
+@click.argument("plan", metavar="PLAN", type=FILE)
+@click.option(
+    "-o", "--output", "target", metavar="FILE", type=FILE, help="PLAN with `.pt` unless given."
+)
 @click.option(
     "--module",
     metavar="PATH",
@@ -80,16 +83,18 @@ def export_command(
 
 
 @command.command("import", short_help="Read the plan of a training script.")
-@click.argument("file", metavar="FILE")
-@click.option("-o", "--output", "target", metavar="PLAN", help="FILE with `.json` unless given.")
-@click.option("--workload", metavar="FILE", help="The workload that the plan is for.")
+@click.argument("file", metavar="FILE", type=FILE)
+@click.option(
+    "-o", "--output", "target", metavar="PLAN", type=FILE, help="FILE with `.json` unless given."
+)
+@click.option("--workload", metavar="FILE", type=FILE, help="The workload that the plan is for.")
 @click.option(
     "--from-torchrec",
     "factory",
     metavar="MODULE:FUNCTION",
     help="Instead: a function that returns the model.",
 )
-@click.option("--like", metavar="PLAN", help="Instead: a plan file for the same job.")
+@click.option("--like", metavar="PLAN", type=FILE, help="Instead: a plan file for the same job.")
 @click.option(
     "--batch-size",
     type=SAMPLES,

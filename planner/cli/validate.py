@@ -5,14 +5,16 @@ from pathlib import Path
 import click
 
 from planner.cli.options import SEED, output_options
+from planner.cli.values import FILE, HARDWARE
 from planner.show.output import Output
 
 
 @click.command("validate")
-@click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
+@click.argument("plans", nargs=-1, required=True, metavar="PLAN...", type=FILE)
 @click.option(
     "--hardware",
     metavar="NAME|FILE",
+    type=HARDWARE,
     help="Profile of this machine, by default the one each plan was made with.",
 )
 @click.option("--repeats", type=click.IntRange(min=1, max=10_000), default=5, show_default=True,

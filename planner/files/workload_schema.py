@@ -187,7 +187,8 @@ class Head(_WorkloadSection):
     pipeline: Annotated[Pipeline, Field(strict=False)] = _WORKLOAD["pipeline"]
     """How the training loop overlaps batches: `none` and `sparse_dist` are TorchRec's
     TrainPipelineBase and TrainPipelineSparseDist, `prefetch_sparse_dist` its
-    PrefetchTrainPipelineSparseDist, `dlrm` is plain facebookresearch/dlrm."""
+    PrefetchTrainPipelineSparseDist, `fused_sparse_dist` its TrainPipelineFusedSparseDist,
+    `semi_sync` its TrainPipelineSemiSync, `dlrm` is plain facebookresearch/dlrm."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _WORKLOAD["optimizer"]
     """What updates the embeddings, fused into their backward pass."""
     output_type: Annotated[DataType, Field(strict=False)] = _WORKLOAD["output_type"]

@@ -39,17 +39,17 @@ def html_page(title: str, headline: Sequence[tuple[str, str]], panels: Sequence[
     ]
     return _PAGE.format(
         title=text(title),
-        style=_STYLE,
+        style=STYLE,
         facts=facts,
         sections=sections,
         bundle=vega_bundle(),
-        charts=_script_data(charts),
+        charts=script_data(charts),
         script=_SCRIPT,
     )
 
 
-def _script_data(data: object) -> str:
-    """Return JSON that cannot end the element it stands in."""
+def script_data(data: object) -> str:
+    """Return data as JSON that cannot end the element it stands in."""
     dumped = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return dumped.replace("<", "\\u003c")
 
@@ -68,7 +68,7 @@ def _section(number: int, panel: Panel) -> str:
     return f"<section><h2>{text(panel.title)}</h2>{note}{body}</section>"
 
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light}
 body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1180px;padding:1em 1.5em;
   color:#222}
@@ -79,6 +79,7 @@ dd{margin:0;font-size:1.2em}
 .chart{width:100%}.rows{max-height:32em;overflow:auto;margin-top:.4em}
 table{border-collapse:collapse;font-size:.9em}th,td{padding:.15em .8em;border-bottom:1px solid #ddd;
   white-space:nowrap}
+td.prose{white-space:normal;min-width:24em}
 th{position:sticky;top:0;background:#fff;text-align:left;cursor:pointer}
 th[aria-sort=ascending]::after{content:" \\25b2"}th[aria-sort=descending]::after{content:" \\25bc"}
 input[type=search]{font:inherit;padding:.15em .5em}

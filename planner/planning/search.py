@@ -157,13 +157,23 @@ def run_sharders(
 
             return run_in_parallel(names, problem, heeding)
         try:
-            attempts.extend(_in_turn(names, problem, heeding))
+            for attempt in _in_turn(names, problem, heeding):
+                attempts.append(attempt)
+                if attempt.plan is not None:
+                    _tell(heeding.watch, attempts)
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
     if not any(attempt.plan for attempt in attempts):
         raise _first_error(attempts)
     return tuple(attempts)
+
+
+def _tell(watch: Watch, attempts: Sequence[Attempt]) -> None:
+    """Tell where the search stands after a sharder: not all of them report on the way."""
+    evaluated = sum(attempt.evaluated for attempt in attempts)
+    best = min(attempt.step_time for attempt in attempts)
+    watch(attempts[-1].sharder, Progress(evaluated=evaluated, best=best))
 
 
 @contextmanager
@@ -203,7 +213,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         until = now + share * max(0.0, deadline - now) if plans_left is None else inf
         problem = problem.with_known((*known, *plans))  # with all that was computed of it so far
         own = replace(search, max_plans=plans_left)
-        if len(names) > 1 and fractions[name] == 1:
+        if fractions[name] == 1:
             own = replace(own, interrupted=_enough(search, gains, name))
         attempts.append(run_sharder(name, problem, own, until))
         yield attempts[-1]
@@ -289,8 +299,7 @@ def _share(
     if member.mandatory and (time < own or kept == 0):
         ample = portfolio.mandatory_factor * own
         time = ample if 0 < kept <= left - ample else left
-    least = portfolio.startup_slack * own if member.mandatory and kept == 0 else own
-    return time / left if time >= least and left > 0 else 0.0
+    return time / left if time >= own and left > 0 else 0.0
 
 
 def _startup_options(name: str, problem: ShardingProblem) -> float:
@@ -314,36 +323,20 @@ def run_apart(
 
     What the sharders of ``auto`` find is chosen among by ``choose``, in a quarter of its time.
 
-    Each may take an equal share of the time, or of what is left if that is more: those that need
-    little leave theirs to the ones after them, and those that overrun take nothing from them.
-    Being interrupted ends it; the last one heard is then one that has a plan.
+    Each has the whole time limit, and ends sooner where it gains nothing for a while. Being
+    interrupted ends it; the last one heard is then one that has a plan.
     """
     attempts: list[Attempt] = []
     with _until_interrupted(search) as heeding:
         try:
-            attempts.extend(_each_apart(names, problem, heeding, choose))
+            for name in names:
+                if heeding.interrupted() and any(attempt.plan for attempt in attempts):
+                    break
+                attempts.append(_alone(name, problem, heeding, choose))
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
     return tuple(attempts)
-
-
-def _each_apart(
-    names: Sequence[str], problem: ShardingProblem, search: Search, choose: Chooser
-) -> Iterator[Attempt]:
-    began = search.clock() if search.began is None else search.began
-    deadline = began + search.time_limit
-    fair = max(0.0, deadline - search.clock()) / len(names)
-    plans = None if search.max_plans is None else max(1, search.max_plans // len(names))
-    found = False
-    for position, name in enumerate(names):
-        if found and search.interrupted():
-            break
-        share = max(fair, (deadline - search.clock()) / (len(names) - position))
-        own = replace(search, time_limit=max(share, 0.0), max_plans=plans)
-        attempt = _alone(name, problem, own, choose)
-        found = found or attempt.plan is not None
-        yield attempt
 
 
 def _alone(name: str, problem: ShardingProblem, search: Search, choose: Chooser) -> Attempt:
@@ -375,10 +368,11 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         result = _checked(name, sharder.shard(problem, budget, rng), problem)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
+    known = name in SHARDERS and isinstance(problem.objective, Objective)
     return Attempt(
         sharder=name,
         plan=result.plan,
-        step_time=_objective(problem).step_time(result.plan),
+        step_time=result.step_time if known else _objective(problem).step_time(result.plan),
         status=result.status,
         bound=result.bound,
         evaluated=result.evaluated,

@@ -88,10 +88,19 @@ def check_machine(file: PlanFile, topology: Topology) -> None:
     check_plan(file.workload, topology, file.plan)
     if topology.hardware.device is Device.CPU:
         _check_cores(topology)
+        _check_pipeline(file.workload.pipeline)
         _check_rows(file)
         _check_memory(file, topology, _available_bytes(), RANK_BYTES)
         return
     _check_gpus(file, topology)
+
+
+def _check_pipeline(pipeline: Pipeline) -> None:
+    if pipeline in {Pipeline.FUSED_SPARSE_DIST, Pipeline.SEMI_SYNC}:
+        raise InfeasibleError(
+            f"pipeline `{pipeline}` looks batches up beside others, and needs a GPU's streams",
+            hint="set `pipeline` to `none` or `sparse_dist`",
+        )
 
 
 def _check_rows(file: PlanFile) -> None:

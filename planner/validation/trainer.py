@@ -1,8 +1,9 @@
 """One rank's share of training a workload under one plan, with DistributedModelParallel."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torchrec.datasets.utils import Batch
-from torchrec.distributed import (
-    DistributedModelParallel,
+from torchrec.distributed import DistributedModelParallel
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.train_pipeline.train_pipelines import (
     TrainPipelineBase,
+    TrainPipelineFusedSparseDist,
+    TrainPipelineSemiSync,
     TrainPipelineSparseDist,
 )
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.types import ShardingEnv
 from torchrec.optim.keyed import KeyedOptimizerWrapper
 
@@ -90,11 +93,19 @@ def _pipeline(workload: Workload, parallel: nn.Module, device: torch.device) -> 
     optimizer = KeyedOptimizerWrapper(
         rest, lambda parameters: dense_optimizer(workload, parameters)
     )
-    chosen = {
+    return train_pipeline(workload.pipeline)(parallel, optimizer, device)
+
+
+def train_pipeline(pipeline: Pipeline) -> Callable[..., Any]:
+    """Return what makes TorchRec's pipeline of a model, its dense optimizer and a device."""
+    made: dict[Pipeline, Callable[..., Any]] = {
         Pipeline.NONE: TrainPipelineBase,
         Pipeline.SPARSE_DIST: TrainPipelineSparseDist,
-    }[workload.pipeline]
-    return chosen(parallel, optimizer, device)
+        Pipeline.FUSED_SPARSE_DIST: TrainPipelineFusedSparseDist,
+        # from its first batch on: by default 900 batches are trained synchronously before
+        Pipeline.SEMI_SYNC: partial(TrainPipelineSemiSync, start_batch=0),
+    }
+    return made[pipeline]
 
 
 def _precision(workload: Workload, device: torch.device) -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ columns go where most is free, and blocks are swapped between ranks until none h
 tabu search on bytes); small problems that this does not solve go to an integer program.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 import numpy as np
@@ -15,7 +15,7 @@ from costmodel.base.units import size_text
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes
-from sharders.problem.option_sizes import SizedOption
+from sharders.problem.option_sizes import SizedOption, sized_options
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.placement import no_room, option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
@@ -54,9 +54,8 @@ def packed(problem: ShardingProblem) -> ShardingPlan | None:
 def check_room(problem: ShardingProblem) -> None:
     """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
 
-    Whatever its option, a table's shards take at least the least that any option's do, and one of
-    them at least the least largest one. Options whose largest shard fits nowhere are none. Memory
-    of hosts is not looked at.
+    A table takes at least the least that any of its options do whose shards all fit on a rank.
+    Memory of hosts is not looked at. Where whole tables fit, nothing else is computed.
 
     Raises
     ------
@@ -64,31 +63,48 @@ def check_room(problem: ShardingProblem) -> None:
         All tables together, or one alone, are larger than what there is.
 
     """
-    room, most = problem.total_capacity, problem.capacity * (1 + ROUNDING)
-    tables = problem.workload.tables
-    whole = [least_table_bytes(problem.workload, problem.topology, table) for table in tables]
-    for table, size in zip(tables, whole, strict=True):
-        if size > DOUBTFUL * problem.capacity and not _fitting(problem, table, most):
-            raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
-    if sum(whole) <= DOUBTFUL * room:
+    workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
+    whole = [least_table_bytes(workload, problem.topology, table) for table in workload.tables]
+    doubtful = [
+        table
+        for table, size in zip(workload.tables, whole, strict=True)
+        if size > DOUBTFUL * problem.capacity or not _may_be_whole(problem, table)
+    ]
+    most = _least_fitting(problem, doubtful)
+    sizes = zip(workload.tables, whole, strict=True)
+    if sum(most.get(table.name, size) for table, size in sizes) <= room:
         return
-    fitting = [_fitting(problem, table, most) for table in tables]
-    for table, options in zip(tables, fitting, strict=True):
-        if not options:
-            raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
-    needed = sum(min(option.total for option in options) for options in fitting)
-    if needed > room * (1 + ROUNDING):
+    needed = sum(_least_fitting(problem, workload.tables).values())
+    if needed > room:
         message = (
             "no plan fits: sharded so that every shard fits on a rank, the tables take at least "
-            f"{size_text(needed)}, and there is room for {size_text(room)}"
+            f"{size_text(needed)}, and there is room for {size_text(problem.total_capacity)}"
         )
         told = message if sum(whole) <= room else None
-        raise infeasible(problem.workload, problem.topology, told)
+        raise infeasible(workload, problem.topology, told)
 
 
-def _fitting(problem: ShardingProblem, table: EmbeddingTable, most: float) -> list[SizedOption]:
-    """Return a table's options whose largest shard takes no more than that."""
-    return [each for each in problem.option_sizes[table.name] if each.largest <= most]
+def _may_be_whole(problem: ShardingProblem, table: EmbeddingTable) -> bool:
+    """Return whether one of a table's options is what ``least_table_bytes`` counts."""
+    options = problem.options[table.name]
+    kinds = {option.sharding_type for option in options}
+    return ShardingType.TABLE_WISE in kinds or kinds == {ShardingType.DATA_PARALLEL}
+
+
+def _least_fitting(
+    problem: ShardingProblem, tables: Sequence[EmbeddingTable]
+) -> Mapping[str, float]:
+    """Return the least that each table takes in all, by options whose shards all fit on a rank."""
+    some = len(tables) < len(problem.workload.tables)
+    sizes = sized_options(problem, tables) if some else problem.option_sizes
+    found: dict[str, float] = {}
+    for table in tables:
+        room = problem.capacity * (1 + ROUNDING)
+        fitting = [each.total for each in sizes[table.name] if each.largest <= room]
+        if not fitting:
+            raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
+        found[table.name] = min(fitting)
+    return found
 
 
 def _selections(problem: ShardingProblem) -> Iterator[list[SizedOption]]:

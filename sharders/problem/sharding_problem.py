@@ -136,7 +136,7 @@ class ShardingProblem:
         """Every table's options with their bytes, by name."""
         from sharders.problem.option_sizes import sized_options
 
-        return sized_options(self)
+        return sized_options(self, self.workload.tables)
 
     @cached_property
     def packing(self) -> ShardingPlan | None:

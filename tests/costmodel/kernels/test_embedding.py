@@ -41,7 +41,13 @@ from costmodel.kernels.shard_traffic import (
     gpu_caches,
     shard_traffic,
 )
-from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, WEIGHT_GRADIENT_RATIO, Traffic
+from costmodel.kernels.traffic import (
+    BACKWARD_KERNELS,
+    NUM_TRAFFIC,
+    SORT_BLOCK_KEYS,
+    WEIGHT_GRADIENT_RATIO,
+    Traffic,
+)
 from planner.files.profiles import load_profile
 
 ONE_ROW = EmbeddingTable(
@@ -349,6 +355,13 @@ def test_adding_gradients_up_takes_time_by_id() -> None:
     hardware = gpu(backward_latency=60 * US, gradient_time=0.5e-9)
     assert backward_time(work, hardware) == pytest.approx(660 * US)
     assert backward_bound(work, hardware) == "ids"
+
+
+def test_more_ids_than_a_block_sorts_take_more_kernels() -> None:
+    hardware = gpu(sort_latency=50 * US)
+    few, more = (kernel(LOOKUPS=SORT_BLOCK_KEYS + extra) for extra in (0.0, 1.0))
+    difference = backward_time(more, hardware) - backward_time(few, hardware)
+    assert difference == pytest.approx(50 * US + 1 / machine().gpu.sort_rate)
 
 
 def test_the_weights_gradient_gathers_rows_as_the_forward_does() -> None:

@@ -49,8 +49,9 @@ def test_a_collective_costs_the_host_what_the_trace_shows() -> None:
 def test_marks_are_waited_for_in_the_next_step() -> None:
     made = builder()
     done = Mark("done")
-    made.wait("w", (), after_previous=(done, Mark("never set")))
+    made.wait("w", (*made.latest(done), Mark("never set")))
     made.mark(done, made.kernel("k", Stage.DENSE_FORWARD, 1e-3))
+    assert made.latest(done) == (2,)
     assert built(made).ops[0].after_previous == (2,)
 
 
@@ -66,7 +67,7 @@ def test_uneven_messages_count_as_the_largest_of_the_group() -> None:
 
     def times(group: ProcessGroup) -> np.ndarray:
         made = builder()
-        add_collective(made, "c", CollectiveOp.ALL_TO_ALL, IDS, group=group, after=())
+        add_collective(made, "c", CollectiveOp.ALL_TO_ALL, IDS, group=group)
         return built(made, ids=sizes).ops[-1].seconds
 
     assert np.ptp(times(ProcessGroup.WORLD)) == 0
@@ -80,7 +81,7 @@ def test_uneven_messages_count_as_the_largest_of_the_group() -> None:
 def test_an_exchange_is_bound_by_what_bounds_its_largest_message() -> None:
     def bound(*sizes: float) -> tuple[Bound | None, Source | None, bool]:
         made = builder(2)
-        add_collective(made, "c", CollectiveOp.ALL_TO_ALL, IDS, after=())
+        add_collective(made, "c", CollectiveOp.ALL_TO_ALL, IDS)
         return built(made, ids=sizes).ops[-1].basis
 
     # the made-up machine has links of 100 GB/s and no curves

@@ -15,7 +15,7 @@ from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.workload import Pipeline
 from costmodel.step.builder import StepBuilder
 from costmodel.step.expansion import expand
-from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.graph import NodeKind, Resource, Stage
 from costmodel.step.issue import Issue
 from costmodel.step.program import Program
 from costmodel.step.simulator import simulate
@@ -50,7 +50,8 @@ def test_the_thread_goes_on_when_its_kernel_is_done() -> None:
 
 def test_launches_cost_nothing_and_streams_are_one() -> None:
     writing = builder()
-    writing.kernel("copy", Stage.MEMORY_COPY, 1 * MS, stream="memcpy", issue=Issue(1, 100))
+    with writing.on(Resource.MEMCPY):
+        writing.kernel("copy", Stage.MEMORY_COPY, 1 * MS, issue=Issue(1, 100))
     writing.kernel("kernel", Stage.DENSE_FORWARD, 1 * MS)
     assert timed(built(writing)).step_time == pytest.approx(2 * MS + 2 * 10 * US)
 

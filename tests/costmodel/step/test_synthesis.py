@@ -1,4 +1,4 @@
-"""The order of the three pipelines, and what overlaps in them."""
+"""The order of the pipelines, and what overlaps in them."""
 
 import pytest
 from machines import topology
@@ -6,8 +6,9 @@ from plans import collectives, index, named, plan, step, table, workload
 
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, Interaction, Pipeline, Workload
-from costmodel.step.graph import NodeKind
+from costmodel.step.graph import NodeKind, Stage
 from costmodel.step.program import Program
+from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.synthesis import NUM_STEPS, synthesize
 
 TWO = topology(2)
@@ -73,6 +74,53 @@ def test_without_pipelining_all_is_on_the_compute_stream() -> None:
     )  # fmt: skip
     (reorder,) = named(program, "table_wise reorder ids")
     assert reorder.after == (index(program, "table_wise ids"),)
+
+
+def test_fused_sparse_dist_looks_up_where_rows_are_updated() -> None:
+    program = made(Pipeline.FUSED_SPARSE_DIST)
+    assert in_order(
+        program,
+        "table_wise reorder ids", "table_wise lookup", "table_wise outputs", "zero gradients",
+        "permute ids", "splits", "copy batch", "bottom.0", "wait for inputs",
+        "table_wise concat outputs", "top.0", "wait for splits", "table_wise ids",
+        "table_wise gradients", "table_wise lookup backward", "bottom.0 backward weight",
+        "dense optimizer",
+    )  # fmt: skip
+    (reorder,) = named(program, "table_wise reorder ids")
+    assert reorder.after_previous == (index(program, "table_wise ids"),)
+    (lookup,), (update,) = (
+        named(program, f"table_wise lookup{part}") for part in ("", " backward")
+    )
+    assert lookup.resource == update.resource == "data_dist"
+    (optimizer,) = named(program, "wait for all-reduces")
+    assert index(program, "table_wise lookup backward") in optimizer.after
+
+
+def test_semi_sync_looks_up_the_next_batch_before_the_update() -> None:
+    program = made(Pipeline.SEMI_SYNC)
+    assert in_order(
+        program,
+        "permute ids", "splits", "bottom.0", "table_wise concat outputs", "top.0", "copy batch",
+        "table_wise reorder ids", "table_wise lookup", "table_wise outputs", "table_wise ids",
+        "bottom.0 backward weight", "dense all-reduce", "wait for all-reduces",
+        "table_wise gradients", "table_wise lookup backward", "dense optimizer", "zero gradients",
+    )  # fmt: skip
+    # the outputs that it puts together are those of the step before
+    (gather,) = named(program, "table_wise concat outputs")
+    assert gather.after_previous == (index(program, "table_wise outputs"),)
+    (arrived,) = named(program, "wait for batch")
+    assert arrived.after_previous == (index(program, "copy batch"),)
+
+
+def test_semi_sync_hides_the_outputs_behind_the_dense_backward() -> None:
+    dense = DenseModel(bottom_mlp=(64,), top_mlp=(1024, 1))
+    exposed = {}
+    for pipeline in (Pipeline.SPARSE_DIST, Pipeline.SEMI_SYNC):
+        work = Workload(tables=(table(),), dense=dense, local_batch_size=65536, pipeline=pipeline)
+        placed = plan(work, TWO, {"t": (ShardingType.TABLE_WISE, (0,))})
+        exposed[pipeline] = plan_timeline(work, TWO, placed).breakdown()[Stage.ALL_TO_ALL]
+    # the gradients' exchange alone is left on the critical path
+    assert exposed[Pipeline.SEMI_SYNC] == pytest.approx(exposed[Pipeline.SPARSE_DIST] / 2)
 
 
 def test_plain_dlrm_has_no_input_distribution_and_overlaps_the_bottom_mlp() -> None:

@@ -6,14 +6,26 @@ Skipped where there is no Playwright (``pip install playwright``) or no Chromium
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from kineto_traces import two_ranks, write_folder
 
 import planner
 from planner.cli import main
+from planner.editing.edit_server import EditServer
+from planner.editing.edits import EditSession
 from planner.examples import example_hardware, example_workload
+from planner.files.plans import load_plan_file
+from planner.planning.api import load_plan
+from planner.planning.explanation import explained
+from planner.planning.plan_page import plan_page
+from planner.show.format import duration
+from planner.traces.replay.replay_page import replay_page
+from planner.traces.replay.replay_report import replay_report
 
 pytestmark = pytest.mark.slow
 QUICK = {"time_limit": 0.05}
@@ -71,8 +83,10 @@ def drawn(page: Any) -> list[int]:  # noqa: ANN401 - Playwright's
              context.drawImage(canvas, 0, 0);
              const pixels = context.getImageData(0, 0, width, height).data;
              let coloured = 0;
-             for (let i = 0; i < pixels.length; i += 4)
-               coloured += Math.abs(pixels[i] - pixels[i + 2]) > 40;
+             for (let i = 0; i < pixels.length; i += 4) {
+               const red = pixels[i], green = pixels[i + 1], blue = pixels[i + 2];
+               coloured += Math.max(red, green, blue) - Math.min(red, green, blue) > 40;
+             }
              return coloured;
            })"""
     )
@@ -81,18 +95,24 @@ def drawn(page: Any) -> list[int]:  # noqa: ANN401 - Playwright's
 
 def test_a_plan_is_drawn_sorted_filtered_and_zoomed(opened: Callable[[str], Any]) -> None:
     planned = planner.plan(example_workload(12), **MACHINE, **QUICK)
-    page = opened(planned.to_html())
-    assert len(drawn(page)) == 4
-    assert min(drawn(page)) > 100
-    rows = page.locator("tbody tr")
+    explanation = planner.explain(planned, ["batch=4096"], time_limit=0.1)
+    page = opened(plan_page(planned, planner.simulate(planned), explanation))
+    coloured = drawn(page)
+    assert len(coloured) == 7
+    assert min(coloured) > 100
+    path = page.locator("section", has_text="The critical path in order")
+    assert path.locator("tbody tr").count() == len(explanation.path)
+    tables = page.locator("section", has_text="Otherwise")
+    rows = tables.locator("tbody tr")
     sizes = sorted(table.num_embeddings for table in planned.workload.tables)
     for smallest_first in (True, False):
         page.locator("th", has_text="Rows").click()
         shown = [
-            int(text.replace(",", "")) for text in page.locator("td:nth-child(2)").all_inner_texts()
+            int(text.replace(",", ""))
+            for text in tables.locator("td:nth-child(2)").all_inner_texts()
         ]
         assert shown == (sizes if smallest_first else sizes[::-1])
-    page.locator("input[type=search]").fill("table_11")
+    tables.locator("input[type=search]").fill("table_11")
     assert rows.locator("visible=true").count() == 1
     timeline = page.locator("#chart2 canvas")
     timeline.scroll_into_view_if_needed()
@@ -127,6 +147,50 @@ def test_sweeps_and_comparisons_are_drawn(opened: Callable[[str], Any]) -> None:
     assert page.locator("tbody tr").count() == 2
 
 
+def test_a_replay_is_drawn(opened: Callable[[str], Any], tmp_path: Path) -> None:
+    page = opened(replay_page(replay_report(write_folder(tmp_path / "traces", two_ranks()))))
+    assert len(drawn(page)) == 2
+    assert min(drawn(page)) > 100
+    assert page.locator("section", has_text="Step by step").locator("tbody tr").count() == 2
+
+
+def test_a_table_is_dragged_and_the_plan_saved(browser: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    heavy = {"sharding_types": ("table_wise",), "pooling_factor": 100.0}  # lookups decide
+    tables = tuple(replace(table, **heavy) for table in example_workload(4).tables)
+    workload = replace(example_workload(4), tables=tables, local_batch_size=8192)
+    plan = tmp_path / "plan.json"
+    machine = {"gpus": 4, "hardware": "h100-sxm", "sharder": "naive", "baseline": "none"}
+    planner.plan(workload, **machine, **QUICK).save(plan)
+    target = tmp_path / "edited.json"
+    said: list[str] = []
+    session = EditSession(file=load_plan_file(plan), planned=load_plan(plan), target=target)
+    with EditServer(session) as server, browser.new_context() as context:
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(server.url)
+        before = page.locator("#step").inner_text()
+        start = session.plan.tables[0].ranks[0]
+        aim = (start + 1) % 4
+        chip = page.locator(f'[data-rank="{start}"] [data-table="table_0"]')
+        chip.drag_to(page.locator(f'[data-rank="{aim}"]'))
+        page.locator(f'[data-rank="{aim}"] [data-table="table_0"]').wait_for()
+        shown = page.locator("#step").inner_text()
+        assert shown != before
+        assert page.locator("#moves").inner_text() == "1"
+        page.get_by_role("button", name="Save").click()
+        page.get_by_text(f"Saved {target}").wait_for()
+        server.shutdown()
+        thread.join()
+    again = load_plan(target)
+    assert again.plan.table("table_0").ranks == (aim,)
+    assert duration(again.report.step_time) == shown
+    assert duration(sum(row.seconds for row in explained(again).path)) == shown
+    assert said == []
+
+
 def test_names_that_are_markup_are_text(opened: Callable[[str], Any]) -> None:
     name = "<b>x</b><script>console.log(1)</script>"
     table = planner.EmbeddingTable(name=name, num_embeddings=1000, embedding_dim=64)
@@ -148,6 +212,7 @@ def test_commands_write_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (*plan, "-o", "one.json"),
         (*plan, "--seed", "1", "-o", "two.json"),
         ("simulate", "one.json"),
+        ("explain", "one.json", "--what-if", "batch=64", "--time-limit", "50ms"),
         ("compare", "one.json", "two.json"),
         ("compare", "tables.yaml", *quick),
         ("sweep", "tables.yaml", *quick),

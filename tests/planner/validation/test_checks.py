@@ -74,6 +74,14 @@ def test_plans_of_two_world_sizes_are_refused() -> None:
         check_same_job([plan_file(), plan_file(world_size=4)], ["a", "b"])
 
 
+@pytest.mark.parametrize("pipeline", [Pipeline.FUSED_SPARSE_DIST, Pipeline.SEMI_SYNC])
+def test_pipelines_that_a_cpu_cannot_run_are_refused_there(pipeline: Pipeline) -> None:
+    file = plan_file(world_size=1)
+    file = replace(file, workload=replace(file.workload, pipeline=pipeline))
+    with pytest.raises(InfeasibleError, match=f"`{pipeline}` .* needs a GPU's streams"):
+        check_machine(file, cores(file))
+
+
 def test_more_ranks_than_cores_are_refused() -> None:
     file = plan_file(world_size=64 * (os.cpu_count() or 1))
     with pytest.raises(InfeasibleError, match="ranks need a core each"):

@@ -1,0 +1,176 @@
+"""How large pages are, and how long they take: `python -m bench.pages [--write] [--images]`.
+
+For 26 tables on 8 GPUs, 856 on 64 and 2,000 on 256: bytes of the page, CPU seconds to make it from
+a plan, and seconds until a headless Chromium has drawn every chart. Needs the extra `page`,
+Playwright and a Chromium. ``--images`` makes the screenshots of the documentation again.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from bench.plan_quality import provenance
+from costmodel.domain.workload import Workload
+from planner.files.workload import load_workload
+from planner.planning.api import Planned, load_plan, plan
+
+RESULTS = Path(__file__).parent / "results" / "pages.json"
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+WORKLOADS = Path(__file__).parent / "workloads"
+SIZES = ((26, 8, "dlrm_dcnv2.yaml"), (856, 64, "open_856.yaml"), (2000, 256, "open_856.yaml"))
+"""Tables, GPUs, and the workload they are of; 2,000 are the 856 again under other names."""
+HARDWARE = "h100-sxm"
+WIDTH, HEIGHT = 1200, 900
+MOST_WAIT_MS = 60_000
+
+
+def sized(file: str, num_tables: int) -> Workload:
+    """Return a workload with so many tables, repeated under other names where it has fewer."""
+    workload = load_workload(WORKLOADS / file)
+    tables = tuple(
+        table if number < len(workload.tables) else replace(table, name=f"{table.name}_{number}")
+        for number, table in enumerate(islice(cycle(workload.tables), num_tables))
+    )
+    return replace(workload, tables=tables)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Yield a headless Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def drawn(chromium: Any, file: Path, image: Path | None = None) -> dict[str, Any]:  # noqa: ANN401
+    """Open a page from disk; return when all is drawn, and what the browser complained of."""
+    said: list[str] = []
+    page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    start = time.monotonic()
+    page.goto(file.as_uri())
+    charts = page.locator(".chart").count()
+    page.wait_for_function(
+        f"document.querySelectorAll('[data-drawn]').length === {charts}", timeout=MOST_WAIT_MS
+    )
+    seconds = time.monotonic() - start
+    if image is not None:
+        page.screenshot(path=image, full_page=True)
+    page.close()
+    return {"render_s": round(seconds, 2), "charts": charts, "console": said}
+
+
+def measured(chromium: Any, num_tables: int, gpus: int, file: str) -> dict[str, Any]:  # noqa: ANN401
+    """Return the size of the page of one plan, and what it takes to make and to draw."""
+    planned: Planned = plan(
+        sized(file, num_tables), gpus=gpus, hardware=HARDWARE, baseline="none", time_limit=20
+    )
+    start = time.process_time()
+    html = planned.to_html()
+    cpu = time.process_time() - start
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        path.write_text(html, encoding="utf-8")
+        shown = drawn(chromium, path)
+    size = len(html.encode())
+    return {"tables": num_tables, "gpus": gpus, "bytes": size, "cpu_s": round(cpu, 2), **shown}
+
+
+def images(chromium: Any) -> None:  # noqa: ANN401 - Playwright's
+    """Make the screenshots of the documentation: a page of every command that has one."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        tables = str((WORKLOADS / "dlrm_dcnv2.yaml").resolve())
+        machine = ("--gpus", "8", "--hardware", HARDWARE)
+        search = (*machine, "--time-limit", "5s")
+        for name, arguments in {
+            "plan": ("plan", tables, *search, "-o", "plan.json"),
+            "explain": ("explain", "plan.json", "--time-limit", "20s"),
+            "simulate": ("simulate", "plan.json"),
+            "compare": ("compare", tables, *machine, "--time-limit", "30s"),
+        }.items():
+            _planner(folder, *arguments, "--html", f"{name}.html")
+            _small(chromium, folder / f"{name}.html", IMAGES / f"{name}-page.png")
+        _edited(chromium, folder / "plan.json", IMAGES / "open-page.png")
+
+
+def _planner(folder: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "planner", *arguments, "-q"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - ours
+
+
+def _small(chromium: Any, page: Path, image: Path) -> None:  # noqa: ANN401 - Playwright's
+    print(image.name, drawn(chromium, page, image))
+    shrink(image)
+
+
+def _edited(chromium: Any, plan_file: Path, image: Path) -> None:  # noqa: ANN401 - Playwright's
+    """Drag a block to another rank, and take a picture of it."""
+    from planner.editing.edit_server import EditServer
+    from planner.editing.edits import EditSession
+    from planner.files.plans import load_plan_file
+
+    session = EditSession(
+        file=load_plan_file(plan_file), planned=load_plan(plan_file), target=plan_file
+    )
+    with EditServer(session) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(server.url)
+        chip = page.locator('[data-rank="0"] [draggable=true]').first
+        if chip.count():
+            chip.drag_to(page.locator('[data-rank="3"]'))
+            page.wait_for_timeout(500)
+        page.screenshot(path=image, full_page=True)
+        page.close()
+        server.shutdown()
+    shrink(image)
+
+
+def shrink(image: Path) -> None:
+    """Keep few colours: charts have few, and a repository keeps every version."""
+    from PIL import Image
+
+    with Image.open(image) as opened:
+        small = opened.convert("P", palette=Image.Palette.ADAPTIVE, colors=64)
+    small.save(image, optimize=True)
+
+
+def main() -> None:
+    """Measure, print, and keep or draw what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="keep the numbers")
+    parser.add_argument("--images", action="store_true", help="make the screenshots instead")
+    given = parser.parse_args()
+    with browser() as chromium:
+        if given.images:
+            images(chromium)
+            return
+        rows = []
+        for size in SIZES:
+            rows.append(measured(chromium, *size))
+            print(json.dumps(rows[-1]))
+        version = chromium.version
+    if given.write:
+        kept = {**provenance(), "chromium": version, "pages": rows}
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""A plan that is changed by hand: one block moved at a time, each step undone if need be."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, make_shards
+from costmodel.domain.validity import check_plan
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
+from planner.files.plans import PlanFile
+from planner.planning.api import Planned, judge
+from planner.show.format import change, duration, memory, percent
+from sharders.annealing.plan_editor import PlanEditor
+from sharders.problem.sharding_problem import ShardingProblem
+
+EDITED = "edited by hand"
+
+
+@dataclass(slots=True)
+class EditSession:
+    """The plans that edits led to, the present one last, and where it is saved."""
+
+    file: PlanFile
+    planned: Planned
+    """The plan of the file, with its report."""
+    target: Path
+    _plans: list[ShardingPlan] = field(init=False)
+    _editor: PlanEditor = field(init=False)
+
+    def __post_init__(self) -> None:
+        workload, topology = self.planned.workload, self.planned.topology
+        self._plans = [self.planned.plan]
+        self._editor = PlanEditor(
+            ShardingProblem(
+                workload=workload, topology=topology, objective=Objective(workload, topology)
+            )
+        )
+        self._editor.start(self.plan)
+
+    @property
+    def plan(self) -> ShardingPlan:
+        """The present plan."""
+        return self._plans[-1]
+
+    def move(self, table: str, block: int, rank: int) -> None:
+        """Move a column block of a table to a rank, or the rank's node where its rows are split.
+
+        Raises
+        ------
+        PlannerError
+            There is no such block or rank, the table is on all ranks, or the plan would be invalid
+            or not fit in memory; then nothing has changed.
+
+        """
+        workload, topology = self.planned.workload, self.planned.topology
+        sharding = next((each for each in self.plan.tables if each.table == table), None)
+        if sharding is None or not 0 <= block < len(sharding.block_ranks):
+            raise _refused(f"there is no block {block} of a table `{table}`")
+        if not 0 <= rank < topology.world_size:
+            raise _refused(f"there is no rank {rank}: they are 0 to {topology.world_size - 1}")
+        kind = sharding.sharding_type
+        if kind.everywhere or workload.table(table).ranks:
+            why = f"{kind}: all ranks have it" if kind.everywhere else "its `ranks` say where it is"
+            raise _refused(f"table `{table}` cannot be moved; {why}")
+        ranks = list(sharding.block_ranks)
+        ranks[block] = rank
+        shards = make_shards(
+            kind,
+            workload.table(table).num_embeddings,
+            workload.table(table).embedding_dim,
+            ranks=ranks,
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+        )
+        moved = replace(sharding, shards=shards)
+        tables = (moved if each is sharding else each for each in self.plan.tables)
+        plan = replace(self.plan, tables=tuple(tables))
+        check_plan(workload, topology, plan)
+        check_memory(workload, topology, plan)
+        self._plans.append(plan)
+        self._editor.start(plan)
+
+    def undo(self) -> None:
+        """Take the last move back, if there is one."""
+        if len(self._plans) > 1:
+            self._plans.pop()
+            self._editor.start(self.plan)
+
+    def step_time(self) -> Seconds:
+        """Return the predicted step of the present plan."""
+        return self._editor.problem.objective.step_time(self.plan)
+
+    def edited(self) -> Planned:
+        """Return the present plan as the file that is saved has it."""
+        if len(self._plans) == 1:
+            return self.planned
+        before = (self.file.sharder or "").removesuffix(EDITED).removesuffix(", ")
+        by = f"{before}, {EDITED}" if before else EDITED
+        return judge(replace(self.file, plan=self.plan, sharder=by))
+
+    def save(self) -> Path:
+        """Write the present plan, as a whole or not at all; return where.
+
+        Raises
+        ------
+        InputError
+            The file cannot be written.
+
+        """
+        self.edited().save(self.target)
+        return self.target
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the page shows, as JSON-able data."""
+        workload, topology, plan = self.planned.workload, self.planned.topology, self.plan
+        before, now = self.planned.report.step_time, self.step_time()
+        usable = usable_bytes(workload, topology)
+        lookups = self._editor.rank_times().tolist()
+        held = [each.tables for each in memory_per_rank(workload, topology, plan)]
+        return {
+            "step_time_s": now,
+            "step": duration(now),
+            "before": duration(before),
+            "change": change(now / before),
+            "moves": len(self._plans) - 1,
+            "target": str(self.target),
+            "ranks": [
+                {
+                    "lookups": time / now,
+                    "lookup_text": duration(time),
+                    "memory": size / usable if usable > 0 else 1.0,
+                    "memory_text": f"{memory(size)}, {percent(size / usable)}",
+                }
+                for time, size in zip(lookups, held, strict=True)
+            ],
+            "tables": [
+                {
+                    "name": sharding.table,
+                    "type": sharding.sharding_type.value,
+                    "size": memory(workload.table(sharding.table).weight_bytes),
+                    "movable": not (
+                        sharding.sharding_type.everywhere or workload.table(sharding.table).ranks
+                    ),
+                    "blocks": _blocks(plan, index),
+                }
+                for index, sharding in enumerate(plan.tables)
+            ],
+        }
+
+
+def _blocks(plan: ShardingPlan, index: int) -> list[list[int]]:
+    """Return the ranks of every column block of a table."""
+    blocks: dict[int, list[int]] = {}
+    for shard in plan.tables[index].shards:
+        blocks.setdefault(shard.column_offset, []).append(shard.rank)
+    return list(blocks.values())
+
+
+def _refused(message: str) -> InputError:
+    return InputError("move", (Problem(message=message),))

@@ -1,0 +1,102 @@
+"""One rank of the pipelines' test: trains one model under each, and writes the losses as JSON.
+
+python pipelines_worker.py RANK WORLD_SIZE FOLDER PIPELINE...
+
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torchrec.distributed import DistributedModelParallel
+from torchrec.distributed.planner import Topology
+from torchrec.optim.keyed import KeyedOptimizerWrapper
+from torchrec.optim.optimizers import in_backward_optimizer_filter
+from torchrec_cases import QUIET, AnySharder
+from torchrec_script import SAMPLES, STEPS, batches, model
+
+from planner import Pipeline
+from planner.torchrec import IterationTimePlanner
+from planner.validation.trainer import train_pipeline
+
+RATE = 0.1
+
+
+def trained(pipeline: Pipeline) -> list[float]:
+    """Return this rank's losses under a pipeline."""
+    rank, world_size, device = dist.get_rank(), dist.get_world_size(), torch.device("cpu")
+    torch.manual_seed(0)
+    train, sharders = model(), [AnySharder()]
+    planner = IterationTimePlanner(
+        Topology(world_size, "cpu", local_world_size=world_size, **QUIET),
+        SAMPLES,
+        pipeline=pipeline,
+        timeout_seconds=0.2,
+    )
+    plan = planner.collective_plan(train, sharders, dist.group.WORLD)
+    parallel = DistributedModelParallel(train, device=device, plan=plan, sharders=sharders)
+    dense = KeyedOptimizerWrapper(
+        dict(in_backward_optimizer_filter(parallel.named_parameters())),
+        lambda parameters: torch.optim.SGD(parameters, lr=RATE),
+    )
+    loop, source = train_pipeline(pipeline)(parallel, dense, device), batches(rank)
+    return [float(loop.progress(source)[0]) for _ in range(STEPS)]
+
+
+def reference(world_size: int) -> list[list[float]]:
+    """Return every rank's losses of the unsharded model, step by step."""
+    torch.manual_seed(0)
+    train = unsharded(model())
+    optimizer = torch.optim.SGD(train.parameters(), lr=RATE)
+    losses = []
+    for batch_of in zip(*(batches(rank) for rank in range(world_size)), strict=True):
+        each = [train(batch)[0] for batch in batch_of]
+        optimizer.zero_grad()
+        torch.stack(each).mean().backward()
+        optimizer.step()
+        losses.append([float(loss) for loss in each])
+    return losses
+
+
+def unsharded(train: nn.Module) -> nn.Module:
+    """Return a model with its tables in memory, as they begin."""
+    bags = train.model.sparse_arch.embedding_bag_collection
+    for config in bags.embedding_bag_configs():
+        bag = bags.embedding_bags[config.name]
+        bag.to_empty(device="cpu")
+        config.init_fn(bag.weight)
+    return train
+
+
+def without_streams() -> None:
+    """Let TorchRec ask for streams on a CPU: torch's stand-in for one has no device."""
+
+    def nothing(*_: object) -> None:
+        return None
+
+    torch.cpu.current_stream = torch.cuda.current_stream = nothing
+    torch.Tensor.record_stream = nothing
+
+
+def main() -> None:
+    """Train under all pipelines and write the losses."""
+    without_streams()
+    rank, world_size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)}
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
+    )
+    losses = {name: trained(Pipeline(name)) for name in sys.argv[4:]}
+    losses["reference"] = [step[rank] for step in reference(world_size)]
+    (folder / f"pipelines_{rank}.json").write_text(json.dumps(losses))
+    dist.barrier()
+    os._exit(0)  # gloo's threads abort a process now and then that ends in the usual way
+
+
+if __name__ == "__main__":
+    main()
