@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from costmodel.base.units import GIB, MS
-from costmodel.memory.rank_memory import plan_shard_bytes
+from costmodel.memory.storage import plan_shard_bytes
 from costmodel.step.graph import Node, Resource
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import VEGA, Spec, field, spec
