@@ -30,6 +30,8 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 WORKLOADS = Path(__file__).parent / "workloads"
 SIZES = ((26, 8, "dlrm_dcnv2.yaml"), (856, 64, "open_856.yaml"), (2000, 256, "open_856.yaml"))
 """Tables, GPUs, and the workload they are of; 2,000 are the 856 again under other names."""
+TRACES = Path(__file__).parents[2] / "shared" / "data" / "traces" / "dlrm8_v100"
+"""A recorded run, where the data of the benches is; its picture is left as it is elsewhere."""
 HARDWARE = "h100-sxm"
 WIDTH, HEIGHT = 1200, 900
 MOST_WAIT_MS = 60_000
@@ -107,6 +109,9 @@ def images(chromium: Any) -> None:  # noqa: ANN401 - Playwright's
         }.items():
             _planner(folder, *arguments, "--html", f"{name}.html")
             _small(chromium, folder / f"{name}.html", IMAGES / f"{name}-page.png")
+        if TRACES.is_dir():
+            _planner(folder, "replay", str(TRACES.resolve()), "--html", "replay.html")
+            _small(chromium, folder / "replay.html", IMAGES / "replay-page.png")
         _edited(chromium, folder / "plan.json", IMAGES / "open-page.png")
 
 

@@ -120,6 +120,7 @@ class EditSession:
         usable = usable_bytes(workload, topology)
         lookups = self._editor.rank_times().tolist()
         held = [each.tables for each in memory_per_rank(workload, topology, plan)]
+        shares = [size / usable if usable > 0 else 1.0 for size in held]
         return {
             "step_time_s": now,
             "step": duration(now),
@@ -131,10 +132,10 @@ class EditSession:
                 {
                     "lookups": time / now,
                     "lookup_text": duration(time),
-                    "memory": size / usable if usable > 0 else 1.0,
-                    "memory_text": f"{memory(size)}, {percent(size / usable)}",
+                    "memory": share,
+                    "memory_text": f"{memory(size)}, {percent(share)}",
                 }
-                for time, size in zip(lookups, held, strict=True)
+                for time, size, share in zip(lookups, held, shares, strict=True)
             ],
             "tables": [
                 {
