@@ -52,6 +52,7 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
     "--from-trace",
     "traces",
     metavar="TRACES",
+    type=FILE,
     help="Measure nothing: learn from profiler traces of all ranks of a job, as `planner replay` "
     "reads them.",
 )
