@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.limits import MOST_RANKS, check_at_most
 from costmodel.base.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
+from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.traced import TracedTimes
 
 
@@ -161,6 +162,7 @@ class GemmEfficiency:
     """Share of ``Gpu.memory_bandwidth`` that a product bound by it reaches."""
     latency: Seconds
     """Time of a product too small to matter."""
+    correction: TimeCorrection = NO_CORRECTION
     error: float | None = None
     """Median absolute relative error on held-out shapes; None where the constants are those of
     the nearest GPU or type that was measured."""
@@ -211,6 +213,10 @@ class Gpu:
     """Duration of a fused backward of few ids; 0: that of its kernels, each doing nothing."""
     sort_latency: Seconds = 0.0
     """What sorting more ids than one block can takes beyond their number; 0: nothing."""
+    forward_correction: TimeCorrection = NO_CORRECTION
+    """What lookups take beside the roofline, without what comes from host memory."""
+    backward_correction: TimeCorrection = NO_CORRECTION
+    """The same of their backward, fused with the optimizer."""
     l1_bytes: Bytes = 0.0
     """L1 cache of one SM; 0: lookups reuse no rows there."""
     concat_efficiency: float = 1.0

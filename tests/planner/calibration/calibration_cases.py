@@ -8,9 +8,9 @@ from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.embedding import Caches, kernel_times
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
-from planner.calibration.fit_embedding import Constants, point_traffic
 from planner.calibration.fit_host import LAYERS_BACKWARD, LAYERS_FORWARD
 from planner.calibration.grids import Grid, Target, grid_points
+from planner.calibration.lookup_data import Constants, point_traffic
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
