@@ -27,7 +27,8 @@ from costmodel.base.units import MB, US
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.shard_traffic import Caches
-from planner.calibration.fit_embedding import LookupSetting, fit_lookups
+from planner.calibration.fit_embedding import fit_lookups
+from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record
 

@@ -13,16 +13,11 @@ from numpy.typing import NDArray
 
 from bench.embedding_model import CACHE_BYTES, MeasuredRow, measured_rows
 from costmodel.domain.plan import ComputeKernel
-from costmodel.kernels.embedding import kernel_times
 from costmodel.kernels.shard_traffic import Caches
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from costmodel.uncertainty.sampling import Array
-from planner.calibration.fit_embedding import (
-    EmbeddingFit,
-    LookupSetting,
-    fit_lookups,
-    point_traffic,
-)
+from planner.calibration.fit_embedding import EmbeddingFit, fit_lookups, predicted_lookups
+from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.records import Record
 
 PHASES = ("forward", "backward")
@@ -63,11 +58,7 @@ def _held(known: Sequence[MeasuredRow], asked: Sequence[MeasuredRow]) -> NDArray
 
 def _predicted(fit: EmbeddingFit, setting: LookupSetting, rows: Sequence[MeasuredRow]) -> Array:
     """Return seconds, shape (kernels, 2)."""
-    rates = fit.constants.rates(setting.latency)
-    traffic = np.array([point_traffic(row.point, fit.caches) for row in rows])
-    forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
-    backward = setting.backward_host + kernel_times(traffic, rates, backward=True)
-    return np.stack([forward, backward], axis=1)
+    return np.stack(predicted_lookups([row.point for row in rows], fit, setting), axis=1)
 
 
 def _record(row: MeasuredRow) -> Record:

@@ -29,7 +29,8 @@ from bench.gpu_study.rooflines import (
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType
-from planner.calibration.fit_embedding import LookupSetting, fit_lookups
+from planner.calibration.fit_embedding import fit_lookups
+from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.points import EmbeddingPoint, Family, GemmPoint, StreamPoint
 from planner.calibration.records import Record
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.gpu_study.correction import taught
 from bench.gpu_study.rooflines import Roofline
 from planner.calibration.curves import Accuracy, Array, accuracy
 from planner.calibration.records import Record
@@ -88,8 +87,8 @@ def _held_out_logs(
         out = fold == number
         known = [record for record, held in zip(records, out, strict=True) if not held]
         asked = [record for record, held in zip(records, out, strict=True) if held]
-        predict = roofline.fit(known)
-        for name, model in ((ROOFLINE, predict), (CORRECTED, taught(predict, known))):
+        rivals = roofline.fit(known)
+        for name, model in ((ROOFLINE, rivals.roofline), (CORRECTED, rivals.corrected)):
             for phase, seconds in model(asked).items():
                 measured = np.array([record.seconds[phase] for record in asked])
                 found[name][phase][out] = np.log(seconds / measured)

@@ -10,10 +10,11 @@ from typing import Any
 
 from bench.gpu_study.blind import BlindPrediction, read_predictions
 from bench.gpu_study.families import tasks
-from bench.gpu_study.holdout import judged
+from bench.gpu_study.holdout import CORRECTED, ROOFLINE, judged
 from bench.gpu_study.points import IssuePoint, OverlapPoint, StepPoint
 from costmodel.domain.families import kernel_families
-from planner.calibration.points import point_data, point_key
+from costmodel.domain.hardware import Gpu
+from planner.calibration.points import Family, point_data, point_key
 from planner.calibration.profile import Calibrated
 from planner.calibration.records import Failure, Record
 
@@ -27,9 +28,22 @@ def family_rows(records: Sequence[Record], calibrated: Calibrated) -> dict[str, 
             "points": len(task.records),
             "groups": len(set(task.groups)),
             "better": found.better if found else None,
+            "in_profile": _in_profile(task.name, calibrated.profile.gpu),
             "models": {name: asdict(each) for name, each in found.models.items()} if found else {},
         }
     return rows
+
+
+def _in_profile(name: str, gpu: Gpu) -> str:
+    """Return which model a profile has; nothing of families it has no constants of."""
+    if name == Family.EMBEDDING:
+        phases = {"forward": gpu.forward_correction, "backward": gpu.backward_correction}
+        kept = [phase for phase, correction in phases.items() if correction.knots]
+        return f"{CORRECTED} {' and '.join(kept)}" if kept else ROOFLINE
+    family, _, data_type = name.partition(" ")
+    if family == Family.GEMM and data_type in gpu.gemm:
+        return CORRECTED if gpu.gemm[data_type].correction.knots else ROOFLINE
+    return ""
 
 
 def profile_rows(calibrated: Calibrated) -> dict[str, Any]:

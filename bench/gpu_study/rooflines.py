@@ -1,12 +1,13 @@
 """Models with few constants, family by family: fitted to some records, they predict others."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
+from bench.gpu_study.correction import PhaseSeconds, Records, Rivals, taught
 from bench.gpu_study.points import (
     AttentionPoint,
     InteractionPoint,
@@ -30,25 +31,20 @@ from costmodel.kernels.pointwise import (
 from planner.calibration.curves import Array, Form, alpha_beta
 from planner.calibration.fit_embedding import (
     EmbeddingFit,
-    LookupSetting,
     fit_lookups,
     fit_uvm,
     predicted_lookups,
 )
 from planner.calibration.fit_gemm import Products, fit_products
+from planner.calibration.lookup_data import NO_CORRECTIONS, LookupSetting
 from planner.calibration.points import EmbeddingPoint, GemmPoint, StreamPoint
 from planner.calibration.records import Record
-
-PhaseSeconds: TypeAlias = Mapping[str, Array]
-"""Predicted seconds by phase, a number for every record."""
-Predict: TypeAlias = Callable[[Sequence[Record]], PhaseSeconds]
-Records: TypeAlias = Sequence[Record]
 
 
 class Roofline(Protocol):
     """A model whose constants have a meaning."""
 
-    def fit(self, records: Records) -> Predict:
+    def fit(self, records: Records) -> Rivals:
         """Fit the constants; return what predicts the same phases of other records."""
         ...
 
@@ -59,10 +55,14 @@ class LookupRoofline:
 
     setting: LookupSetting
 
-    def fit(self, records: Records) -> Predict:
-        """Fit the constants of the embedding roofline."""
+    def fit(self, records: Records) -> Rivals:
+        """Fit the constants of the embedding roofline, and learn its corrections."""
         fit = fit_lookups(records, self.setting)
-        return lambda asked: _lookup_seconds(asked, fit, self.setting, 1.0)
+        plain, learned = (replace(fit, corrections=each) for each in (NO_CORRECTIONS, fit.learned))
+        return Rivals(
+            roofline=lambda asked: _lookup_seconds(asked, plain, self.setting, 1.0),
+            corrected=lambda asked: _lookup_seconds(asked, learned, self.setting, 1.0),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,11 @@ class KnownLookups:
     constants: EmbeddingFit
     setting: LookupSetting
 
-    def fit(self, records: Records) -> Predict:
+    def fit(self, records: Records) -> Rivals:
         """Return the constants' prediction."""
-        del records
-        return lambda asked: _lookup_seconds(asked, self.constants, self.setting, 1.0)
+        return taught(
+            lambda asked: _lookup_seconds(asked, self.constants, self.setting, 1.0), records
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,13 @@ class UvmRoofline:
     constants: EmbeddingFit
     setting: LookupSetting
 
-    def fit(self, records: Records) -> Predict:
+    def fit(self, records: Records) -> Rivals:
         """Fit the bandwidth; endless where none can be told."""
         found = fit_uvm(records, self.constants, self.setting)
         bandwidth = found.bandwidth if found else np.inf
-        return lambda asked: _lookup_seconds(asked, self.constants, self.setting, bandwidth)
+        return taught(
+            lambda asked: _lookup_seconds(asked, self.constants, self.setting, bandwidth), records
+        )
 
 
 def _lookup_seconds(
@@ -107,7 +110,7 @@ class ProductRoofline:
     gpu: Gpu
     data_type: DataType
 
-    def fit(self, records: Records) -> Predict:
+    def fit(self, records: Records) -> Rivals:
         """Fit the constants of the tiling model; the peak is the best rate among the records."""
         shapes, times = _shapes(records), np.array([r.seconds["product"] for r in records])
         peak = float(np.max(2 * shapes.prod(axis=1) / times))
@@ -119,7 +122,7 @@ class ProductRoofline:
             m, n, k = _shapes(asked).T
             return {"product": gemm_time(m, n, k, self.data_type, gpu)}
 
-        return predict
+        return taught(predict, records)
 
 
 def _shapes(records: Records) -> Array:
@@ -135,7 +138,7 @@ class Line:
     """Returns how much a point has to do in a phase: bytes, or seconds by the product's model."""
     kind: Callable[[Any], Hashable]
 
-    def fit(self, records: Records) -> Predict:
+    def fit(self, records: Records) -> Rivals:
         """Fit a line for every kind and phase; kinds that were not seen have one of all."""
         groups: dict[Hashable, list[Record]] = defaultdict(list)
         for record in records:
@@ -157,7 +160,7 @@ class Line:
                 for phase in phases
             }
 
-        return predict
+        return taught(predict, records)
 
     def _of(self, lines: Mapping[tuple[Hashable, str], Form], record: Record, phase: str) -> Form:
         own = lines.get((self.kind(record.point), phase))

@@ -32,11 +32,12 @@ def _machine(facts: Row) -> str:
 def _families(rows: Mapping[str, Row]) -> Iterator[str]:
     yield from _head(
         "family", "points", "groups", "roofline MAPE", "median", "corrected MAPE", "median",
-        "90% interval", "its coverage", "better",
+        "90% interval", "its coverage", "better", "in the profile",
     )  # fmt: skip
     for name, row in rows.items():
         if not row["models"]:
-            yield _line(name, row["points"], row["groups"], *["too few"] + [""] * 6)
+            few = ["too few", *[""] * 6, row["in_profile"]]
+            yield _line(name, row["points"], row["groups"], *few)
             continue
         plain, learned = row["models"][ROOFLINE], row["models"][CORRECTED]
         better = row["models"][row["better"]]
@@ -45,6 +46,7 @@ def _families(rows: Mapping[str, Row]) -> Iterator[str]:
             _percent(plain["errors"]["mape"]), _percent(plain["errors"]["median"]),
             _percent(learned["errors"]["mape"]), _percent(learned["errors"]["median"]),
             f"x {better['width']:.2f}", _percent(better["coverage"]), row["better"],
+            row["in_profile"],
         )  # fmt: skip
 
 

@@ -301,18 +301,21 @@ class _Cuts:
 
     def _lookups(self, traffic: Floats, weighted: Floats) -> tuple[Floats, Floats]:
         """Return the parts of every shard's lookup, and what it takes alone."""
-        rates = lookup_rates(self.topology.hardware)
-        sort = traffic[Traffic.KEYS] / rates.sort_rate
+        rates, gpu = lookup_rates(self.topology.hardware), self.topology.hardware.gpu
+        update = gpu.backward_correction.least_factor
+        read = min(1.0, gpu.forward_correction.least_factor)  # gradients of weights have none
+        sort = update * traffic[Traffic.KEYS] / rates.sort_rate
         parts = (
-            traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
-            traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
+            read * traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
+            read * traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
             traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
-            traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
-            traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
-            traffic[Traffic.LOOKUPS] * rates.gradient_time,
+            update * traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
+            update * traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
+            update * traffic[Traffic.LOOKUPS] * rates.gradient_time,
             sort + traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         )
-        forward = np.maximum.reduce([parts[0], parts[1], traffic[Traffic.CHAIN]]) + parts[2]
+        longest = read * traffic[Traffic.CHAIN]
+        forward = np.maximum.reduce([parts[0], parts[1], longest]) + parts[2]
         gathered = forward * (1.0 + WEIGHT_GRADIENT_RATIO * weighted)
         return np.column_stack(parts), gathered + np.maximum.reduce(parts[3:6]) + parts[6]
 

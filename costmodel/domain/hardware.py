@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.limits import MOST_RANKS, check_at_most
 from costmodel.base.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
+from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.traced import TracedTimes
 
 
@@ -164,6 +165,7 @@ class GemmEfficiency:
     vector_time: Seconds = 0.0
     """Time a core takes for 64 bytes of results in one of many small products, beyond arithmetic
     and memory; 0 on a GPU."""
+    correction: TimeCorrection = NO_CORRECTION
     error: float | None = None
     """Median absolute relative error on held-out shapes; None where the constants are those of
     the nearest GPU or type that was measured."""
@@ -214,6 +216,10 @@ class Gpu:
     """Duration of a fused backward of few ids; 0: that of its kernels, each doing nothing."""
     sort_latency: Seconds = 0.0
     """What sorting more ids than one block can takes beyond their number; 0: nothing."""
+    forward_correction: TimeCorrection = NO_CORRECTION
+    """What lookups take beside the roofline, without what comes from host memory."""
+    backward_correction: TimeCorrection = NO_CORRECTION
+    """The same of their backward, fused with the optimizer."""
     l1_bytes: Bytes = 0.0
     """L1 cache of one SM; 0: lookups reuse no rows there."""
     concat_efficiency: float = 1.0

@@ -60,6 +60,8 @@ def lookup_rates(hardware: HardwareProfile) -> LookupRates:
         lookup_time=gpu.lookup_time,
         row_read_time=gpu.row_read_time,
         row_update_time=gpu.row_update_time,
+        forward_knots=gpu.forward_correction.array,
+        backward_knots=gpu.backward_correction.array,
     )
 
 

@@ -78,7 +78,7 @@ def gemm_time(
     math = _math_time(shape, constants, gpu)
     memory = _memory_time(_bytes(shape, data_type), constants, gpu)
     both: NDArray[np.float64] = math + memory if gpu.is_core else np.maximum(math, memory)
-    return constants.latency + both
+    return constants.correction.corrected(constants.latency + both)
 
 
 def batched_gemm_time(

@@ -12,8 +12,14 @@ cdef class LookupRates:
     cdef readonly double sort_latency
     cdef readonly double backward_latency, gradient_time
     cdef readonly double uvm_bandwidth, overlap, lookup_time, row_read_time, row_update_time
+    cdef readonly double[:, ::1] forward_knots, backward_knots
 
 cdef double forward_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
+cdef double gather_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
+
+@cython.locals(count=Py_ssize_t, after=Py_ssize_t)
+cdef double corrected_seconds(double seconds, double[:, ::1] knots) noexcept
+
 cdef double backward_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
 cdef double weight_gradient_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
 

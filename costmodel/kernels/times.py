@@ -29,8 +29,14 @@ ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
 
+NO_KNOTS: Floats = np.zeros((0, 2))
+
+
 class LookupRates:
-    """What the times of lookup kernels need of the hardware; see ``embedding.lookup_rates``."""
+    """What the times of lookup kernels need of the hardware; see ``embedding.lookup_rates``.
+
+    ``forward_knots``, ``backward_knots``: those of a ``TimeCorrection``, shape (knots, 2).
+    """
 
     def __init__(
         self,
@@ -48,6 +54,8 @@ class LookupRates:
         lookup_time: float,
         row_read_time: float,
         row_update_time: float,
+        forward_knots: Floats = NO_KNOTS,
+        backward_knots: Floats = NO_KNOTS,
     ) -> None:
         self.latency = latency
         self.lookup_bandwidth = lookup_bandwidth
@@ -62,6 +70,8 @@ class LookupRates:
         self.lookup_time = lookup_time
         self.row_read_time = row_read_time
         self.row_update_time = row_update_time
+        self.forward_knots = forward_knots
+        self.backward_knots = backward_knots
 
 
 def forward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
@@ -71,14 +81,35 @@ def forward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -
     """
     if traffic[row, first + LOOKUPS] <= 0:
         return 0.0
+    host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
+    return corrected_seconds(gather_seconds(traffic, row, first, rates), rates.forward_knots) + host
+
+
+def gather_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
+    """Return what the forward kernel takes by the roofline, but for rows from host memory."""
     hbm = traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
     on_chip = traffic[row, first + FORWARD_L2] / rates.gather_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + CHAIN])
     rows = traffic[row, first + ROWS] * rates.row_read_time
     ids = traffic[row, first + KEYS] * rates.lookup_time
-    host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
-    return rates.latency + busy + rows + ids + host
+    return rates.latency + busy + rows + ids
+
+
+def corrected_seconds(seconds: float, knots: Floats) -> float:
+    """Return what ``TimeCorrection.corrected`` makes of a time."""
+    count = knots.shape[0]
+    if count == 0:
+        return seconds
+    if seconds <= knots[0, 0]:
+        return seconds * knots[0, 1] / knots[0, 0]
+    if seconds >= knots[count - 1, 0]:
+        return seconds * knots[count - 1, 1] / knots[count - 1, 0]
+    after = 1
+    while knots[after, 0] < seconds:
+        after += 1
+    along = (seconds - knots[after - 1, 0]) / (knots[after, 0] - knots[after - 1, 0])
+    return knots[after - 1, 1] + along * (knots[after, 1] - knots[after - 1, 1])
 
 
 def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
@@ -94,14 +125,16 @@ def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) 
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)
     rows = traffic[row, first + ROWS] * rates.row_update_time
-    return rates.backward_latency + sort + busy + rows + host
+    rough = rates.backward_latency + sort + busy + rows
+    return corrected_seconds(rough, rates.backward_knots) + host
 
 
 def weight_gradient_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
     """Return the seconds of ``grad_indice_weights``, as ``forward_seconds``."""
     if traffic[row, first + LOOKUPS] <= 0:
         return 0.0
-    gathered = forward_seconds(traffic, row, first, rates) - rates.latency
+    host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
+    gathered = gather_seconds(traffic, row, first, rates) - rates.latency + host
     return rates.latency + WEIGHT_GRADIENT_RATIO * gathered
 
 

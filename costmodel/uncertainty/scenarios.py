@@ -97,6 +97,8 @@ def _gpu(gpu: Gpu, forward: float, backward: float) -> Gpu:
         gradient_time=gpu.gradient_time * backward,
         row_update_time=gpu.row_update_time * backward,
         sort_rate=gpu.sort_rate / backward,
+        forward_correction=gpu.forward_correction.scaled(forward),
+        backward_correction=gpu.backward_correction.scaled(backward),
     )
 
 

@@ -12,6 +12,7 @@ from costmodel.domain.hardware import GemmEfficiency, Gpu
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import batched_product_time
+from planner.calibration.correction import learned_correction
 from planner.calibration.curves import Accuracy, Array, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.points import Family
@@ -66,9 +67,7 @@ def fit_products(
     pull = 2e-3 if prior else 0.0
 
     def time(parameters: Array, rows_: Array) -> Array:
-        m, n, k = rows_.T
-        constants = _decode(parameters, peak)
-        return gemm_time(m, n, k, data_type, replace(gpu, gemm={data_type: constants}))
+        return _times_by(_decode(parameters, peak), rows_, data_type, gpu)
 
     def loss(parameters: Array) -> float:
         miss = np.abs(np.log(time(parameters, measured.shapes[~held_out]) / known))
@@ -135,6 +134,27 @@ def fit_vectors(
     halves = (every[every % 2 == 0], every[every % 2 == 1])
     errors = [miss(best(one), other) for one, other in (halves, halves[::-1])]
     return VectorFit(time=rounded(best(every)), errors=accuracy(np.concatenate(errors)))
+def corrected_products(fit: GemmFit, measured: Products, data_type: DataType, gpu: Gpu) -> GemmFit:
+    """Return the fit with a correction learned on its shapes, if it errs less on those held out."""
+    held_out = held_out_shapes(measured.shapes)
+    rough = _times_by(fit.constants, measured.shapes, data_type, gpu)
+    learned = learned_correction(rough[~held_out], measured.times[~held_out])
+    missed = learned.corrected(rough[held_out]) / measured.times[held_out] - 1
+    found = accuracy(missed)
+    if not learned.knots or found.mape >= fit.errors.mape:
+        return fit
+    constants = replace(
+        fit.constants,
+        correction=learned,
+        error=found.median,
+        error_p90=found.p90,
+    )
+    return replace(fit, constants=constants, errors=found)
+
+
+def _times_by(constants: GemmEfficiency, shapes: Array, data_type: DataType, gpu: Gpu) -> Array:
+    m, n, k = shapes.T
+    return gemm_time(m, n, k, data_type, replace(gpu, gemm={data_type: constants}))
 
 
 def error_on(measured: Products, data_type: DataType, gpu: Gpu) -> dict[str, float]:

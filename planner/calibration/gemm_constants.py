@@ -9,7 +9,7 @@ from costmodel.domain.hardware import GemmEfficiency, Gpu
 from costmodel.domain.workload import DataType
 from planner.calibration.curves import Accuracy, rounded
 from planner.calibration.enough import check_enough
-from planner.calibration.fit_gemm import Products, fit_products, fit_vectors
+from planner.calibration.fit_gemm import Products, corrected_products, fit_products, fit_vectors
 from planner.calibration.points import Family, GemmPoint
 from planner.calibration.records import Record
 
@@ -30,7 +30,8 @@ def fit_gemm(
         products = _products(some, origin)
         rates = 2 * products.shapes.prod(axis=1) / products.times
         peak = rounded(float(np.max(rates)))
-        constants[data_type.value] = fit_products(products, data_type, gpu, peak, None).constants
+        fit = fit_products(products, data_type, gpu, peak, None)
+        constants[data_type.value] = corrected_products(fit, products, data_type, gpu).constants
         sources[f"gpu.gemm.{data_type}"] = (
             f"fitted to {len(some)} products: {origin}; peak: the best of them"
         )
@@ -38,10 +39,10 @@ def fit_gemm(
     if batched:
         counts = np.array([float(_product(record).num_products) for record in batched])
         core = replace(gpu, gemm=constants)
-        fit = fit_vectors(counts, _products(batched, origin), DataType.FP32, core)
-        constants["fp32"] = replace(constants["fp32"], vector_time=fit.time)
+        vectors = fit_vectors(counts, _products(batched, origin), DataType.FP32, core)
+        constants["fp32"] = replace(constants["fp32"], vector_time=vectors.time)
         sources["gpu.gemm.fp32"] += f"; vector_time: {len(batched)} batched products"
-        errors["batched products"] = fit.errors
+        errors["batched products"] = vectors.errors
     return constants, sources, errors
 
 

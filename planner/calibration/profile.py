@@ -25,13 +25,13 @@ from planner.calibration.enough import check_enough
 from planner.calibration.fit_collectives import fit_samples, uneven_errors
 from planner.calibration.fit_embedding import (
     EmbeddingFit,
-    LookupSetting,
     UvmFit,
     fit_lookups,
     fit_uvm,
 )
 from planner.calibration.fit_host import HostFit, StreamFit, fit_host, fit_stream
 from planner.calibration.gemm_constants import fit_gemm
+from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
@@ -58,6 +58,9 @@ _SHARES = {
 """Fields of ``Gpu`` and what they are fitted to."""
 _UVM_SHARE = 0.8
 """Share of the copy bandwidth that gathers of rows reach: assumed, as in the V100's profile."""
+_MOST_SHARE = 10.0
+"""Most of the bandwidth that lookups may have, as in files: if nothing that was measured is bound
+by it, a fit may say any rate."""
 _ASSUMED = "assumed, not measured; give a profile that has it with --hardware"
 _FEWEST_SIZES = 10
 """Message sizes that a curve needs: half of the inner ones are held out, and forms of three lines
@@ -181,8 +184,8 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         l2_bandwidth=rounded(fitted.gather_bandwidth),
         num_sms=machine.num_sms,
         kernel_latency=latency,
-        lookup_efficiency=rounded(fitted.lookup_bandwidth / bandwidth),
-        update_efficiency=rounded(fitted.update_bandwidth / bandwidth),
+        lookup_efficiency=rounded(min(_MOST_SHARE, fitted.lookup_bandwidth / bandwidth)),
+        update_efficiency=rounded(min(_MOST_SHARE, fitted.update_bandwidth / bandwidth)),
         sort_rate=rounded(fitted.sort_rate),
         gemm={},
         overlap=rounded(fitted.overlap),
@@ -192,6 +195,8 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         gradient_time=rounded(fitted.gradient_time),
         backward_latency=rounded(fitted.backward_latency),
         sort_latency=rounded(fitted.sort_latency),
+        forward_correction=fits.lookups.corrections.forward,
+        backward_correction=fits.lookups.corrections.backward,
         **{name: rounded(share) for name, share in _shares(fits).items()},
     )
     lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
@@ -203,6 +208,11 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
     share = fits.lookups.caches.l2_bytes / machine.l2_bytes
     return gpu, {
         **{f"gpu.{name}": lookups for name in names},
+        **{
+            f"gpu.{name}": f"learned, smaller errors on sets of tables held out: {lookups}"
+            for name in ("forward_correction", "backward_correction")
+            if getattr(gpu, name).knots
+        },
         "gpu.memory_bytes": "a rank's share of what the system reports",
         "gpu.memory_bandwidth": _stream_text(fits),
         "gpu.l2_bytes": f"{share:g} of a rank's last-level cache, the share that explains lookups",

@@ -15,7 +15,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from costmodel.base.units import US
 from costmodel.domain.hardware import CollectiveOp, Device, Source
+from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.workload import DataType
 from planner.files.profile_units import FLOP_RATE, NUMBER, RATE, SIZE, TIME, parse_quantity
 from planner.files.validator import OWN_MESSAGE
@@ -71,6 +73,13 @@ def _range(pair: list[float]) -> tuple[float, float]:
     return pair[0], pair[1]
 
 
+def _correction(pairs: list[tuple[float, float]]) -> TimeCorrection:
+    try:
+        return TimeCorrection(tuple((before * US, after * US) for before, after in pairs))
+    except ValueError:
+        raise _refusal("needs pairs of microseconds that grow, the model's and corrected") from None
+
+
 def _of_length(length: int) -> Any:  # noqa: ANN401 - what Annotated takes
     def checked(values: list[_T]) -> tuple[_T, ...]:
         if len(values) != length:
@@ -96,6 +105,13 @@ Some = Annotated[int, Field(ge=1, le=2**31)]
 Points = Annotated[int, Field(ge=0)]
 Above0 = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
 Microseconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
+
+Correction = Annotated[
+    list[Annotated[list[Above0], Field(min_length=2, max_length=2)]],
+    Field(max_length=64),
+    AfterValidator(_correction),
+]
+"""A ``TimeCorrection``, by its knots in microseconds."""
 
 
 Kind = Annotated[Source, Field(strict=False)]
@@ -176,6 +192,8 @@ class EmbeddingSection(_ProfileSection):
     gradient_time: Stated[Time] | None = None
     backward_latency: Stated[Time] | None = None
     sort_latency: Stated[Time] | None = None
+    forward_correction: Stated[Correction] | None = None
+    backward_correction: Stated[Correction] | None = None
 
 
 class HostSection(_ProfileSection):
@@ -220,6 +238,7 @@ class GemmEntry(_Fit):
     memory_efficiency: Efficiency
     latency: KernelLatency
     vector_time: Time = 0.0
+    correction: Correction | None = None
     shapes: Annotated[list[Range], _of_length(3)] | None = None
 
 

@@ -15,6 +15,7 @@ from costmodel.domain.hardware import (
     KernelFamily,
     Source,
 )
+from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.traced import TracedTimes
 from planner.files.profile_units import quantity_text
 
@@ -23,8 +24,9 @@ EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 _MORE_EMBEDDING_FIELDS = (
     "overlap", "lookup_time", "row_read_time", "row_update_time",
     "gather_bandwidth", "gradient_time", "backward_latency", "sort_latency",
+    "forward_correction", "backward_correction",
 )  # fmt: skip
-"""More such fields, left out at their defaults: the first four are a core's, the others a GPU's."""
+"""More such fields, left out at their defaults: the first four are a core's, the next a GPU's."""
 _OPTIONAL_FIELDS = ("l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency")
 """Fields of `Gpu` that are left out where they have their defaults."""
 OVERHEADS = {
@@ -168,8 +170,8 @@ def _section(
     ]
 
 
-def _entry(name: str, value: float, path: str, profile: HardwareProfile) -> str:
-    text = quantity_text(value, name)
+def _entry(name: str, value: float | TimeCorrection, path: str, profile: HardwareProfile) -> str:
+    text = _plain(value, name)
     source = profile.sources.get(path)
     if source is None:
         return f"  {name}: {text}"
@@ -187,7 +189,9 @@ def _errors(profile: HardwareProfile) -> list[str]:
     return ["errors:", *lines] if lines else []
 
 
-def _plain(value: float | tuple[float, ...] | Source, name: str) -> str:
+def _plain(value: float | tuple[float, ...] | Source | TimeCorrection, name: str) -> str:
+    if isinstance(value, TimeCorrection):
+        return f"[{', '.join(_pair((a / US, b / US)) for a, b in value.knots)}]"
     if isinstance(value, Source):
         return value.value
     if isinstance(value, tuple):

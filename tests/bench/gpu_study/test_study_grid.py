@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from plans import plan, table, workload
 from study_records import CPU, FAMILIES, GPU, first_points, records
 
 from bench.gpu_study.grid import (
@@ -14,18 +15,21 @@ from bench.gpu_study.grid import (
 )
 from bench.gpu_study.points import STUDY_KINDS
 from costmodel.base.units import GIB, MIB
-from costmodel.domain.hardware import CollectiveOp, Device
-from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.hardware import CollectiveOp, Device, Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.engine.objective import Objective
 from planner.calibration.grids import Target
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
+    Point,
     point_data,
     point_key,
     read_point,
 )
 from planner.calibration.profile import MachineFacts, fit_profile
 from planner.calibration.records import Measured
+from planner.files.profiles import dump_profile, parse_profile
 
 MACHINE = MachineFacts(
     name="simple", memory_bytes=80 * GIB, host_memory_bytes=200 * GIB, l2_bytes=40 * MIB,
@@ -61,6 +65,28 @@ def test_the_first_round_has_every_family_and_makes_a_profile(target: Target) ->
     profile = fit_profile(measured, replace(MACHINE, num_sms=1 if target.on_cpu else 100)).profile
     assert profile.device is (Device.CPU if target.on_cpu else Device.CUDA)
     assert profile.gpu.memory_bandwidth == pytest.approx(2e12, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds_per_point", [3.0, 6.0])
+def test_ten_minutes_of_a_gpu_give_a_profile_for_plans(seconds_per_point: float) -> None:
+    first, others = ordered_units(GPU)
+    measured: list[Point] = []
+    clock = 0.0
+    for number, unit in enumerate((*first, *others)):
+        if clock >= 600.0 and number >= len(first):
+            break
+        measured += unit
+        clock += seconds_per_point * len(unit)
+    assert clock < 660.0
+    taken = Measured(machine={**FACTS, "device": "cuda"}, records=tuple(records(measured)))
+    profile = fit_profile(taken, MACHINE).profile
+    again = parse_profile(dump_profile(profile), "dumped")
+    assert {"fp32", "bf16"} <= set(again.gpu.gemm)
+    ranks = Topology(hardware=again, world_size=2, local_world_size=2)
+    work = workload(table("t"))
+    placed = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
+    assert 1e-4 < Objective(work, ranks).step_time(placed) < 0.1
 
 
 def test_later_rounds_have_every_family_until_it_is_used_up() -> None:

@@ -50,7 +50,12 @@ def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
         machine(link=20 * GB, device=device),
         machine(inter_node=2 * GB, device=device),
     ):
-        worse = replace(ranks, hardware=slower)
+        corrections = {
+            name: getattr(ranks.hardware.gpu, name)
+            for name in ("forward_correction", "backward_correction")
+        }
+        gpu = replace(slower.gpu, **corrections)
+        worse = replace(ranks, hardware=replace(slower, gpu=gpu))
         assert Objective(workload, worse).step_time(plan) >= step * (1 - 1e-12)
 
 

@@ -9,9 +9,9 @@ from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.embedding import kernel_times
 from costmodel.kernels.shard_traffic import Caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
-from planner.calibration.fit_embedding import Constants, point_traffic
 from planner.calibration.fit_host import LAYERS_BACKWARD, LAYERS_FORWARD
 from planner.calibration.grids import Grid, Target, grid_points
+from planner.calibration.lookup_data import Constants, point_traffic
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,

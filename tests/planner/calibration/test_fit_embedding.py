@@ -1,5 +1,7 @@
 from dataclasses import replace
+from statistics import median
 
+import numpy as np
 import pytest
 from calibration_cases import CALL, CORE, L2_BYTES, lookups
 
@@ -7,13 +9,12 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.kernels.embedding import kernel_times
 from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.kernels.times import weight_gradient_times
-from planner.calibration.fit_embedding import (
+from planner.calibration.fit_embedding import fit_lookups, fit_uvm, predicted_lookups
+from planner.calibration.lookup_data import (
+    NO_CORRECTIONS,
     Constants,
     LookupSetting,
-    fit_lookups,
-    fit_uvm,
     point_traffic,
-    predicted_lookups,
 )
 from planner.calibration.points import EmbeddingPoint, Point
 from planner.calibration.records import Record
@@ -67,6 +68,32 @@ def test_a_gpus_gradients_and_those_of_weights_are_told_apart() -> None:
     assert fit.constants.gradient_time == pytest.approx(known.gradient_time, rel=0.1)
     found, asked = (each.backward_latency + each.sort_latency for each in (fit.constants, known))
     assert found == pytest.approx(asked, rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_correction_is_kept_where_it_errs_less_on_tables_held_out() -> None:
+    straight = lookups(80)
+    middle = median(record.seconds["forward"] for record in straight)
+    bent = [
+        replace(
+            record,
+            seconds={
+                **record.seconds,
+                "forward": record.seconds["forward"]
+                * (2 if record.seconds["forward"] > middle else 1),
+            },
+        )
+        for record in straight
+    ]
+    fit = fit_lookups(bent, SETTING)
+    assert fit.corrections.forward.knots
+    points = [record.point for record in bent if isinstance(record.point, EmbeddingPoint)]
+    measured = np.array([record.seconds["forward"] for record in bent])
+    errors = [
+        np.abs(predicted_lookups(points, each, SETTING)[0] / measured - 1).mean()
+        for each in (fit, replace(fit, corrections=NO_CORRECTIONS))
+    ]
+    assert errors[0] < errors[1]
 
 
 def _on_a_gpu(point: EmbeddingPoint, known: Constants, setting: LookupSetting) -> Record:

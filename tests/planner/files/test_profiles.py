@@ -8,6 +8,7 @@ import yaml
 from costmodel.base.errors import InputError, UnknownNameError
 from costmodel.base.units import GB, GIB, MIB, US
 from costmodel.domain.hardware import CollectiveOp, HardwareProfile, Source
+from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
 from costmodel.kernels.gemm import gemm_time
@@ -64,6 +65,24 @@ def test_every_number_has_a_source(name: str) -> None:
 def test_dumps_and_reads_back_the_same(name: str) -> None:
     profile = load_profile(name)
     assert parse_profile(dump_profile(profile), "dumped") == profile
+
+
+def test_corrections_are_read_back_and_must_rise() -> None:
+    profile = load_profile("a100-sxm-80gb")
+    knots = TimeCorrection(((10 * US, 12 * US), (250 * US, 200 * US)))
+    gemm = {**profile.gpu.gemm, "bf16": replace(profile.gpu.gemm["bf16"], correction=knots)}
+    gpu = replace(profile.gpu, forward_correction=knots, backward_correction=knots, gemm=gemm)
+    sources = {
+        **profile.sources,
+        "gpu.forward_correction": "learned",
+        "gpu.backward_correction": "learned",
+    }
+    text = dump_profile(replace(profile, gpu=gpu, sources=sources))
+    assert parse_profile(text, "dumped") == replace(profile, gpu=gpu, sources=sources)
+    for wrong in ("[[10, 12], [250, 11]]", "[[10, 12], [250]]", "[[0, 1]]", "[[10, 12], 3]"):
+        made = text.replace("[[10, 12], [250, 200]]", wrong, 1)
+        lines = {line for _, line in broken(made)}
+        assert any("forward_correction" in made.splitlines()[(at or 0) - 1] for at in lines)
 
 
 def test_one_number_reads_as_written() -> None:

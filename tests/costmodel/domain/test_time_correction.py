@@ -1,0 +1,81 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import machine
+
+from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
+from costmodel.domain.workload import DataType
+from costmodel.kernels.embedding import backward_time, forward_time, weight_gradient_time
+from costmodel.kernels.gemm import gemm_time
+from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
+
+KNOTS = TimeCorrection(((1e-5, 2e-5), (1e-4, 1.5e-4), (1e-3, 4e-4)))
+steps = st.lists(st.floats(1.001, 50.0), min_size=1, max_size=8)
+
+
+def test_between_knots_it_is_straight_and_beyond_in_proportion() -> None:
+    given_times = [5e-6, 1e-5, 5.5e-5, 1e-3, 1e-2]
+    assert KNOTS.corrected(given_times) == pytest.approx([1e-5, 2e-5, 8.5e-5, 4e-4, 4e-3])
+    assert KNOTS.least_factor == pytest.approx(0.4)
+    assert NO_CORRECTION.corrected(given_times).tolist() == given_times
+    assert NO_CORRECTION.least_factor == 1.0
+
+
+@pytest.mark.parametrize(
+    "knots", [((1.0, 2.0), (2.0, 2.0)), ((1.0, 2.0), (1.0, 3.0)), ((0.0, 1.0),), ((1.0, -1.0),)]
+)
+def test_knots_must_rise(knots: tuple[tuple[float, float], ...]) -> None:
+    with pytest.raises(ValueError, match="grow"):
+        TimeCorrection(knots)
+
+
+@given(steps, steps, st.lists(st.floats(1e-9, 1e3), min_size=2, max_size=20))
+def test_it_rises_and_stays_above_its_least_factor(
+    before: list[float], after: list[float], times: list[float]
+) -> None:
+    places = zip(1e-6 * np.cumprod(before), 1e-6 * np.cumprod(after), strict=False)
+    correction = TimeCorrection(tuple((float(a), float(b)) for a, b in places))
+    ordered = np.sort(times)
+    corrected = correction.corrected(ordered)
+    assert (np.diff(corrected) >= 0).all()
+    assert (corrected >= correction.least_factor * ordered * (1 - 1e-12)).all()
+    assert correction.scaled(3.0).corrected(3.0 * ordered) == pytest.approx(3.0 * corrected)
+
+
+def test_kernels_take_corrected_times_and_rows_in_host_memory_their_own() -> None:
+    plain = machine()
+    better = replace(
+        plain,
+        gpu=replace(plain.gpu, forward_correction=KNOTS, backward_correction=KNOTS.scaled(2.0)),
+    )
+    traffic = np.zeros((40, NUM_TRAFFIC))
+    traffic[:, Traffic.FORWARD_HBM] = np.geomspace(1e4, 1e10, 40)
+    traffic[:, Traffic.BACKWARD_HBM] = np.geomspace(1e4, 1e10, 40)
+    traffic[:, Traffic.LOOKUPS] = 1.0
+    assert forward_time(traffic, better) == pytest.approx(
+        KNOTS.corrected(forward_time(traffic, plain))
+    )
+    assert backward_time(traffic, better) == pytest.approx(
+        KNOTS.scaled(2.0).corrected(backward_time(traffic, plain))
+    )
+    assert (weight_gradient_time(traffic, better) == weight_gradient_time(traffic, plain)).all()
+    in_host_memory = traffic.copy()
+    in_host_memory[:, Traffic.FORWARD_UVM] = 1e6
+    more = forward_time(in_host_memory, plain) - forward_time(traffic, plain)
+    assert forward_time(in_host_memory, better) - forward_time(traffic, better) == pytest.approx(
+        more
+    )
+
+
+def test_products_take_corrected_times() -> None:
+    gpu = machine().gpu
+    constants = replace(gpu.gemm["fp32"], correction=KNOTS)
+    sizes = np.array([16.0, 512.0, 8192.0])
+    plain = gemm_time(sizes, sizes, sizes, DataType.FP32, gpu)
+    corrected = gemm_time(
+        sizes, sizes, sizes, DataType.FP32, replace(gpu, gemm={"fp32": constants})
+    )
+    assert corrected == pytest.approx(KNOTS.corrected(plain))
