@@ -155,7 +155,7 @@ class OptionFeatures:
         fused = ComputeKernel.FUSED in allowed_kernels(table, kind)
         if kernel is not ComputeKernel.DENSE or not fused:
             return False
-        state = self.workload.optimizer.state_bytes_per_row(width)
+        state = self.workload.optimizer_of(table).state_bytes_per_row(width)
         whole = 32.0 * (-(-width * table.data_type.num_bytes // 32) + -(-state // 32))
         if 2.0 * whole > 12.0 * width:
             return False
@@ -244,7 +244,7 @@ class _Cuts:
             self.traffic.append(
                 shard_traffic(
                     shard,
-                    optimizer=self.workload.optimizer,
+                    optimizer=self.workload.optimizer_of(table),
                     output_type=self.workload.output_type,
                     caches=self.caches,
                 )

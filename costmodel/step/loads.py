@@ -160,7 +160,9 @@ def shard_row(
         batches_in_cache=workload.pipeline.batches_in_cache,
     )
     caches = gpu_caches(topology.hardware.gpu)
-    traffic, ids, bags = _cached_row(part, workload.optimizer, workload.output_type, caches)
+    traffic, ids, bags = _cached_row(
+        part, workload.optimizer_of(table), workload.output_type, caches
+    )
     return ShardRow(
         ranks=tuple(each.rank for each in shards),
         traffic=traffic,
