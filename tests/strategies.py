@@ -36,6 +36,7 @@ def tables(
         data_type=draw(st.sampled_from([DataType.FP32, DataType.FP16])),
         pooling=pooling,
         weighted=pooling is Pooling.SUM and draw(st.booleans()),
+        optimizer=draw(st.sampled_from([None, None, Optimizer.ADAM])),
         inputs=Zipf(
             exponent=draw(st.sampled_from([0.0, 1.05])),
             hot_rows_first=not even and draw(st.booleans()),

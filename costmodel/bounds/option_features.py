@@ -159,7 +159,7 @@ class OptionFeatures:
         fused = ComputeKernel.FUSED in allowed_kernels(table, kind)
         if kernel is not ComputeKernel.DENSE or not fused:
             return False
-        state = self.workload.optimizer.state_bytes_per_row(width)
+        state = self.workload.optimizer_of(table).state_bytes_per_row(width)
         whole = 32.0 * (-(-width * table.data_type.num_bytes // 32) + -(-state // 32))
         if 2.0 * whole > 12.0 * width:
             return False

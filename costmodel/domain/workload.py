@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from costmodel.base import limits
@@ -178,6 +178,8 @@ class EmbeddingTable:
     stands for any (``validity.fixed_block_ranks`` says which sharding types are left)."""
     min_shard_dim: int = 4
     """Narrowest column shard allowed (TorchRec's ``min_partition``)."""
+    optimizer: Optimizer | None = None
+    """What updates it, fused into its backward; None: the workload's sparse optimizer."""
     cache_load_factor: float | None = None
     """Share of the rows that ``fused_uvm_caching`` keeps in HBM, in every plan; None: TorchRec's
     default, ``DEFAULT_CACHE_LOAD_FACTOR``, unless a plan says otherwise."""
@@ -246,7 +248,7 @@ class EmbeddingTable:
 
 
 def _lookup_kernel(table: EmbeddingTable) -> tuple[object, ...]:
-    return table.pooling, table.weighted, table.data_type
+    return table.pooling, table.weighted, table.data_type, table.optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +304,7 @@ class Workload:
     """Samples per rank and step."""
     pipeline: Pipeline = Pipeline.SPARSE_DIST
     optimizer: Optimizer = Optimizer.ROWWISE_ADAGRAD
-    """Sparse optimizer, fused into the embedding backward."""
+    """Sparse optimizer, fused into the embedding backward; of tables that name no other."""
     output_type: DataType = DataType.FP32
     """Type of the looked-up embeddings, hence of the output collectives (FBGEMM's
     ``output_dtype``)."""
@@ -319,6 +321,8 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.tables:
             raise ValueError("a workload needs at least one table")
+        if self.optimizer in {table.optimizer for table in self.tables}:
+            object.__setattr__(self, "tables", tuple(map(self._plainly_updated, self.tables)))
         if self.local_batch_size < 1:
             raise ValueError(f"local_batch_size must be at least 1, got {self.local_batch_size}")
         check_at_most("local_batch_size", self.local_batch_size, limits.MOST_SAMPLES)
@@ -331,6 +335,10 @@ class Workload:
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "_cache_widths", self._widest_cached())
         self._check_interaction()
+
+    def _plainly_updated(self, table: EmbeddingTable) -> EmbeddingTable:
+        """Return a table that does not name the workload's optimizer again."""
+        return replace(table, optimizer=None) if table.optimizer is self.optimizer else table
 
     def _check_interaction(self) -> None:
         widths = {table.embedding_dim for table in self.tables}
@@ -345,6 +353,10 @@ class Workload:
     def table(self, name: str) -> EmbeddingTable:
         """Return the table of that name (KeyError if there is none)."""
         return self._by_name[name]
+
+    def optimizer_of(self, table: EmbeddingTable) -> Optimizer:
+        """Return the sparse optimizer of a table."""
+        return table.optimizer or self.optimizer
 
     def cache_columns(self, table: EmbeddingTable) -> int:
         """Return the width of the rows of the cache that a table may share; 0: there is none.

@@ -119,6 +119,8 @@ class LookupShards:
     embedding_backward_split_template.cu 1037-1063)."""
     kernel: NDArray[np.intp]
     """The place of the compute kernel in ``ComputeKernel``."""
+    optimizer: NDArray[np.object_]
+    """The table's own; None: the workload's."""
     curves: UniqueCurves
 
     @classmethod
@@ -148,6 +150,7 @@ class LookupShards:
             is_unpooled=np.array([table.pooling is Pooling.NONE for table in tables], dtype=bool),
             is_mean=np.array(mean, dtype=bool) & np.array(whole, dtype=bool),
             kernel=np.array([_KERNELS[shard.compute_kernel] for shard in shards], dtype=np.intp),
+            optimizer=np.array([table.optimizer for table in tables], dtype=object),
             curves=_curves(shards),
         )
 
@@ -246,7 +249,7 @@ def shard_traffics(
 ) -> Array:
     """Return the traffic of every shard, shape (shards, NUM_TRAFFIC); zeros without lookups.
 
-    ``Traffic`` names the columns.
+    ``Traffic`` names the columns; ``optimizer`` is of tables that have none of their own.
     """
     keys, row_bytes, bags = shards.num_lookups, shards.row_bytes, shards.num_bags
     unique = shards.curves.unique_rows(shards.table_lookups)
@@ -254,8 +257,8 @@ def shard_traffics(
     output = bags * shards.num_columns * output_type.num_bytes
     ids = keys * KEY_BYTES + shards.num_samples * shards.num_features * OFFSET_BYTES
     ids += 4.0 * keys * shards.is_weighted
-    once = optimizer.state_bytes_per_row(0)
-    per_column, per_row = optimizer.state_bytes_per_row(1) - once, float(_sectors(once))
+    once, per_column = _state_bytes(shards, optimizer)
+    per_row = _sectors(once)
     state = _sectors(once + per_column * shards.num_columns) - per_row
     gradients, added = _gradient_bytes(shards, caches, output_type)
     gradients += 2.0 * output * shards.is_mean
@@ -268,7 +271,7 @@ def shard_traffics(
     for kernel, change in _KERNEL_TRAFFIC.items():
         places = np.flatnonzero(shards.kernel == _KERNELS[kernel])
         if len(places):
-            rows = _Rows(unique[places], misses[places], state[places], per_row)
+            rows = _Rows(unique[places], misses[places], state[places], per_row[places])
             moved = change(shards.taken(places), rows, caches)
             traffic[places, Traffic.FORWARD_HBM] *= moved.read
             traffic[places, Traffic.FORWARD_HBM] += moved.read_more
@@ -300,6 +303,14 @@ def shard_traffic(
     return tuple(traffic[0].tolist())
 
 
+def _state_bytes(shards: LookupShards, optimizer: Optimizer) -> tuple[Array, Array]:
+    """Return bytes of a row's optimizer state: what it takes anyhow, and what each column does."""
+    used = [own or optimizer for own in shards.optimizer.tolist()]
+    known = {each: each.state_bytes_per_row(0) for each in set(used)}
+    more = {each: each.state_bytes_per_row(1) - once for each, once in known.items()}
+    return np.array([known[each] for each in used]), np.array([more[each] for each in used])
+
+
 class _Rows(NamedTuple):
     """Distinct rows of a batch, and bytes of optimizer state beside each: by element, and once."""
 
@@ -307,7 +318,7 @@ class _Rows(NamedTuple):
     misses: Array
     """Rows that forward reads from memory."""
     state: Array
-    per_row: Bytes
+    per_row: Array
 
 
 class _Moved(NamedTuple):

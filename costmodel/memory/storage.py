@@ -199,7 +199,7 @@ def shard_factors(
     in_hbm = dense or compute_kernel is ComputeKernel.FUSED
     cached = cache_load_factor or table.cache_share
     caching = compute_kernel is _CACHING
-    optimizer = workload.dense.optimizer.elementwise if dense else workload.optimizer
+    optimizer = workload.dense.optimizer.elementwise if dense else workload.optimizer_of(table)
     row_state = optimizer.state_bytes_per_row(0)
     batches = 0 if replicated else _INPUT_COPIES[workload.pipeline]
     buckets = replicated and topology.world_size > 1

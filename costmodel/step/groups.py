@@ -18,18 +18,23 @@ class GroupKey(NamedTuple):
 class KernelKey(NamedTuple):
     """What decides which lookup kernel of its group serves a table.
 
-    One kernel serves tables in HBM, host memory and cache together (torchrec 1.9.2,
+    Tables of different optimizers have kernels of their own, as their fused parameters differ. One
+    kernel serves tables in HBM, host memory and cache together (torchrec 1.9.2,
     embedding_sharding.py 499-511, 609-624).
     """
 
     dense: bool
     data_type: DataType
     pooling: Pooling
+    optimizer: str = ""
+    """The tables' own; empty: the workload's, or a dense kernel's, which has none."""
 
 
 def kernel_key(table: EmbeddingTable, compute_kernel: ComputeKernel) -> KernelKey:
     """Return the lookup kernel that serves a table."""
-    return KernelKey(compute_kernel is ComputeKernel.DENSE, table.data_type, table.pooling)
+    dense = compute_kernel is ComputeKernel.DENSE
+    own = "" if dense or table.optimizer is None else table.optimizer.value
+    return KernelKey(dense, table.data_type, table.pooling, own)
 
 
 def group_key(table: EmbeddingTable, sharding_type: ShardingType) -> GroupKey:

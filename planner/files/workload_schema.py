@@ -113,6 +113,8 @@ class TableFields(_WorkloadSection):
         default=_TABLE["min_shard_dim"], json_schema_extra={"minimum": 4, "multipleOf": 4}
     )
     """Narrowest column shard allowed, in columns (TorchRec's `min_partition`)."""
+    optimizer: Annotated[Optimizer, Field(strict=False)] | None = _TABLE["optimizer"]
+    """What updates it, fused into its backward pass; by default the workload's `optimizer`."""
     cache_load_factor: float | None = Field(
         default=_TABLE["cache_load_factor"], json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}
     )

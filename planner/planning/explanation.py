@@ -192,7 +192,7 @@ def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
     estimates = embedding_estimate(
         (table,),
         num_samples=workload.local_batch_size * topology.world_size,
-        optimizer=workload.optimizer,
+        optimizer=workload.optimizer_of(table),
         hardware=topology.hardware,
         output_type=workload.output_type,
     )

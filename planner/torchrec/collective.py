@@ -1,18 +1,39 @@
-"""Planning in a process group: one rank plans, all get its plan or its error."""
+"""Planning in a process group: all agree on what, one rank plans, all get its plan or error."""
 
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch.distributed as dist
-from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.planner.types import PlannerError, Topology
 
 from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.model_reading import ModelTables
 
 Question = tuple[tuple[str, Any], ...]
 """What is planned, by name, to be compared between ranks."""
 Answer = TypeVar("Answer")
 """A plan, with whatever goes with it."""
+
+
+def shared_question(
+    topology: Topology, local_batch_size: int, read: Callable[[], ModelTables | None]
+) -> Question:
+    """Return what all ranks must agree on; rank 0 refuses a model that cannot be read."""
+    try:
+        model = read()
+        tables: object = tuple(
+            (table.name, table.num_embeddings, table.embedding_dim)
+            for table in (model.tables if model else ())
+        )
+    except PlannerError as error:
+        tables = str(error)
+    return (
+        ("the world size", topology.world_size),
+        ("the local world size", topology.local_world_size),
+        ("the batch size", local_batch_size),
+        ("the list of tables", tables),
+    )
 
 
 def plan_together(

@@ -7,7 +7,6 @@ from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 
 from planner.torchrec.communication import own_sharder, table_output, wire_types
-from planner.torchrec.model_reading import table_optimizer
 from planner.torchrec.modules import WRAPPERS, FoundTable
 from planner.torchrec.settings import argument_defaults, unheeded, unheeded_fields
 
@@ -61,10 +60,6 @@ def rough_modules(found: Sequence[FoundTable]) -> list[Said]:
 
 def _mixed(found: Sequence[FoundTable]) -> Iterator[Said]:
     """Yield of what a workload has one and the model several."""
-    optimizers = sorted({table_optimizer(each).value for each in found})
-    if len(optimizers) > 1:
-        reason = "every table is counted with the one whose state takes most memory"
-        yield f"optimizers {', '.join(optimizers)}", reason, ""
     outputs = sorted({table_output(each).value for each in found})
     if len(outputs) > 1:
         reason = "every table's output is counted in the widest of them"

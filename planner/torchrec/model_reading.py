@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import mode
 from typing import Any
 
 from torch import nn
@@ -138,12 +139,7 @@ def _assembled(
             _table(name, each, reading) for name, each in zip(locations, ours, strict=True)
         ),
         locations=locations,
-        # one optimizer per workload: with several, the one whose state needs most room
-        optimizer=max(
-            map(table_optimizer, ours),
-            key=lambda each: each.state_bytes_per_row(128),
-            default=Optimizer.SGD,
-        ),
+        optimizer=mode(map(_table_optimizer, ours)) if ours else Optimizer.SGD,
         dense=dense,
         output_type=output_type(ours),
         comms_forward=forward,
@@ -198,6 +194,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
             compute_kernels=tuple(dict.fromkeys(k for each in choices.values() for k in each)),
             # our widths are multiples of 4, as FBGEMM's
             min_shard_dim=max(4, -(-(getattr(constraint, "min_partition", None) or 4) // 4) * 4),
+            optimizer=_table_optimizer(found),
             cache_load_factor=_cache_load_factor(found),
             **_reads(found, reading),
         )
@@ -362,7 +359,7 @@ def _data_type(name: str, config: Any) -> DataType:  # noqa: ANN401
     return known
 
 
-def table_optimizer(found: FoundTable) -> Optimizer:
+def _table_optimizer(found: FoundTable) -> Optimizer:
     """Return the table's optimizer: set in the backward, or by the sharder's fused parameters.
 
     FBGEMM's default is SGD.

@@ -33,7 +33,7 @@ from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.planning.plugins import AUTO
 from planner.planning.search import Search
-from planner.torchrec.collective import Question, plan_together
+from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, rough_modules, warning
 from planner.torchrec.model_reading import ModelTables, read_model
@@ -434,22 +434,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         return None if options is None else called_back(options, (), self._topology)
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
-        """Return what all ranks must agree on; rank 0 refuses a model that cannot be read."""
-        topology = self._topology
-        try:
-            # the ranks' sample batches may differ: rank 0's count
-            model = self._read(module, sharders, ())
-            tables: object = () if model is None else model.tables
-        except TorchRecError as error:
-            tables = str(error)
-        shapes = tables
-        if isinstance(tables, tuple):
-            shapes = tuple(
-                (table.name, table.num_embeddings, table.embedding_dim) for table in tables
-            )
-        return (
-            ("the world size", topology.world_size),
-            ("the local world size", topology.local_world_size),
-            ("the batch size", self._batch_size),
-            ("the list of tables", shapes),
+        """Return what all ranks must agree on; their sample batches may differ: rank 0's count."""
+        return shared_question(
+            self._topology, self._batch_size, lambda: self._read(module, sharders, ())
         )

@@ -149,7 +149,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "fused_params": {
         "optimizer": Setting(
-            _ROUGHLY, "its state counts; of several optimizers in a model the one with most state"
+            _ROUGHLY, "each table's own; those that are not modelled count as Adam"
         ),
         "cache_load_factor": Setting(_YES, "as CacheParams.load_factor"),
         "output_dtype": Setting(_ROUGHLY, "as ParameterConstraints.output_dtype"),

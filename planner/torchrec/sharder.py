@@ -219,9 +219,11 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLoca
         )
         groups.setdefault(group, []).append(config)
     module = nn.ModuleDict({name: _collection(name, tables) for name, tables in groups.items()})
-    for parameter in module.parameters():
+    tables = {f"t{index}": table for index, table in enumerate(problem.workload.tables)}
+    for name, parameter in module.named_parameters():
         # where TorchRec's storage estimator looks for the optimizer
-        vars(parameter)["_optimizer_classes"] = [_OPTIMIZERS[problem.workload.optimizer]]
+        optimizer = problem.workload.optimizer_of(tables[name.split(".")[-2]])
+        vars(parameter)["_optimizer_classes"] = [_OPTIMIZERS[optimizer]]
     return module, locations
 
 

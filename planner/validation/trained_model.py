@@ -52,8 +52,9 @@ def build_model(workload: Workload) -> DLRMTrain:
         tables=[bag_config(table, f"t{index}") for index, table in enumerate(workload.tables)],
         device=torch.device("meta"),
     )
-    chosen = OPTIMIZERS[workload.optimizer]
-    apply_optimizer_in_backward(chosen, bags.parameters(), {"lr": LEARNING_RATE})
+    for table, bag in zip(workload.tables, bags.embedding_bags.values(), strict=True):
+        chosen = OPTIMIZERS[workload.optimizer_of(table)]
+        apply_optimizer_in_backward(chosen, bag.parameters(), {"lr": LEARNING_RATE})
     return DLRMTrain(_around(bags, workload))
 
 

@@ -13,7 +13,12 @@ from costmodel.domain.workload import (
     Workload,
 )
 from costmodel.inputs.distribution import Zipf
-from costmodel.memory.storage import ShardBytes, local_batch_bytes, table_shard_bytes
+from costmodel.memory.storage import (
+    ShardBytes,
+    fixed_bytes,
+    local_batch_bytes,
+    table_shard_bytes,
+)
 from planner.examples import example_hardware
 from sharders.problem.options import TableOption, make_sharding
 
@@ -54,6 +59,18 @@ def test_table_wise_by_hand() -> None:
 def test_only_sparse_dist_holds_two_batches() -> None:
     (one,) = shards(workload=replace(WORKLOAD, pipeline=Pipeline.NONE))
     assert shards()[0].inputs - one.inputs == 2000 * 8 + 400 * 4
+
+
+def test_a_table_s_own_optimizer_has_its_own_state() -> None:
+    own = replace(TABLE, optimizer=Optimizer.ROWWISE_ADAGRAD)
+    (size,) = shards(workload=replace(WORKLOAD, tables=(own,)))
+    assert size.optimizer_state == 1000 * 4
+
+
+def test_semi_sync_holds_the_next_batch_and_embeddings_of_two() -> None:
+    ahead = replace(WORKLOAD, pipeline=Pipeline.SEMI_SYNC)
+    assert shards(workload=ahead)[0].inputs - shards()[0].inputs == 2000 * 8 + 400 * 4
+    assert fixed_bytes(ahead)[1] - fixed_bytes(WORKLOAD)[1] == 2 * 100 * 32 * 4
 
 
 def test_row_shards_share_weights_and_ids_but_not_outputs() -> None:

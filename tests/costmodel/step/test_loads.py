@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from machines import topology
 from plans import BATCH, plan, table, workload
 
 from costmodel.domain.plan import ShardingType
-from costmodel.domain.workload import DataType, EmbeddingTable, Pooling
+from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from costmodel.kernels.traffic import Traffic
 from costmodel.step.loads import GroupLoad, group_loads
 
@@ -96,3 +98,16 @@ def test_one_kernel_per_data_type() -> None:
     kinds = {one.name: (ShardingType.TABLE_WISE, (0,)) for one in work.tables}
     (group,) = group_loads(work, FOUR, plan(work, FOUR, kinds))
     assert len(group.traffic) == 2
+
+
+def test_tables_of_two_optimizers_have_a_kernel_each() -> None:
+    own = replace(table("b"), optimizer=Optimizer.ADAM)
+    work = workload(table("a"), own)
+    kind = ShardingType.TABLE_WISE
+    (load,) = group_loads(work, FOUR, plan(work, FOUR, {"a": (kind, (0,)), "b": (kind, (0,))}))
+    written = {key.optimizer: row[0][Traffic.BACKWARD_HBM] for key, row in load.traffic.items()}
+    # Adam reads and writes two moments beside each weight
+    assert written["adam"] > 1.5 * written[""]
+    again = replace(work, optimizer=Optimizer.ADAM)
+    (load,) = group_loads(again, FOUR, plan(again, FOUR, {"a": (kind, (0,)), "b": (kind, (0,))}))
+    assert len(load.traffic) == 1
