@@ -166,7 +166,7 @@ def predicted(launch: LookupLaunch, constants: LookupConstants) -> dict[str, Sec
     traffic, known = launch_traffic(launch, constants), rates(constants, gpu)
     forward = float(kernel_times(traffic, known, backward=False)[0])
     backward = float(kernel_times(traffic, known, backward=True)[0])
-    keys = float(traffic[0, Traffic.LOOKUPS])
+    keys = float(traffic[0, Traffic.KEYS])
     sort = keys / known.sort_rate + known.sort_latency * (keys > SORT_BLOCK_KEYS)
     gathered = forward - known.latency
     return {

@@ -26,6 +26,7 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "bench" / "README.md",
     ROOT / "sharders" / "README.md",
+    ROOT / "docs" / "beside.md",
     ROOT / "docs" / "screen.md",
     ROOT / "docs" / "tutorial.md",
 )
@@ -208,6 +209,18 @@ def choice() -> str:
     return "\n".join(lines)
 
 
+def pages() -> str:
+    """Return sizes and times of pages."""
+    found = result("pages")
+    rows = [
+        f"| {row['tables']:,} x {row['gpus']} | {row['bytes'] / 1e6:.2f} MB | "
+        f"{row['cpu_s']:.1f} s | {row['render_s']:.1f} s |"
+        for row in found["pages"]
+    ]
+    head = f"| tables x GPUs | page | made in (CPU) | drawn by Chromium {found['chromium']} in |"
+    return "\n".join([head, "|---|---|---|---|", *rows])
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "choice": choice,
     "published_steps": published_steps,
@@ -220,6 +233,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "accuracy_collectives": accuracy_collectives,
     "accuracy_table_i": accuracy_table_i,
     "accuracy_steps": accuracy_steps,
+    "pages": pages,
 }
 
 

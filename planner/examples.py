@@ -3,39 +3,16 @@
 Nothing but the product's own dependencies is needed here; ``planner.testing`` adds pytest.
 """
 
-from dataclasses import dataclass
 from random import Random
 
-from costmodel.base.units import GB, GIB, MIB, TFLOP, US, Bytes, Seconds
+from costmodel.base.units import GB, GIB, MIB, TFLOP, US, Bytes
 from costmodel.domain.hardware import GemmEfficiency, Gpu, HardwareProfile, Host, Link, Topology
-from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
+from costmodel.memory.storage import RESERVE_SHARE
 from sharders.problem.sharding_problem import ShardingProblem
-
-_RESERVE = 0.1
-"""Share of a GPU's memory that the default settings keep free."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadObjective:
-    """A stand-in for the step time: columns looked up on the most loaded rank, at 1 TB/s."""
-
-    workload: Workload
-
-    def step_time(self, plan: ShardingPlan) -> Seconds:
-        """Return the time of the most loaded rank."""
-        load = [0.0] * plan.world_size
-        for sharding in plan.tables:
-            table = self.workload.table(sharding.table)
-            replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
-            samples = self.workload.local_batch_size * (1 if replicated else plan.world_size)
-            per_element = samples * table.pooling_factor * 4 / 1e12 / table.num_embeddings
-            for shard in sharding.shards:
-                load[shard.rank] += per_element * shard.num_rows * shard.num_columns
-        return max(load)
 
 
 def example_hardware(memory_bytes: Bytes = 80 * GIB) -> HardwareProfile:
@@ -117,8 +94,8 @@ def example_problem(
         hardware=hardware, world_size=world_size, local_world_size=world_size // num_nodes
     )
     needed = sum(whole_table_bytes(workload, topology, table) for table in workload.tables)
-    taken = hardware.gpu.memory_bytes - usable_bytes(workload, topology) / (1 - _RESERVE)
-    sized = example_hardware(needed / (world_size * fill) / (1 - _RESERVE) + taken)
+    taken = hardware.gpu.memory_bytes - usable_bytes(workload, topology) / (1 - RESERVE_SHARE)
+    sized = example_hardware(needed / (world_size * fill) / (1 - RESERVE_SHARE) + taken)
     filled = Topology(
         hardware=sized, world_size=world_size, local_world_size=world_size // num_nodes
     )

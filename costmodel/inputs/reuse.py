@@ -25,7 +25,6 @@ from costmodel.inputs.distribution import (
     UniqueFraction,
     Zipf,
     counted_rows,
-    lookup_share,
     resolved,
     unique_curve,
     zipf_classes,
@@ -86,32 +85,6 @@ def reuse_rows(
     trials = np.full(len(classes), max(num_lookups, 1e-9))
     fraction = 1.0 if law.hot_rows_first else rows / num_embeddings
     return tuple((fraction * _binned(classes, trials, mass / classes)).tolist())
-
-
-def batch_histogram(
-    inputs: InputDistribution, num_embeddings: int, num_lookups: float
-) -> ReuseHistogram:
-    """Return what counting a batch of that many lookups would give, on average."""
-    rows = np.array(reuse_rows(inputs, num_embeddings, num_lookups))
-    return ReuseHistogram(row_shares=tuple((rows / rows.sum()).tolist()), num_lookups=num_lookups)
-
-
-def row_wise_shares(
-    inputs: InputDistribution, num_embeddings: int, num_ranks: int
-) -> tuple[float, ...]:
-    """Return the share of the lookups of every rank that holds a block of rows.
-
-    TorchRec's row_wise split: blocks of ceil(E / W) rows, the last ones smaller or empty. The
-    skew is the largest share times the number of ranks.
-    """
-    block = -(-num_embeddings // num_ranks)
-    starts = (min(rank * block, num_embeddings) for rank in range(num_ranks))
-    return tuple(
-        lookup_share(inputs, num_embeddings, start, min(block, num_embeddings - start))
-        if start < num_embeddings
-        else 0.0
-        for start in starts
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,7 +144,7 @@ def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bo
         Bound.LONGEST_BAG: traffic[Traffic.CHAIN],
         Bound.HOST_MEMORY: traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
         Bound.KERNEL_LATENCY: rates.latency,
-        Bound.IDS: traffic[Traffic.LOOKUPS] * rates.lookup_time,
+        Bound.IDS: traffic[Traffic.KEYS] * rates.lookup_time,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_read_time,
     }
     return max(terms, key=terms.__getitem__)
@@ -157,7 +157,7 @@ def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> B
         Bound.HBM_BANDWIDTH: traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
         Bound.L2_BANDWIDTH: traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
         Bound.IDS: traffic[Traffic.LOOKUPS] * rates.gradient_time,
-        Bound.KEY_SORT: traffic[Traffic.LOOKUPS] / rates.sort_rate,
+        Bound.KEY_SORT: traffic[Traffic.KEYS] / rates.sort_rate,
         Bound.HOST_MEMORY: traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         Bound.KERNEL_LATENCY: rates.backward_latency,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_update_time,

@@ -263,11 +263,12 @@ def shard_traffics(
     traffic = np.zeros((len(keys), NUM_TRAFFIC))
     traffic[:, Traffic.FORWARD_HBM] = misses * row_bytes
     traffic[:, Traffic.BACKWARD_HBM] = update
+    traffic[:, Traffic.KEYS] = keys
     streamed = ids + output
     for kernel, change in _KERNEL_TRAFFIC.items():
         places = np.flatnonzero(shards.kernel == _KERNELS[kernel])
         if len(places):
-            rows = _Rows(unique[places], state[places], per_row)
+            rows = _Rows(unique[places], misses[places], state[places], per_row)
             moved = change(shards.taken(places), rows, caches)
             traffic[places, Traffic.FORWARD_HBM] *= moved.read
             traffic[places, Traffic.FORWARD_HBM] += moved.read_more
@@ -275,6 +276,8 @@ def shard_traffics(
             traffic[places, Traffic.FORWARD_UVM] = moved.host_read
             traffic[places, Traffic.BACKWARD_UVM] = moved.host_update
             streamed[places] += moved.prefetched
+            added[places] += moved.added
+            traffic[places, Traffic.KEYS] *= moved.sorted_share
     traffic[:, Traffic.FORWARD_HBM] += streamed
     traffic[:, Traffic.FORWARD_L2] = keys * _on_chip_row_bytes(shards, caches) + streamed
     update = traffic[:, Traffic.BACKWARD_HBM].copy()
@@ -301,6 +304,8 @@ class _Rows(NamedTuple):
     """Distinct rows of a batch, and bytes of optimizer state beside each: by element, and once."""
 
     unique: Array
+    misses: Array
+    """Rows that forward reads from memory."""
     state: Array
     per_row: Bytes
 
@@ -316,6 +321,10 @@ class _Moved(NamedTuple):
     host_read: Array | float = 0.0
     host_update: Array | float = 0.0
     prefetched: Array | float = 0.0
+    added: Array | float = 0.0
+    """Bytes that backward moves on chip beyond its gradients and updates."""
+    sorted_share: float = 1.0
+    """Share of the ids that backward sorts."""
 
 
 def _uvm(shards: LookupShards, rows: _Rows, caches: Caches) -> _Moved:
@@ -351,10 +360,19 @@ def _uvm_caching(shards: LookupShards, rows: _Rows, caches: Caches) -> _Moved:
 
 
 def _dense(shards: LookupShards, rows: _Rows, caches: Caches) -> _Moved:
-    """Return what a gradient of the weights' type takes: zeros, then the rows that were hit."""
-    del caches
+    """Return what a gradient of the weights' type takes: zeros, then the rows that were hit.
+
+    A core adds every id's gradient to its row, and sorts nothing.
+    """
     row = shards.num_columns * shards.element_bytes
-    return _Moved(update=shards.num_rows * row + 2.0 * rows.unique * row)
+    update = shards.num_rows * row + 2.0 * rows.unique * row
+    if caches.warp_bytes:
+        return _Moved(update=update)
+    return _Moved(
+        update=update + 2.0 * (rows.misses - rows.unique) * row,
+        added=2.0 * shards.num_lookups * row,
+        sorted_share=0.0,
+    )
 
 
 _KERNEL_TRAFFIC = {

@@ -15,10 +15,9 @@ from costmodel.memory.storage import (
     RESERVE_SHARE,
     ShardBytes,
     fixed_bytes,
-    id_shares,
+    plan_shard_bytes,
     shard_bytes,
     shard_factors,
-    stacked_factors,
 )
 
 _HBM = frozenset({ComputeKernel.FUSED, ComputeKernel.DENSE})
@@ -92,36 +91,6 @@ def memory_per_rank(
             activations=activations,
         )
         for rank in range(topology.world_size)
-    )
-
-
-def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan) -> ShardBytes:
-    """Return arrays over all shards of a plan, in the plan's order."""
-    import numpy as np
-
-    tables = [workload.table(sharding.table) for sharding in plan.tables]
-    factors = [
-        shard_factors(
-            workload,
-            topology,
-            table,
-            sharding.sharding_type,
-            sharding.compute_kernel,
-            sharding.cache_load_factor,
-        )
-        for table, sharding in zip(tables, plan.tables, strict=True)
-    ]
-    shards = [shard for sharding in plan.tables for shard in sharding.shards]
-    shares = [
-        share
-        for table, sharding in zip(tables, plan.tables, strict=True)
-        for share in id_shares(table, sharding.sharding_type, sharding.shards)
-    ]
-    return shard_bytes(
-        stacked_factors(factors, [len(sharding.shards) for sharding in plan.tables]),
-        np.array([shard.num_rows for shard in shards], dtype=np.float64),
-        np.array([shard.num_columns for shard in shards], dtype=np.float64),
-        np.array(shares),
     )
 
 

@@ -39,7 +39,13 @@ from costmodel.domain.dense_layers import (
     received_bytes,
 )
 from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
+from costmodel.domain.plan import (
+    ComputeKernel,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+)
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from costmodel.inputs.distribution import is_hashed, lookup_share
 
@@ -327,6 +333,36 @@ def table_shard_bytes(
             known[alike] = shard_bytes(factors, *alike)
         sizes.append(known[alike])
     return tuple(sizes)
+
+
+def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan) -> ShardBytes:
+    """Return arrays over all shards of a plan, in the plan's order."""
+    import numpy as np
+
+    tables = [workload.table(sharding.table) for sharding in plan.tables]
+    factors = [
+        shard_factors(
+            workload,
+            topology,
+            table,
+            sharding.sharding_type,
+            sharding.compute_kernel,
+            sharding.cache_load_factor,
+        )
+        for table, sharding in zip(tables, plan.tables, strict=True)
+    ]
+    shards = [shard for sharding in plan.tables for shard in sharding.shards]
+    shares = [
+        share
+        for table, sharding in zip(tables, plan.tables, strict=True)
+        for share in id_shares(table, sharding.sharding_type, sharding.shards)
+    ]
+    return shard_bytes(
+        stacked_factors(factors, [len(sharding.shards) for sharding in plan.tables]),
+        np.array([shard.num_rows for shard in shards], dtype=np.float64),
+        np.array([shard.num_columns for shard in shards], dtype=np.float64),
+        np.array(shares),
+    )
 
 
 def local_batch_bytes(workload: Workload) -> Bytes:

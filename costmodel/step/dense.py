@@ -24,7 +24,7 @@ from costmodel.domain.dense_layers import (
 )
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Estimate, Gpu, Source
 from costmodel.domain.workload import DataType, Interaction, Workload
-from costmodel.kernels.collectives import RankGroup, collective_estimate
+from costmodel.kernels.collectives import collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
     batched_product_time,
@@ -37,6 +37,7 @@ from costmodel.kernels.pointwise import (
 from costmodel.step.builder import STREAMED, StepBuilder
 from costmodel.step.graph import Resource, Role, Stage
 from costmodel.step.issue import Issue
+from costmodel.step.program import ProcessGroup
 
 FIRST_BUCKET: Bytes = 1 * MIB
 BUCKET: Bytes = 25 * MIB
@@ -98,7 +99,7 @@ class GradientBuckets:
         if not self.held:
             return
         builder = self.builder
-        group = RankGroup(num_ranks=builder.world_size, ranks_per_node=builder.local_world_size)
+        group = builder.ranks(ProcessGroup.WORLD)
         estimate = collective_estimate(CollectiveOp.ALL_REDUCE, self.held, group, builder.hardware)
         self.sent.append(
             builder.collective(

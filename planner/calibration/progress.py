@@ -1,4 +1,4 @@
-"""How far a calibration is: bars on a terminal, a line per family elsewhere."""
+"""How far a calibration is: bars on a terminal, the first for all of it; lines elsewhere."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -10,12 +10,16 @@ if TYPE_CHECKING:
 
 
 class MeasuringLine:
-    """Shows a bar per kernel family on stderr; the first rank's, the others' are alike."""
+    """Shows an overall bar and one per kernel family on stderr.
+
+    They are the first rank's; the others' are alike.
+    """
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._bars: Progress | None = None
         self._task: TaskID | None = None
+        self._all: TaskID | None = None
 
     def __enter__(self) -> Self:
         if self._output.live:
@@ -50,6 +54,13 @@ class MeasuringLine:
         if self._bars is not None:
             self._bars.stop()
 
+    def expect(self, total: int) -> None:
+        """Show the overall bar, for so many points."""
+        if self._bars is not None:
+            self._all = self._bars.add_task("all", total=total)
+        elif total:
+            self._output.remark(f"{total} points to measure in all")
+
     def begin(self, family: str, total: int, done: int) -> None:
         """Show a family's bar."""
         if self._bars is not None:
@@ -59,6 +70,7 @@ class MeasuringLine:
             self._output.remark(f"Measuring {family}: {total} points{before}")
 
     def advance(self) -> None:
-        """Move the bar by a point."""
-        if self._bars is not None and self._task is not None:
-            self._bars.advance(self._task)
+        """Move the bars by a point."""
+        for task in (self._all, self._task):
+            if self._bars is not None and task is not None:
+                self._bars.advance(task)

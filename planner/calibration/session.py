@@ -64,6 +64,10 @@ class Request:
 class Watcher(Protocol):
     """Hears how far the measuring is."""
 
+    def expect(self, total: int) -> None:
+        """Hear how many points this rank will measure in all."""
+        ...
+
     def begin(self, family: str, total: int, done: int) -> None:
         """Hear that a family begins, of which some points were measured before."""
         ...
@@ -159,6 +163,7 @@ class _Session:
         known = keys(earlier)
         grid = grid_points(self._request.grid, target)
         together = tuple(family for family in grid if self._is_measured_together(family))
+        self._watcher.expect(self._num_expected(grid, known))
         self._measure_together({family: grid[family] for family in together}, known)
         for family, points in grid.items():
             if family in together:
@@ -197,6 +202,15 @@ class _Session:
         found += [mean_record(some) for key, some in taken.items() if key not in failed]
         for each in found:
             self._keep(each, journal=self._ranks.rank == 0)
+
+    def _num_expected(self, grid: Mapping[Family, Sequence[Point]], known: Collection[str]) -> int:
+        """Return how many points this rank measures: its share, or all of them in every turn."""
+        turns, total = _TURNS if self._device.synchronous else 1, 0
+        for family, points in grid.items():
+            todo = [point for point in points if point_key(point) not in known]
+            together = self._is_measured_together(family)
+            total += turns * len(todo) if together else len(_share(todo, self._ranks))
+        return total
 
     def _keep(self, found: Record | Failure, *, journal: bool = True) -> None:
         self._new.append(found)
@@ -280,8 +294,10 @@ def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record | Failure
 
 
 def _union(parts: Sequence[Sequence[Record | Failure]]) -> list[Record | Failure]:
-    """Return every point once."""
-    records = {point_key(record.point): record for part in parts for record in part}
+    """Return every point once: of those that all ranks measured, the first rank's record."""
+    records: dict[str, Record | Failure] = {}
+    for record in (record for part in parts for record in part):
+        records.setdefault(point_key(record.point), record)
     return list(records.values())
 
 

@@ -21,6 +21,7 @@ from planner.environment.interrupts import interrupted_code, raising
 USAGE, BAD_INPUT = 2, 3
 
 _COMMANDS = (
+    "init",
     "plan",
     "compare",
     "sweep",
@@ -81,7 +82,7 @@ def cli(context: click.Context) -> None:
     """Predict a training step's time under any embedding sharding plan, and find the best plan.
 
     \b
-    Start with:  planner plan tables.yaml --gpus 4
+    Start with:  planner init, then  planner plan tables.yaml --gpus 4
     """  # noqa: D301 - click's mark for lines to keep
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -52,6 +52,7 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
     "--from-trace",
     "traces",
     metavar="TRACES",
+    type=FILE,
     help="Measure nothing: learn from profiler traces of all ranks of a job, as `planner replay` "
     "reads them.",
 )
@@ -92,7 +93,7 @@ def command(  # noqa: PLR0913 - an argument per option
         torchrun --nproc-per-node 8 -m planner calibrate -o mine.yaml
         planner calibrate --host --hardware a100-sxm-80gb -o mine.yaml
 
-    The quick grid takes a CPU four to six minutes. Measurements are kept next to FILE
+    The quick grid takes a CPU three to six minutes. Measurements are kept next to FILE
     (mine.measurements.jsonl) as they are made: a run that was stopped goes on where it was, with
     the same command. Keep the machine idle meanwhile.
     """  # noqa: D301 - click's mark for lines to keep

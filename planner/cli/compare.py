@@ -1,5 +1,6 @@
 """``planner compare``."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -76,7 +77,7 @@ def _compare_sharders(
     output: Output,
     flags: dict[str, object],
 ) -> None:
-    from planner.environment.settings import resolve
+    from planner.environment.settings import DEFAULT, resolve
     from planner.planning.api import compare
     from planner.planning.compare_text import sharders_text
     from planner.planning.plugins import sharder_names
@@ -102,7 +103,8 @@ def _compare_sharders(
             left_out=lambda name, error: output.remark(_left_out(name, error)),
         )
     write_page(html, results.to_html, output)
-    reports = [result.report for result in results]
+    assumed = settings.origins["hardware"] == DEFAULT
+    reports = [replace(result.report, hardware_assumed=assumed) for result in results]
     if output.json:
         output.data({"results": [report_data(report) for report in reports]})
     elif html != "-":

@@ -6,26 +6,7 @@ from pathlib import Path
 import click
 
 from planner.cli import cli
-
-TABLES = """\
-# A small model; `planner schema workload` has every field.
-name: demo
-local_batch_size: 8192            # samples per GPU
-pipeline: sparse_dist             # TorchRec's TrainPipelineSparseDist; none, or dlrm for plain DLRM
-optimizer: rowwise_adagrad        # fused into the embedding backward
-dense:
-  bottom_mlp: [512, 256, 128]
-  interaction: dot
-  top_mlp: [1024, 1024, 512, 256, 1]
-  precision: bf16
-defaults: {embedding_dim: 128, inputs: {zipf: 1.05}}  # how a batch reads the rows
-tables:
-  - {name: item_id, num_embeddings: 40_000_000, pooling_factor: 20}
-  - {name: user_history, num_embeddings: 5_000_000, pooling_factor: 80}
-  - {name: query_words, num_embeddings: 2_000_000, pooling_factor: 30}
-  - {name: advertiser, num_embeddings: 300_000, pooling_factor: 1}
-  - {name: country, num_embeddings: 200, sharding_types: [data_parallel, table_wise]}
-"""
+from planner.files.workload_template import TEMPLATE
 
 
 @click.command("demo")
@@ -39,7 +20,7 @@ def command(directory: str) -> None:
 
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "tables.yaml", TABLES)
+    write_text(folder / "tables.yaml", TEMPLATE)
     click.echo(f"A model to plan is in {folder / 'tables.yaml'}: change it, and plan again.")
     for arguments in _tour(folder):
         click.echo(f"\n$ planner {shlex.join(arguments)}")

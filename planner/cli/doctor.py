@@ -1,11 +1,18 @@
 """``planner doctor``."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.options import output_options
 from planner.show.output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.text import Text
+
+    from planner.doctor.health import Check
 
 _MISSING = 5
 
@@ -21,12 +28,27 @@ def command(*, output: Output) -> None:
     if output.json:
         output.data({"checks": [_data(check) for check in found], "good": not failed})
     else:
-        widest = max(len(check.name) for check in found)
-        for check in found:
-            verdict = "ok" if check.good else "MISSING" if check.needed else "-"
-            click.echo(f"  {check.name:<{widest}}   {verdict:<7}   {check.detail}")
+        output.lines(lambda _: _lines(found))
     if failed:
         click.get_current_context().exit(_MISSING)
+
+
+def _lines(found: "Sequence[Check]") -> "Iterator[Text]":
+    """Yield a line for each check, and below what is not good how to mend it."""
+    from rich.text import Text
+
+    widest = max(len(check.name) for check in found)
+    for check in found:
+        verdict = "ok" if check.good else "BROKEN" if check.needed else "-"
+        style = "" if check.good or not check.needed else "bold red"
+        yield Text.assemble(
+            f"  {check.name:<{widest}}   ", (f"{verdict:<6}", style), f"   {check.detail}"
+        )
+        if check.remedy:
+            yield Text(f"  {'':<{widest}}            {check.remedy}")
+    broken = [check.name for check in found if check.needed and not check.good]
+    said = f"Broken: {', '.join(broken)}" if broken else "All that is needed is there"
+    yield Text(said, style="bold red" if broken else "")
 
 
 def _data(check: Any) -> dict[str, Any]:  # noqa: ANN401 - planner.doctor.health.Check, imported lazily
@@ -35,4 +57,5 @@ def _data(check: Any) -> dict[str, Any]:  # noqa: ANN401 - planner.doctor.health
         "good": check.good,
         "needed": check.needed,
         "detail": check.detail,
+        "remedy": check.remedy,
     }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workload",
     metavar="FILE",
+    type=FILE,
     help="Whose tables these are: -o then writes this workload with what was counted.",
 )
 @click.option(

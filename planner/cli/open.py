@@ -40,10 +40,12 @@ def command(plan: str, *, target: str | None, port: int, no_browser: bool, outpu
     """
     from planner.editing.edit_server import EditServer
     from planner.editing.edits import EditSession
-    from planner.files.disk import check_writable
+    from planner.files.disk import STANDARD_STREAM, check_writable
     from planner.files.plans import load_plan_file
     from planner.planning.api import judge
 
+    if STANDARD_STREAM in {plan, target}:
+        raise click.UsageError("a plan is changed in files, not on standard input or output")
     saved = Path(target) if target is not None else free_name(Path(plan))
     check_writable(saved)
     file = load_plan_file(plan)

@@ -2,16 +2,34 @@
 
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
 
 from costmodel.base.errors import PlannerError
 
-_NEEDED = ("numpy", "click", "rich", "PyYAML", "pydantic", "scipy")
-_OPTIONAL = {
-    "torch": "calibrating and validating",
-    "torchrec": "handing plans to TorchRec",
+_NEEDED = {
+    "numpy": "numpy",
+    "click": "click",
+    "rich": "rich",
+    "PyYAML": "yaml",
+    "pydantic": "pydantic",
+    "scipy": "scipy",
+    "highspy": "highspy",
 }
+"""Packages, and the modules that are imported of them."""
+_OPTIONAL = {
+    "torch": ("torch", "torchrec", "calibrating and validating"),
+    "torchrec": ("torchrec", "torchrec", "handing plans to TorchRec"),
+    "vl-convert-python": ("vl_convert", "page", "pages (`--html`)"),
+    "altair": ("altair", "page", "charts in notebooks"),
+    "pandas": ("pandas", "notebook", "data frames"),
+    "optuna": ("optuna", "search", "the sharder `optuna`"),
+    "pyarrow": ("pyarrow", "inspect", "`inspect` of Parquet files"),
+}
+"""Likewise, with the extra that brings them, and what they are for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +40,16 @@ class Check:
     good: bool
     needed: bool = True
     detail: str
+    remedy: str = ""
+    """How to mend what is not good."""
 
 
 def checks() -> tuple[Check, ...]:
     """Look at packages, profiles, sharders and settings."""
     return (
         Check(name="python", good=True, detail=platform.python_version()),
-        *(_package(name, needed=True, use="") for name in _NEEDED),
-        *(_package(name, needed=False, use=use) for name, use in _OPTIONAL.items()),
+        *(_needed(name, module) for name, module in _NEEDED.items()),
+        *(_optional(name, *about) for name, about in _OPTIONAL.items()),
         *_profiles(),
         *_sharders(),
         _compiled(),
@@ -37,12 +57,26 @@ def checks() -> tuple[Check, ...]:
     )
 
 
-def _package(name: str, *, needed: bool, use: str) -> Check:
+def _needed(name: str, module: str) -> Check:
+    """Import a package: one that is installed may still be broken."""
     try:
-        return Check(name=name, good=True, needed=needed, detail=version(name))
+        import_module(module)
+        return Check(name=name, good=True, detail=version(name))
     except PackageNotFoundError:
-        detail = f"not installed; only for {use}" if use else "not installed"
-        return Check(name=name, good=False, needed=needed, detail=detail)
+        return Check(name=name, good=False, detail="not installed", remedy=f"pip install {name}")
+    except ImportError as error:
+        reinstall = f"pip install --force-reinstall {name}"
+        return Check(name=name, good=False, detail=f"not imported: {error}", remedy=reinstall)
+
+
+def _optional(name: str, module: str, extra: str, use: str) -> Check:
+    """Look for a package without importing it: torch takes seconds."""
+    if find_spec(module) is not None:
+        with suppress(PackageNotFoundError):
+            return Check(name=name, good=True, needed=False, detail=version(name))
+    detail = f"not installed; only for {use}"
+    remedy = f"pip install '.[{extra}]'"
+    return Check(name=name, good=False, needed=False, detail=detail, remedy=remedy)
 
 
 def _profiles() -> Iterator[Check]:
@@ -52,7 +86,8 @@ def _profiles() -> Iterator[Check]:
         try:
             load_profile(name)
         except PlannerError as error:
-            yield Check(name=f"profile {name}", good=False, detail=str(error))
+            remedy = "reinstall shardwise: profiles that ship are not to be changed"
+            yield Check(name=f"profile {name}", good=False, detail=str(error), remedy=remedy)
     yield Check(name="profiles", good=bool(profile_names()), detail=", ".join(profile_names()))
 
 
@@ -63,7 +98,9 @@ def _sharders() -> Iterator[Check]:
         try:
             load_sharder(point.name)
         except PlannerError as error:
-            yield Check(name=f"plug-in {point.name}", good=False, detail=str(error))
+            package = point.dist.name if point.dist else point.value
+            remedy = error.hint or f"update or uninstall `{package}`, which offers it"
+            yield Check(name=f"plug-in {point.name}", good=False, detail=str(error), remedy=remedy)
     yield Check(name="sharders", good=True, detail=", ".join(sharder_names()))
 
 
@@ -72,7 +109,7 @@ def _compiled() -> Check:
 
     name, missing = "compiled search", interpreted_modules()
     if missing:
-        return Check(name=name, good=False, needed=False, detail=f"{INTERPRETED}; {REMEDY}")
+        return Check(name=name, good=False, needed=False, detail=INTERPRETED, remedy=REMEDY)
     return Check(name=name, good=True, detail=f"all {len(MODULES)} modules")
 
 
@@ -82,6 +119,7 @@ def _settings() -> Check:
     try:
         origins = resolve({}).origins
     except PlannerError as error:
-        return Check(name="settings", good=False, detail=str(error))
+        remedy = error.hint or "mend what is named; `planner plan --help` has the values"
+        return Check(name="settings", good=False, detail=str(error), remedy=remedy)
     made = [f"{name} from {origin}" for name, origin in origins.items() if origin != DEFAULT]
     return Check(name="settings", good=True, detail=", ".join(made) or "defaults")

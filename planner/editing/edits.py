@@ -6,7 +6,7 @@ from typing import Any
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
-from costmodel.domain.plan import ShardingPlan, make_shards
+from costmodel.domain.plan import ShardingPlan, TableSharding, make_shards
 from costmodel.domain.validity import check_plan
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
@@ -17,6 +17,8 @@ from sharders.annealing.plan_editor import PlanEditor
 from sharders.problem.sharding_problem import ShardingProblem
 
 EDITED = "edited by hand"
+_SAME = 5e-4
+"""Change of the step that would be shown as 0.0%."""
 
 
 @dataclass(slots=True)
@@ -61,14 +63,13 @@ class EditSession:
             raise _refused(f"there is no block {block} of a table `{table}`")
         if not 0 <= rank < topology.world_size:
             raise _refused(f"there is no rank {rank}: they are 0 to {topology.world_size - 1}")
-        kind = sharding.sharding_type
-        if kind.everywhere or workload.table(table).ranks:
-            why = f"{kind}: all ranks have it" if kind.everywhere else "its `ranks` say where it is"
-            raise _refused(f"table `{table}` cannot be moved; {why}")
+        fixed = self._fixed_by(sharding)
+        if fixed:
+            raise _refused(f"table `{table}` cannot be moved; {fixed}")
         ranks = list(sharding.block_ranks)
         ranks[block] = rank
         shards = make_shards(
-            kind,
+            sharding.sharding_type,
             workload.table(table).num_embeddings,
             workload.table(table).embedding_dim,
             ranks=ranks,
@@ -78,10 +79,20 @@ class EditSession:
         moved = replace(sharding, shards=shards)
         tables = (moved if each is sharding else each for each in self.plan.tables)
         plan = replace(self.plan, tables=tuple(tables))
+        if plan == self.plan:
+            return
         check_plan(workload, topology, plan)
         check_memory(workload, topology, plan)
         self._plans.append(plan)
         self._editor.start(plan)
+
+    def _fixed_by(self, sharding: TableSharding) -> str:
+        """Return why a table cannot be elsewhere, or nothing."""
+        kind = sharding.sharding_type
+        if self.planned.workload.table(sharding.table).ranks:
+            return "its `ranks` say where it is"
+        one_node = kind.within_node and self.planned.topology.num_nodes == 1
+        return f"{kind}: all ranks have it" if kind.everywhere or one_node else ""
 
     def undo(self) -> None:
         """Take the last move back, if there is one."""
@@ -120,30 +131,29 @@ class EditSession:
         usable = usable_bytes(workload, topology)
         lookups = self._editor.rank_times().tolist()
         held = [each.tables for each in memory_per_rank(workload, topology, plan)]
+        shares = [size / usable if usable > 0 else 1.0 for size in held]
         return {
             "step_time_s": now,
             "step": duration(now),
             "before": duration(before),
-            "change": change(now / before),
+            "change": "none" if abs(now / before - 1) < _SAME else change(now / before),
             "moves": len(self._plans) - 1,
             "target": str(self.target),
             "ranks": [
                 {
                     "lookups": time / now,
                     "lookup_text": duration(time),
-                    "memory": size / usable if usable > 0 else 1.0,
-                    "memory_text": f"{memory(size)}, {percent(size / usable)}",
+                    "memory": share,
+                    "memory_text": f"{memory(size)}, {percent(share)}",
                 }
-                for time, size in zip(lookups, held, strict=True)
+                for time, size, share in zip(lookups, held, shares, strict=True)
             ],
             "tables": [
                 {
                     "name": sharding.table,
                     "type": sharding.sharding_type.value,
                     "size": memory(workload.table(sharding.table).weight_bytes),
-                    "movable": not (
-                        sharding.sharding_type.everywhere or workload.table(sharding.table).ranks
-                    ),
+                    "movable": not self._fixed_by(sharding),
                     "blocks": _blocks(plan, index),
                 }
                 for index, sharding in enumerate(plan.tables)

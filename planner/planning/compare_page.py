@@ -96,7 +96,7 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         HtmlColumn(header=names[0], cells=where("old")),
         HtmlColumn(header=names[1], cells=where("new")),
         HtmlColumn(
-            header="Step, if only it moved",
+            header="Adds to the step",
             cells=["" if each is None else signed_duration(each) for each in effects],
             values=effects,
         ),
@@ -109,7 +109,9 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         ),
         Panel(
             title="Tables that are elsewhere",
-            note=f"{diff.num_unchanged:,} are where they were.",
+            note=f"{diff.num_unchanged:,} are where they were. Tables are changed from the top "
+            "down, so that what they add sums up to the change of the predicted step"
+            f"; another workload, machine or ranks: {signed_duration(diff.other_change)}.",
             table=columns if changes else (),
         ),
     ]

@@ -1,36 +1,69 @@
 """Sharders beside each other, and plans beside each other, as text."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.domain.plan import TableSharding
+from costmodel.base.units import Bytes
+from costmodel.domain.plan import ShardingType, TableSharding
 from planner.planning.confidence_text import odds, span
 from planner.planning.diff import PlanDiff, TableChange
-from planner.planning.report import Report
-from planner.planning.report_text import rank_list
+from planner.planning.report import Report, TableReport
+from planner.planning.report_text import MOST_MEMORY, headline_text, rank_list
 from planner.show.format import (
     change,
     count,
     duration,
     durations,
-    memory,
+    memories,
     printable,
     signed_duration,
 )
-from planner.show.layout import Column, table
+from planner.show.layout import FULL, Column, table, table_text
 
 _NO_SEARCH = "-"
+_INITIALS = {
+    ShardingType.DATA_PARALLEL: "dp",
+    ShardingType.TABLE_WISE: "tw",
+    ShardingType.COLUMN_WISE: "cw",
+    ShardingType.ROW_WISE: "rw",
+    ShardingType.TABLE_COLUMN_WISE: "twcw",
+    ShardingType.TABLE_ROW_WISE: "twrw",
+    ShardingType.GRID_SHARD: "grid",
+}
+"""As TorchRec's statistics have them."""
 _MOST_RIVALS = 3
+_ROUNDING = 1e-6
+"""Share of the step below which two are the same."""
 
 
 def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
-    """Yield a table of sharders, best first."""
+    """Yield what was planned, and a table of sharders, best first; those with one plan in a row."""
+    yield from headline_text(reports[0], width)
+    yield Text()
+    groups = list(_equal(reports).values())
+    yield from table_text(_sharder_columns(groups), width=width)
+    yield from map(Text, _same_plans(groups, width))
+    yield from map(Text, _proofs(reports, width))
+    yield from map(Text, _rivals([group[0] for group in groups], width))
+
+
+def _equal(reports: Sequence[Report]) -> dict[tuple[TableReport, ...], list[Report]]:
+    """Return reports by their plans, in the same order."""
+    groups: dict[tuple[TableReport, ...], list[Report]] = {}
+    for report in reports:
+        groups.setdefault(report.tables, []).append(report)
+    return groups
+
+
+def _sharder_columns(groups: Sequence[Sequence[Report]]) -> list[Column]:
+    reports = [group[0] for group in groups]
     best = reports[0].expected
     searches = [report.search for report in reports]
-    columns = [
-        Column(header="Sharder", cells=[s.sharder if s else _NO_SEARCH for s in searches]),
+    return [
+        Column(header="Sharder", cells=[_names(group) for group in groups]),
         Column(header="Step time", cells=durations(r.expected for r in reports), right=True),
         Column(
             header="vs best",
@@ -38,7 +71,8 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
             right=True,
             priority=1,
         ),
-        *_odds_columns(reports),
+        *_odds_columns(groups),
+        Column(header="Types", cells=[_types(report) for report in reports], priority=3),
         Column(
             header="Imbalance",
             cells=[f"{report.imbalance:.2f}" for report in reports],
@@ -47,9 +81,13 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
         ),
         Column(
             header="Peak memory",
-            cells=[memory(report.peak_memory_bytes) for report in reports],
+            cells=memories(report.peak_memory_bytes for report in reports),
             right=True,
             priority=2,
+            styles=[
+                FULL if _fullest(report) > MOST_MEMORY * report.usable_bytes else ""
+                for report in reports
+            ],
         ),
         Column(
             header="Search",
@@ -62,14 +100,41 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
             cells=[
                 f"{count(s.evaluated, 'plan')}, {s.status}" if s else _NO_SEARCH for s in searches
             ],
-            priority=4,
+            priority=6,
         ),
     ]
-    lines = table(columns, width=width)
-    yield Text(lines[0], style="bold")
-    yield from map(Text, lines[1:])
-    yield from map(Text, _proofs(reports, width))
-    yield from map(Text, _rivals(reports, width))
+
+
+def _sharder(report: Report) -> str:
+    return report.search.sharder if report.search else _NO_SEARCH
+
+
+def _names(group: Sequence[Report]) -> str:
+    """Return who found a plan; of more than two, how many besides the first."""
+    names = list(map(_sharder, group))
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _same_plans(groups: Sequence[Sequence[Report]], width: int) -> list[str]:
+    """Name those that the table only counts."""
+    lines = []
+    for group in groups:
+        names = list(map(_sharder, group))
+        if len(names) > 2:
+            lines += wrap(f"{', '.join(names)} found the same plan.", width - 2)
+    return [f"  {line}" for line in lines]
+
+
+def _fullest(report: Report) -> Bytes:
+    """Return the bytes of tables on the fullest rank."""
+    return max(rank.memory.tables for rank in report.ranks)
+
+
+def _types(report: Report) -> str:
+    """Return how many tables have which sharding type, short: ``14 tw, 12 cw``."""
+    counts = Counter(table.sharding.sharding_type for table in report.tables)
+    order = sorted(counts, key=lambda kind: (-counts[kind], kind))
+    return ", ".join(f"{counts[kind]} {_INITIALS[kind]}" for kind in order)
 
 
 def _proofs(reports: Sequence[Report], width: int) -> list[str]:
@@ -87,22 +152,25 @@ def _proofs(reports: Sequence[Report], width: int) -> list[str]:
     return lines
 
 
-def _odds_columns(reports: Sequence[Report]) -> list[Column]:
-    """Return intervals and odds, where all reports have them."""
-    known = [report.confidence for report in reports if report.confidence is not None]
-    if len(known) < len(reports):
+def _odds_columns(groups: Sequence[Sequence[Report]]) -> list[Column]:
+    """Return intervals and odds, where all reports have them; those of one plan add up."""
+    known = [group[0].confidence for group in groups if group[0].confidence is not None]
+    if len(known) < len(groups):
         return []
     spans = [span(confidence.interval) for confidence in known]
-    columns = [Column(header="90% interval", cells=spans, right=True, priority=2)]
+    columns = [Column(header="90% interval", cells=spans, right=True, priority=4)]
     if len(known) > 1:
-        chances = [odds(confidence.probability_fastest) for confidence in known]
+        chances = [
+            odds(sum(r.confidence.probability_fastest for r in group if r.confidence))
+            for group in groups
+        ]
         columns.append(Column(header="P(fastest)", cells=chances, right=True, priority=1))
     return columns
 
 
 def _rivals(reports: Sequence[Report], width: int) -> list[str]:
     """Say how likely the first plan is faster than those that come next."""
-    names = [report.search.sharder if report.search else _NO_SEARCH for report in reports]
+    names = list(map(_sharder, reports))
     chances = [report.confidence.probability_beaten for report in reports if report.confidence]
     if len(chances) < len(reports) or len(reports) == 1:
         return []
@@ -116,12 +184,26 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
     """Yield one line per changed table, then the tally."""
     if diff.changes:
         yield from map(Text, table(_diff_columns(diff), width=width))
+    total = diff.new.step_time - diff.old.step_time
+    if diff.changes or total:
+        yield Text(f"  predicted step {signed_duration(total)}: {_sum_text(diff)}")
     added = sum(each.old is None for each in diff.changes)
     removed = sum(each.new is None for each in diff.changes)
     changed = len(diff.changes) - added - removed
     yield Text(
         f"  {added} added, {changed} changed, {removed} removed, {diff.num_unchanged} unchanged."
         f"    {duration(diff.old.expected)} → {duration(diff.new.expected)}{_verdict(diff)}"
+    )
+
+
+def _sum_text(diff: PlanDiff) -> str:
+    """Say what the change of the predicted step is the sum of."""
+    tables = sum(each.step_time_change or 0.0 for each in diff.changes)
+    if abs(diff.other_change) <= _ROUNDING * diff.old.step_time:
+        return "the sum of these, made one after the other"
+    return (
+        f"tables {signed_duration(tables)}, made one after the other; another workload, machine or "
+        f"ranks {signed_duration(diff.other_change)}"
     )
 
 

@@ -1,10 +1,11 @@
 """What changed from one plan to another, and what each change is worth."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from costmodel.base.units import Seconds
-from costmodel.domain.plan import TableSharding
+from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.engine.objective import Objective
 from planner.planning.api import Planned, load_plan
 from planner.planning.confidence import probability_faster
@@ -20,7 +21,8 @@ class TableChange:
     """None: the old workload does not have the table."""
     new: TableSharding | None
     step_time_change: Seconds | None = None
-    """Change of the old plan's step with only this table as in the new one; None: it cannot be."""
+    """What it adds to the predicted step once the tables before it have changed, too, so that all
+    changes add up; None: it cannot be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +32,16 @@ class PlanDiff:
     old: Report
     new: Report
     changes: tuple[TableChange, ...]
-    """Changed tables, those that gain most first; then added and removed ones."""
+    """Changed tables, those that gain most alone first; then added and removed ones."""
     num_unchanged: int
     probability_faster: float
     """How likely the new plan is faster, given how far off the models have been."""
+
+    @property
+    def other_change(self) -> Seconds:
+        """What is left of the predicted step's change: of another workload, machine or ranks."""
+        told = sum(each.step_time_change or 0.0 for each in self.changes)
+        return self.new.step_time - self.old.step_time - told
 
     @property
     def speedup(self) -> float:
@@ -53,8 +61,7 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
     after = {sharding.table: sharding for sharding in new.plan.tables}
     both = [name for name in before if name in after]
     changed = [name for name in both if before[name] != after[name]]
-    changes = [_change(old, new, before[name], after[name]) for name in changed]
-    changes.sort(key=lambda change: (change.step_time_change or 0.0, change.table))
+    changes = _effects(old, new, [(before[name], after[name]) for name in changed])
     added = [TableChange(table=n, old=None, new=s) for n, s in after.items() if n not in before]
     removed = [TableChange(table=n, old=s, new=None) for n, s in before.items() if n not in after]
     return PlanDiff(
@@ -68,15 +75,36 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
     )
 
 
-def _change(old: Planned, new: Planned, was: TableSharding, now: TableSharding) -> TableChange:
-    change = TableChange(table=was.table, old=was, new=now)
+def _effects(
+    old: Planned, new: Planned, changed: Sequence[tuple[TableSharding, TableSharding]]
+) -> list[TableChange]:
+    """Return what each change adds to the old plan's step, made one after the other.
+
+    Where two changes help only together, alone neither would have an effect, or both the whole
+    one: effects of single changes do not add up. In which order they are made is their order alone.
+    """
     same_ranks = (old.plan.world_size, old.plan.local_world_size) == (
         new.plan.world_size,
         new.plan.local_world_size,
     )
-    if not same_ranks or old.workload.table(was.table) != new.workload.table(was.table):
-        return change
-    tables = tuple(now if each.table == was.table else each for each in old.plan.tables)
-    objective = Objective(old.workload, old.topology)
-    moved = objective.step_time(replace(old.plan, tables=tables))
-    return replace(change, step_time_change=moved - objective.step_time(old.plan))
+    objective, plan = Objective(old.workload, old.topology), old.plan
+    alone, told = [], []
+    for was, now in changed:
+        if same_ranks and old.workload.table(was.table) == new.workload.table(was.table):
+            alone.append((objective.step_time(with_table(plan, now)), was.table, was, now))
+        else:
+            told.append(TableChange(table=was.table, old=was, new=now))
+    effects, step_time = [], objective.step_time(plan)
+    for _, name, was, now in sorted(alone, key=lambda each: each[:2]):
+        plan, before = with_table(plan, now), step_time
+        step_time = objective.step_time(plan)
+        effects.append(
+            TableChange(table=name, old=was, new=now, step_time_change=step_time - before)
+        )
+    return [*effects, *told]
+
+
+def with_table(plan: ShardingPlan, sharding: TableSharding) -> ShardingPlan:
+    """Return the plan with one table sharded differently."""
+    tables = (sharding if each.table == sharding.table else each for each in plan.tables)
+    return replace(plan, tables=tuple(tables))

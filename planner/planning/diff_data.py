@@ -13,6 +13,7 @@ def diff_data(diff: PlanDiff) -> dict[str, Any]:
         "results": [report_data(diff.old), report_data(diff.new)],
         "speedup": diff.speedup,
         "probability_new_is_faster": diff.probability_faster,
+        "other_step_time_change_s": diff.other_change,
         "num_unchanged": diff.num_unchanged,
         "changes": [
             {

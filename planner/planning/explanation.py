@@ -26,6 +26,7 @@ from costmodel.step.graph import Node, NodeKind, Stage
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import PathSegment, Timeline
 from planner.planning.api import Planned, load_plan
+from planner.planning.diff import with_table
 from planner.planning.report import Report
 from planner.planning.robust import NARROW
 from planner.planning.search import Search
@@ -273,12 +274,6 @@ def planned_sharding(
         compute_kernel=ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel,
         shards=shards,
     )
-
-
-def with_table(plan: ShardingPlan, sharding: TableSharding) -> ShardingPlan:
-    """Return the plan with one table sharded differently."""
-    tables = (sharding if each.table == sharding.table else each for each in plan.tables)
-    return replace(plan, tables=tuple(tables))
 
 
 def _fits(planned: Planned, plan: ShardingPlan) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from costmodel.base.units import GIB, MS
-from costmodel.memory.rank_memory import plan_shard_bytes
+from costmodel.memory.storage import plan_shard_bytes
 from costmodel.step.graph import Node, Resource
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import VEGA, Spec, field, spec
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 MOST_RANKS = 8
 """Ranks whose timelines are drawn at once: of more, the page is neither small nor readable."""
-_MOST_TABLES = 40
-"""Tables of a rank that are drawn one by one, the largest; the others are one area together."""
+_MOST_TABLES, _MOST_AREAS = 40, 4_000
+"""Tables of a rank, and of all, that are drawn one by one, the largest; the others of a rank are
+one area together."""
 _STREAMS = {"compute": Resource.COMPUTE, "host thread": Resource.MAIN}
 _COLLECTIVES = "collectives"
 _IDLE, _FREE = "idle", "free"
@@ -167,10 +168,11 @@ def memory_rows(planned: "Planned") -> list[dict[str, Any]]:
     for (sharding, shard), size in zip(shards, np.asarray(hbm).tolist(), strict=True):
         by_rank[shard.rank][sharding.table] += size
     rows = []
+    most = min(_MOST_TABLES, max(1, _MOST_AREAS // planned.report.world_size))
     for rank in planned.report.ranks:
         tables = sorted(by_rank[rank.rank].items(), key=lambda item: -item[1])
-        others = tables[_MOST_TABLES:]
-        areas = [(name, size, "tables") for name, size in tables[:_MOST_TABLES]]
+        others = tables[most:]
+        areas = [(name, size, "tables") for name, size in tables[:most]]
         if others:
             areas.append((f"{len(others)} more", sum(size for _, size in others), "tables"))
         fixed = rank.memory.dense_model + rank.memory.activations

@@ -83,7 +83,8 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
     if report.search is not None and report.search.history:
         yield Panel(
             title="The search",
-            note="Every gain of 0.1% or more; no plan is predicted to be faster than the bound.",
+            note="Every gain of 0.1% or more; no plan is predicted to be faster than the bound. "
+            "The choice afterwards is by the expected step.",
             chart=search_spec(report),
         )
     yield Panel(

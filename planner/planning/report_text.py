@@ -1,6 +1,8 @@
 """The report of a plan as text: the answer, where the time goes, memory, decisions."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import inf
 from textwrap import wrap
 
 from rich.text import Text
@@ -16,15 +18,18 @@ from planner.show.format import (
     count,
     duration,
     durations,
+    memories,
     memory,
     percent,
     percent_fine,
     printable,
     rate,
 )
-from planner.show.layout import Column, flow, table
+from planner.show.layout import ASSUMED, FULL, WARNING, Column, flow, table, table_text
 
 PREDICTED = "were the models exact; what follows is of this step"
+MOST_WAITING, MOST_MEMORY = 0.1, 0.9
+"""Shares of the step, and of usable memory, above which they are coloured."""
 LEAST_BEYOND = 0.005
 """Smallest extrapolated share of the critical path that is worth a line."""
 MOST_RANKS = 16
@@ -33,6 +38,7 @@ _FEW_RANKS = 8
 _TABLE_LINES = 2
 """Lines of table names per sharding type."""
 _MOST_ITEMS = 40
+_BEYOND = "beyond"
 _BAR = 40
 _MEMORY_BAR = 16
 
@@ -58,9 +64,9 @@ _BASELINES = {
 
 def report_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the lines of a plan's report."""
-    yield from _plain(_headline(report, width))
+    yield from headline_text(report, width)
     for note in report.notes:
-        yield from (Text(line, style="bold") for line in wrap(f"warning: {note}", width))
+        yield from (Text(line, style=WARNING) for line in wrap(f"warning: {note}", width))
     yield Text()
     yield from _answer(report, width)
     yield Text()
@@ -77,7 +83,8 @@ def _plain(lines: Sequence[str]) -> Iterator[Text]:
     return map(Text, lines)
 
 
-def _headline(report: Report, width: int) -> list[str]:
+def headline_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield what was planned, on what machine."""
     nodes = f" in {report.num_nodes} nodes" if report.num_nodes > 1 else ""
     assumed = " (assumed; set --hardware)" if report.hardware_assumed else ""
     weights = memory(report.weight_bytes)
@@ -86,7 +93,10 @@ def _headline(report: Report, width: int) -> list[str]:
         f"local batch {report.local_batch_size:,}",
         f"{report.world_size} × {report.hardware}{nodes}{assumed}",
     )
-    return [" · ".join(parts)] if sum(map(len, parts)) + 6 <= width else list(parts)
+    lines = [" · ".join(parts)] if sum(map(len, parts)) + 6 <= width else list(parts)
+    for line in map(Text, lines):
+        line.highlight_words([assumed.strip()] if assumed else [], style=ASSUMED)
+        yield line
 
 
 def _answer(report: Report, width: int) -> Iterator[Text]:
@@ -107,10 +117,10 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
         rows.append(("bound", duration(search.bound), text))
     beyond = critical_share(report.extrapolated, report.step_time)
     if beyond >= LEAST_BEYOND:
-        rows.append(("beyond", percent(beyond), beyond_text(report.extrapolated)))
+        rows.append((_BEYOND, percent(beyond), beyond_text(report.extrapolated)))
     widest = max(len(value) for _, value, _ in rows)
     for index, (label, value, text) in enumerate(rows):
-        style = "bold" if index == 0 else ""
+        style = "bold" if index == 0 else ASSUMED if label == _BEYOND else ""
         room = width - widest - 15
         beside, below = (text, "") if len(text) <= room else ("", text)
         yield Text.assemble(
@@ -177,9 +187,7 @@ def ranks_text(report: Report, width: int) -> Iterator[Text]:
     if len(ranks) > MOST_RANKS:
         busiest = sorted(ranks, key=lambda rank: (-rank.lookup, rank.rank))
         ranks = tuple(busiest[:_FEW_RANKS])
-    lines = table(_rank_columns(ranks, report), width=width)
-    yield Text(lines[0], style="bold")
-    yield from _plain(lines[1:])
+    yield from table_text(_rank_columns(ranks, report), width=width)
     rest = len(report.ranks) - len(ranks)
     if rest:
         least = min(rank.lookup for rank in report.ranks)
@@ -191,25 +199,28 @@ def _rank_columns(ranks: Sequence[RankReport], report: Report) -> list[Column]:
     held = [rank.memory.tables for rank in ranks]
     shares = [num_bytes / usable if usable > 0 else 1.0 for num_bytes in held]
     bars = [bar(share, _MEMORY_BAR, "·") for share in shares]
-    memories = [memory(num_bytes) for num_bytes in held]
-    widest = max(map(len, memories))
+    texts = memories(held)
+    widest = max(map(len, texts))
 
-    def times(name: str, attribute: str, priority: int) -> Column:
-        cells = durations((getattr(rank, attribute) for rank in ranks), report.step_time)
-        return Column(header=name, cells=cells, right=True, priority=priority)
+    def times(name: str, attribute: str, priority: int, most: float = inf) -> Column:
+        seconds = [getattr(rank, attribute) for rank in ranks]
+        cells = durations(seconds, report.step_time)
+        styles = [WARNING if each > most * report.step_time else "" for each in seconds]
+        return Column(header=name, cells=cells, right=True, priority=priority, styles=styles)
 
     return [
         Column(header="Rank", cells=[str(rank.rank) for rank in ranks], right=True),
         times("Lookup", "lookup", 0),
         times("Collectives", "communication", 2),
-        times("Waiting", "waiting", 4),
+        times("Waiting", "waiting", 4, MOST_WAITING),
         times("Idle", "idle", 3),
         Column(
             header=f"Memory, of {memory(usable)} usable",
             cells=[
                 f"{drawn}  {text:>{widest}}  {percent(share):>4}"
-                for drawn, text, share in zip(bars, memories, shares, strict=True)
+                for drawn, text, share in zip(bars, texts, shares, strict=True)
             ],
+            styles=[FULL if share > MOST_MEMORY else "" for share in shares],
             priority=1,
         ),
     ]
@@ -255,10 +266,13 @@ def _ranks(entry: TableReport, report: Report) -> str:
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Return ranks as text: listed, a range, or ``all``."""
+    """Return ranks as text, each once: ``0-3, 5``, or ``all``."""
     distinct = sorted(set(ranks))
-    if len(distinct) == world_size > 1 and len(ranks) == world_size:
+    if len(distinct) == world_size > 1:
         return "all"
-    if len(distinct) > 4 and distinct == list(range(distinct[0], distinct[-1] + 1)):
-        return f"{distinct[0]}-{distinct[-1]}"
-    return " ".join(map(str, distinct if len(distinct) < len(ranks) else ranks))
+    parts: list[str] = []
+    # neighbours differ from their places in the list by the same number
+    for _, group in groupby(enumerate(distinct), key=lambda item: item[1] - item[0]):
+        run = [rank for _, rank in group]
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+    return ", ".join(parts)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.base.errors import InputError, PlannerError, Problem, suggestion
+from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingType, TableSharding
@@ -79,7 +80,8 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
     if batch > 1:
         yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
-    yield _on_gpus(planned, 2 * topology.world_size)
+    if 2 * topology.world_size <= MOST_RANKS:
+        yield _on_gpus(planned, 2 * topology.world_size)
 
 
 def asked_change(planned: Planned, text: str) -> Change:

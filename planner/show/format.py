@@ -2,7 +2,18 @@
 
 from collections.abc import Iterable
 
-from costmodel.base.units import GB, MS, US, Bytes, BytesPerSecond, Seconds, size_text
+from costmodel.base.units import (
+    GB,
+    GIB,
+    KIB,
+    MIB,
+    MS,
+    US,
+    Bytes,
+    BytesPerSecond,
+    Seconds,
+    size_text,
+)
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 """Block characters: a bar may end in any eighth of a column."""
@@ -43,6 +54,17 @@ def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
 def memory(num_bytes: Bytes) -> str:
     """Return a memory size: GiB with one decimal, or MiB and KiB for small ones."""
     return size_text(num_bytes)
+
+
+def memories(column: Iterable[Bytes]) -> list[str]:
+    """Return the memory sizes of one column, in the unit that fits the largest."""
+    values = list(column)
+    largest = max(map(abs, values), default=0.0)
+    unit, name = next(
+        ((unit, name) for unit, name in ((GIB, "GiB"), (MIB, "MiB")) if largest >= 0.1 * unit),
+        (KIB, "KiB"),
+    )
+    return [f"{value / unit:,.1f} {name}" for value in values]
 
 
 def bandwidth(bytes_per_second: BytesPerSecond) -> str:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
+WARNING, FULL, ASSUMED = "yellow", "red", "yellow"
+"""Styles of what deserves a look: waiting and warnings, memory that is nearly full, numbers that
+nobody measured. What they mean is said in words, too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -17,6 +21,8 @@ class Column:
     """Whether it is aligned to the right."""
     priority: int = 0
     """Columns with the highest number are dropped first; 0 is never dropped."""
+    styles: Sequence[str] = ()
+    """Of the cells, as rich has them; none: they are plain."""
 
     @property
     def width(self) -> int:
@@ -31,6 +37,22 @@ def table(columns: Sequence[Column], *, width: int, indent: int = 2, gap: int = 
     if any(column.header for column in shown):
         rows.insert(0, tuple(column.header for column in shown))
     return [_row(shown, row, " " * gap, " " * indent) for row in rows]
+
+
+def table_text(
+    columns: Sequence[Column], *, width: int, indent: int = 2, gap: int = 3
+) -> Iterator[Text]:
+    """Yield the lines of a table, the headers bold and cells in their styles."""
+    shown = _fitting(columns, width=width, indent=indent, gap=gap)
+    for number, line in enumerate(table(shown, width=width, indent=indent, gap=gap)):
+        row, styled, start = number - 1, Text(line), indent
+        if row < 0:
+            styled.stylize("bold")
+        for column in shown:
+            if row >= 0 and column.styles:
+                styled.stylize(column.styles[row], start, start + column.width)
+            start += column.width + gap
+        yield styled
 
 
 def titled(title: str, lines: Iterable[str]) -> Iterator[Text]:

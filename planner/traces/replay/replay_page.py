@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from costmodel.base.units import MS, Seconds
-from costmodel.step.graph import Node
+from costmodel.step.graph import Node, NodeKind
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import Spec, field, spec
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import HtmlColumn
 from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, said, timeline_spec
-from planner.show.format import change, duration, percent
+from planner.show.format import change, duration, percent, percent_fine
 from planner.traces.replay.breakdown import Breakdown, Stretch, bound
 from planner.traces.replay.classify import Category, category
 from planner.traces.replay.modes import StepTime
@@ -54,7 +54,7 @@ def _facts(report: ReplayReport) -> list[tuple[str, str]]:
     facts = [
         ("step, simulated", duration(replay.step_time)),
         ("measured", f"{duration(replay.measured_step_time)} ({error})"),
-        ("worst step of a rank", percent(replay.worst_error)),
+        ("furthest off", percent_fine(replay.worst_error)),
         ("ranks", f"{graph.world_size:,}"),
         ("steps", f"{graph.num_steps:,}"),
     ]
@@ -121,6 +121,8 @@ def _timeline(timeline: Timeline) -> Spec:
 
 
 def _part(node: Node) -> str:
+    if node.kind is NodeKind.HOST:
+        return Category.HOST
     return category(node.name, node.kind, node.stage)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.files.workload import load_workload
 from sharders import SHARDERS
 
 Command = Callable[..., Any]
@@ -27,9 +28,12 @@ def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) ->
     assert times == sorted(times)
     assert {*SHARDERS, "auto"} <= {result["sharder"] for result in results}
     text = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "naive").out
-    header = " ".join(text.splitlines()[0].split())
+    lines = text.splitlines()
+    assert lines[0].startswith("4 tables, ")  # what was planned, as `plan` says it
+    assert "local batch" in lines[0]
+    header = " ".join(lines[2].split())
     assert header.startswith("Sharder Step time vs best 90% interval")
-    assert header.endswith("Peak memory Search Searched")
+    assert "Types" in header
     assert "naive" in text
 
 
@@ -50,10 +54,15 @@ def test_compare_says_what_changed_between_two_plans(run: Command, planned: Path
     assert planned.exists()
     done = run("compare", "naive.json", "plan.json")
     assert "added" in done.out
+    assert "made one after the other" in done.out
     assert "unchanged." in done.out
     data = run("compare", "naive.json", "plan.json", "--json").data
     assert len(data["results"]) == 2
     assert data["num_unchanged"] + len(data["changes"]) == 4
+    steps = [result["step_time_s"] for result in data["results"]]
+    effects = [change["step_time_change_s"] for change in data["changes"]]
+    assert sum(effects) == pytest.approx(steps[1] - steps[0])
+    assert data["other_step_time_change_s"] == pytest.approx(0.0, abs=1e-12)
     same = run("compare", "plan.json", "plan.json").out
     assert "0 added, 0 changed, 0 removed, 4 unchanged." in same
     assert "(as fast)" in same
@@ -189,6 +198,41 @@ def test_schema_doctor_and_completion(run: Command) -> None:
     assert json.loads(run("schema", "workload").out)["type"] == "object"
     assert run("schema", "workload", "--json").data["schema"]["type"] == "object"
     assert "numpy" in run("doctor").out
+    assert "All that is needed is there" in run("doctor").out
     assert run("doctor", "--json").data["good"] is True
     assert "planner" in run("completion", "bash").out
     assert run("completion", "zsh", "--json").data["shell"] == "zsh"
+
+
+def test_doctor_names_what_is_broken_and_how_to_mend_it(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)  # installed, and cannot be imported
+    monkeypatch.setenv("PLANNER_TIME_LIMIT", "soon")
+    done = run("doctor")
+    assert done.code == 5
+    lines = [line.strip() for line in done.out.splitlines()]
+    broken = next(number for number, line in enumerate(lines) if line.startswith("highspy"))
+    assert lines[broken].split()[1] == "BROKEN"
+    assert lines[broken + 1] == "pip install --force-reinstall highspy"
+    assert lines[-1] == "Broken: highspy, settings"
+    settings = run("doctor", "--json").data["checks"][-1]
+    assert "soon" in settings["detail"]
+    assert settings["remedy"]
+
+
+def test_init_writes_a_workload_that_plans_and_keeps_what_is_there(
+    run: Command, directory: Path
+) -> None:
+    done = run("init", "new.yaml")
+    assert (done.code, done.out) == (0, "")
+    assert "planner plan new.yaml" in done.err
+    assert len(load_workload(directory / "new.yaml").tables) == 5
+    comments = [line for line in (directory / "new.yaml").read_text().splitlines() if "#" in line]
+    assert len(comments) > 10
+    again = run("init", "new.yaml")
+    assert again.code == 3
+    assert "--force" in again.err
+    assert run("init", "new.yaml", "--force").code == 0
+    assert run("init", "-").out.startswith("# A small model")
+    assert run("init", "--batch-size", "64").code == 2

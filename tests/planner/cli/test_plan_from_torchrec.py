@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from planner.files.workload import load_workload
+
 Command = Callable[..., Any]
 
 MODEL = """\
@@ -60,6 +62,17 @@ def test_what_is_no_model_is_refused(run: Command, model: str, spec: str, reason
     done = run("plan", "--from-torchrec", spec, "--gpus", "2")
     assert done.code == 3
     assert reason in " ".join(done.err.split())
+
+
+@needs_torchrec
+def test_a_workload_file_is_made_of_a_model(run: Command, model: str, directory: Path) -> None:
+    done = run("init", "mine.yaml", "--from-torchrec", f"{model}:make", "--batch-size", "64")
+    assert done.code == 0
+    text = (directory / "mine.yaml").read_text()
+    assert text.startswith(f"# Read off the TorchRec model of {model}:make.")
+    workload = load_workload(directory / "mine.yaml")
+    assert [table.name for table in workload.tables] == ["t0", "t1", "t2"]
+    assert workload.local_batch_size == 64
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,8 @@ def test_a_moved_table_is_timed_by_the_objective_of_searches(session: EditSessio
     assert session.step_time() == pytest.approx(objective.step_time(session.plan))
     assert session.state()["moves"] == 1
     assert session.state()["tables"][0]["blocks"] == [[rank]]
+    session.move(table.table, 0, rank)  # where it is
+    assert session.state()["moves"] == 1
     session.undo()
     session.undo()  # the first plan stays
     assert session.plan == session.planned.plan

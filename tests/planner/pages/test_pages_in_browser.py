@@ -212,7 +212,6 @@ def test_commands_write_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (*plan, "-o", "one.json"),
         (*plan, "--seed", "1", "-o", "two.json"),
         ("simulate", "one.json"),
-        ("explain", "one.json", "--what-if", "batch=64", "--time-limit", "50ms"),
         ("compare", "one.json", "two.json"),
         ("compare", "tables.yaml", *quick),
         ("sweep", "tables.yaml", *quick),

@@ -61,6 +61,7 @@ def test_data_has_units_and_shares() -> None:
 
 def test_a_comparison_says_who_beats_whom() -> None:
     best, other = sure(), sure(probability_fastest=0.4, probability_beaten=0.62)
+    other = replace(other, tables=other.tables[::-1])  # another plan
     text = written(sharders_text((best, other), 100))
     assert "P(fastest)" in text
     assert "62%." in text.splitlines()[-1]
@@ -70,3 +71,17 @@ def test_a_comparison_without_odds_has_no_columns_for_them() -> None:
     text = written(sharders_text((made(), sure()), 100))
     assert "P(fastest)" not in text
     assert "beats" not in text
+
+
+def test_sharders_that_found_one_plan_share_a_row() -> None:
+    one = same = sure(probability_fastest=0.45)
+    other = replace(sure(probability_fastest=0.1), tables=one.tables[::-1])
+    lines = written(sharders_text((one, same, other), 140)).splitlines()
+    assert lines[3].startswith("  size_greedy, size_greedy ")
+    assert "90%" in lines[3].split()  # their chances together
+    assert lines[4].startswith("  size_greedy  ")
+    text = written(sharders_text((one, same), 100))
+    assert "beats" not in text
+    many = written(sharders_text((one, same, same), 120))
+    assert "size_greedy and 2 more" in many
+    assert "size_greedy, size_greedy, size_greedy found the same plan." in many

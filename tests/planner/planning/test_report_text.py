@@ -202,7 +202,8 @@ def test_data_is_in_si_and_sums_up() -> None:
 
 def test_ranks_are_listed_ranged_or_all() -> None:
     assert rank_list((3,), 4) == "3"
-    assert rank_list((2, 0), 4) == "2 0"
+    assert rank_list((2, 0), 4) == "0, 2"
+    assert rank_list((5, 0, 2, 1, 3, 5), 8) == "0-3, 5"
     assert rank_list(range(4), 4) == "all"
     assert rank_list(range(8, 16), 16) == "8-15"
 

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from costmodel.base.units import GIB, MIB
 from planner.show.format import (
@@ -10,13 +11,15 @@ from planner.show.format import (
     count,
     duration,
     durations,
+    memories,
     memory,
     printable,
     rate,
     signed_duration,
     significant,
 )
-from planner.show.layout import Column, flow, table
+from planner.show.layout import Column, flow, table, table_text
+from planner.show.output import Output
 
 
 @pytest.mark.parametrize(
@@ -83,3 +86,38 @@ def test_columns_go_by_priority() -> None:
 
 def test_items_flow_over_lines() -> None:
     assert flow(["aa", "bb", "cc"], width=10, indent=2, gap=2) == ["aa  bb", "cc"]
+
+
+def test_memory_sizes_of_a_column_have_one_unit() -> None:
+    assert memories([40 * GIB, 100 * MIB]) == ["40.0 GiB", "0.1 GiB"]
+    assert memories([50 * MIB, 0.0]) == ["50.0 MiB", "0.0 MiB"]
+    assert memories([]) == []
+
+
+def test_a_style_is_of_its_cell_alone() -> None:
+    columns = [
+        Column(header="Rank", cells=["0", "1"], right=True),
+        Column(header="Wait", cells=["1", "9"], right=True, styles=["", "yellow"]),
+    ]
+    head, calm, late = table_text(columns, width=40)
+    assert [line.plain for line in (head, calm, late)] == table(columns, width=40)
+    assert calm.spans == []
+    (span,) = [span for span in late.spans if span.style == "yellow"]
+    assert late.plain[span.start : span.end].strip() == "9"
+
+
+def test_colours_are_left_out_where_nobody_wants_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def shown(*, color: bool = True) -> str:
+        Output(color=color).lines(lambda _: [Text("late", style="yellow")])
+        return capsys.readouterr().out
+
+    assert "\x1b[33m" in shown()
+    assert "\x1b[33m" not in shown(color=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[33m" not in shown()

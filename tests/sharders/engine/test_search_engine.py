@@ -82,6 +82,31 @@ def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> N
     assert engine.step_times(options, ranks) == pytest.approx(times, rel=1e-9)
 
 
+@pytest.mark.parametrize("rows", [100, 20_000])
+def test_replicas_of_several_types_come_and_go_as_the_objective_has_them(rows: int) -> None:
+    # small gradients wait in a bucket, large ones are sent as they come; plans lack some of them
+    kinds = product((DataType.FP32, DataType.FP16), (Pooling.SUM, Pooling.MEAN))
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=rows, embedding_dim=64, data_type=data_type,
+            pooling=pooling, sharding_types=(ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE),
+        )
+        for i, (data_type, pooling) in enumerate(kinds)
+    )  # fmt: skip
+    case = Workload(tables=tables, dense=DenseModel(bottom_mlp=(8,), top_mlp=(1,))), topology(4)
+    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    engine = Engine(problem)
+    for chosen in product(*(table_options(*case, table) for table in tables)):
+        shardings = [
+            make_sharding(table, case[1], option, range(option.num_ranks))
+            for table, option in zip(tables, chosen, strict=True)
+        ]
+        engine.start(engine.choices_of(make_plan(case[1], shardings)), 0)
+        engine.anneal(2, (1e3, 1e3, 1.0))  # so hot that every move is made
+        plan = engine.plan_of(engine.present())
+        assert engine.present_time() == pytest.approx(Objective(*case).step_time(plan), rel=1e-12)
+
+
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:

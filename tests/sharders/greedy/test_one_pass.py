@@ -2,11 +2,12 @@ from collections.abc import Sequence
 from random import Random as RandomState
 
 import pytest
+from load_objective import LoadObjective
 
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import EmbeddingTable, Workload
-from planner.examples import LoadObjective, example_hardware
+from planner.examples import example_hardware
 from sharders.greedy.one_pass import (
     LookupGreedy,
     Naive,

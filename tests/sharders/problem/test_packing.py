@@ -3,6 +3,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from load_objective import LoadObjective
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GB
@@ -13,7 +14,7 @@ from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
-from planner.examples import LoadObjective, example_hardware
+from planner.examples import example_hardware
 from planner.planning.search import load_sharder
 from sharders import PORTFOLIO
 from sharders.problem.packing import check_room

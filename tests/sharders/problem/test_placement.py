@@ -2,6 +2,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from load_objective import LoadObjective
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GB
@@ -10,7 +11,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import usable_bytes
-from planner.examples import LoadObjective, example_hardware, example_problem, example_workload
+from planner.examples import example_hardware, example_problem, example_workload
 from sharders.greedy.one_pass import LookupGreedy, SizeGreedy
 from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import Budget, ShardingProblem

@@ -1,0 +1,50 @@
+"""``planner init``."""
+
+from pathlib import Path
+
+import click
+
+from planner.cli.options import SAMPLES, output_options
+from planner.cli.values import FILE
+from planner.show.output import Output
+
+
+@click.command("init")
+@click.argument("path", metavar="FILE", type=FILE, default="tables.yaml")
+@click.option(
+    "--from-torchrec",
+    "factory",
+    metavar="MODULE:FUNCTION",
+    help="The tables of a TorchRec model (meta device will do) instead of a small model's.",
+)
+@click.option(
+    "--batch-size", type=SAMPLES, help="With --from-torchrec: samples per GPU [default: 512]."
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@output_options
+def command(
+    path: str, *, factory: str | None, batch_size: int | None, force: bool, output: Output
+) -> None:
+    """Write a workload FILE with comments to start from (tables.yaml; - is stdout)."""
+    from costmodel.base.errors import InputError, Problem
+    from planner.files.disk import STANDARD_STREAM, check_writable, write_text
+    from planner.files.workload_template import FROM_MODEL, TEMPLATE
+
+    if batch_size is not None and factory is None:
+        raise click.UsageError("--batch-size goes with --from-torchrec")
+    check_writable(path)
+    if path != STANDARD_STREAM and Path(path).exists() and not force:
+        problem = Problem(message="this file exists", hint="name another, or --force")
+        raise InputError(path, (problem,))
+    text = TEMPLATE
+    if factory is not None:
+        from planner.files.workload_text import dump_workload
+        from planner.torchrec import read_factory
+
+        workload, _ = read_factory(factory, batch_size)
+        text = FROM_MODEL.format(factory=factory) + dump_workload(workload)
+    write_text(path, text)
+    if output.json and path != STANDARD_STREAM:
+        output.data({"file": path})
+    elif path != STANDARD_STREAM:
+        output.remark(f"Wrote {path}\nNext: planner plan {path} --gpus 8")
