@@ -83,7 +83,7 @@ def _sharder_columns(groups: Sequence[Sequence[Report]]) -> list[Column]:
             header="Peak memory",
             cells=memories(report.peak_memory_bytes for report in reports),
             right=True,
-            priority=2,
+            priority=4,
             styles=[
                 FULL if _fullest(report) > MOST_MEMORY * report.usable_bytes else ""
                 for report in reports
@@ -110,9 +110,9 @@ def _sharder(report: Report) -> str:
 
 
 def _names(group: Sequence[Report]) -> str:
-    """Return who found a plan; of more than two, how many besides the first."""
-    names = list(map(_sharder, group))
-    return ", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
+    """Return who found a plan: the first, and how many more."""
+    more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+    return _sharder(group[0]) + more
 
 
 def _same_plans(groups: Sequence[Sequence[Report]], width: int) -> list[str]:
@@ -120,7 +120,7 @@ def _same_plans(groups: Sequence[Sequence[Report]], width: int) -> list[str]:
     lines = []
     for group in groups:
         names = list(map(_sharder, group))
-        if len(names) > 2:
+        if len(names) > 1:
             lines += wrap(f"{', '.join(names)} found the same plan.", width - 2)
     return [f"  {line}" for line in lines]
 
@@ -158,7 +158,7 @@ def _odds_columns(groups: Sequence[Sequence[Report]]) -> list[Column]:
     if len(known) < len(groups):
         return []
     spans = [span(confidence.interval) for confidence in known]
-    columns = [Column(header="90% interval", cells=spans, right=True, priority=4)]
+    columns = [Column(header="90% interval", cells=spans, right=True, priority=2)]
     if len(known) > 1:
         chances = [
             odds(sum(r.confidence.probability_fastest for r in group if r.confidence))

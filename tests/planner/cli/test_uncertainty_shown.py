@@ -51,10 +51,10 @@ def test_simulate_and_explain(run: Command, planned: Path) -> None:
 
 def test_compare_sharders(run: Command, directory: Path) -> None:
     del directory
-    flags = ("tables.yaml", "--gpus", "2", "--sharder", "naive", "--sharder", "cost_greedy")
+    flags = ("tables.yaml", "--gpus", "2", "--sharder", "naive", "--sharder", "random")
     text = run("compare", *flags).out
     assert "P(fastest)" in text
-    assert "cost_greedy beats naive with" in text or "naive beats cost_greedy with" in text
+    assert "random beats naive with" in text or "naive beats random with" in text
     chances = [
         result["uncertainty"]["probability_fastest"]
         for result in run("compare", *flags, "--json").data["results"]

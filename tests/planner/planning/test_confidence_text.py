@@ -77,7 +77,7 @@ def test_sharders_that_found_one_plan_share_a_row() -> None:
     one = same = sure(probability_fastest=0.45)
     other = replace(sure(probability_fastest=0.1), tables=one.tables[::-1])
     lines = written(sharders_text((one, same, other), 140)).splitlines()
-    assert lines[3].startswith("  size_greedy, size_greedy ")
+    assert lines[3].startswith("  size_greedy and 1 more ")
     assert "90%" in lines[3].split()  # their chances together
     assert lines[4].startswith("  size_greedy  ")
     text = written(sharders_text((one, same), 100))
