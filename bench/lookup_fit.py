@@ -170,7 +170,7 @@ def predicted(launch: LookupLaunch, constants: LookupConstants) -> dict[str, Sec
     traffic, known = launch_traffic(launch, constants), rates(constants, gpu)
     forward = float(kernel_times(traffic, known, backward=False)[0])
     backward = float(kernel_times(traffic, known, backward=True)[0])
-    sort = float(traffic[0, Traffic.LOOKUPS]) / known.sort_rate
+    sort = float(traffic[0, Traffic.KEYS]) / known.sort_rate
     gathered = forward - known.latency
     return {
         FORWARD: forward,

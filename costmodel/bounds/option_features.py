@@ -306,7 +306,7 @@ class _Cuts:
         """Return the parts of every shard's lookup, and what it takes alone."""
         rates = lookup_rates(self.topology.hardware)
         traffic = np.array(self.traffic).T
-        sort = traffic[Traffic.LOOKUPS] / rates.sort_rate
+        sort = traffic[Traffic.KEYS] / rates.sort_rate
         parts = (
             traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
             traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,

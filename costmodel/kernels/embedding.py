@@ -205,6 +205,7 @@ def shard_traffic(
     gradients, added = _gradient_bytes(shard, caches, output_type)
     gradients += 2.0 * output if shard.is_mean else 0.0
     host_read = host_update = prefetched = 0.0
+    sorted_keys = keys
     if shard.compute_kernel is ComputeKernel.FUSED_UVM:
         host_read = max(unique, l1_misses(shard, curve, caches)) * row_bytes
         host_update = UVM_UPDATE_RATIO * unique * (row_bytes + state)
@@ -227,6 +228,10 @@ def shard_traffic(
         # the gradient has the type of the weights: zeros, then the rows that were hit
         row = float(shard.num_columns * table.data_type.num_bytes)
         update = shard.num_rows * row + 2.0 * unique * row
+        if not caches.warp_bytes:  # a core adds every id's gradient to its row, sorting nothing
+            update += 2.0 * (misses - unique) * row
+            added += 2.0 * keys * row
+            sorted_keys = 0.0
     return (
         read + ids + output + prefetched,
         keys * _on_chip_row_bytes(shard, caches) + ids + output + prefetched,
@@ -237,6 +242,7 @@ def shard_traffic(
         keys,
         (bag_rows + caches.start_rows) * caches.row_time,
         unique,
+        sorted_keys,
     )
 
 
@@ -411,7 +417,7 @@ def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bo
         Bound.LONGEST_BAG: traffic[Traffic.CHAIN],
         Bound.HOST_MEMORY: traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
         Bound.KERNEL_LATENCY: rates.latency,
-        Bound.IDS: traffic[Traffic.LOOKUPS] * rates.lookup_time,
+        Bound.IDS: traffic[Traffic.KEYS] * rates.lookup_time,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_read_time,
     }
     return max(terms, key=terms.__getitem__)
@@ -424,7 +430,7 @@ def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> B
         Bound.HBM_BANDWIDTH: traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
         Bound.L2_BANDWIDTH: traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
         Bound.IDS: traffic[Traffic.LOOKUPS] * rates.gradient_time,
-        Bound.KEY_SORT: traffic[Traffic.LOOKUPS] / rates.sort_rate,
+        Bound.KEY_SORT: traffic[Traffic.KEYS] / rates.sort_rate,
         Bound.HOST_MEMORY: traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         Bound.KERNEL_LATENCY: rates.backward_latency,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_update_time,

@@ -3,7 +3,7 @@ cimport libc.math as math
 
 cdef double NO_BYTES, WEIGHT_GRADIENT_RATIO
 cdef Py_ssize_t FORWARD_HBM, FORWARD_L2, FORWARD_UVM, BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM
-cdef Py_ssize_t LOOKUPS, CHAIN, ROWS
+cdef Py_ssize_t LOOKUPS, CHAIN, ROWS, KEYS
 cdef Py_ssize_t ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS
 
 @cython.final

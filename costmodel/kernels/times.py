@@ -23,7 +23,8 @@ FORWARD_HBM, FORWARD_L2, FORWARD_UVM = map(
 BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
     int, (Traffic.BACKWARD_HBM, Traffic.BACKWARD_L2, Traffic.BACKWARD_UVM)
 )
-LOOKUPS, CHAIN, ROWS = map(int, (Traffic.LOOKUPS, Traffic.CHAIN, Traffic.ROWS))
+LOOKUPS, CHAIN = int(Traffic.LOOKUPS), int(Traffic.CHAIN)
+ROWS, KEYS = int(Traffic.ROWS), int(Traffic.KEYS)
 ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
@@ -73,7 +74,7 @@ def forward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + CHAIN])
     rows = traffic[row, first + ROWS] * rates.row_read_time
-    ids = traffic[row, first + LOOKUPS] * rates.lookup_time
+    ids = traffic[row, first + KEYS] * rates.lookup_time
     host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
     return rates.latency + busy + rows + ids + host
 
@@ -84,7 +85,7 @@ def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) 
         return 0.0
     hbm = traffic[row, first + BACKWARD_HBM] / rates.update_bandwidth
     on_chip = traffic[row, first + BACKWARD_L2] / rates.gather_bandwidth
-    sort = traffic[row, first + LOOKUPS] / rates.sort_rate
+    sort = traffic[row, first + KEYS] / rates.sort_rate
     host = traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)

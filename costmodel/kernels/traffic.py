@@ -13,11 +13,14 @@ class Traffic(IntEnum):
     BACKWARD_L2 = 4
     BACKWARD_UVM = 5
     LOOKUPS = 6
-    """Ids looked up; the keys that backward sorts."""
+    """Ids looked up."""
     CHAIN = 7
     """Seconds the longest bag takes one warp; combines by maximum, not by sum."""
     ROWS = 8
     """Distinct rows."""
+    KEYS = 9
+    """Ids that forward checks and backward sorts. A core does neither with those of replicated
+    tables: ``DenseTableBatchedEmbeddingBags`` adds every gradient to its row (fbgemm 1.8)."""
 
 
 NUM_TRAFFIC = len(Traffic)

@@ -279,6 +279,16 @@ def test_replicated_tables_write_a_gradient_of_the_whole_table() -> None:
     assert got[Traffic.BACKWARD_HBM] >= 100_000 * 256
 
 
+def test_a_core_adds_gradients_of_replicated_tables_to_their_rows_unsorted() -> None:
+    fused, dense = (traffic(WIDE, kernel) for kernel in (ComputeKernel.FUSED, ComputeKernel.DENSE))
+    assert (fused[Traffic.KEYS], dense[Traffic.KEYS]) == (4000, 0)
+    # a row of 256 bytes is read with every id's gradient, and written
+    added = dense[Traffic.BACKWARD_L2] - dense[Traffic.BACKWARD_HBM]
+    assert added == pytest.approx(3 * 4000 * 256)
+    on_gpu = traffic(WIDE, ComputeKernel.DENSE, caches=WARPS)
+    assert on_gpu[Traffic.KEYS] == 4000
+
+
 def rows_over_pcie(table: EmbeddingTable, caches: Caches) -> float:
     """Return the rows of 256 bytes that a forward reads from host memory."""
     return float(traffic(table, ComputeKernel.FUSED_UVM, caches=caches)[Traffic.FORWARD_UVM]) / 256
@@ -314,6 +324,7 @@ def kernel(**values: float) -> np.ndarray:
     made = np.zeros(NUM_TRAFFIC)
     for name, value in values.items():
         made[Traffic[name]] = value
+    made[Traffic.KEYS] = made[Traffic.LOOKUPS]
     return made
 
 
