@@ -161,6 +161,9 @@ class GemmEfficiency:
     """Share of ``Gpu.memory_bandwidth`` that a product bound by it reaches."""
     latency: Seconds
     """Time of a product too small to matter."""
+    vector_time: Seconds = 0.0
+    """Time a core takes for 64 bytes of results in one of many small products, beyond arithmetic
+    and memory; 0 on a GPU."""
     error: float | None = None
     """Median absolute relative error on held-out shapes; None where the constants are those of
     the nearest GPU or type that was measured."""

@@ -10,8 +10,8 @@ from costmodel.kernels.gemm import batched_gemm_time, gemm_constants
 CONCAT_EFFICIENCY = 0.76
 """Share of the memory bandwidth that ``cat`` reaches: 57 MB in 91 us on a V100
 (v100_dlrm_kernels.csv, CatArrayBatchedCopy)."""
-CORE_TILE = (6, 16)
-"""Tile of batched products on a CPU's core: fills the registers of AVX-512 (oneDNN)."""
+CORE_VECTOR_BYTES = 64.0
+"""A vector register of AVX-512, which a row of a small product fills as often as it takes."""
 CORE_INDEX_UPDATES = 2.1e8
 """Elements per second that the backward of an index expression adds on a CPU's core, which sorts
 nothing: 43 k in 0.20 ms (x86-64 at 2.6 GHz, torch 2.13, profiled 2026-11-21)."""
@@ -58,22 +58,22 @@ def batched_product_time(
 ) -> Seconds:
     """Time of that many independent products C[m, n] = A[m, k] B[k, n].
 
-    On a GPU as ``batched_gemm_time`` says. On a CPU's core every product pads to whole tiles of
-    ``CORE_TILE`` (m and n change places where that pads less), and at most streams its operands:
-    max(padded FLOP / rate, bytes / bandwidth).
+    On a GPU as ``batched_gemm_time`` says. A CPU's core makes C in vectors of w = 16 (FP32)
+    numbers of a row, each of which takes ``vector_time`` to begin and to end:
+
+        t = latency + N m ceil(n / w) (t_vector + 2 w k / rate) + bytes / bandwidth
+
+    So X'G, with many short rows, takes twice as long as GX of the same arithmetic.
     """
     if not gpu.is_core:
         return batched_gemm_time(num_products, m, n, k, data_type, gpu)
     constants = gemm_constants(data_type, gpu)
-    rows, columns = CORE_TILE
-    padded = min(
-        ceil(m / rows) * rows * ceil(n / columns) * columns,
-        ceil(n / rows) * rows * ceil(m / columns) * columns,
-    )
+    width = CORE_VECTOR_BYTES / data_type.num_bytes
+    vectors = num_products * m * ceil(n / width)
     rate = constants.peak * constants.max_efficiency
-    arithmetic = 2.0 * num_products * padded * k / rate
     moved = num_products * data_type.num_bytes * (m * k + k * n + m * n)
-    return constants.latency + max(arithmetic, moved / gpu.memory_bandwidth)
+    busy = vectors * (constants.vector_time + 2.0 * width * k / rate)
+    return constants.latency + busy + moved / gpu.memory_bandwidth
 
 
 def index_time(num_elements: float, element_bytes: Bytes, gpu: Gpu) -> Seconds:

@@ -57,9 +57,9 @@ def embedding_grid(
     samples, then the ids per sample shrink. Deterministic: a run that is resumed asks for the
     same points.
     """
-    sets = _evenly(7, num_sets, _SEED)
-    variants = _evenly(3, num_sets, _SEED + 2)
-    batches = _evenly(3, num_sets * batches_per_set, _SEED + 1)
+    sets = sobol(7, num_sets, _SEED)
+    variants = sobol(3, num_sets, _SEED + 2)
+    batches = sobol(3, num_sets * batches_per_set, _SEED + 1)
     rng = np.random.default_rng(_SEED)
     points: list[EmbeddingPoint] = []
     for number, place in enumerate(sets):
@@ -71,7 +71,7 @@ def embedding_grid(
     return tuple(dict.fromkeys(points))
 
 
-def _evenly(
+def sobol(
     dimensions: int, count: int, seed: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Return points that fill the unit cube evenly: the first of a Sobol sequence."""

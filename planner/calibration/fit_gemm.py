@@ -2,21 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize
 
-from costmodel.base.units import US
+from costmodel.base.units import US, Seconds
 from costmodel.domain.hardware import GemmEfficiency, Gpu
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_time
+from costmodel.kernels.pointwise import batched_product_time
 from planner.calibration.curves import Accuracy, Array, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.points import Family
 
+Folds: TypeAlias = np.ndarray[tuple[int], np.dtype[np.intp]]
 HOLDOUT_SHARE = 0.2
 SEED = 0
 NUM_STARTS = 4
+_VECTOR_TIMES = tuple(map(float, np.geomspace(1e-10, 1e-6, 185)))
+"""5% apart."""
 _FEWEST_SHAPES = 3
 """From three shapes on, `held_out_shapes` holds one out; none of fewer."""
 
@@ -91,6 +96,45 @@ def fit_products(
         num_points=len(measured.times),
         errors=found,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorFit:
+    """What a vector of results takes in small products on a core, and what that misses."""
+
+    time: Seconds
+    errors: Accuracy
+    """Every other product predicted from the rest, and the other way round."""
+
+
+def fit_vectors(
+    num_products: Array, measured: Products, data_type: DataType, gpu: Gpu
+) -> VectorFit:
+    """Fit ``GemmEfficiency.vector_time`` to batched products; ``gpu`` has the other constants.
+
+    Minimises the mean absolute log error over a grid of times.
+    """
+    single = gpu.gemm[data_type.value]
+
+    def miss(time: Seconds, rows: Folds) -> Array:
+        core = replace(gpu, gemm={data_type.value: replace(single, vector_time=time)})
+        made = [
+            batched_product_time(float(num_products[row]), m, n, k, data_type, core)
+            for row in rows
+            for m, n, k in [[int(size) for size in measured.shapes[row]]]
+        ]
+        errors: Array = np.array(made) / measured.times[rows] - 1
+        return errors
+
+    def best(rows: Folds) -> Seconds:
+        return min(
+            _VECTOR_TIMES, key=lambda time: float(np.mean(np.abs(np.log1p(miss(time, rows)))))
+        )
+
+    every = np.arange(len(num_products))
+    halves = (every[every % 2 == 0], every[every % 2 == 1])
+    errors = [miss(best(one), other) for one, other in (halves, halves[::-1])]
+    return VectorFit(time=rounded(best(every)), errors=accuracy(np.concatenate(errors)))
 
 
 def error_on(measured: Products, data_type: DataType, gpu: Gpu) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from costmodel.base.units import GB, GIB, KIB, MIB, Bytes
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.workload import DataType, Optimizer
-from planner.calibration.embedding_grid import EmbeddingLimits, embedding_grid
+from planner.calibration.embedding_grid import EmbeddingLimits, embedding_grid, sobol
 from planner.calibration.points import (
     CollectivePoint,
     Family,
@@ -37,7 +37,7 @@ class Grid(StrEnum):
     """How much is measured."""
 
     QUICK = "quick"
-    """120 embedding points, 150 products: four to six minutes on CPU cores."""
+    """120 embedding points, 150 products: three to six minutes on CPU cores."""
     FULL = "full"
     """2,000 embedding points in HBM, 400 products per type."""
 
@@ -64,7 +64,10 @@ def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
     sets = (_CPU_SETS if target.on_cpu else _GPU_SETS) if full else 30
     return {
         Family.STREAM: tuple(_streams(target, full=full)),
-        Family.GEMM: _products(target, 400 if full else 150),
+        Family.GEMM: (
+            *_products(target, 400 if full else 150),
+            *(_interactions(32 if full else 10) if target.on_cpu else ()),
+        ),
         Family.HOST: tuple(_host(target)),
         Family.COLLECTIVE: tuple(_collectives(target, full=full)),
         Family.EMBEDDING: embedding_grid(sets, _BATCHES_PER_SET, embedding_limits(target)),
@@ -123,13 +126,34 @@ def _products(target: Target, count: int) -> tuple[Point, ...]:
             m, n, k = (max(1, round(size)) for size in (batch, *layers))
             if rng.random() < 0.5:  # most layers are multiples of eight wide
                 n, k = (-(-size // 8) * 8 for size in (n, k))
+            stored = ("b", "")[len(points) % 2]  # forward, or the gradient of the inputs
             if rng.random() < 1 / 3:  # the gradient of the weights: the batch is summed over
-                m, n, k = n, k, m
+                m, n, k, stored = n, k, m, "a"
             if data_type is DataType.FP8:
                 m, n, k = (-(-size // _FP8_MULTIPLE) * _FP8_MULTIPLE for size in (m, n, k))
             if 2.0 * m * n * k <= largest_product:
-                points.append(GemmPoint(m=m, n=n, k=k, data_type=data_type))
+                stored = stored if target.on_cpu else ""
+                points.append(GemmPoint(m=m, n=n, k=k, data_type=data_type, transposed=stored))
     return tuple(dict.fromkeys(points))
+
+
+def _interactions(count: int) -> Iterator[GemmPoint]:
+    """Yield the batched products of dot interactions, forward and both of backward.
+
+    A sample's V vectors of D numbers X: X X' forward; its gradient G gives G X and, by the other
+    operand, X' G. Sobol points over samples, V and D.
+    """
+    for place in sobol(3, count, _SEED):
+        samples = round(2.0 ** (8 + 5 * place[0]))
+        vectors, width = round(3 * 16.0 ** place[1]), 4 * round(2 * 16.0 ** place[2])
+        for m, n, k, stored in (
+            (vectors, vectors, width, "b"),
+            (vectors, width, vectors, ""),
+            (width, vectors, vectors, "a"),
+        ):
+            yield GemmPoint(
+                m=m, n=n, k=k, data_type=DataType.FP32, num_products=samples, transposed=stored
+            )
 
 
 def _host(target: Target) -> Iterator[HostPoint]:

@@ -107,12 +107,16 @@ class EmbeddingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmPoint:
-    """One matrix product."""
+    """One matrix product C[m, n] = A[m, k] B[k, n], or several independent ones in one call."""
 
     m: int
     n: int
     k: int
     data_type: DataType
+    num_products: int = 1
+    transposed: str = ""
+    """``a`` or ``b``: that operand is a view of a tensor stored the other way round, as a layer's
+    forward has its weight (``b``) and the gradient of the weight its gradients (``a``)."""
     family: ClassVar[str] = Family.GEMM
 
 

@@ -10,7 +10,6 @@ from costmodel.domain.hardware import (
     CollectiveCurve,
     CollectiveOp,
     Device,
-    GemmEfficiency,
     Gpu,
     HardwareProfile,
     Host,
@@ -31,8 +30,8 @@ from planner.calibration.fit_embedding import (
     fit_lookups,
     fit_uvm,
 )
-from planner.calibration.fit_gemm import Products, fit_products
 from planner.calibration.fit_host import HostFit, StreamFit, fit_host, fit_stream
+from planner.calibration.gemm_constants import fit_gemm
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
@@ -120,7 +119,7 @@ def fit_profile(
     uvm = fit_uvm(_of(records, EmbeddingPoint), lookups, setting)
     fits = _Fits(stream, host, setting, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
-    gemm, gemm_sources = _gemm(_of(records, GemmPoint), gpu, fits)
+    gemm, gemm_sources, batched = fit_gemm(_of(records, GemmPoint), gpu, fits.origin)
     curves = _curves(_of(records, CollectivePoint), fits.origin)
     others = base.curves if base else ()
     measured_keys = {(curve.op, curve.num_ranks, curve.num_nodes) for curve in curves}
@@ -145,7 +144,7 @@ def fit_profile(
         families=_families(fits),
     )  # fmt: skip
     uneven = uneven_errors(_of(records, CollectivePoint), profile)
-    return _calibrated(profile, fits, uneven)
+    return _calibrated(profile, fits, uneven, batched)
 
 
 def _of(records: Sequence[Record], kind: type) -> list[Record]:
@@ -238,26 +237,6 @@ def _stream_text(fits: _Fits) -> str:
         f"{text}; tensors of 32 MiB and more, which the system maps anew each time, only "
         f"{stream.fresh_bandwidth / GB:.1f} GB/s, which is not modelled"
     )
-
-
-def _gemm(
-    records: Sequence[Record], gpu: Gpu, fits: _Fits
-) -> tuple[dict[str, GemmEfficiency], dict[str, str]]:
-    """Fit products by data type; the peak is the best rate that was seen."""
-    check_enough(Family.GEMM, len(records), 1, "products")
-    constants: dict[str, GemmEfficiency] = {}
-    sources = {}
-    for data_type in dict.fromkeys(_product(record).data_type for record in records):
-        some = [record for record in records if _product(record).data_type is data_type]
-        shapes = np.array([[_product(r).m, _product(r).n, _product(r).k] for r in some], float)
-        times = np.array([record.seconds["product"] for record in some])
-        peak = rounded(float(np.max(2 * shapes.prod(axis=1) / times)))
-        products = Products(shapes=shapes, times=times, origin=fits.origin)
-        constants[data_type.value] = fit_products(products, data_type, gpu, peak, None).constants
-        sources[f"gpu.gemm.{data_type}"] = (
-            f"fitted to {len(some)} products: {fits.origin}; peak: the best of them"
-        )
-    return constants, sources
 
 
 def _curves(records: Sequence[Record], origin: str) -> tuple[CollectiveCurve, ...]:
@@ -381,17 +360,14 @@ def _family(
     )
 
 
-def _calibrated(profile: HardwareProfile, fits: _Fits, uneven: Array) -> Calibrated:
+def _calibrated(
+    profile: HardwareProfile, fits: _Fits, uneven: Array, batched: Mapping[str, Accuracy]
+) -> Calibrated:
     """Collect what the profile's families do not say."""
     errors = {f"embedding_{kind}": each for kind, each in fits.lookups.by_kind.items()}
+    errors.update(batched)
     if fits.uvm:
         errors["embedding in host memory"] = fits.uvm.errors
     if len(uneven):
         errors["uneven all_to_all"] = accuracy(uneven)
     return Calibrated(profile=profile, errors=errors, setting=fits.setting)
-
-
-def _product(record: Record) -> GemmPoint:
-    if not isinstance(record.point, GemmPoint):
-        raise TypeError(f"not a product: {record.point}")
-    return record.point

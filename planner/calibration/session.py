@@ -280,8 +280,10 @@ def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record | Failure
 
 
 def _union(parts: Sequence[Sequence[Record | Failure]]) -> list[Record | Failure]:
-    """Return every point once."""
-    records = {point_key(record.point): record for part in parts for record in part}
+    """Return every point once: of those that all ranks measured, the first rank's record."""
+    records: dict[str, Record | Failure] = {}
+    for record in (record for part in parts for record in part):
+        records.setdefault(point_key(record.point), record)
     return list(records.values())
 
 

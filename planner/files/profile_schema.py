@@ -218,6 +218,7 @@ class GemmEntry(_Fit):
     l2_efficiency: Efficiency
     memory_efficiency: Efficiency
     latency: KernelLatency
+    vector_time: Time = 0.0
     shapes: Annotated[list[Range], _of_length(3)] | None = None
 
 

@@ -36,18 +36,20 @@ def test_host_copy_by_hand() -> None:
     assert host_copy_time(2 * MB, machine()) == pytest.approx(102 * US)
 
 
-def test_products_on_a_core_pad_to_its_tiles() -> None:
-    # 100 x 100 pads to 102 x 112: 2 * 1000 * 102 * 112 * 128 FLOP at 10 TFLOP/s
-    core = replace(GPU, num_sms=1)
+def test_products_on_a_core_are_made_vector_by_vector() -> None:
+    # 100 rows of 7 vectors of 16: 5 ns and 2 * 16 * 128 FLOP at 10 TFLOP/s each; 1 TB/s of memory
+    single = replace(GPU.gemm["fp32"], vector_time=5e-9)
+    core = replace(GPU, num_sms=1, gemm={"fp32": single})
     made = batched_product_time(1000, 100, 100, 128, DataType.FP32, core)
-    assert made == pytest.approx(2 * US + 2 * 1000 * 102 * 112 * 128 / 10e12)
+    moved = 1000 * 4 * (100 * 128 + 128 * 100 + 100 * 100) / 1e12
+    assert made == pytest.approx(2 * US + 1000 * 700 * (5e-9 + 2 * 16 * 128 / 10e12) + moved)
 
 
-def test_products_on_a_core_stream_their_operands_at_least() -> None:
-    # 128 x 32 outputs of k = 1 do little arithmetic on 4,256 numbers
-    core = replace(GPU, num_sms=1)
-    made = batched_product_time(1000, 128, 32, 1, DataType.FP32, core)
-    assert made == pytest.approx(2 * US + 1000 * 4 * (128 + 32 + 128 * 32) / 1e12)
+def test_many_short_rows_on_a_core_take_longer_than_few_long_ones() -> None:
+    single = replace(GPU.gemm["fp32"], vector_time=5e-9)
+    core = replace(GPU, num_sms=1, gemm={"fp32": single})
+    short = batched_product_time(1000, 64, 4, 4, DataType.FP32, core)
+    assert short > 2 * batched_product_time(1000, 4, 64, 4, DataType.FP32, core)
 
 
 def test_products_of_a_gpu_are_those_of_its_tilings() -> None:

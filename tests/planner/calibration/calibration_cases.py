@@ -27,6 +27,8 @@ from planner.calibration.records import Measured, Record
 L2_BYTES = 16 * MIB
 OP_TIME, BACKWARD_OP_TIME = 10 * US, 20 * US
 CALL = 0.1 * US
+VECTOR_TIME = 20e-9
+"""Long beside the arithmetic of an interaction, and the memory it moves."""
 CORE = Constants(
     lookup_bandwidth=8e9,
     update_bandwidth=12e9,
@@ -96,7 +98,14 @@ def _seconds(point: Point) -> dict[str, float]:
     if isinstance(point, StreamPoint):
         return {"operator": 5 * US + point.num_bytes / (20 * GB)}
     if isinstance(point, GemmPoint):
-        return {"product": 2 * US + 2.0 * point.m * point.n * point.k / 80e9}
+        vectors = point.num_products * point.m * -(-point.n // 16)
+        own = VECTOR_TIME * vectors if point.num_products > 1 else 0.0
+        columns = 16 * -(-point.n // 16) if point.num_products > 1 else point.n
+        flops = 2.0 * point.num_products * point.m * columns * point.k
+        numbers = point.m * point.k + point.k * point.n + point.m * point.n
+        if point.num_products > 1:
+            own += point.num_products * numbers * 4 / (20 * GB)
+        return {"product": 2 * US + own + flops / 80e9}
     if isinstance(point, CollectivePoint):
         factor = 2.0 if point.op is CollectiveOp.ALL_REDUCE else 1.0
         return {"collective": 50 * US + factor * point.num_bytes / (4 * GB)}

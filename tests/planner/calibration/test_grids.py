@@ -109,6 +109,21 @@ def test_products_are_measured_in_every_type_of_a_gpu() -> None:
     assert set(types) == {DataType.FP32, DataType.TF32, DataType.FP16, DataType.BF16}
 
 
+def test_products_of_a_core_are_those_of_layers_and_interactions() -> None:
+    points = [p for p in grid_points(Grid.QUICK, TARGET)[Family.GEMM] if isinstance(p, GemmPoint)]
+    single = [point for point in points if point.num_products == 1]
+    assert len(single) == 150
+    assert {point.transposed for point in single} == {"", "a", "b"}
+    batched = [point for point in points if point.num_products > 1]
+    assert [point.transposed for point in batched] == 10 * ["b", "", "a"]
+    for forward, left, right in zip(*(batched[i::3] for i in range(3)), strict=True):
+        assert (forward.m, forward.k) == (forward.n, left.n) == (left.m, left.n)
+        assert (right.m, right.n, right.k) == (left.n, left.m, left.k)
+    assert not any(
+        p.transposed for p in grid_points(Grid.QUICK, GPU)[Family.GEMM] if isinstance(p, GemmPoint)
+    )
+
+
 def test_fp8_products_have_sizes_that_sixteen_divides() -> None:
     points = grid_points(Grid.QUICK, replace(GPU, has_fp8=True))[Family.GEMM]
     small = [p for p in points if isinstance(p, GemmPoint) and p.data_type is DataType.FP8]

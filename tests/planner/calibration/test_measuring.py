@@ -1,6 +1,7 @@
 """A point that fails costs that point; what is left measures on."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("fbgemm_gpu")
 from costmodel.domain.plan import ComputeKernel  # noqa: E402
 from costmodel.domain.workload import DataType, Optimizer, Pooling  # noqa: E402
 from planner.calibration.device import CpuDevice  # noqa: E402
-from planner.calibration.measure_dense import measure_product  # noqa: E402
+from planner.calibration.measure_dense import _operands, measure_product  # noqa: E402
 from planner.calibration.measure_embedding import _CACHE_COUNTS, _CALLS, _LOCATIONS  # noqa: E402
 from planner.calibration.measuring import NO_MEMORY, DeviceLostError, Measurer, attempted  # noqa: E402
 from planner.calibration.points import EmbeddingPoint, GemmPoint, TableSet, point_key  # noqa: E402
@@ -59,6 +60,17 @@ def test_a_failure_is_read_back_and_counts_as_tried(tmp_path: Path) -> None:
     assert again is not None
     assert (again.records, again.failures) == ((), (failure,))
     assert keys(again.failures) == {point_key(POINT)}
+
+
+@pytest.mark.parametrize("transposed", ["", "a", "b"])
+@pytest.mark.parametrize("num_products", [1, 3])
+def test_products_are_measured_as_a_step_stores_them(transposed: str, num_products: int) -> None:
+    point = replace(POINT, n=8, num_products=num_products, transposed=transposed)
+    left, right = _operands(point, CpuDevice(2**20))
+    batch = (3,) if num_products > 1 else ()
+    assert (left.shape, right.shape) == ((*batch, 16, 16), (*batch, 16, 8))
+    assert (left.is_contiguous(), right.is_contiguous()) == (transposed != "a", transposed != "b")
+    assert measure_product(point, CpuDevice(2**20)).seconds["product"] > 0
 
 
 def test_tables_stay_in_memory_for_the_points_of_one_set() -> None:

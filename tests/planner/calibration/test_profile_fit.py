@@ -6,6 +6,7 @@ from calibration_cases import (
     L2_BYTES,
     MACHINE,
     OP_TIME,
+    VECTOR_TIME,
     measured,
     record,
 )
@@ -167,6 +168,13 @@ def test_other_operators_of_a_core_reach_their_own_share_of_the_bandwidth() -> N
     }
     assert (fit.num_points, fit.num_others) == (15, 30)
     assert fit_stream(records, maps_anew=False).shares == {}
+
+
+def test_batched_products_say_what_a_vector_takes(calibrated: Calibrated) -> None:
+    constants = calibrated.profile.gpu.gemm["fp32"]
+    assert constants.num_points == 150  # the others are products one at a time
+    assert constants.vector_time == pytest.approx(VECTOR_TIME, rel=0.25)
+    assert calibrated.errors["batched products"].median < 0.2
 
 
 def test_a_cores_shares_are_in_its_profile(calibrated: Calibrated) -> None:
