@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913 - an argument per option
         torchrun --nproc-per-node 8 -m planner calibrate -o mine.yaml
         planner calibrate --host --hardware a100-sxm-80gb -o mine.yaml
 
-    The quick grid takes a CPU four to six minutes. Measurements are kept next to FILE
+    The quick grid takes a CPU three to six minutes. Measurements are kept next to FILE
     (mine.measurements.jsonl) as they are made: a run that was stopped goes on where it was, with
     the same command. Keep the machine idle meanwhile.
     """  # noqa: D301 - click's mark for lines to keep

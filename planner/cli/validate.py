@@ -1,11 +1,15 @@
 """``planner validate``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.cli.options import SEED, output_options
 from planner.show.output import Output
+
+if TYPE_CHECKING:
+    from planner.calibration.records import Record
 
 
 @click.command("validate")
@@ -35,7 +39,9 @@ def command(
     """Train under PLANs on this machine, and compare their steps with the predicted ones.
 
     One process per rank builds the workload's DLRM with TorchRec's DistributedModelParallel and
-    trains it on random batches with the workload's distributions.
+    trains it on random batches with the workload's distributions. On a CPU some kernels of the
+    calibration are measured again meanwhile, if its measurements are still beside the profile: what
+    they take longer is the machine's, and not the model's error.
     """
     from planner.files.plans import load_plan_file, load_plan_hardware
     from planner.files.profiles import load_profile
@@ -53,6 +59,7 @@ def command(
         files,
         _names(plans),
         load_profile(hardware) if hardware else load_plan_hardware(files[0]),
+        calibrated=_calibrated(hardware or files[0].hardware),
         progress=progress,
         repeats=repeats,
         steps=steps,
@@ -63,6 +70,15 @@ def command(
         output.data(validation_data(validation))
     else:
         output.lines(lambda width: validation_text(validation, width))
+
+
+def _calibrated(profile: str) -> "tuple[Record, ...]":
+    """Return the measurements beside a profile, or none."""
+    from planner.calibration.records import read_measurements
+
+    path = Path(profile).with_suffix(".measurements.jsonl")
+    measured = read_measurements(path) if path.exists() else None
+    return measured.records if measured else ()
 
 
 def _names(plans: tuple[str, ...]) -> list[str]:

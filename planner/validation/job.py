@@ -33,6 +33,9 @@ class Job:
     profiled: int = 2
     """Steps of a plan under the profiler, after the last round; 0: none."""
     seed: int = 0
+    probes: tuple[Mapping[str, Any], ...] = ()
+    """Kernels that are measured at the beginning of every round, each as ``family`` and ``point``
+    of a measurements file; see ``planner.validation.machine_speed``."""
 
     @property
     def phases_apart(self) -> bool:
@@ -64,6 +67,8 @@ class Block:
     """Processor time of all of the rank's threads, of every step."""
     foreign: float
     """Share of the rank's core that other processes had meanwhile; 0 where nobody knows."""
+    probes: tuple[Seconds, ...] = ()
+    """What every probe of the job took at the beginning of the round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +96,12 @@ def read_results(folder: Path, rank: int) -> list[RankResult]:
 def rank_result(data: Mapping[str, Any]) -> RankResult:
     """Return a rank's result from plain data."""
     blocks = (
-        Block(wall=tuple(each["wall"]), cpu=tuple(each["cpu"]), foreign=each["foreign"])
+        Block(
+            wall=tuple(each["wall"]),
+            cpu=tuple(each["cpu"]),
+            foreign=each["foreign"],
+            probes=tuple(each.get("probes", ())),
+        )
         for each in data["blocks"]
     )
     return RankResult(blocks=tuple(blocks), phases=data["phases"], build_time=data["build_time"])

@@ -67,7 +67,7 @@ def run_job(files: Sequence[PlanFile], job: Job, progress: Progress) -> list[lis
     before = job.repeats * job.num_plans
     watched = _results(
         files,
-        replace(job, repeats=1, steps=1, warmup=min(2, job.warmup)),
+        replace(job, repeats=1, steps=1, warmup=min(2, job.warmup), probes=()),
         lambda done: progress(before + done),
     )
     return [

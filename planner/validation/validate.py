@@ -1,17 +1,20 @@
 """Validation as one call: predict plans, train under them, judge."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.simulator import simulate
+from planner.calibration.records import Record
 from planner.environment.torchrec_presence import require_torchrec
 from planner.files.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload
 from planner.validation.job import Job
 from planner.validation.judge import Outcome, Verdict, judge, outcome
 from planner.validation.launch import run_job
+from planner.validation.machine_speed import Slowdowns, probe_data, probes, slowdowns, slowed
 from planner.validation.phases import StepPrediction
 
 
@@ -24,6 +27,10 @@ class Validation:
     hardware: str
     device: Device
     job: Job
+    slowdowns: Slowdowns = field(default_factory=dict)
+    """Empty where the calibration's measurements are not there to be repeated."""
+    at_speed: tuple[Outcome, ...] = ()
+    """The same with predictions for the machine's speed during the run; empty as ``slowdowns``."""
 
 
 def validate(
@@ -31,6 +38,7 @@ def validate(
     names: Sequence[str],
     profile: HardwareProfile,
     *,
+    calibrated: Sequence[Record] = (),
     progress: Callable[[int, int], None] | None = None,
     **options: Any,  # noqa: ANN401 - fields of Job: repeats, steps, warmup, profiled, seed
 ) -> Validation:
@@ -42,6 +50,9 @@ def validate(
         Plans of one workload and number of ranks, and what to call them.
     profile
         Of this machine: what predicts the steps, and whether they run on its CPU or GPUs.
+    calibrated
+        What the profile was fitted to, if it is known: some of it is measured again, to tell the
+        machine's speed from the model's error.
     progress
         Is told how many blocks of steps are done, of how many.
     options
@@ -58,21 +69,30 @@ def validate(
     check_workload(files[0].workload, names[0])
     for file in files:
         check_machine(file, topology_of(file, profile))
+    chosen = probes(calibrated) if profile.device is Device.CPU else ()
     job = Job(
         num_plans=len(files),
         world_size=files[0].plan.world_size,
         local_world_size=files[0].plan.local_world_size,
         device=profile.device.value,
+        probes=probe_data(chosen),
         **options,
     )
     total = job.num_blocks
     ranks = run_job(files, job, lambda done: progress(done, total) if progress else None)
-    outcomes = tuple(
-        outcome(name, predicted(file, profile), [rank[index] for rank in ranks])
-        for index, (file, name) in enumerate(zip(files, names, strict=True))
-    )
+    factors = slowdowns(chosen, ranks)
+
+    def judged(factors: Slowdowns) -> tuple[Outcome, ...]:
+        return tuple(
+            outcome(name, predicted(file, profile, factors), [rank[index] for rank in ranks])
+            for index, (file, name) in enumerate(zip(files, names, strict=True))
+        )
+
+    outcomes = judged({})
     return Validation(
         outcomes=outcomes,
+        slowdowns=factors,
+        at_speed=judged(factors) if factors else (),
         verdict=judge(outcomes),
         hardware=profile.name,
         device=profile.device,
@@ -89,7 +109,11 @@ def topology_of(file: PlanFile, profile: HardwareProfile) -> Topology:
     )
 
 
-def predicted(file: PlanFile, profile: HardwareProfile) -> StepPrediction:
-    """Return a plan's simulated step."""
+def predicted(
+    file: PlanFile, profile: HardwareProfile, factors: Slowdowns | None = None
+) -> StepPrediction:
+    """Return a plan's simulated step, on a machine that is slower by these factors."""
     timeline = plan_timeline(file.workload, topology_of(file, profile), file.plan)
+    if factors:
+        timeline = simulate(slowed(timeline.graph, factors))
     return StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)

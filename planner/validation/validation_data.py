@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.validation.judge import Outcome
+from planner.validation.judge import Outcome, cpu_error, geomean_error
 from planner.validation.validate import Validation
 
 
@@ -16,6 +16,13 @@ def validation_data(validation: Validation) -> dict[str, Any]:
         "repeats": validation.job.repeats,
         "steps": validation.job.steps,
         "plans": [outcome_data(each) for each in validation.outcomes],
+        "machine_slowdown": {family.value: f for family, f in validation.slowdowns.items()},
+        "geomean_error_at_that_speed": geomean_error(validation.at_speed)
+        if validation.at_speed
+        else None,
+        "geomean_cpu_error_at_that_speed": cpu_error(validation.at_speed)
+        if validation.at_speed
+        else None,
         "geomean_error": verdict.geomean_error,
         "geomean_cpu_error": verdict.cpu_error,
         "kendall_tau": verdict.tau,

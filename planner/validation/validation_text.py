@@ -7,7 +7,8 @@ from rich.text import Text
 from costmodel.base.units import Seconds
 from planner.show.format import change, count, duration, durations, percent
 from planner.show.layout import Column, flow, table
-from planner.validation.judge import MOST_FOREIGN, Outcome, Verdict
+from planner.validation.judge import MOST_FOREIGN, Outcome, Verdict, cpu_error, geomean_error
+from planner.validation.machine_speed import slowdown_texts
 from planner.validation.phases import Phase
 from planner.validation.validate import Validation
 
@@ -26,6 +27,7 @@ def validation_text(validation: Validation, width: int) -> Iterator[Text]:
     yield from map(Text, table(_columns(outcomes), width=width))
     yield Text("")
     yield from map(Text, _verdict(validation.verdict, len(outcomes), width))
+    yield from map(Text, _machine(validation))
     for each in _worth_showing(validation):
         if each.prediction.phases:
             yield Text("")
@@ -90,6 +92,15 @@ def _verdict(verdict: Verdict, num_plans: int, width: int) -> Iterator[str]:
         lines = flow(shown, width=width, indent=13)
         yield "  open       " + lines[0]
         yield from (" " * 13 + line for line in lines[1:])
+
+
+def _machine(validation: Validation) -> Iterator[str]:
+    """Yield how much slower the machine was than when calibrated, and the error beside that."""
+    if not validation.slowdowns:
+        return
+    yield f"  machine    {', '.join(slowdown_texts(validation.slowdowns))} against the calibration"
+    left, busy = geomean_error(validation.at_speed), cpu_error(validation.at_speed)
+    yield f"             at that speed: error {percent(left)}, of processor time {percent(busy)}"
 
 
 def _worth_showing(validation: Validation) -> list[Outcome]:

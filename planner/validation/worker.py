@@ -6,6 +6,7 @@ same processes, in turns, so that what changes over minutes hits all alike.
 
 import logging
 import sys
+from dataclasses import replace
 from os import environ
 from pathlib import Path
 from time import perf_counter, process_time
@@ -13,6 +14,10 @@ from time import perf_counter, process_time
 import torch
 import torch.distributed as dist
 
+from planner.calibration.device import open_device
+from planner.calibration.machine import cache_bytes
+from planner.calibration.measuring import Measurer
+from planner.calibration.points import read_point
 from planner.environment.cores import CoreWatch, pin_to_core
 from planner.files.plans import PlanFile, load_plan_file
 from planner.validation.batches import make_batches
@@ -74,11 +79,12 @@ class _Rank:
         phases: list[dict[str, float]] = [{} for _ in self.files]
         for turn in range(self.job.repeats):
             last = turn == self.job.repeats - 1
+            probed = self._probed()
             for index, file in enumerate(self.files):
                 begin = perf_counter()
                 trainer = self._trainer(file)
                 builds[index] = perf_counter() - begin
-                blocks[index].append(self._block(trainer))
+                blocks[index].append(replace(self._block(trainer), probes=probed))
                 if last and self.job.profiled:
                     phases[index] = profiled_phases(trainer.step, self.job.profiled)
                 del trainer
@@ -87,6 +93,16 @@ class _Rank:
             RankResult(blocks=tuple(blocks[i]), phases=phases[i], build_time=builds[i])
             for i in range(len(self.files))
         ]
+
+    def _probed(self) -> tuple[float, ...]:
+        """Measure the job's probes, all ranks at once, as the calibration did."""
+        if not self.job.probes:
+            return ()
+        release()
+        cache = cache_bytes(self.job.device, self.job.local_world_size)
+        measurer = Measurer(open_device(self.job.device, 0, cache), meet=dist.barrier)
+        points = [read_point(probe["family"], probe["point"]) for probe in self.job.probes]
+        return tuple(sum(measurer.measure(point).seconds.values()) for point in points)
 
     def _trainer(self, file: PlanFile) -> Trainer:
         release()

@@ -1,5 +1,10 @@
+from dataclasses import replace
+
+import pytest
+
 from costmodel.base.units import MS
 from costmodel.domain.hardware import Device
+from planner.calibration.points import Family
 from planner.validation.job import Job
 from planner.validation.judge import Outcome, judge
 from planner.validation.phases import Phase, StepPrediction
@@ -54,6 +59,23 @@ GOOD, BAD = plan("good", 22.0, 20.0), plan("bad", 38.0, 40.0)
 def test_the_report() -> None:
     # off by factors of 1.1 and 40/38: 7.6% in the geometric mean
     assert text(GOOD, BAD)[:9] == REPORT.splitlines()
+
+
+def test_the_machine_s_speed_is_told_from_the_model_s_error() -> None:
+    slower = replace(
+        validation(GOOD, BAD),
+        slowdowns={Family.GEMM: 1.1, Family.COLLECTIVE: 0.95},
+        at_speed=(plan("good", 20.0, 20.0), plan("bad", 40.0, 40.0)),
+    )
+    lines = [line.plain for line in validation_text(slower, 100)]
+    assert lines[9:11] == [
+        "  machine    products +10%, collectives -5% against the calibration",
+        "             at that speed: error 0%, of processor time 0%",
+    ]
+    data = validation_data(slower)
+    assert data["machine_slowdown"] == {"gemm": 1.1, "collective": 0.95}
+    assert data["geomean_error_at_that_speed"] == pytest.approx(0.0)
+    assert validation_data(validation(GOOD))["geomean_error_at_that_speed"] is None
 
 
 def test_phases_of_the_slowest_rank_are_shown_beside_each_other() -> None:
