@@ -26,7 +26,7 @@ from bench.paper import TABLE_I
 from costmodel.base.units import MB, US
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
-from costmodel.kernels.embedding import Caches
+from costmodel.kernels.shard_traffic import Caches
 from planner.calibration.fit_embedding import LookupSetting, fit_lookups
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record

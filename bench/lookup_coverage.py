@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bench.embedding_model import CACHE_BYTES, MeasuredRow, measured_rows
 from costmodel.domain.plan import ComputeKernel
-from costmodel.kernels.embedding import Caches, kernel_times
+from costmodel.kernels.embedding import kernel_times
+from costmodel.kernels.shard_traffic import Caches
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from costmodel.uncertainty.sampling import Array
 from planner.calibration.fit_embedding import (

@@ -1,4 +1,4 @@
-"""LookupFit the constants of lookup kernels on GPUs to all public launches.
+"""Fit the constants of lookup kernels on GPUs to all public launches.
 
 Run as ``python -m bench.lookup_fit [--write]``. One set of constants serves all GPUs, relative to
 their memory bandwidth, and each GPU has deviations that its own launches must earn: least squares
@@ -37,15 +37,10 @@ from bench.fitting.launches import (
 from costmodel.base.units import MS, US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
-from costmodel.kernels.embedding import (
-    LookupShard,
-    combine,
-    gpu_caches,
-    kernel_times,
-    shard_traffic,
-)
+from costmodel.kernels.embedding import combine, kernel_times
+from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
-from costmodel.kernels.traffic import Traffic
+from costmodel.kernels.traffic import SORT_BLOCK_KEYS, Traffic
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from planner.calibration.curves import Array, accuracy
 from planner.files.profiles import load_profile
@@ -78,6 +73,8 @@ class LookupConstants(NamedTuple):
     """The same, for one key sorted."""
     backward_latencies: float = 50.0
     """Duration of a backward of few ids, in kernel latencies."""
+    sort_latencies: float = 17.0
+    """What sorting more than ``SORT_BLOCK_KEYS`` of them takes besides, likewise."""
     warp_bytes: float = 250.0
     row_time_us: float = 0.6
     start_rows: float = 5.0
@@ -126,6 +123,7 @@ def rates(constants: LookupConstants, gpu: Gpu) -> LookupRates:
         backward_latency=gpu.kernel_latency * constants.backward_latencies,
         gradient_time=constants.gradient_bytes / bandwidth,
         sort_rate=bandwidth / constants.sort_bytes,
+        sort_latency=gpu.kernel_latency * constants.sort_latencies,
         uvm_bandwidth=1.0,
         overlap=1.0,
         lookup_time=0.0,
@@ -142,24 +140,22 @@ def launch_traffic(launch: LookupLaunch, constants: LookupConstants) -> Array:
         start_rows=constants.start_rows,
     )
     alike = Counter(replace(table, name="t") for table in launch.tables)
-    rows = [
-        shard_traffic.__wrapped__(
-            LookupShard(
-                table=table,
-                first_row=0,
-                num_rows=table.num_embeddings,
-                num_columns=table.embedding_dim,
-                num_samples=float(launch.num_samples),
-                compute_kernel=launch.place,
-                cache_load_factor=table.cache_share,
-            ),
-            optimizer=launch.optimizer,
-            output_type=launch.output_type,
-            caches=caches,
+    shards = LookupShards.of([
+        LookupShard(
+            table=table,
+            first_row=0,
+            num_rows=table.num_embeddings,
+            num_columns=table.embedding_dim,
+            num_samples=float(launch.num_samples),
+            compute_kernel=launch.place,
+            cache_load_factor=table.cache_share,
         )
         for table in alike
-    ]
-    repeated = np.repeat(np.array(rows), list(alike.values()), axis=0)
+    ])
+    rows = shard_traffics(
+        shards, optimizer=launch.optimizer, output_type=launch.output_type, caches=caches
+    )
+    repeated = np.repeat(rows, list(alike.values()), axis=0)
     total: Array = combine(repeated, np.zeros(len(repeated), dtype=np.intp), 1)
     return total
 
@@ -170,7 +166,8 @@ def predicted(launch: LookupLaunch, constants: LookupConstants) -> dict[str, Sec
     traffic, known = launch_traffic(launch, constants), rates(constants, gpu)
     forward = float(kernel_times(traffic, known, backward=False)[0])
     backward = float(kernel_times(traffic, known, backward=True)[0])
-    sort = float(traffic[0, Traffic.KEYS]) / known.sort_rate
+    keys = float(traffic[0, Traffic.KEYS])
+    sort = keys / known.sort_rate + known.sort_latency * (keys > SORT_BLOCK_KEYS)
     gathered = forward - known.latency
     return {
         FORWARD: forward,
@@ -194,7 +191,7 @@ def phases_fitted(launch: LookupLaunch) -> list[str]:
 
 
 def fit(chosen: Sequence[LookupLaunch]) -> LookupFit:
-    """LookupFit the constants to some launches."""
+    """Fit the constants to some launches."""
     gpus = sorted({launch.gpu for launch in chosen})
     start = np.log(np.array(START))
 
@@ -342,7 +339,7 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """LookupFit and print; with --write keep."""
+    """Fit and print; with --write keep."""
     found = results()
     show(found)
     if "--write" in sys.argv:

@@ -27,7 +27,7 @@ def built(builder: StepBuilder, *, ids: object = 0.0, features: object = 0.0) ->
         table_columns=0.0,
         sent_ids=0.0,
         sent_features=0.0,
-        parameter_bytes=0.0,
+        parameter_bytes={},
         tables=0.0,
     )
     return evaluated(builder.template(), [load])

@@ -172,6 +172,12 @@ def _tables() -> Iterator[Cell]:
         yield Cell(name=f"{kind}, fp16 and fp32", tables=(*pair(kind, **half), *pair(kind)))
         yield Cell(name=f"{kind}, sum and mean", tables=(*pair(kind), *pair(kind, **mean)))
         yield Cell(name=f"{kind}, 2 features", tables=_two_features(kind))
+    large = {"num_embeddings": 20_000}  # gradients fill DDP's first bucket, 1 MiB
+    kind = ShardingType.DATA_PARALLEL
+    yield Cell(
+        name=f"{kind}, sum and mean, 2 MiB",
+        tables=(*pair(kind, **large), *pair(kind, **mean, **large)),
+    )
     for kind in UNPOOLED:
         yield Cell(name=f"{kind}, unpooled", tables=pair(kind, pooling=Pooling.NONE))
     for kind in (ShardingType.TABLE_WISE, ShardingType.ROW_WISE):

@@ -9,12 +9,6 @@ KNOWN = {
         "on a CPU the dense backward calls its kernels directly, and the profiler does not see "
         "the gradient of the weights"
     ),
-    "data_parallel, fp16 and fp32": (
-        "one parameter, one copy and one message for each lookup kernel; ours has one for the group"
-    ),
-    "data_parallel, sum and mean": (
-        "one parameter and one copy for each lookup kernel; ours has one for the group"
-    ),
     "data_parallel, unpooled": _POOLED,
     "data_parallel, three modules": _POOLED,
     **{

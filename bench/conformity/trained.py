@@ -1,5 +1,6 @@
 """Facts of a real step: the operators that torch's profiler saw on the training thread."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -31,6 +32,7 @@ _PARTS = (
     ("sparse_data_dist", "input"),
 )
 """The innermost range that matches says in which part of the step an operator is."""
+_FP32_BYTES = 4
 _DENSE = "dense"
 _DENSE_KINDS = {"product", "relu", "relu backward", "bias gradient", "concatenation"}
 """What is compared of the dense model; its loss differs, and is small."""
@@ -209,15 +211,21 @@ def _is_compared(part: str, kind: str) -> bool:
 
 
 def facts(events: Iterable[Event], world_size: int) -> tuple[Fact, ...]:
-    """Return the facts of a Chrome trace of one step, in the order in which operators began."""
+    """Return the facts of a Chrome trace of one step, in the order in which operators began.
+
+    The profiler gives no type of an all-reduce: it is that of as many elements copied before it.
+    """
     found = []
-    gradient_bytes = 4
+    copied: Counter[int] = Counter()
     for call in _calls(events, world_size):
         handled = _handled(call)
         if handled is not None and call.part == "reduce" and handled[0] == "scale":
-            gradient_bytes = call.size(0) // call.elements(0)
-        if handled is not None and handled[0] == "all_reduce":  # the profiler gives no type
-            handled = "all_reduce", gradient_bytes * call.listed()
+            copied[call.size(0) // call.elements(0)] += call.elements(0)
+        if handled is not None and handled[0] == "all_reduce":
+            same = (width for width, count in copied.items() if count == call.listed())
+            width = next(same, _FP32_BYTES)
+            del copied[width]
+            handled = "all_reduce", width * call.listed()
         if handled is not None and _is_compared(call.part, handled[0]):
             found.append(Fact(call.part, *handled))
     return tuple(found)

@@ -29,11 +29,12 @@ from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
 from costmodel.inputs.distribution import unique_curve
-from costmodel.kernels.embedding import (
+from costmodel.kernels.embedding import embedding_estimate
+from costmodel.kernels.shard_traffic import (
     KEY_BYTES,
     Caches,
     LookupShard,
-    embedding_estimate,
+    LookupShards,
     gpu_caches,
     l1_misses,
     shard_traffic,
@@ -82,15 +83,16 @@ def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
             output_type=DataType.FP32,
             caches=caches,
         )
-        curve = unique_curve(table.inputs, table.num_embeddings)
-        again = curve.cold_misses(shard.num_lookups, caches.l2_bytes / shard.row_bytes)
+        curve, alone = unique_curve(table.inputs, table.num_embeddings), LookupShards.of([shard])
+        lookups, row_bytes = float(alone.num_lookups[0]), float(alone.row_bytes[0])
+        again = curve.cold_misses(lookups, caches.l2_bytes / row_bytes)
         hbm += traffic[Traffic.BACKWARD_HBM if backward else Traffic.FORWARD_HBM]
         # ids and outputs pass through the L2 on their way from and to DRAM
-        streamed = traffic[Traffic.FORWARD_HBM] - again * shard.row_bytes
-        on_chip += l1_misses(shard, curve, caches) * shard.row_bytes + streamed
+        streamed = traffic[Traffic.FORWARD_HBM] - again * row_bytes
+        on_chip += float(l1_misses(alone, caches)[0]) * row_bytes + streamed
         if backward and "sparse-ads" in row["kernel"]:
-            lost = again - curve.unique_rows(shard.num_lookups)
-            hbm += 2.0 * lost * shard.row_bytes + shard.num_lookups * KEY_BYTES
+            lost = again - curve.unique_rows(lookups)
+            hbm += 2.0 * lost * row_bytes + lookups * KEY_BYTES
     return hbm, on_chip
 
 

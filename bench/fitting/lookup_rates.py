@@ -46,5 +46,6 @@ def entries(name: str, gpu: Gpu) -> dict[str, str]:
         "gather_bandwidth": f"{own['gather_ratio'] * bandwidth / GB:.4g} GB/s",
         "gradient_time": f"{own['gradient_bytes'] / bandwidth / NANO:.3g} ns",
         "backward_latency": f"{own['backward_latencies'] * gpu.kernel_latency / US:.3g} us",
+        "sort_latency": f"{own['sort_latencies'] * gpu.kernel_latency / US:.3g} us",
     }
     return {field: f'{value}, source: "{source}"' for field, value in values.items()}

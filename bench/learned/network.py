@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import Optimizer
 from costmodel.inputs.reuse import NUM_BINS, reuse_rows
-from costmodel.kernels.embedding import LookupShard
+from costmodel.kernels.shard_traffic import LookupShard
 
 Array = NDArray[np.float64]
 
@@ -196,7 +196,7 @@ def shard_features(shard: LookupShard, optimizer: Optimizer) -> tuple[float, ...
     return table_features(
         num_rows=shard.num_rows,
         num_columns=shard.num_columns,
-        num_lookups=shard.num_lookups,
+        num_lookups=shard.num_samples * table.pooling_factor * shard.id_share,
         num_samples=shard.num_samples,
         rows_by_hits=reuse_rows(
             table.inputs,

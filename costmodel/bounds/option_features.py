@@ -22,11 +22,13 @@ from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
 from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_block_ranks
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
-from costmodel.kernels.embedding import LookupShard, gpu_caches, lookup_rates, shard_traffic
+from costmodel.kernels.embedding import lookup_rates
+from costmodel.kernels.shard_traffic import LookupShard, LookupShards
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
-from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
+from costmodel.step.loads import shard_loads
+from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES
 
 
 class Part(IntEnum):
@@ -54,7 +56,9 @@ OptionKey: TypeAlias = tuple[ShardingType, ComputeKernel, int]
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
 """As in templates, but for ``present``: the share of a module's tables that are in the group, which
 is at most whether the group is there."""
-WIDTH = len(GROUP_FEATURES) + len(Part)
+KERNEL_VALUES = (*KERNEL_FEATURES, *Part)
+"""What a lookup kernel has of an option."""
+WIDTH = len(GROUP_FEATURES) + len(KERNEL_VALUES)
 """Numbers that describe an option."""
 _NO_CACHE = 1e-12
 
@@ -70,7 +74,7 @@ class BoundOptions:
     kernel: NDArray[np.intp]
     """Its group and kernel, by their place there."""
     values: Floats
-    """``GROUP_FEATURES``, then ``Part``: means over ranks where they have a value on each."""
+    """``GROUP_FEATURES``, ``KERNEL_VALUES``: means over ranks where they have a value on each."""
     memory: Floats
     """HBM over all ranks."""
     alone: Floats
@@ -150,7 +154,7 @@ class OptionFeatures:
         """Return whether ``fused`` is allowed, too, and ``dense`` moves and keeps more than it.
 
         ``dense`` writes a gradient of the whole shard, at least 4 bytes for each element hit, where
-        ``fused`` reads and writes rows and their state (``embedding.shard_traffic``).
+        ``fused`` reads and writes rows and their state (``kernels.shard_traffic``).
         """
         fused = ComputeKernel.FUSED in allowed_kernels(table, kind)
         if kernel is not ComputeKernel.DENSE or not fused:
@@ -187,7 +191,6 @@ class _Cuts:
 
     def __init__(self, workload: Workload, topology: Topology) -> None:
         self.workload, self.topology = workload, topology
-        self.caches = gpu_caches(topology.hardware.gpu)
         self.modules = Counter(_module(table) for table in workload.tables)
         self.known: dict[object, int] = {}
         self.of_table: dict[tuple[ShardingType, ComputeKernel], int] = {}
@@ -196,11 +199,10 @@ class _Cuts:
         """What all shards of a cut have in common, for every cut."""
         self.firsts: list[int] = []
         """And its first shard."""
-        self.shards: list[tuple[float, ...]] = []
-        """How many shards are alike, and their rows, columns, ids and bags."""
-        self.traffic: list[tuple[float, ...]] = []
-        self.gathers: list[float] = []
-        """How often its rows are gathered, in forwards: again for gradients of weights."""
+        self.shards: list[LookupShard] = []
+        """The different shards of every cut."""
+        self.copies: list[int] = []
+        """How many are alike."""
         self.factors: list[ShardFactors] = []
         self.factor: list[int] = []
         """The place in ``factors`` of every shard's."""
@@ -234,24 +236,13 @@ class _Cuts:
         self.firsts.append(len(self.shards))
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
         for first, length, repeats in like_row_blocks(self.topology, table, kind):
-            shard = LookupShard(
+            self.shards.append(LookupShard(
                 table=table, first_row=first, num_rows=length, num_columns=width,
                 num_samples=samples, compute_kernel=kernel,
                 cache_load_factor=1.0 if caching else table.cache_share,
                 batches_in_cache=self.workload.pipeline.batches_in_cache,
-            )  # fmt: skip
-            self.gathers.append(1.0 + WEIGHT_GRADIENT_RATIO * table.weighted)
-            self.traffic.append(
-                shard_traffic(
-                    shard,
-                    optimizer=self.workload.optimizer,
-                    output_type=self.workload.output_type,
-                    caches=self.caches,
-                )
-            )
-            share = length / table.num_embeddings
-            bags = shard.num_bags / samples
-            self.shards.append((count * repeats, length, width, share, shard.num_lookups, bags))
+            ))  # fmt: skip
+            self.copies.append(count * repeats)
             self.factor.append(factor)
 
     def _factor(self, kind: ShardingType, kernel: ComputeKernel) -> int:
@@ -269,7 +260,7 @@ class _Cuts:
         if not self.shards:
             return _Described(np.zeros((0, WIDTH)), np.zeros(0), np.zeros(0))
         world = self.topology.world_size
-        copies, rows, width, share, ids, bags = np.array(self.shards).T
+        copies, shards = np.array(self.copies, dtype=np.float64), LookupShards.of(self.shards)
         present, per_shard, table_columns, parameters, here = np.array(self.cuts).T
 
         def total(of_shards: Floats) -> Floats:
@@ -277,24 +268,30 @@ class _Cuts:
             return sums
 
         features = total(np.ones(len(copies))) * per_shard
-        ids = total(ids) / world
+        loads = shard_loads(self.workload, self.topology, shards)
+        ids = total(loads.ids) / world
         values = {
             "present": present,
             "features": features / world,
             "ids": ids,
-            "columns": total(width * bags) / world,
+            "columns": total(loads.columns) / world,
             "table_columns": table_columns,
             "sent_ids": ids,
             "sent_features": features,
-            "parameter_bytes": parameters,
-            "tables": np.ones(len(parameters)),
+            "tables": np.ones(len(present)),
         }
-        parts, alone = self._lookups()
+        parts, alone = self._lookups(loads.traffic.T, shards.is_weighted)
         factors = stacked_factors(self.factors, [1] * len(self.factors))
-        sizes = shard_bytes(factors.taken(np.array(self.factor)), rows, width, share)
+        sizes = shard_bytes(
+            factors.taken(np.array(self.factor)),
+            shards.num_rows,
+            shards.num_columns,
+            shards.num_rows / np.array([shard.table.num_embeddings for shard in self.shards]),
+        )
         return _Described(
             values=np.column_stack((
                 *(values[name] for name in GROUP_FEATURES),
+                parameters,
                 total(parts) / world,
                 here,
             )),
@@ -302,10 +299,9 @@ class _Cuts:
             alone=np.maximum.reduceat(alone, self.firsts),
         )
 
-    def _lookups(self) -> tuple[Floats, Floats]:
+    def _lookups(self, traffic: Floats, weighted: Floats) -> tuple[Floats, Floats]:
         """Return the parts of every shard's lookup, and what it takes alone."""
         rates = lookup_rates(self.topology.hardware)
-        traffic = np.array(self.traffic).T
         sort = traffic[Traffic.KEYS] / rates.sort_rate
         parts = (
             traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
@@ -317,7 +313,7 @@ class _Cuts:
             sort + traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         )
         forward = np.maximum.reduce([parts[0], parts[1], traffic[Traffic.CHAIN]]) + parts[2]
-        gathered = forward * np.array(self.gathers)
+        gathered = forward * (1.0 + WEIGHT_GRADIENT_RATIO * weighted)
         return np.column_stack(parts), gathered + np.maximum.reduce(parts[3:6]) + parts[6]
 
 

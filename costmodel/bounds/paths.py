@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, Seconds
-from costmodel.bounds.option_features import GROUP_FEATURES, GroupKernel, Part
+from costmodel.bounds.option_features import GROUP_FEATURES, KERNEL_VALUES, GroupKernel, Part
 from costmodel.bounds.precedence import Flags, compatible_ops, heaviest_compatible
 from costmodel.engine.timer import Signature
 from costmodel.kernels.collectives import CollectiveForm
@@ -21,8 +21,10 @@ from costmodel.step.graph import HOST_THREADS, Resource
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import (
+    KERNEL_FEATURES,
     PLAN_FEATURES,
     RANK_FEATURES,
+    Feature,
     Issued,
     Template,
     TemplateOp,
@@ -62,21 +64,31 @@ class FeatureIndex:
             size += len(GROUP_FEATURES)
             for kernel in names:
                 self._kernels[group, kernel] = size
-                size += len(Part)
+                size += len(KERNEL_VALUES)
         self.size = size
         self.of_plan = np.zeros(size)
         """1 for features that are the same on every rank."""
         for first in self._groups.values():
             for offset, name in enumerate(GROUP_FEATURES):
                 self.of_plan[first + offset] = float(name in PLAN_FEATURES)
+        for first in self._kernels.values():
+            self.of_plan[first : first + len(KERNEL_FEATURES)] = 1.0
 
-    def feature(self, group: GroupKey, name: str) -> int:
-        """Return the place of a group's feature."""
-        return self._groups[group] + GROUP_FEATURES.index(name)
+    def feature(self, feature: Feature) -> int:
+        """Return the place of a feature."""
+        if feature.kernel is not None:
+            first = self._kernels[feature.group, feature.kernel]
+            return first + KERNEL_VALUES.index(feature.name)
+        return self._groups[feature.group] + GROUP_FEATURES.index(feature.name)
+
+    def is_sure(self, feature: Feature) -> bool:
+        """Return whether it has a value in all plans with its group: they may lack a kernel."""
+        of_group = [kernel for group, kernel in self._kernels if group == feature.group]
+        return feature.kernel is None or of_group == [feature.kernel]
 
     def part(self, kernel: tuple[GroupKey, KernelKey], part: Part) -> int:
         """Return the place of a lookup kernel's part."""
-        return self._kernels[kernel] + part
+        return self._kernels[kernel] + len(KERNEL_FEATURES) + part
 
     @property
     def groups(self) -> list[GroupKey]:
@@ -101,7 +113,10 @@ class FeatureIndex:
     def of_kernel(self, kernel: GroupKernel) -> list[int]:
         """Return the places of the values of options that have a group and kernel."""
         first, second = self._groups[kernel[0]], self._kernels[kernel]
-        return [*range(first, first + len(GROUP_FEATURES)), *range(second, second + len(Part))]
+        return [
+            *range(first, first + len(GROUP_FEATURES)),
+            *range(second, second + len(KERNEL_VALUES)),
+        ]
 
 
 @dataclass(frozen=True)
@@ -239,11 +254,11 @@ class StepGraph:
         on_ranks = all(feature.name in RANK_FEATURES for feature in work.amount.weights)
         return work.kernel is not None or (work.kind is WorkKind.STREAM and on_ranks)
 
-    @staticmethod
-    def _lasts(work: Work) -> bool:
+    def _lasts(self, work: Work) -> bool:
         """Return whether an operation that is the same on all ranks takes any time."""
-        form = work.form
-        return work.kind is WorkKind.STREAM or (form is not None and float(form.time(0.0)) > 0)
+        if work.kind is WorkKind.STREAM:
+            return all(map(self.index.is_sure, work.amount.weights))
+        return work.form is not None and float(work.form.time(0.0)) > 0
 
     def _exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""
@@ -301,9 +316,12 @@ class StepGraph:
         always = self._exists(op)
         for feature, weight in work.amount.weights.items():
             if always or feature.group in op.part_of:  # others' amounts alone do not bring it
-                amounts[self.index.feature(feature.group, feature.name)] += weight
+                amounts[self.index.feature(feature)] += weight
         if work.kind is WorkKind.STREAM:
-            alike = all(feature.name in PLAN_FEATURES for feature in work.amount.weights)
+            alike = all(
+                feature.name not in RANK_FEATURES and self.index.is_sure(feature)
+                for feature in work.amount.weights
+            )
             some = work.amount.constant > 0 or bool(work.amount.weights)
             fixed = work.amount.constant / gpu.memory_bandwidth + gpu.kernel_latency
             constant = fixed if always and alike and some else 0.0

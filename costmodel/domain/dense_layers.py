@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from costmodel.base.units import Bytes
 from costmodel.domain.workload import DataType, Interaction, Pipeline, Pooling, Workload
@@ -28,16 +29,19 @@ class DenseLayer:
         return self.num_inputs * self.num_outputs + (self.num_outputs if self.bias else 0)
 
 
+@lru_cache(maxsize=16)
 def num_sparse_features(workload: Workload) -> int:
     """Return the number of features of all tables."""
     return sum(table.num_features for table in workload.tables)
 
 
+@lru_cache(maxsize=16)
 def sparse_width(workload: Workload) -> int:
     """Return the columns of all features' embeddings side by side."""
     return sum(table.num_features * table.embedding_dim for table in workload.tables)
 
 
+@lru_cache(maxsize=16)
 def pooled_width(workload: Workload) -> int:
     """Return the columns of pooled features' embeddings, which TorchRec concatenates in order."""
     return sum(

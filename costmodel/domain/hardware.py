@@ -212,6 +212,8 @@ class Gpu:
     """Time of an id in the kernels of the fused backward that add gradients up; 0: hidden."""
     backward_latency: Seconds = 0.0
     """Duration of a fused backward of few ids; 0: that of its kernels, each doing nothing."""
+    sort_latency: Seconds = 0.0
+    """What sorting more ids than one block can takes beyond their number; 0: nothing."""
     l1_bytes: Bytes = 0.0
     """L1 cache of one SM; 0: lookups reuse no rows there."""
     concat_efficiency: float = 1.0

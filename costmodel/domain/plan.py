@@ -71,6 +71,10 @@ class ComputeKernel(StrEnum):
     """As fused, the weights in host memory behind a cache in HBM."""
 
 
+HASHED_SHARDS = 8
+"""Shards of a table that its sharding's hash is made of."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
     """A block of a table, and the rank that holds it."""
@@ -93,6 +97,11 @@ class TableSharding:
     """Ordered by column, then row, as TorchRec's ``EnumerableShardingSpec`` has them."""
     cache_load_factor: float | None = None
     """``fused_uvm_caching``: share of the rows cached; None stands for the table's own."""
+
+    def __hash__(self) -> int:
+        """Hash the first shards alone: there may be thousands, and shardings mostly differ here."""
+        first = tuple(shard.rank for shard in self.shards[:HASHED_SHARDS])
+        return hash((self.table, self.sharding_type, self.compute_kernel, first))
 
     @property
     def ranks(self) -> tuple[int, ...]:

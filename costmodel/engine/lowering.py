@@ -30,7 +30,14 @@ from costmodel.kernels.collectives import CollectiveForm
 from costmodel.kernels.embedding import lookup_rates
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.program import ProcessGroup
-from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, Feature, Template, WorkKind
+from costmodel.step.template import (
+    KERNEL_FEATURES,
+    PLAN_FEATURES,
+    RANK_FEATURES,
+    Feature,
+    Template,
+    WorkKind,
+)
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -66,7 +73,11 @@ class Columns:
         )
 
     def feature(self, feature: Feature) -> int:
-        """Return the column of a feature."""
+        """Return the column of a feature: those of ranks, of the plan, of the plan's kernels."""
+        if feature.kernel is not None:
+            kernel = self.kernels[feature.group, feature.kernel]
+            place = kernel * len(KERNEL_FEATURES) + KERNEL_FEATURES.index(feature.name)
+            return len(self.groups) * (len(RANK_FEATURES) + len(PLAN_FEATURES)) + place
         group = self.groups[feature.group]
         if feature.name in RANK_FEATURES:
             return group * len(RANK_FEATURES) + RANK_FEATURES.index(feature.name)
@@ -77,12 +88,10 @@ class Columns:
         """Return whether a column has a value per rank."""
         return column < len(self.groups) * len(RANK_FEATURES)
 
-    def owner(self, column: int) -> int:
-        """Return the group of a column."""
-        first = len(self.groups) * len(RANK_FEATURES)
-        if column < first:
-            return column // len(RANK_FEATURES)
-        return (column - first) // len(PLAN_FEATURES)
+    @property
+    def num_plan_features(self) -> int:
+        """How many columns have one value for the plan."""
+        return len(self.groups) * len(PLAN_FEATURES) + len(self.kernels) * len(KERNEL_FEATURES)
 
 
 def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
@@ -170,8 +179,8 @@ class _Lowered:
             bits |= 1 << self.columns.groups[self.kept.work.kernel[0]]
         for group, _ in self.kept.work.where:
             bits |= 1 << self.columns.groups[group]
-        for column, _ in self.terms:
-            bits |= 1 << self.columns.owner(column)
+        for feature in self.kept.work.amount.weights:
+            bits |= 1 << self.columns.groups[feature.group]
         return bits
 
 

@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     """Where the numbers of a plan begin, by row."""
 
     whole: int
-    """Plan features of every group, in the first column."""
+    """Plan features of every group, then of every kernel, in the first column."""
     forward: int
     """Seconds of every lookup kernel."""
     backward: int

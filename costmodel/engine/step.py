@@ -68,9 +68,10 @@ class Step:
             operations, where ``-1 - op`` is the operation in the step before; seconds after them.
         terms, features, weights, constants
             Where each operation's terms begin; columns (rank features, then plan features, each by
-            group and name); bytes for a unit of each; bytes besides the terms.
+            group and name, then those of lookup kernels); bytes for a unit of each; bytes besides
+            the terms.
         forms, knots, log_bytes, log_seconds
-            Of collectives: (operations, columns from ``ALPHA`` to ``ACROSS``); where each one's
+            Of collectives: (operations, columns from ``ALPHA`` to ``OPTIONAL``); where each one's
             curve begins; the curves.
         finals
             Operations that end a step, the last of every resource.

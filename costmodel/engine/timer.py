@@ -14,7 +14,13 @@ from costmodel.engine.step import Step, StepClock
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.loads import GroupLoad
-from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, Template, WorkKind
+from costmodel.step.template import (
+    PLAN_FEATURES,
+    RANK_FEATURES,
+    Feature,
+    Template,
+    WorkKind,
+)
 
 Signature: TypeAlias = tuple[tuple[GroupKey, tuple[KernelKey, ...]], ...]
 """Sharding groups and their lookup kernels, sorted."""
@@ -33,7 +39,7 @@ def duration_rows(template: Template, columns: Columns) -> tuple[Rows, list[int]
 
     A constant's is nowhere.
     """
-    forward = len(columns.groups) * len(PLAN_FEATURES)
+    forward = columns.num_plan_features
     backward = forward + len(columns.kernels)
     lookups = {WorkKind.FORWARD: forward, WorkKind.BACKWARD: backward}
     steps, count = backward + len(columns.kernels), 0
@@ -111,6 +117,9 @@ class StepTimer:
             self._loads[:, place * len(RANK_FEATURES) + column] = getattr(group, name)
         for column, name in enumerate(PLAN_FEATURES):
             self._numbers[place * len(PLAN_FEATURES) + column, 0] = getattr(group, name)
+        for kernel, num_bytes in group.parameter_bytes.items():
+            column = self._columns.feature(Feature(group.key, "parameter_bytes", kernel))
+            self._numbers[column - self._features, 0] = num_bytes
         for kernel, traffic in group.traffic.items():
             first = self._features + self._columns.kernels[group.key, kernel] * NUM_TRAFFIC
             self._loads[:, first : first + NUM_TRAFFIC] = traffic

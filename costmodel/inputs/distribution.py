@@ -1,20 +1,9 @@
-"""How the ids of a batch spread over the rows of a table, and what caches make of it.
+"""How the ids of a batch spread over the rows of a table: U(n), the distinct ones among n lookups.
 
-One function answers every question: U(n), the expected number of distinct rows among n lookups
-of a table. A least-recently-used cache of C rows holds the distinct rows of the last T lookups,
-U(T) = C (Che's approximation), so
-
-* misses of n lookups that start from an empty cache:  U(n) if n <= T, else C + (n - T) U'(T);
-* distinct rows of n lookups that a warm cache lacks:  U(T + n) - U(T).
-
-References
-----------
-Che, Tung, Wang: Hierarchical Web Caching Systems, IEEE JSAC 20(7), 2002.
-
+``unique_curves`` says what caches make of it.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
@@ -25,6 +14,7 @@ from numpy.typing import NDArray
 
 from costmodel.base import limits
 from costmodel.base.limits import check_at_most
+from costmodel.inputs.unique_curves import GRID, UniqueCurve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,94 +132,31 @@ class UniqueFraction:
 InputDistribution: TypeAlias = Zipf | ReuseHistogram | UniqueFraction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UniqueCurve:
-    """U(n) of a table, or of a range of its rows, tabulated; n counts the whole table's lookups."""
-
-    lookups: Sequence[float]
-    unique: Sequence[float]
-    """Expected distinct rows; concave and increasing in the number of lookups."""
-    share: float = 1.0
-    """Share of these rows that is meant."""
-
-    def unique_rows(self, num_lookups: float) -> float:
-        """Return the expected distinct rows among that many lookups of the table."""
-        return self.share * _interpolated(num_lookups, self.lookups, self.unique)
-
-    def cold_misses(self, num_lookups: float, cache_rows: float) -> float:
-        """Return misses of a batch in a cache of that many rows that starts empty."""
-        filled = self.filling_lookups(cache_rows)
-        if num_lookups <= filled:
-            return self.unique_rows(num_lookups)
-        seen, step = self.unique_rows(filled), 0.01 * filled
-        miss_ratio = (self.unique_rows(filled + step) - seen) / step
-        return max(self.unique_rows(num_lookups), seen + (num_lookups - filled) * miss_ratio)
-
-    def warm_misses(self, num_lookups: float, cache_rows: float) -> float:
-        """Return distinct rows of a batch that a cache warmed by earlier batches lacks."""
-        filled = self.filling_lookups(cache_rows)
-        if filled == float("inf"):
-            return 0.0
-        return self.unique_rows(filled + num_lookups) - self.unique_rows(filled)
-
-    def kept_rows(self, num_lookups: float, cache_rows: float, batches: int) -> float:
-        """Return how many distinct rows of a batch find a place in a cache of that many rows.
-
-        The rows of so many consecutive batches, this one included, may not be evicted while it
-        takes these in. Where the cache has fewer places than the ``batches`` have distinct rows,
-        every batch keeps the same share of its own.
-        """
-        unique, together = self.unique_rows(num_lookups), self.unique_rows(batches * num_lookups)
-        return unique * min(1.0, cache_rows / together)
-
-    def filling_lookups(self, cache_rows: float) -> float:
-        """Return T, the lookups after which that many distinct rows have been seen."""
-        cache_rows /= self.share
-        if cache_rows >= self.unique[-1] * (1 - 1e-9):
-            return float("inf")
-        return _interpolated(cache_rows, self.unique, self.lookups)
-
-
-def _interpolated(at: float, grid: Sequence[float], values: Sequence[float]) -> float:
-    """Return a piecewise linear function through the origin, constant after its last point.
-
-    As ``numpy.interp``, which takes five times as long for one number.
-    """
-    if at <= grid[0]:
-        return at / grid[0] * values[0]
-    right = bisect_right(grid, at)
-    if right == len(grid):
-        return values[-1]
-    step = grid[right] - grid[right - 1]
-    slope = (values[right] - values[right - 1]) / step
-    return slope * (at - grid[right - 1]) + values[right - 1]
-
-
-_LOOKUPS = [2.0 ** (step / 4) for step in range(177)]
-"""Where curves are tabulated."""
-
-
-@lru_cache(maxsize=65536)
 def unique_curve(
     inputs: InputDistribution, num_embeddings: int, first_row: int = 0, num_rows: int | None = None
 ) -> UniqueCurve:
     """Return U(n) for the rows ``first_row .. first_row + num_rows`` of a table.
 
-    The grid has four points per octave up to 2**44 lookups. Hashed ids spread evenly, so a range
-    of rows sees its share of the whole table's distinct rows.
+    Hashed ids spread evenly, so a range of rows sees its share of the whole table's distinct rows.
     """
     rows = num_embeddings if num_rows is None else num_rows
     if 0 < rows < num_embeddings and is_hashed(inputs):
-        whole = unique_curve(inputs, num_embeddings, 0, num_embeddings)
+        whole = _tabulated_curve(inputs, num_embeddings, 0, num_embeddings)
         return replace(whole, share=rows / num_embeddings)
-    lookups = np.array(_LOOKUPS)
+    return _tabulated_curve(inputs, num_embeddings, first_row, rows)
+
+
+@lru_cache(maxsize=65536)
+def _tabulated_curve(
+    inputs: InputDistribution, num_embeddings: int, first_row: int, rows: int
+) -> UniqueCurve:
     law = resolved(inputs, num_embeddings)
     if isinstance(law, ReuseHistogram):
         part = counted_rows(law, num_embeddings, first_row, rows)
-        unique = _counted_unique(part, lookups / law.num_lookups, rows)
+        unique = _counted_unique(part, GRID / law.num_lookups, rows)
     else:
-        unique = _zipf_unique(law.exponent, num_embeddings, first_row, rows, lookups)
-    return UniqueCurve(lookups=_LOOKUPS, unique=np.maximum.accumulate(unique).tolist())
+        unique = _zipf_unique(law.exponent, num_embeddings, first_row, rows, GRID)
+    return UniqueCurve(unique=np.append(0.0, np.maximum.accumulate(unique)))
 
 
 def is_hashed(inputs: InputDistribution) -> bool:
@@ -287,12 +214,26 @@ def _zipf_unique(
     num_rows: int,
     lookups: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Sum over row classes of (rows in the class) x (1 - (1 - p) ** n)."""
+    """Sum over row classes of (rows in the class) x (1 - (1 - p) ** n); lookups increase.
+
+    From where every row is as good as certain to be hit, nothing is computed.
+    """
     rows, mass = zipf_classes(exponent, num_embeddings, first_row, num_rows)
-    probability = np.minimum(mass / rows, 1 - 1e-12)
-    missed = np.exp(np.outer(lookups, np.log1p(-probability)))
-    unique: NDArray[np.float64] = (1.0 - missed) @ rows
+    log_missed = np.log1p(-np.minimum(mass / rows, 1 - 1e-12))
+    unique = np.zeros(len(lookups))
+    for first in range(0, len(rows), CLASSES_AT_ONCE):
+        some = slice(first, first + CLASSES_AT_ONCE)
+        doubtful = np.searchsorted(lookups, CERTAIN / max(1e-300, -log_missed[some].max()))
+        missed = np.exp(np.outer(lookups[:doubtful], log_missed[some]))
+        unique[:doubtful] += (1.0 - missed) @ rows[some]
+        unique[doubtful:] += rows[some].sum()
     return unique
+
+
+_EDGES = np.floor(np.exp2(np.arange(6.0, 48.0, 0.125)))
+CLASSES_AT_ONCE = 64
+CERTAIN = 40.0
+"""A row that is hit so many times on average is missed with a probability below rounding."""
 
 
 def zipf_classes(
@@ -306,9 +247,8 @@ def zipf_classes(
 
     def edges(low: int, high: int) -> NDArray[np.float64]:
         fine = np.arange(low, min(max(low, 64), high) + 1, dtype=np.float64)
-        coarse = np.exp2(np.arange(6.0, 48.0, 0.125))
-        coarse = np.floor(coarse[(coarse > fine[-1]) & (coarse < high)])
-        return np.unique(np.concatenate((fine, coarse, [float(high)])))
+        between = slice(*np.searchsorted(_EDGES, (fine[-1] + 0.5, high)))
+        return np.concatenate((fine, _EDGES[between], [float(high)] if fine[-1] < high else []))
 
     def mass(at: NDArray[np.float64]) -> NDArray[np.float64]:
         head = at[:-1] < 64
@@ -318,9 +258,11 @@ def zipf_classes(
         )
         return np.where(head & (np.diff(at) == 1), middle**-exponent, integral)
 
-    total = mass(edges(0, num_embeddings)).sum()
     part = edges(first_row, first_row + num_rows)
-    return np.diff(part), mass(part) / total
+    masses = mass(part)
+    is_whole = num_rows == num_embeddings
+    total = (masses if is_whole else mass(edges(0, num_embeddings))).sum()
+    return np.diff(part), masses / total
 
 
 def _power_integral(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:

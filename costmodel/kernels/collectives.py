@@ -118,12 +118,15 @@ class CollectiveForm:
     across: float = 0.0
     """Seconds per byte."""
     curve: CollectiveCurve | None = None
+    optional: bool = False
+    """Whether it takes place only where there are bytes; else an empty message has a latency."""
 
     @property
     def numbers(self) -> tuple[float, ...]:
         """The form as the columns that ``times.exchange_seconds`` reads."""
         scale = 0.0 if self.curve is None else self.scale
-        return (self.alpha, self.offset, scale, self.ratio, self.slope, self.across)
+        local = (self.alpha, self.offset, scale, self.ratio, self.slope)
+        return (*local, self.across, float(self.optional))
 
     @property
     def knots(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

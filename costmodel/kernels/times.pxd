@@ -1,14 +1,15 @@
 cimport cython
 cimport libc.math as math
 
-cdef double NO_BYTES, WEIGHT_GRADIENT_RATIO
+cdef double NO_BYTES, WEIGHT_GRADIENT_RATIO, SORT_BLOCK_KEYS
 cdef Py_ssize_t FORWARD_HBM, FORWARD_L2, FORWARD_UVM, BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM
 cdef Py_ssize_t LOOKUPS, CHAIN, ROWS, KEYS
-cdef Py_ssize_t ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS
+cdef Py_ssize_t ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL
 
 @cython.final
 cdef class LookupRates:
     cdef readonly double latency, lookup_bandwidth, update_bandwidth, gather_bandwidth, sort_rate
+    cdef readonly double sort_latency
     cdef readonly double backward_latency, gradient_time
     cdef readonly double uvm_bandwidth, overlap, lookup_time, row_read_time, row_update_time
 

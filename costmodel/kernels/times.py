@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
+from costmodel.kernels.traffic import SORT_BLOCK_KEYS, WEIGHT_GRADIENT_RATIO, Traffic
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
 )
 LOOKUPS, CHAIN = int(Traffic.LOOKUPS), int(Traffic.CHAIN)
 ROWS, KEYS = int(Traffic.ROWS), int(Traffic.KEYS)
-ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS = range(6)
+ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
 
@@ -42,6 +42,7 @@ class LookupRates:
         backward_latency: float,
         gradient_time: float,
         sort_rate: float,
+        sort_latency: float,
         uvm_bandwidth: float,
         overlap: float,
         lookup_time: float,
@@ -55,6 +56,7 @@ class LookupRates:
         self.backward_latency = backward_latency
         self.gradient_time = gradient_time
         self.sort_rate = sort_rate
+        self.sort_latency = sort_latency
         self.uvm_bandwidth = uvm_bandwidth
         self.overlap = overlap
         self.lookup_time = lookup_time
@@ -86,6 +88,8 @@ def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) 
     hbm = traffic[row, first + BACKWARD_HBM] / rates.update_bandwidth
     on_chip = traffic[row, first + BACKWARD_L2] / rates.gather_bandwidth
     sort = traffic[row, first + KEYS] / rates.sort_rate
+    if traffic[row, first + KEYS] > SORT_BLOCK_KEYS:
+        sort += rates.sort_latency
     host = traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)
@@ -133,6 +137,8 @@ def exchange_seconds(
 
     Its form is ``forms[row]``, and its curve has the knots ``first`` to ``last``.
     """
+    if size <= 0 and forms[row, OPTIONAL] != 0:
+        return 0.0
     local = forms[row, OFFSET] + forms[row, SLOPE] * size
     if forms[row, SCALE] > 0:
         scaled = forms[row, RATIO] * size

@@ -27,6 +27,10 @@ NUM_TRAFFIC = len(Traffic)
 BACKWARD_KERNELS = 14
 """Kernels of one fused backward: linearize, radix sort, run lengths, segments, and five fills
 (counted in the 8 x V100 TorchRec trace)."""
+SORT_BLOCK_KEYS: float = 2304
+"""Keys of 8 bytes that one block sorts by itself, 9 for each of 256 threads (CUB's policy of a
+single tile); more take six kernels, one after the other. In the 8 x V100 trace 2,304 ids are sorted
+by one block in 14 us, 4,736 by six kernels in 57 us."""
 WEIGHT_GRADIENT_RATIO: float = 1.85
 """Time of ``grad_indice_weights`` over that of the forward, both less a kernel's latency. Fitted
 (``bench.lookup_fit``): 1.9 for 8.9 M ids on an A100, 1.4 and 1.5 for two small launches

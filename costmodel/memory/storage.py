@@ -27,6 +27,7 @@ sort and for lengths; 2 batches of inputs in flight under ``TRAIN_SPARSE_DIST``;
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.base.units import Bytes
@@ -322,6 +323,7 @@ def local_batch_bytes(workload: Workload) -> Bytes:
     return batches * (workload.local_batch_size * dense + _local_id_bytes(workload))
 
 
+@lru_cache(maxsize=16)
 def _local_id_bytes(workload: Workload) -> Bytes:
     """Return the bytes of ids, weights and lengths of a rank's own batch."""
     if workload.pipeline is Pipeline.DLRM:

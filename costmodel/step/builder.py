@@ -232,7 +232,8 @@ class StepBuilder:
         what the collective does on the ranks where it takes longest.
         """
         work = _work(seconds)
-        launch = self._issue(name, COLLECTIVE, _work(1.0))
+        optional = work.form is not None and work.form.optional
+        launch = self._issue(name, COLLECTIVE, work if optional else _work(1.0))
         op = TemplateOp(
             name=name,
             kind=NodeKind.COLLECTIVE,
@@ -274,13 +275,18 @@ class StepBuilder:
             return Work(kind=WorkKind.CONSTANT, seconds=seconds.constant)
         return Work(kind=WorkKind.LINEAR, amount=seconds)
 
-    def exchange_time(self, op: CollectiveOp, num_bytes: Linear, group: ProcessGroup) -> Work:
+    def exchange_time(
+        self, op: CollectiveOp, num_bytes: Linear, group: ProcessGroup, *, optional: bool = False
+    ) -> Work:
         """Return the duration of a collective: uneven messages count as the largest of its group.
+
+        Where it is optional, plans without bytes for it do without it.
 
         Groups inside nodes have their own largest message each; the groups across nodes run side
         by side on shared links, and all count as the largest.
         """
         form = collective_form(op, self.ranks(group), self.hardware)
+        form = replace(form, optional=optional)
         return Work(kind=WorkKind.EXCHANGE, amount=num_bytes, form=form)
 
     def all_to_all_size(self, own: Linear, total: Linear) -> Linear:

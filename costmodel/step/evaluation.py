@@ -21,6 +21,7 @@ from costmodel.step.loads import GroupLoad
 from costmodel.step.program import Op, ProcessGroup, Program
 from costmodel.step.template import (
     Event,
+    Feature,
     Issued,
     Linear,
     Template,
@@ -188,13 +189,14 @@ class _Evaluation:
     def _amount(self, amount: Linear) -> Array:
         total = np.full(self.template.topology.world_size, amount.constant)
         for feature, weight in amount.weights.items():
-            total = total + weight * _value(self.loads[feature.group], feature.name)
+            total = total + weight * _value(self.loads[feature.group], feature)
         return total
 
 
-def _value(load: GroupLoad, name: str) -> Array | float:
-    value: Array | float = getattr(load, name)
-    return value
+def _value(load: GroupLoad, feature: Feature) -> Array | float:
+    value = getattr(load, feature.name)
+    number: Array | float = value if feature.kernel is None else value[feature.kernel]
+    return number
 
 
 def _resolved(events: Sequence[Event], last: Mapping[str, int]) -> tuple[int, ...]:

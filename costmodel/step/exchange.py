@@ -24,7 +24,7 @@ def label(group: GroupFormulas) -> str:
     return f"{kind}{'weighted ' if group.key.weighted else ''}{group.key.sharding_type}"
 
 
-def add_collective(
+def add_collective(  # noqa: PLR0913 -- three have defaults
     builder: StepBuilder,
     name: str,
     op: CollectiveOp,
@@ -33,10 +33,15 @@ def add_collective(
     group: ProcessGroup = ProcessGroup.WORLD,
     stage: Stage | None = None,
     after: tuple[Event, ...],
+    optional: bool = False,
 ) -> int:
-    """Start a collective; ``after`` names the stream's last operation, which it waits for."""
+    """Start a collective; ``after`` names the stream's last operation, which it waits for.
+
+    ``optional``: only in plans that have bytes for it.
+    """
+    seconds = builder.exchange_time(op, size, group, optional=optional)
     return builder.collective(
-        name, stage or STAGE_OF[op], builder.exchange_time(op, size, group), group=group,
+        name, stage or STAGE_OF[op], seconds, group=group,
         after=after, num_bytes=size, exchange=Exchange(op, builder.ranks(group)), basis=None,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from costmodel.step.issue import (
     Issue,
 )
 from costmodel.step.program import ProcessGroup
+from costmodel.step.replicas import ReplicaBuckets
 from costmodel.step.template import Event, GroupFormulas, Linear, Work, WorkKind
 
 _STAGE = Stage.LOOKUP_BACKWARD
@@ -123,7 +124,7 @@ class Gradients:
     def backward(self, after: Exchanges) -> tuple[int, ...]:
         """Fused backward and update of every group, each when its own gradients are there.
 
-        Replicated tables wait for nothing, and their all-reduce starts at once. Returns the
+        Replicated tables wait for nothing, and are all-reduced as buckets fill. Returns the
         all-reduces.
         """
         reduced: list[int] = []
@@ -132,11 +133,20 @@ class Gradients:
             with self.builder.part_of(group.key):
                 if self.kernels.outputs.is_exchanged(group):
                     waits = self._receive(group, waits)
+                replicas = self._replicas(group)
                 for kernel in reversed(group.kernels):
                     self._lookup_backward(group, kernel, waits)
-                if group.key.sharding_type is ShardingType.DATA_PARALLEL:
-                    reduced += self._reduce_replicas(group)
+                    reduced += replicas.add(kernel) if replicas else []
         return tuple(reduced)
+
+    def _replicas(self, group: GroupFormulas) -> ReplicaBuckets | None:
+        """Return what sums a group's gradients over the ranks, where all ranks have its tables."""
+        replicated = group.key.sharding_type is ShardingType.DATA_PARALLEL
+        return (
+            ReplicaBuckets(self.kernels, group)
+            if replicated and self.builder.world_size > 1
+            else None
+        )
 
     def _receive(self, group: GroupFormulas, after: tuple[Event, ...]) -> tuple[Event, ...]:
         """Wait for a group's gradients and scale them; returns what they still wait for.
@@ -200,16 +210,3 @@ class Gradients:
             f"{label(group)} lookup backward", _STAGE, work, after=after,
             issue=LOOKUP_BACKWARD, role=Role.UPDATE, basis=None,
         )  # fmt: skip
-
-    def _reduce_replicas(self, group: GroupFormulas) -> list[int]:
-        """All-reduce the gradients of replicated tables in one message.
-
-        A lookup kernel's tables are one parameter (the 8 x V100 trace reduces its two replicated
-        tables as one tensor of 112 numbers; ``BatchedDenseEmbeddingBag``), and
-        DistributedDataParallel never splits a parameter over buckets.
-        """
-        if self.builder.world_size == 1:
-            return []
-        size, stage = group.parameter_bytes, Stage.DENSE_BACKWARD
-        self.kernels.stream(group, "gradient copy", 2.0 * size, stage=stage)
-        return [self.kernels.collective(group, "all-reduce", CollectiveOp.ALL_REDUCE, size)]

@@ -105,11 +105,12 @@ class GroupKernels:
         *,
         members: ProcessGroup = ProcessGroup.WORLD,
         after: tuple[Event, ...] = (),
+        optional: bool = False,
     ) -> int:
         """Start a collective that waits for the compute stream."""
         return add_collective(
-            self.builder, f"{label(group)} {name}", op, size,
-            group=members, after=(*self.builder.last(Resource.COMPUTE), *after),
+            self.builder, f"{label(group)} {name}", op, size, group=members,
+            after=(*self.builder.last(Resource.COMPUTE), *after), optional=optional,
         )  # fmt: skip
 
     def copy(

@@ -7,17 +7,24 @@ or unpooled) that share a sharding type. It has one set of collectives, and one 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import Shard, ShardingPlan, ShardingType, TableSharding
-from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Workload
+from costmodel.domain.plan import (
+    ComputeKernel,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+)
+from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import is_hashed
-from costmodel.kernels.embedding import Caches, LookupShard, combine, gpu_caches, shard_traffic
+from costmodel.kernels.embedding import combine
+from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
@@ -43,22 +50,44 @@ class GroupLoad:
     """Ids a rank sends per step, over all destinations."""
     sent_features: float
     """Features a rank sends, over all destinations: once per shard that needs its ids."""
-    parameter_bytes: float
-    """Bytes of the tables replicated on every rank (data_parallel only)."""
+    parameter_bytes: Mapping[KernelKey, float]
+    """Bytes of the tables of every lookup kernel that are replicated (data_parallel only)."""
     tables: float
     """Tables in the group."""
     present: float = 1.0
     """1; templates have a formula for it, as a plan may lack the group."""
 
 
+class Sharded(Protocol):
+    """How a table is sharded: an option, or a plan's sharding."""
+
+    @property
+    def sharding_type(self) -> ShardingType:
+        """Type of all shards."""
+        ...
+
+    @property
+    def compute_kernel(self) -> ComputeKernel:
+        """Kernel that looks them up."""
+        ...
+
+    @property
+    def cache_load_factor(self) -> float | None:
+        """Share of the rows that a UVM cache holds; None: the table's own."""
+        ...
+
+
 class ShardRow(NamedTuple):
     """What each of some like shards of a table contributes to its group."""
 
     ranks: tuple[int, ...]
-    traffic: tuple[float, ...]
+    traffic: Sequence[float]
     features: float
     ids: float
     columns: float
+
+
+_Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
 
 
 def group_loads(
@@ -69,23 +98,20 @@ def group_loads(
     TorchRec orders a module's groups by the first table that needs each. Here the order is the
     same for all plans, so that it is not one more thing that a search moves.
     """
-    members: dict[GroupKey, list[tuple[EmbeddingTable, TableSharding]]] = {}
-    for table in workload.tables:
-        sharding = plan.table(table.name)
-        members.setdefault(group_key(table, sharding.sharding_type), []).append((table, sharding))
-    return tuple(_group_load(workload, topology, key, members[key]) for key in sorted(members))
+    members: dict[GroupKey, list[_Member]] = {}
+    shardings = [(table, plan.table(table.name)) for table in workload.tables]
+    of_tables = table_rows(workload, topology, shardings)
+    for (table, sharding), rows in zip(shardings, of_tables, strict=True):
+        key = group_key(table, sharding.sharding_type)
+        members.setdefault(key, []).append((table, sharding, rows))
+    return tuple(_group_load(topology, key, members[key]) for key in sorted(members))
 
 
-def _group_load(
-    workload: Workload,
-    topology: Topology,
-    key: GroupKey,
-    pairs: list[tuple[EmbeddingTable, TableSharding]],
-) -> GroupLoad:
+def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"]) -> GroupLoad:
+    pairs = [(table, sharding) for table, sharding, _ in members]
     rows: list[ShardRow] = []
     kernel_rows: dict[KernelKey, list[ShardRow]] = {}
-    for table, sharding in pairs:
-        new = table_rows(workload, topology, table, sharding)
+    for table, sharding, new in members:
         rows += new
         kernel_rows.setdefault(kernel_key(table, sharding.compute_kernel), []).extend(new)
     ranks, counts = _ranks(rows)
@@ -96,7 +122,6 @@ def _group_load(
 
     ids = per_rank([row.ids for row in rows])
     features = per_rank([row.features for row in rows])
-    replicated = key.sharding_type is ShardingType.DATA_PARALLEL
     return GroupLoad(
         key=key,
         traffic={
@@ -108,9 +133,20 @@ def _group_load(
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
-        parameter_bytes=sum(t.weight_bytes for t, _ in pairs) if replicated else 0.0,
+        parameter_bytes=_replicated_bytes(pairs),
         tables=float(len(pairs)),
     )
+
+
+def _replicated_bytes(
+    pairs: Sequence[tuple[EmbeddingTable, TableSharding]],
+) -> Mapping[KernelKey, float]:
+    total: dict[KernelKey, float] = {}
+    for table, sharding in pairs:
+        kernel = kernel_key(table, sharding.compute_kernel)
+        replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
+        total[kernel] = total.get(kernel, 0.0) + replicated * table.weight_bytes
+    return total
 
 
 def _ranks(rows: list[ShardRow]) -> tuple[NDArray[np.intp], list[int]]:
@@ -126,53 +162,68 @@ def _traffic(rows: list[ShardRow], world_size: int) -> NDArray[np.float64]:
 
 
 def table_rows(
-    workload: Workload, topology: Topology, table: EmbeddingTable, sharding: TableSharding
-) -> list[ShardRow]:
-    """Return a row for every different shard of a table: most are alike but for their rank."""
-    hashed = is_hashed(table.inputs)
-    alike: dict[tuple[int, int, int], list[Shard]] = {}
-    for shard in sharding.shards:
-        place = 0 if hashed else shard.row_offset
-        alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
-    return [shard_row(workload, topology, table, sharding, shards) for shards in alike.values()]
+    workload: Workload,
+    topology: Topology,
+    shardings: Sequence[tuple[EmbeddingTable, TableSharding]],
+) -> list[list[ShardRow]]:
+    """Return for every table a row for every different shard: most are alike but for their rank."""
+    parts: list[LookupShard] = []
+    ranks: list[tuple[int, ...]] = []
+    begins = [0]
+    for table, sharding in shardings:
+        hashed = is_hashed(table.inputs)
+        alike: dict[tuple[int, int, int], list[Shard]] = {}
+        for shard in sharding.shards:
+            place = 0 if hashed else shard.row_offset
+            alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
+        for shards in alike.values():
+            parts.append(lookup_shard(workload, topology, table, sharding, shards[0]))
+            ranks.append(tuple(shard.rank for shard in shards))
+        begins.append(len(parts))
+    columns = (each.tolist() for each in shard_loads(workload, topology, LookupShards.of(parts)))
+    rows = list(map(ShardRow, ranks, *columns))
+    return [rows[begin:end] for begin, end in pairwise(begins)]
 
 
-def shard_row(
+def lookup_shard(
     workload: Workload,
     topology: Topology,
     table: EmbeddingTable,
-    sharding: TableSharding,
-    shards: Sequence[Shard],
-) -> ShardRow:
-    """Return what each of some shards of a table, alike but for their rank, adds to it."""
-    shard = shards[0]
+    sharding: Sharded,
+    shard: Shard,
+) -> LookupShard:
+    """Return what decides the traffic of one shard of a table."""
     replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
-    samples = workload.local_batch_size * (1 if replicated else topology.world_size)
     cached = sharding.cache_load_factor
-    part = LookupShard(
+    return LookupShard(
         table=table,
         first_row=0 if is_hashed(table.inputs) else shard.row_offset,
         num_rows=shard.num_rows,
         num_columns=shard.num_columns,
-        num_samples=samples,
+        num_samples=workload.local_batch_size * (1 if replicated else topology.world_size),
         compute_kernel=sharding.compute_kernel,
         cache_load_factor=table.cache_share if cached is None else cached,
         batches_in_cache=workload.pipeline.batches_in_cache,
     )
-    caches = gpu_caches(topology.hardware.gpu)
-    traffic, ids, bags = _cached_row(part, workload.optimizer, workload.output_type, caches)
-    return ShardRow(
-        ranks=tuple(each.rank for each in shards),
-        traffic=traffic,
-        features=float(table.num_features),
-        ids=ids,
-        columns=shard.num_columns * bags / samples,
+
+
+class ShardLoads(NamedTuple):
+    """What each of some shards adds to its rank."""
+
+    traffic: Array
+    """Shape (shards, NUM_TRAFFIC); the others: (shards,)."""
+    features: Array
+    ids: Array
+    columns: Array
+
+
+def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) -> ShardLoads:
+    """Return what each of some shards adds to its rank."""
+    traffic = shard_traffics(
+        shards,
+        optimizer=workload.optimizer,
+        output_type=workload.output_type,
+        caches=gpu_caches(topology.hardware.gpu),
     )
-
-
-@lru_cache(maxsize=262144)
-def _cached_row(
-    part: LookupShard, optimizer: Optimizer, output_type: DataType, caches: Caches
-) -> tuple[tuple[float, ...], float, float]:
-    traffic = shard_traffic(part, optimizer=optimizer, output_type=output_type, caches=caches)
-    return traffic, part.num_lookups, part.num_bags
+    columns = shards.num_columns * shards.num_bags / shards.num_samples
+    return ShardLoads(traffic, shards.num_features, shards.num_lookups, columns)

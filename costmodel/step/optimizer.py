@@ -83,7 +83,8 @@ class DenseOptimizer:
         used = _implementation(self.workload, hardware, replicated=bool(replicated))
         kernels = _kernels(self.workload, used)
         tables = sum((group.tables for group in replicated), start=Linear())
-        moved = sum((group.parameter_bytes for group in replicated), start=Linear())
+        parameters = (each for group in replicated for each in group.parameter_bytes.values())
+        moved = sum(parameters, start=Linear())
         num_bytes = kernels.passes * (
             moved + float(sum(4 * each.num_parameters for each in layers))
         )

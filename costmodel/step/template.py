@@ -24,6 +24,8 @@ class Feature(NamedTuple):
 
     group: GroupKey
     name: str
+    kernel: KernelKey | None = None
+    """The lookup kernel whose number it is; none where it is the group's."""
 
 
 RANK_FEATURES = ("features", "ids", "columns")
@@ -32,11 +34,12 @@ PLAN_FEATURES = (
     "table_columns",
     "sent_ids",
     "sent_features",
-    "parameter_bytes",
     "present",
     "tables",
 )
 """Have one value for the plan."""
+KERNEL_FEATURES = ("parameter_bytes",)
+"""Have one value for every lookup kernel of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class GroupFormulas:
     table_columns: Linear
     sent_ids: Linear
     sent_features: Linear
-    parameter_bytes: Linear
+    parameter_bytes: Mapping[KernelKey, Linear]
     present: Linear
     """1 if the plan has the group, else 0."""
     tables: Linear
@@ -97,6 +100,9 @@ class GroupFormulas:
         return cls(
             key=key,
             kernels=tuple(kernels),
+            parameter_bytes={
+                kernel: Linear({Feature(key, "parameter_bytes", kernel): 1.0}) for kernel in kernels
+            },
             **{name: Linear({Feature(key, name): 1.0}) for name in names},
         )
 

@@ -191,16 +191,16 @@ def _place(sharding: TableSharding) -> str:
 
 def _lookup_seconds(workload: Workload, topology: Topology, plan: ShardingPlan) -> Array:
     """Return what every table's lookups alone take on every rank, shape (tables, ranks)."""
-    rows = [
-        (index, row)
-        for index, table in enumerate(workload.tables)
-        for row in table_rows(workload, topology, table, plan.table(table.name))
-    ]
+    shardings = [(table, plan.table(table.name)) for table in workload.tables]
+    of_tables = table_rows(workload, topology, shardings)
+    rows = [(index, row) for index, own in enumerate(of_tables) for row in own]
     traffic = np.array([row.traffic for _, row in rows])
     weighted = np.array([workload.tables[index].weighted for index, _ in rows])
     alone = lookup_time(traffic, topology.hardware, weighted=weighted)
+    counts = [len(row.ranks) for _, row in rows]
+    indices = np.repeat([index for index, _ in rows], counts)
+    ranks = [rank for _, row in rows for rank in row.ranks]
     seconds = np.zeros((len(workload.tables), topology.world_size))
-    for (index, row), each in zip(rows, alone.tolist(), strict=True):
-        for rank in row.ranks:
-            seconds[index, rank] += each
+    places = indices * topology.world_size + np.array(ranks)
+    np.add.at(seconds.reshape(-1), places, np.repeat(alone, counts))
     return seconds

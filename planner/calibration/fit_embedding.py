@@ -1,6 +1,6 @@
 """The constants of the embedding roofline, fitted to measured lookups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple, TypeAlias
@@ -12,7 +12,8 @@ from costmodel.base.units import BytesPerSecond, Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable
 from costmodel.inputs.distribution import Zipf
-from costmodel.kernels.embedding import Caches, LookupShard, combine, kernel_times, shard_traffic
+from costmodel.kernels.embedding import combine, kernel_times
+from costmodel.kernels.shard_traffic import Caches, LookupShard, LookupShards, shard_traffics
 from costmodel.kernels.times import LookupRates, weight_gradient_times
 from costmodel.kernels.traffic import BACKWARD_KERNELS, Traffic
 from planner.calibration.curves import Accuracy, Array, accuracy
@@ -45,6 +46,7 @@ class Constants(NamedTuple):
     gradient_time: Seconds = 0.0
     backward_latency: Seconds = 0.0
     """0: that of the backward's kernels, each doing nothing."""
+    sort_latency: Seconds = 0.0
 
     def rates(self, latency: Seconds, uvm_bandwidth: BytesPerSecond = 1.0) -> LookupRates:
         """Return the rates of a device whose kernels take so long at the least.
@@ -76,7 +78,7 @@ _LARGER_START = Constants(
     row_read_time=0.0,
     row_update_time=0.0,
 )
-_WARPS_START = _LARGER_START._replace(gradient_time=1e-10, backward_latency=1e-4)
+_WARPS_START = _LARGER_START._replace(gradient_time=1e-10, backward_latency=1e-4, sort_latency=4e-5)
 _LEAST, _MOST = 1e-3, 1e3
 """How far a constant may go from where it starts."""
 
@@ -235,12 +237,10 @@ def _weighted(points: Sequence[EmbeddingPoint], caches: Caches) -> Array:
     return np.array([float(point.weighted and caches.warp_bytes > 0) for point in points])
 
 
-def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
-    """Return the traffic of a point's kernel."""
+def _embedding_tables(point: EmbeddingPoint) -> Iterator[EmbeddingTable]:
     tables = point.tables
-    rows = []
     for i, size in enumerate(tables.num_embeddings):
-        table = EmbeddingTable(
+        yield EmbeddingTable(
             name=f"t{i}",
             num_embeddings=size,
             embedding_dim=tables.embedding_dims[i],
@@ -250,24 +250,30 @@ def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
             weighted=point.weighted,
             inputs=Zipf(exponent=point.zipf[i]),
         )
-        shard = LookupShard(
+
+
+def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
+    """Return the traffic of a point's kernel."""
+    tables = point.tables
+    shards = [
+        LookupShard(
             table=table,
             first_row=0,
-            num_rows=size,
+            num_rows=table.num_embeddings,
             num_columns=table.embedding_dim,
             num_samples=float(point.num_samples),
             compute_kernel=tables.compute_kernel,
             cache_load_factor=tables.cache_load_factor or table.cache_share,
         )
-        rows.append(
-            shard_traffic(
-                shard,
-                optimizer=tables.optimizer,
-                output_type=DataType.FP32,
-                caches=caches,
-            )
-        )
-    total: Array = combine(np.array(rows), np.zeros(len(rows), dtype=np.intp), 1)[0]
+        for table in _embedding_tables(point)
+    ]
+    rows = shard_traffics(
+        LookupShards.of(shards),
+        optimizer=tables.optimizer,
+        output_type=DataType.FP32,
+        caches=caches,
+    )
+    total: Array = combine(rows, np.zeros(len(rows), dtype=np.intp), 1)[0]
     return total
 
 

@@ -18,7 +18,7 @@ from costmodel.domain.hardware import (
     Source,
 )
 from costmodel.kernels.collectives import bus_factor
-from costmodel.kernels.embedding import Caches, warp_caches
+from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough
@@ -191,13 +191,14 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         row_update_time=rounded(fitted.row_update_time),
         gradient_time=rounded(fitted.gradient_time),
         backward_latency=rounded(fitted.backward_latency),
+        sort_latency=rounded(fitted.sort_latency),
         **{name: rounded(share) for name, share in _shares(fits).items()},
     )
     lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
     names = (
         "l2_bandwidth", "lookup_efficiency", "update_efficiency", "sort_rate",
         "overlap", "lookup_time", "row_read_time", "row_update_time",
-        *(("gradient_time", "backward_latency") if not fits.synchronous else ()),
+        *(("gradient_time", "backward_latency", "sort_latency") if not fits.synchronous else ()),
     )  # fmt: skip
     share = fits.lookups.caches.l2_bytes / machine.l2_bytes
     return gpu, {

@@ -111,10 +111,10 @@ def _left_out(name: str, error: "PlannerError") -> str:
 
 
 def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> None:
+    from planner.planning.compare_page import diff_page
     from planner.planning.compare_text import diff_text
     from planner.planning.diff import compare_plans
     from planner.planning.diff_data import diff_data
-    from planner.planning.plan_page import diff_page
 
     diff = compare_plans(old, new)
     write_page(html, lambda: diff_page(diff, (old, new)), output)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import click
 
 from planner.cli.options import TIME, output_options
+from planner.cli.pages import check_page, html_option, write_page
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -26,23 +27,32 @@ from planner.show.output import Output, ProgressLine
     help="For all what-ifs together; each is searched again from the plan.",
 )
 @click.option("--seed", type=int, default=0, help="Of everything random.")
+@html_option
 @output_options
 def command(
-    plan: str, *, what_ifs: tuple[str, ...], time_limit: float | None, seed: int, output: Output
+    plan: str,
+    *,
+    what_ifs: tuple[str, ...],
+    time_limit: float | None,
+    seed: int,
+    html: str | None,
+    output: Output,
 ) -> None:
     """Say why a PLAN's step takes as long as it does, and what would help."""
     from planner.environment.settings import DEFAULT, resolve
-    from planner.planning.api import load_plan
+    from planner.planning.api import load_plan, simulate
     from planner.planning.explain_data import explanation_data
     from planner.planning.explain_text import explained_text, remedies_text
     from planner.planning.explanation import TIME_LIMIT, changes_of, explained
+    from planner.planning.plan_page import plan_page
     from planner.planning.search import Search
     from planner.planning.what_if import remedies
 
+    check_page(html)
     planned = load_plan(plan)
     changes = changes_of(planned, what_ifs)
     explanation = explained(planned)
-    if not output.json:
+    if not output.json and html != "-":
         output.lines(lambda width: explained_text(explanation, width))
     settings = resolve({"time_limit": time_limit})
     given = settings.origins["time_limit"] != DEFAULT
@@ -64,8 +74,9 @@ def command(
     explanation = replace(explanation, remedies=tuple(found))
     if output.json:
         output.data(explanation_data(explanation))
-    else:
+    elif html != "-":
         output.lines(lambda width: remedies_text(explanation, width))
+    write_page(html, lambda: plan_page(planned, simulate(planned), explanation), output)
     if interrupt.happened:
         output.remark(f"interrupted after {len(found)} of {len(changes)} what-ifs")
         click.get_current_context().exit(interrupt.exit_code)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
 MOST_JOBS = 256
+LATE_SHARE, LATE_TIME = 0.1, 1.0
+"""A command may take longer than its limit by this share of it, and so many seconds."""
 
 
 @click.command("plan")
@@ -145,7 +147,9 @@ def command(
     write_page(html, planned.to_html, output)
     _show(planned, "-" if html == "-" else target, output)
     if target is not None:
-        output.remark(_last_lines(planned, target, time.monotonic() - start))
+        seconds = time.monotonic() - start
+        limit = None if max_plans is not None else settings.time_limit
+        output.remark(_last_lines(planned, target, seconds) + _late(planned, seconds, limit))
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
         click.get_current_context().exit(interrupt.exit_code)
@@ -206,4 +210,18 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
     return (
         f"\nWrote {target} in {seconds:.1f} s ({how})\n"
         f"Next: planner explain {target}        planner {then}"
+    )
+
+
+def _late(planned: "Planned", seconds: float, limit: float | None) -> str:
+    """Say why a command took longer than its limit, if it did."""
+    search = planned.report.search
+    if search is None or limit is None or seconds <= limit * (1 + LATE_SHARE) + LATE_TIME:
+        return ""
+    from planner.show.format import count
+
+    first = f"{search.first_plan:.1f} s until there was a plan, reading included"
+    return (
+        f"\nLonger than the limit of {limit:g} s: {count(len(planned.plan.tables), 'table')} on "
+        f"{planned.plan.world_size:,} GPUs took {first}; a busy machine takes longer"
     )

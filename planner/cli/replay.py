@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import output_options
+from planner.cli.pages import check_page, html_option, write_page
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     help="`all_to_all x0.5`, `host x0`, `balance`, `collectives h100-sxm`, ...; repeatable.",
 )
 @click.option("--trace", metavar="FILE|DIR", help="Write a Chrome trace; in a folder, per rank.")
-@click.option("--html", metavar="FILE", help="Write the report as one page.")
+@html_option
 @output_options
 def command(
     traces: str,
@@ -48,34 +49,33 @@ def command(
 ) -> None:
     """Replay a profiled run: the profiler TRACES of all ranks, a folder or an archive."""
     from planner.traces.replay.replay_data import replay_data
+    from planner.traces.replay.replay_page import replay_page
     from planner.traces.replay.replay_report import replay_report
     from planner.traces.replay.replay_text import replay_text
 
     if mode != "graph" and (questions or trace):
         raise click.UsageError(f"`--what-if` and `--trace` need `--mode graph`, not `{mode}`")
-    _check_outputs(trace, html)
+    _check_output(trace)
+    check_page(html)
     report = replay_report(traces, mode=mode, execution=execution, questions=questions)
     if output.json:
         output.data(replay_data(report))
-    else:
+    elif html != "-":
         output.lines(lambda width: replay_text(report, width))
-    _write(report, trace, html, output)
+    write_page(html, lambda: replay_page(report), output)
+    _write_traces(report, trace, output)
 
 
-def _check_outputs(trace: str | None, html: str | None) -> None:
-    from planner.files.disk import check_writable
+def _check_output(trace: str | None) -> None:
     from planner.traces.trace_folder import check_traces_writable
 
-    for name, path, check in (
-        ("--trace", trace, check_traces_writable), ("--html", html, check_writable),
-    ):  # fmt: skip
-        if path == "-":
-            raise click.BadParameter("it needs a file", param_hint=f"'{name}'")
-        if path is not None:
-            check(path)
+    if trace == "-":
+        raise click.BadParameter("it needs a file", param_hint="'--trace'")
+    if trace is not None:
+        check_traces_writable(trace)
 
 
-def _write(report: "ReplayReport", trace: str | None, html: str | None, output: Output) -> None:
+def _write_traces(report: "ReplayReport", trace: str | None, output: Output) -> None:
     timeline = report.replay.timeline
     if trace is not None and timeline is not None:
         from planner.traces.replay.modes import step_spans
@@ -83,9 +83,3 @@ def _write(report: "ReplayReport", trace: str | None, html: str | None, output: 
 
         for path in write_traces(timeline, trace, step_spans(report.run, timeline)):
             output.remark(f"Wrote {path}")
-    if html is not None:
-        from planner.files.disk import write_text
-        from planner.traces.replay.replay_html import replay_html
-
-        write_text(html, replay_html(report))
-        output.remark(f"Wrote {html}")

@@ -175,6 +175,7 @@ class EmbeddingSection(_ProfileSection):
     gather_bandwidth: Stated[Rate] | None = None
     gradient_time: Stated[Time] | None = None
     backward_latency: Stated[Time] | None = None
+    sort_latency: Stated[Time] | None = None
 
 
 class HostSection(_ProfileSection):

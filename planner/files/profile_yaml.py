@@ -22,7 +22,7 @@ EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 """Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
 _MORE_EMBEDDING_FIELDS = (
     "overlap", "lookup_time", "row_read_time", "row_update_time",
-    "gather_bandwidth", "gradient_time", "backward_latency",
+    "gather_bandwidth", "gradient_time", "backward_latency", "sort_latency",
 )  # fmt: skip
 """More such fields, left out at their defaults: the first four are a core's, the others a GPU's."""
 _OPTIONAL_FIELDS = ("l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency")

@@ -79,6 +79,7 @@ dd{margin:0;font-size:1.2em}
 .chart{width:100%}.rows{max-height:32em;overflow:auto;margin-top:.4em}
 table{border-collapse:collapse;font-size:.9em}th,td{padding:.15em .8em;border-bottom:1px solid #ddd;
   white-space:nowrap}
+td.prose{white-space:normal;min-width:24em}
 th{position:sticky;top:0;background:#fff;text-align:left;cursor:pointer}
 th[aria-sort=ascending]::after{content:" \\25b2"}th[aria-sort=descending]::after{content:" \\25bc"}
 input[type=search]{font:inherit;padding:.15em .5em}

@@ -18,6 +18,8 @@ class HtmlColumn:
     cells: Sequence[str]
     values: Sequence[float | None] = ()
     """What numbers are sorted by; none: the cells are text."""
+    prose: bool = False
+    """Whether cells are long, and broken into lines."""
 
 
 def html_table(columns: Sequence[HtmlColumn], most_rows: int | None = _NOTEBOOK_ROWS) -> str:
@@ -34,11 +36,12 @@ def html_table(columns: Sequence[HtmlColumn], most_rows: int | None = _NOTEBOOK_
 
 
 def _cell(column: HtmlColumn, row: int) -> str:
-    if not column.values:
-        return f"<td>{text(column.cells[row])}</td>"
-    value = column.values[row]
-    key = "" if value is None else f"{value:.9g}"
-    return f'<td style="text-align:right" data-v="{key}">{text(column.cells[row])}</td>'
+    attributes = ' class="prose"' if column.prose else ""
+    if column.values:
+        value = column.values[row]
+        attributes = attributes or ' style="text-align:right"'
+        attributes += ' data-v=""' if value is None else f' data-v="{value:.9g}"'
+    return f"<td{attributes}>{text(column.cells[row])}</td>"
 
 
 def text(plain: str) -> str:

@@ -17,6 +17,7 @@ from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside
 from planner.planning.confidence import confidences, ranked
+from planner.planning.history import SearchHistory
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
@@ -322,12 +323,15 @@ class _PlanningTask:
         from planner.planning.judging import make_verdict
 
         problem, names = self.problem, sharders_for(sharder)
+        history = SearchHistory.of(search)
+        search = replace(search, watch=history.watch)
         stages = Stages(problem, search)
         searching = stages.searching()
         with baseline_beside(baseline, problem, searching, names) as judge:
             attempts = run_sharders(names, problem, searching)
+            found_after = history.ended()
             stages.begin(PlanningStage.BASELINE, attempts)
-            beside = judge(attempts)
+            beside = judge(attempts, stages.time_left)
         stages.begin(PlanningStage.CHOICE, attempts)
         choice = self.chosen(attempts, beside, stages.time_left, improve=sharder == AUTO)
         stages.begin(PlanningStage.BOUND, attempts)
@@ -336,6 +340,7 @@ class _PlanningTask:
         report = self.report(
             choice.attempt, attempts, requested=sharder, seed=search.seed, bound=bound
         )
+        report = _with_first_plan(report, stages.until_first_plan(attempts))
         if sharder == AUTO:
             verdict = make_verdict(
                 problem,
@@ -346,7 +351,12 @@ class _PlanningTask:
                 time_left=stages.time_left,
             )
             report = replace(report, verdict=verdict)
-        sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
+        sure = replace(
+            report,
+            search=report.search and replace(report.search, history=found_after),
+            confidence=choice.confidence,
+            baseline=beaten(beside, choice),
+        )
         return self.planned(choice.attempt, sure)
 
     def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
@@ -429,6 +439,10 @@ def beaten(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
         expected=choice.samples.mean(number),
         probability_beaten=choice.samples.probability_faster(0, number),
     )
+
+
+def _with_first_plan(report: Report, seconds: Seconds) -> Report:
+    return replace(report, search=report.search and replace(report.search, first_plan=seconds))
 
 
 def _found(attempt: Attempt) -> ShardingPlan:

@@ -85,9 +85,11 @@ def deciding(
     """
     workload, topology = problem.workload, problem.topology
     errors = error_model(topology, workload.dense.precision)
-    chosen = PlanStep.of(workload, topology, plans[0])
     rivals = sorted(range(1, len(plans)), key=means.__getitem__)
     rivals = [n for n in rivals if kinds_text(plans[n]) != kinds_text(plans[0])][:MOST_RIVALS]
+    if not rivals or time_left() <= 0:
+        return None
+    chosen = PlanStep.of(workload, topology, plans[0])
     turns: list[Turn] = []
     for rival in rivals:
         if time_left() <= 0:
@@ -106,6 +108,7 @@ def deciding(
                         deviations=abs(log(factor)) / _spread(errors, causes),
                         value=value,
                         rival=kinds_text(plans[rival]),
+                        rival_plan=plans[rival],
                         rival_ahead=bool(theirs[middle] < ours[middle]),
                     )
                 )
@@ -129,7 +132,9 @@ def _free_batch(
 ) -> int | None:
     """Double the batch as long as the plan fits, and the step grows by no more than ``FREE``."""
     workload, topology = problem.workload, problem.topology
-    first = Objective(workload, topology).step_time(plan)
+    if time_left() <= 0:
+        return None
+    first = problem.objective.step_time(plan)
     free = None
     for _ in range(MOST_DOUBLINGS):
         if time_left() <= 0:

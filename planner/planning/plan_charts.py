@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from costmodel.base.units import GIB, MS, Seconds
+from costmodel.base.units import GIB, MS
 from costmodel.memory.rank_memory import plan_shard_bytes
-from costmodel.step.graph import NodeKind, Resource
+from costmodel.step.graph import Node, Resource
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import VEGA, Spec, field, spec
+from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, said, timeline_spec
 from planner.planning.report_text import STAGE_NAMES
 from planner.show.format import duration, memory
 
@@ -24,34 +25,27 @@ _MOST_TABLES = 40
 """Tables of a rank that are drawn one by one, the largest; the others are one area together."""
 _STREAMS = {"compute": Resource.COMPUTE, "host thread": Resource.MAIN}
 _COLLECTIVES = "collectives"
-_WAITING, _IDLE, _FREE = "waiting", "idle", "free"
-_ROW, _BAR, _TREE_HEIGHT, _TREE_WIDTH = 15, 30, 460, 1100
+_IDLE, _FREE = "idle", "free"
+_BAR, _TREE_HEIGHT, _TREE_WIDTH = 30, 460, 1100
 _BELOW = {"orient": "bottom", "columns": 7}
 """A legend that a low chart has room for."""
-_COLORS = (
-    ("input dist", "#76b7b2"),
-    ("host to device", "#9c755f"),
-    ("lookup forward", "#4e79a7"),
-    ("lookup backward", "#1f4e79"),
-    ("all-to-all", "#f28e2b"),
-    ("reduce-scatter", "#ffbe7d"),
-    ("all-gather", "#d37295"),
-    ("all-reduce", "#b07aa1"),
-    ("dense forward", "#59a14f"),
-    ("dense backward", "#2f6b2a"),
-    ("optimizer", "#edc948"),
-    ("host", "#79706e"),
-    (_WAITING, "#e15759"),
-    (_IDLE, "#e8e8e8"),
-)
+_COLORS = {
+    "input dist": "#76b7b2",
+    "host to device": "#9c755f",
+    "lookup forward": "#4e79a7",
+    "lookup backward": "#1f4e79",
+    "all-to-all": "#f28e2b",
+    "reduce-scatter": "#ffbe7d",
+    "all-gather": "#d37295",
+    "all-reduce": "#b07aa1",
+    "dense forward": "#59a14f",
+    "dense backward": "#2f6b2a",
+    "optimizer": "#edc948",
+    "host": "#79706e",
+    WAITING: "#e15759",
+    _IDLE: "#e8e8e8",
+}
 """By what time is spent for: the same on every chart."""
-
-
-def _color(names: set[str], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - of an encoding
-    """Return the colours of what is on a chart, in one order for all charts."""
-    shown = [(name, color) for name, color in _COLORS if name in names]
-    scale = {"domain": [name for name, _ in shown], "range": [color for _, color in shown]}
-    return field("part", "", "nominal", scale=scale, sort=scale["domain"], **more)
 
 
 def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
@@ -81,9 +75,9 @@ def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
         "encoding": {
             "y": y,
             "x": field("ms", "ms on the critical path"),
-            "color": _color({row["part"] for row in rows}, legend=_BELOW),
+            "color": color({row["part"] for row in rows}, _COLORS, legend=_BELOW),
             "order": {"field": "order"},
-            "tooltip": [field("plan", "plan", "nominal"), *_said(("part", "stage"))],
+            "tooltip": [field("plan", "plan", "nominal"), *said(("part", "stage"))],
         },
     }
     interval = {
@@ -98,24 +92,20 @@ def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
     return spec(rows, height=_BAR * len(names), layer=[bars, *([interval] if whole else ())])
 
 
-def _said(*fields: tuple[str, str]) -> list[dict[str, Any]]:
-    return [field(name, title, "nominal") for name, title in (*fields, ("text", "time"))]
-
-
 def ranks_spec(timeline: Timeline) -> Spec:
     """Return what streams of every rank do in the last step, three bars a rank, stacked by part."""
     rows = list(_rank_rows(timeline))
     return spec(
         rows,
-        height=_ROW * 16,
+        height=ROW * 16,
         mark="bar",
         encoding={
             "x": field("rank", "rank; of each: collectives, compute, host thread", "ordinal"),
             "xOffset": {"field": "stream"},
             "y": field("ms", "ms of a step"),
-            "color": _color({row["part"] for row in rows}),
+            "color": color({row["part"] for row in rows}, _COLORS),
             "order": {"field": "order"},
-            "tooltip": _said(("rank", "rank"), ("stream", "stream"), ("part", "part")),
+            "tooltip": said(("rank", "rank"), ("stream", "stream"), ("part", "part")),
         },
     )
 
@@ -130,10 +120,10 @@ def _rank_rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
         if stream is not None:
             name = STAGE_NAMES[stage]
             parts[stream][name] = parts[stream].get(name, 0.0) + seconds
-    parts[_COLLECTIVES][_WAITING] = timeline.waiting_times
+    parts[_COLLECTIVES][WAITING] = timeline.waiting_times
     parts["compute"][_IDLE] = timeline.idle_times
     for stream, by_part in parts.items():
-        for order, (name, _) in enumerate(_COLORS):
+        for order, name in enumerate(_COLORS):
             for rank, seconds in enumerate(np.asarray(by_part.get(name, ())).tolist()):
                 if seconds > 1e-3 * timeline.step_time:
                     yield {
@@ -156,69 +146,16 @@ def shown_ranks(timeline: Timeline) -> tuple[int, ...]:
     return tuple(sorted((*by_idle[:half], *by_idle[-half:])))
 
 
-def timeline_spec(timeline: Timeline, ranks: Sequence[int] | None = None) -> Spec:
-    """Return the last step of some ranks, a row for every stream; the wheel zooms, a drag moves.
-
-    What is outlined is on the critical path. The tooltip names what a piece of work waited for.
-    """
-    rows = list(_timeline_rows(timeline, shown_ranks(timeline) if ranks is None else ranks))
-    lines = list(dict.fromkeys(row["row"] for row in sorted(rows, key=lambda row: row["order"])))
-    step = timeline.step_time / MS
-    return spec(
-        [{name: value for name, value in row.items() if name != "order"} for row in rows],
-        height=_ROW * len(lines),
-        params=[
-            {"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}
-        ],
-        mark={"type": "bar", "clip": True, "height": {"band": 0.9}},
-        encoding={
-            "y": field("row", "", "nominal", sort=lines, axis={"labelLimit": 220}),
-            "x": field(
-                "start", "ms of the step", scale={"domain": [0, step], "nice": False, "zero": False}
-            ),
-            "x2": {"field": "end"},
-            "color": _color({row["part"] for row in rows}),
-            "stroke": {"condition": {"test": "datum.critical", "value": "#000"}, "value": None},
-            "tooltip": [
-                *_said(("name", "work"), ("part", "stage"), ("row", "rank and stream")),
-                field("after", "waited for", "nominal"),
-            ],
-        },
-    )
+def plan_timeline_spec(timeline: Timeline, ranks: Sequence[int] | None = None) -> Spec:
+    """Return the last step of some ranks (None: ``shown_ranks``), a row for every stream."""
+    return timeline_spec(timeline, shown_ranks(timeline) if ranks is None else ranks, _STYLE)
 
 
-def _timeline_rows(timeline: Timeline, ranks: Sequence[int]) -> Iterator[dict[str, Any]]:
-    begin, end = timeline.window
-    critical = {segment.node for segment in timeline.critical_path()}
-    nodes, chosen = timeline.graph.nodes, set(ranks)
-    places = {Resource.MAIN: 0, Resource.AUTOGRAD: 1, Resource.COMPUTE: 2}
+def _stage_name(node: Node) -> str:
+    return STAGE_NAMES[node.stage]
 
-    def row(index: int, part: str, start: Seconds, stop: Seconds) -> dict[str, Any]:
-        node, before = nodes[index], timeline.binding[index]
-        return {
-            "row": f"rank {node.rank} {node.resource}",
-            "order": (node.rank, places.get(Resource(node.resource), 3))
-            if node.resource in set(Resource)
-            else (node.rank, 4),
-            "name": node.name,
-            "part": part,
-            "start": round((max(start, begin) - begin) / MS, 5),
-            "end": round((min(stop, end) - begin) / MS, 5),
-            "text": duration(stop - start),
-            "after": "" if before is None else f"{nodes[before].name} (rank {nodes[before].rank})",
-            **({"critical": 1} if index in critical and part != _WAITING else {}),
-        }
 
-    for index, node in enumerate(nodes):
-        start, stop = timeline.starts[index], timeline.ends[index]
-        if node.rank not in chosen or stop <= begin:
-            continue
-        ready = timeline.ready[index]
-        if node.kind is NodeKind.COLLECTIVE and begin < start and ready < start:
-            yield row(index, _WAITING, ready, start)
-        if stop > start and start < end:
-            part = _WAITING if node.kind is NodeKind.WAIT else STAGE_NAMES[node.stage]
-            yield row(index, part, start, stop)
+_STYLE = TimelineStyle(part=_stage_name, colors=_COLORS)
 
 
 def memory_rows(planned: "Planned") -> list[dict[str, Any]]:
@@ -250,9 +187,18 @@ def memory_rows(planned: "Planned") -> list[dict[str, Any]]:
 def memory_spec(planned: "Planned") -> Spec:
     """Return a treemap of every rank's memory by table, a specification of Vega."""
     rows = memory_rows(planned)
-    ranks = [{"id": f"rank {rank.rank}", "parent": "all"} for rank in planned.report.ranks]
+    ranks = [
+        {"id": f"rank {rank.rank}", "parent": "all", "order": rank.rank}
+        for rank in planned.report.ranks
+    ]
     leaves = [
-        {**row, "id": f"{number}", "parent": f"rank {row['rank']}", "gib": row["bytes"] / GIB}
+        {
+            **row,
+            "id": f"{number}",
+            "parent": f"rank {row['rank']}",
+            "order": number,
+            "gib": row["bytes"] / GIB,
+        }
         for number, row in enumerate(rows)
     ]
     tooltip = "{'rank': datum.rank, 'what': datum.name, 'memory': datum.text, 'kind': datum.kind}"
@@ -276,7 +222,7 @@ def memory_spec(planned: "Planned") -> Spec:
                     {
                         "type": "treemap",
                         "field": "gib",
-                        "sort": {"field": ["value"], "order": ["descending"]},
+                        "sort": {"field": ["data.order"]},
                         "round": True,
                         "method": "squarify",
                         "paddingTop": 14,

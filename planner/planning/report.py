@@ -51,6 +51,18 @@ class TableReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPoint:
+    """When a better plan was found."""
+
+    time: Seconds
+    """From when the command began, by the clock that the time limit is measured by."""
+    step_time: Seconds
+    """As predicted."""
+    sharder: str
+    """The sharder that found it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReport:
     """How the plan was found."""
 
@@ -69,6 +81,10 @@ class SearchReport:
     """What a sharder proved that minimised something else than the step."""
     compiled: bool = True
     """Whether the search ran compiled, not interpreted (``planner.environment.compiled``)."""
+    first_plan: Seconds = 0.0
+    """From when the command began to when there was a plan: no limit makes that any shorter."""
+    history: tuple[SearchPoint, ...] = ()
+    """Every gain worth waiting for, in time order, and when the search ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,8 +73,13 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
         "status": search.status,
         "evaluated": search.evaluated,
         "search_time_s": search.time,
+        "first_plan_s": search.first_plan,
         "compiled": search.compiled,
         "bound_s": search.bound,
+        "history": [
+            {"time_s": point.time, "step_time_s": point.step_time, "sharder": point.sharder}
+            for point in search.history
+        ],
         **_proof_data(search.proof),
     }
 

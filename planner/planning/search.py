@@ -157,13 +157,23 @@ def run_sharders(
 
             return run_in_parallel(names, problem, heeding)
         try:
-            attempts.extend(_in_turn(names, problem, heeding))
+            for attempt in _in_turn(names, problem, heeding):
+                attempts.append(attempt)
+                if attempt.plan is not None:
+                    _tell(heeding.watch, attempts)
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
     if not any(attempt.plan for attempt in attempts):
         raise _first_error(attempts)
     return tuple(attempts)
+
+
+def _tell(watch: Watch, attempts: Sequence[Attempt]) -> None:
+    """Tell where the search stands after a sharder: not all of them report on the way."""
+    evaluated = sum(attempt.evaluated for attempt in attempts)
+    best = min(attempt.step_time for attempt in attempts)
+    watch(attempts[-1].sharder, Progress(evaluated=evaluated, best=best))
 
 
 @contextmanager
@@ -289,8 +299,7 @@ def _share(
     if member.mandatory and (time < own or kept == 0):
         ample = portfolio.mandatory_factor * own
         time = ample if 0 < kept <= left - ample else left
-    least = portfolio.startup_slack * own if member.mandatory and kept == 0 else own
-    return time / left if time >= least and left > 0 else 0.0
+    return time / left if time >= own and left > 0 else 0.0
 
 
 def _startup_options(name: str, problem: ShardingProblem) -> float:
@@ -375,10 +384,11 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         result = _checked(name, sharder.shard(problem, budget, rng), problem)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
+    known = name in SHARDERS and isinstance(problem.objective, Objective)
     return Attempt(
         sharder=name,
         plan=result.plan,
-        step_time=_objective(problem).step_time(result.plan),
+        step_time=result.step_time if known else _objective(problem).step_time(result.plan),
         status=result.status,
         bound=result.bound,
         evaluated=result.evaluated,

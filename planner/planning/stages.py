@@ -66,6 +66,7 @@ class Stages:
         self._problem, self._search = problem, search
         self._began, self._deadline = began, began + search.seconds
         self._end = inf
+        self._searched = began
         self._bound = 0.0
         self._bounds = improving_bounds(problem.workload, problem.topology, self.time_left)
 
@@ -75,7 +76,8 @@ class Stages:
         if left * EARLY_SHARE >= OPTION_TIME * self._problem.num_options:
             for _ in range(NUM_EARLY):
                 self._bound = max(self._bound, next(self._bounds, 0.0))
-        left = max(0.0, self._deadline - search.clock())
+        self._searched = search.clock()
+        left = max(0.0, self._deadline - self._searched)
         limit = search.time_limit if left == inf else (1 - REPORT_SHARE) * left
         return replace(search, time_limit=limit, enough=self._bound * (1 + search.gap))
 
@@ -88,6 +90,10 @@ class Stages:
         found = [attempt.step_time for attempt in attempts if attempt.plan is not None]
         evaluated = sum(attempt.evaluated for attempt in attempts)
         self._search.watch(stage.value, Progress(evaluated=evaluated, best=min(found)))
+
+    def until_first_plan(self, attempts: Sequence[Attempt]) -> Seconds:
+        """Return how long it took from the command's start to the end of the first sharder."""
+        return self._searched + attempts[0].time - self._began
 
     def time_left(self) -> Seconds:
         """Return what the stage has left."""

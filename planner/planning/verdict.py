@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
 
 SAME_STEP = 0.01
 """Expected steps that differ by less are one: no model here is that good."""
@@ -26,6 +27,7 @@ class Turn:
     """The other plan, by its sharding types."""
     rival_ahead: bool
     """Whether the other plan is the faster one until there, as predicted."""
+    rival_plan: ShardingPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,9 +64,9 @@ class PlannedViews:
 
     def plot_timeline(self: "Planned", *ranks: int) -> Chart:  # type: ignore[misc]
         """Return the timeline of some ranks (none: the busiest and the idlest) as Altair chart."""
-        from planner.planning.plan_charts import timeline_spec
+        from planner.planning.plan_charts import plan_timeline_spec
 
-        return chart(timeline_spec(_timeline(self), ranks or None))
+        return chart(plan_timeline_spec(_timeline(self), ranks or None))
 
 
 def _timeline(planned: "Planned") -> "Timeline":
@@ -81,14 +81,14 @@ class Comparison(tuple["Planned", ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        from planner.planning.plan_page import sharder_names_of
+        from planner.planning.compare_page import sharder_names_of
 
         both = zip(sharder_names_of(self), self, strict=True)
         plans = ", ".join(f"{name} {duration(each.report.step_time)}" for name, each in both)
         return f"<Comparison of {len(self)} sharders: {plans}>"
 
     def _repr_html_(self) -> str:
-        from planner.planning.plan_page import comparison_columns
+        from planner.planning.compare_page import comparison_columns
 
         return html_table(comparison_columns(self)) if self else repr(self)
 
@@ -104,12 +104,12 @@ class Comparison(tuple["Planned", ...]):
 
     def to_html(self) -> str:
         """Return a page that needs no network: steps beside each other, and a table."""
-        from planner.planning.plan_page import comparison_page
+        from planner.planning.compare_page import comparison_page
 
         return comparison_page(self)
 
     def plot_breakdown(self) -> Chart:
         """Return where the steps go, as an Altair chart."""
-        from planner.planning.plan_page import comparison_spec
+        from planner.planning.compare_page import comparison_spec
 
         return chart(comparison_spec(self))

@@ -1,31 +1,25 @@
 """A sharding problem as flat arrays: every option of every table, and what its shards add."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.domain.blocks import like_row_blocks
-from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.plan import Shard, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.engine.lowering import Columns
 from costmodel.engine.timer import Signature
-from costmodel.inputs.distribution import is_hashed
+from costmodel.kernels.shard_traffic import LookupShard, LookupShards
 from costmodel.kernels.traffic import Traffic
-from costmodel.memory.storage import (
-    ShardFactors,
-    id_shares,
-    shard_bytes,
-    shard_factors,
-    stacked_factors,
-)
+from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
-from costmodel.step.loads import ShardRow, shard_row
-from sharders.engine.tables import SPREADS, Choices, Floats, Ints, Tables
+from costmodel.step.loads import lookup_shard, shard_loads
+from sharders.engine.tables import SPREADS, Choices, Floats, Tables
 from sharders.problem.option_costs import OptionCosts
-from sharders.problem.options import TableOption, first_shard, make_plan, make_sharding, option_of
+from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
 from sharders.problem.sharding_problem import ShardingProblem
 
 FINEST = 0.01
@@ -142,22 +136,25 @@ class _Writer:
         self.options: list[TableOption] = []
         self.begins = [0]
         self.of_option: list[tuple[float, ...]] = []
+        self.runs: list[tuple[int, int]] = []
+        """Rows of shards, and how many shards in turn have each: those of all options."""
         self.firsts = [0]
-        self.rows: list[Ints] = []
-        """The row of each shard, for every option."""
-        self.at: list[Ints] = []
-        """The rank of each shard, for every option where the user has said it."""
-        self.shards: list[ShardRow] = []
-        self.shapes: list[tuple[float, float, float]] = []
-        """Rows, columns and share of the ids of every different shard."""
+        self.fixed: list[tuple[int, tuple[int, ...]]] = []
+        """The first shard of every option whose ranks the user has said, and these."""
+        self.shards: list[LookupShard] = []
+        """The different ones."""
         self.factors: list[ShardFactors] = []
+        self.factor: list[int] = []
+        """What the bytes of every different shard depend on, and its place there."""
         self.known: dict[tuple[object, ...], int] = {}
-        self.of_table: dict[tuple[object, ...], ShardFactors] = {}
+        self.of_table: dict[tuple[object, ...], int] = {}
         """Rows of shards, and what their bytes depend on, of the table being written."""
+        self.blocks: dict[ShardingType, list[tuple[int, int, int]]] = {}
+        """Row blocks of that table."""
 
     def add_table(self, table: EmbeddingTable, options: Sequence[TableOption]) -> None:
         """Add the options of one table."""
-        self.known, self.of_table = {}, {}
+        self.known, self.of_table, self.blocks = {}, {}, {}
         for option in options:
             self._add(table, option)
         self.begins.append(len(self.options))
@@ -167,12 +164,10 @@ class _Writer:
         self.options.append(option)
         key = group_key(table, kind)
         kernel = key, kernel_key(table, option.compute_kernel)
-        replicated = kind is ShardingType.DATA_PARALLEL
         cost = self.costs.cost(table, option)
         spread = SPREADS["nodes" if kind.within_node else "ranks"]
         if not option.num_ranks:
             spread = SPREADS["fixed" if option.ranks else "everywhere"]
-        rows = self._shards(table, option, cost.row)
         self.of_option.append((
             self.columns.groups[key],
             self.columns.kernels[kernel],
@@ -180,66 +175,68 @@ class _Writer:
             spread,
             option.num_ranks,
             kind is ShardingType.TABLE_COLUMN_WISE,
-            table.weight_bytes if replicated else 0.0,
+            table.weight_bytes if kind is ShardingType.DATA_PARALLEL else 0.0,
             cost.total_load,
             cost.shard_load,
-            max(self.shards[row].traffic[Traffic.CHAIN] for row in set(rows.tolist())),
         ))
-        blocks = option.num_shards(self.problem.topology) // len(rows)
-        self.rows.append(np.tile(rows, blocks))
-        self.firsts.append(self.firsts[-1] + len(rows) * blocks)
-        topology = self.problem.topology
-        fixed = make_sharding(table, topology, option).ranks if spread == SPREADS["fixed"] else ()
-        self.at.append(np.array(fixed or (0,) * len(rows) * blocks))
+        if spread == SPREADS["fixed"]:
+            ranks = make_sharding(table, self.problem.topology, option).ranks
+            self.fixed.append((self.firsts[-1], ranks))
+        runs = self._shards(table, option)
+        self.runs += runs * option.num_column_shards
+        shards = sum(count for _, count in runs) * option.num_column_shards
+        self.firsts.append(self.firsts[-1] + shards)
 
-    def _shards(self, table: EmbeddingTable, option: TableOption, first: ShardRow | None) -> Ints:
-        """Return the row of every shard of one column block; add those that are not there yet.
+    def _shards(self, table: EmbeddingTable, option: TableOption) -> list[tuple[int, int]]:
+        """Return the rows of one column block's shards; add those that are not there yet.
 
         Shards of any type are alike if they have the same rows and columns; without hashing, the
         place of the rows counts, too.
         """
-        hashed = is_hashed(table.inputs)
-        rows: list[int] = []
-        blocks = like_row_blocks(self.problem.topology, table, option.sharding_type)
-        for offset, num_rows, _ in blocks:
-            place = 0 if hashed else offset
-            replicated = option.sharding_type is ShardingType.DATA_PARALLEL
-            kernel = option.compute_kernel, option.cache_load_factor, replicated
-            alike = (kernel, option.num_column_shards, place, num_rows)
+        kind, runs = option.sharding_type, []
+        if kind not in self.blocks:
+            self.blocks[kind] = like_row_blocks(self.problem.topology, table, kind)
+        replicated = kind is ShardingType.DATA_PARALLEL
+        kernel = option.compute_kernel, option.cache_load_factor, replicated
+        for offset, num_rows, count in self.blocks[kind]:
+            alike = (kernel, option.num_column_shards, offset, num_rows)
             if alike not in self.known:
                 self.known[alike] = len(self.shards)
-                self._add_shard(table, option, (offset, num_rows), None if rows else first)
-            rows.append(self.known[alike])
-        return np.repeat(np.array(rows), [count for *_, count in blocks])
+                self._add_shard(table, option, offset, num_rows)
+            runs.append((self.known[alike], count))
+        return runs
 
     def _add_shard(
-        self,
-        table: EmbeddingTable,
-        option: TableOption,
-        block: tuple[int, int],
-        row: ShardRow | None,
+        self, table: EmbeddingTable, option: TableOption, offset: int, num_rows: int
     ) -> None:
-        problem = self.problem
-        whole = first_shard(table, problem.topology, option)
-        shard = replace(whole.shards[0], row_offset=block[0], num_rows=block[1])
-        if row is None:
-            row = shard_row(problem.workload, problem.topology, table, whole, [shard])
-        self.shards.append(row)
-        (share,) = id_shares(table, option.sharding_type, [shard])
-        self.shapes.append((shard.num_rows, shard.num_columns, share))
-        kind, kernel = option.sharding_type, option.compute_kernel
-        key = kind is ShardingType.DATA_PARALLEL, kernel, option.cache_load_factor
+        problem, kind = self.problem, option.sharding_type
+        columns = table.embedding_dim // option.num_column_shards
+        shard = Shard(
+            rank=0, row_offset=offset, num_rows=num_rows, column_offset=0, num_columns=columns
+        )
+        lookup = lookup_shard(problem.workload, problem.topology, table, option, shard)
+        self.shards.append(lookup)
+        kernel, cached = option.compute_kernel, option.cache_load_factor
+        key = kind is ShardingType.DATA_PARALLEL, kernel, cached
         if key not in self.of_table:
-            self.of_table[key] = shard_factors(
-                problem.workload, problem.topology, table, kind, kernel, option.cache_load_factor
+            self.of_table[key] = len(self.factors)
+            self.factors.append(
+                shard_factors(problem.workload, problem.topology, table, kind, kernel, cached)
             )
-        self.factors.append(self.of_table[key])
+        self.factor.append(self.of_table[key])
 
     def tables(self) -> Tables:
         """Return all that was added."""
-        workload = self.problem.workload
+        workload, shards = self.problem.workload, LookupShards.of(self.shards)
         columns = list(zip(*self.of_option, strict=True))
         fields: dict[str, Any] = dict(zip(_OPTION_FIELDS, _of_options(columns), strict=True))
+        loads = shard_loads(workload, self.problem.topology, shards)
+        row, count = np.array(self.runs, dtype=np.int32).T
+        rows = np.repeat(row, count)
+        at = np.zeros(len(rows), dtype=np.int16)
+        for first, ranks in self.fixed:
+            at[first : first + len(ranks)] = ranks
+        firsts = np.array(self.firsts, dtype=np.int32)
         return Tables(
             options=np.array(self.begins),
             table_columns=np.array([
@@ -247,26 +244,32 @@ class _Writer:
                 for table in workload.tables
             ]),
             **fields,
-            first=np.array(self.firsts, dtype=np.int32),
-            rows=np.concatenate(self.rows, dtype=np.int32),
-            traffic=np.array([row.traffic for row in self.shards]),
-            features=np.array([(row.features, row.ids, row.columns) for row in self.shards]),
-            held=self._held(),
-            at=np.concatenate(self.at, dtype=np.int16),
+            longest_bag=np.maximum.reduceat(loads.traffic[rows, Traffic.CHAIN], firsts[:-1]),
+            first=firsts,
+            rows=rows,
+            traffic=loads.traffic,
+            features=np.column_stack((loads.features, loads.ids, loads.columns)),
+            held=self._held(shards),
+            at=at,
         )
 
-    def _held(self) -> Floats:
+    def _held(self, shards: LookupShards) -> Floats:
         factors = stacked_factors(self.factors, [1] * len(self.factors))
-        sizes = shard_bytes(factors, *np.array(self.shapes).T)
+        sizes = shard_bytes(
+            factors.taken(np.array(self.factor)),
+            shards.num_rows,
+            shards.num_columns,
+            shards.id_share,
+        )
         return np.stack([sizes.total, sizes.host], axis=1)
 
 
 _KINDS = {kind: number for number, kind in enumerate(ShardingType)}
 _OPTION_FIELDS = (
     "group", "kernel", "kind", "spread", "blocks", "one_node",
-    "replicated", "cost", "shard_cost", "longest_bag",
+    "replicated", "cost", "shard_cost",
 )  # fmt: skip
-_TYPES = *(np.int16,) * 6, *(np.float64,) * 4
+_TYPES = *(np.int16,) * 6, *(np.float64,) * 3
 """Types of their numbers."""
 
 

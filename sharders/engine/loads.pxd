@@ -6,7 +6,8 @@ from costmodel.kernels cimport times
 from sharders.engine.tables cimport Choices, Tables
 
 cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, CHAIN, LOOKUPS, NUM_TRAFFIC, BALANCE_ROOTS
-cdef Py_ssize_t TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT, NUM_TABLES
+cdef Py_ssize_t TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PRESENT, NUM_TABLES
+cdef Py_ssize_t PARAMETERS, NUM_KERNEL_SUMS
 cdef int64_t EVERYWHERE, FIXED, ON_RANKS
 cdef double EMPTY, CANCELLED
 
@@ -71,7 +72,8 @@ cdef class RankLoads:
     cdef double _longest_bag(self, Py_ssize_t kernel, Py_ssize_t rank) noexcept
     cdef double _bag(self, Py_ssize_t shard) noexcept
     @cython.locals(
-        group=Py_ssize_t, whole=Py_ssize_t, counts=Py_ssize_t, present=double, row=Py_ssize_t
+        group=Py_ssize_t, whole=Py_ssize_t, counts=Py_ssize_t, present=double, row=Py_ssize_t,
+        of_kernels=Py_ssize_t, parameters=Py_ssize_t,
     )
     cdef void count(self, Py_ssize_t table, Py_ssize_t option, double sign) noexcept
     @cython.locals(bits=int64_t, group=Py_ssize_t)

@@ -12,25 +12,25 @@ from numpy.typing import NDArray
 from costmodel.engine.state import PlanState
 from costmodel.kernels import times
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
-from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES
+from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES
 from sharders.engine.imbalance_penalty import BALANCE_ROOTS
 from sharders.engine.tables import EVERYWHERE, FIXED, ON_RANKS, Choices, Tables
 
 Floats = NDArray[np.float64]
 NUM_FEATURES: int = len(RANK_FEATURES)
 FEATURES, IDS = RANK_FEATURES.index("features"), RANK_FEATURES.index("ids")
-TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PARAMETERS, PRESENT, NUM_TABLES = (
+TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PRESENT, NUM_TABLES = (
     PLAN_FEATURES.index(name)
     for name in (
         "table_columns",
         "sent_ids",
         "sent_features",
-        "parameter_bytes",
         "present",
         "tables",
     )
 )
 NUM_SUMS: int = len(PLAN_FEATURES)
+PARAMETERS, NUM_KERNEL_SUMS = KERNEL_FEATURES.index("parameter_bytes"), len(KERNEL_FEATURES)
 CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
 EMPTY: float = 1e-6
 """Lookups below this are what rounding leaves on a rank whose last table went away."""
@@ -267,9 +267,12 @@ class RankLoads:
         group = self.tables.group[option]
         whole, counts = self.plan.whole + group * NUM_SUMS, self.counts_row + group
         self._add(whole + TABLE_COLUMNS, sign * self.tables.table_columns[table])
-        self._add(whole + PARAMETERS, sign * self.tables.replicated[option])
         self._add(whole + NUM_TABLES, sign)
         self._add(counts, sign)
+        if self.tables.replicated[option] != 0:  # whole numbers, which leave nothing
+            of_kernels = self.plan.whole + self.num_groups * NUM_SUMS
+            parameters = of_kernels + self.tables.kernel[option] * NUM_KERNEL_SUMS + PARAMETERS
+            self._add(parameters, sign * self.tables.replicated[option])
         present = 1.0 if self.plan.numbers[counts, 0] > 0.5 else 0.0
         if present != self.plan.numbers[whole + PRESENT, 0]:
             self.plan.put(whole + PRESENT, 0, present)

@@ -13,7 +13,7 @@ from costmodel.engine.state import Journal, PlanState
 from costmodel.engine.step import StepClock
 from costmodel.engine.timer import NOWHERE, duration_rows, touched_operations
 from costmodel.kernels.traffic import NUM_TRAFFIC
-from costmodel.step.template import PLAN_FEATURES, RANK_FEATURES, WorkKind
+from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES, WorkKind
 from sharders.engine.annealing_run import AnnealingRun
 from sharders.engine.arrays import ProblemArrays, problem_arrays
 from sharders.engine.fill import Greedy, Rule
@@ -35,9 +35,9 @@ SAVED_PER_SHARD = 2
 """Times loads are saved where a shard comes or goes: what is looked up, and what is sent."""
 NOTED_PER_SHARD = 2
 """Numbers that change there: memory of the rank and its host."""
-NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + len(RANK_FEATURES) + 4
-"""And where a table does: its group's sums, each by itself and all if it was the last one, what is
-known of all ranks' features, whether there is the group, and its count."""
+NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + len(KERNEL_FEATURES) + len(RANK_FEATURES) + 4
+"""And where a table does: its group's sums, each by itself and all if it was the last one, those of
+its kernel, what is known of all ranks' features, whether there is the group, and its count."""
 
 
 class Engine:

@@ -6,7 +6,6 @@ from itertools import product
 from math import inf
 from random import Random
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from sharders.engine.fill import Rule
@@ -16,7 +15,7 @@ from sharders.engine.tables import Choices
 from sharders.greedy.tuning import NEUTRAL, REPLICATE_BELOW, SPLIT_ABOVE, Parameters, Tuning
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption
-from sharders.problem.placement import Loads, Occupancy, place, place_or_pack
+from sharders.problem.placement import Loads, Occupancy, OutOfRoomError, place, place_or_pack
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -184,7 +183,7 @@ def place_by_load(
 
     try:
         return place(problem, order, choices, soonest_done)
-    except InfeasibleError:
+    except OutOfRoomError:
         by_size = sorted(range(len(tables)), key=lambda i: (-tables[i].weight_bytes, i))
         return place_or_pack(problem, by_size, choices, soonest_done)
 

@@ -7,13 +7,16 @@ last; what is to be chosen is its size. From the distribution of ids and Che's m
 lacks; so sizes are offered that leave given shares of them to host memory.
 """
 
+import numpy as np
+
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import unique_curve
+from costmodel.inputs.unique_curves import UniqueCurves
 
 MISSED = (0.5, 0.1)
 """Shares of a batch's distinct rows that may come from host memory."""
-GRID = tuple(2.0 ** (-step / 2) for step in range(20, 0, -1))
+GRID = np.exp2(-np.arange(20, 0, -1) / 2)
 """Shares of a table's rows to choose from: 0.1% to 71%, two an octave."""
 ALIKE = 1.15
 """Ratio up to which two sizes are the same."""
@@ -30,15 +33,11 @@ def cache_shares(
         return (None,)
     lookups = workload.local_batch_size * topology.world_size * table.pooling_factor
     curve = unique_curve(table.inputs, table.num_embeddings)
+    lacked = UniqueCurves.of([curve] * len(GRID)).warm_misses(lookups, table.num_embeddings * GRID)
     read = curve.unique_rows(lookups)
     found: list[float] = []
     for missed in MISSED:
-        enough = (
-            share
-            for share in GRID
-            if curve.warm_misses(lookups, share * table.num_embeddings) <= missed * read
-        )
-        share = next(enough, None)
+        share = next(iter(GRID[lacked <= missed * read].tolist()), None)
         known = (table.cache_share, *found)
         if share is not None and all(max(share / k, k / share) > ALIKE for k in known):
             found.append(share)

@@ -20,8 +20,9 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import lookup_time
+from costmodel.kernels.shard_traffic import LookupShard, LookupShards
 from costmodel.kernels.traffic import BACKWARD_KERNELS
-from costmodel.step.loads import ShardRow, shard_row
+from costmodel.step.loads import lookup_shard, shard_loads
 from costmodel.step.optimizer import replica_update_time
 from sharders.problem.options import TableOption, first_shard
 from sharders.problem.sharding_problem import ShardingProblem
@@ -36,8 +37,6 @@ class OptionCost:
     """Lookup and exchange that the largest shard adds to its rank."""
     total_load: Seconds
     """The same over all shards and ranks."""
-    row: ShardRow | None = None
-    """What the largest shard adds to a rank's loads."""
 
 
 class Costs(Protocol):
@@ -58,54 +57,65 @@ class OptionCosts:
         """Return the cost of one option of one table."""
         known, key = self.problem.known_costs, (table.name, option)
         if key not in known:
-            offered = self.problem.options[table.name]
-            self.some(table, offered if option in offered else (option,))
+            self.some(table, (*self.problem.options[table.name], option))
         return known[key]
 
     def some(self, table: EmbeddingTable, options: Sequence[TableOption]) -> list[OptionCost]:
         """Return the costs of some options of one table; no others are computed."""
-        known, name = self.problem.known_costs, table.name
-        missing = [o for o in dict.fromkeys(options) if (name, o) not in known]
-        if missing:
-            known.update(((name, cost.option), cost) for cost in self._costs(table, missing))
-        return [known[name, option] for option in options]
+        self._add([(table, option) for option in dict.fromkeys(options)])
+        return [self.problem.known_costs[table.name, option] for option in options]
+
+    def all(self) -> Iterator[Sequence[OptionCost]]:
+        """Yield the costs of every table's options; computed together, a tenth of the time."""
+        tables, options = self.problem.workload.tables, self.problem.options
+        self._add([(table, option) for table in tables for option in options[table.name]])
+        for table in tables:
+            yield [self.problem.known_costs[table.name, option] for option in options[table.name]]
 
     @cached_property
     def balanced_load(self) -> Seconds:
         """Load of a rank if every table had its cheapest option, and balance were perfect."""
-        tables, options = self.problem.workload.tables, self.problem.options
-        cheapest = (min(self.cost(t, o).total_load for o in options[t.name]) for t in tables)
+        cheapest = (min(cost.total_load for cost in costs) for costs in self.all())
         return sum(cheapest) / self.problem.topology.world_size
 
-    def _costs(self, table: EmbeddingTable, options: Sequence[TableOption]) -> Iterator[OptionCost]:
-        """Yield the costs of some options of one table."""
-        topology = self.problem.topology
-        rows = self._first_rows(table, options)
-        traffic = np.array([row.traffic for row in rows])
-        kernels = 1 + BACKWARD_KERNELS + table.weighted
-        seconds = lookup_time(traffic, topology.hardware, weighted=table.weighted)
+    def _add(self, pairs: Sequence[tuple[EmbeddingTable, TableOption]]) -> None:
+        """Compute the costs of options that are not known yet."""
+        known, topology = self.problem.known_costs, self.problem.topology
+        missing = [(table, o) for table, o in pairs if (table.name, o) not in known]
+        if not missing:
+            return
+        shards, which = self._first_shards(missing)
+        loads = shard_loads(self.problem.workload, topology, LookupShards.of(shards))
+        weighted = np.array([shard.table.weighted for shard in shards])
+        kernels = 1 + BACKWARD_KERNELS + weighted
+        seconds = lookup_time(loads.traffic, topology.hardware, weighted=weighted)
         lookups = np.maximum(0.0, seconds - kernels * topology.hardware.gpu.kernel_latency).tolist()
-        for option, row, lookup in zip(options, rows, lookups, strict=True):
-            load = lookup + row.columns * self._column_time(option.sharding_type)
+        columns = loads.columns.tolist()
+        for (table, option), place in zip(missing, which, strict=True):
+            load = lookups[place] + columns[place] * self._column_time(option.sharding_type)
             load += self._replica_time(table, option)
             total = load * option.num_shards(topology)
-            yield OptionCost(option=option, shard_load=load, total_load=total, row=row)
+            known[table.name, option] = OptionCost(option=option, shard_load=load, total_load=total)
 
-    def _first_rows(self, table: EmbeddingTable, options: Sequence[TableOption]) -> list[ShardRow]:
-        """Return what each option's first shard adds; types that cut alike share it."""
-        problem, rows = self.problem, []
-        known: dict[tuple[object, ...], ShardRow] = {}
-        for option in options:
-            kind, kernel = option.sharding_type, option.compute_kernel
-            cut = num_row_blocks(problem.topology, kind), option.num_column_shards
-            alike = *cut, kernel, option.cache_load_factor, kind is ShardingType.DATA_PARALLEL
+    def _first_shards(
+        self, pairs: Sequence[tuple[EmbeddingTable, TableOption]]
+    ) -> tuple[list[LookupShard], list[int]]:
+        """Return options' first shards, and which each has; types that cut alike share it."""
+        problem, topology = self.problem, self.problem.topology
+        shards: list[LookupShard] = []
+        which: list[int] = []
+        known: dict[tuple[object, ...], int] = {}
+        row_blocks = {kind: num_row_blocks(topology, kind) for kind in ShardingType}
+        for table, option in pairs:
+            kind, count = option.sharding_type, option.num_column_shards
+            cut = table.name, row_blocks[kind], count, kind is ShardingType.DATA_PARALLEL
+            alike = *cut, option.compute_kernel, option.cache_load_factor
             if alike not in known:
-                whole = first_shard(table, problem.topology, option)
-                known[alike] = shard_row(
-                    problem.workload, problem.topology, table, whole, whole.shards
-                )
-            rows.append(known[alike])
-        return rows
+                known[alike] = len(shards)
+                first = first_shard(table, topology, option)
+                shards.append(lookup_shard(problem.workload, topology, table, option, first))
+            which.append(known[alike])
+        return shards, which
 
     def _column_time(self, sharding_type: ShardingType) -> Seconds:
         """Seconds of the forward and backward exchange per output column of a shard."""

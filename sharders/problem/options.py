@@ -210,24 +210,16 @@ def places(
         yield from combinations(mates, option.num_ranks)
 
 
-def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) -> TableSharding:
-    """Return a table's sharding cut down to its first shard, on rank 0; none is larger."""
-    kind, world_size = option.sharding_type, topology.world_size
-    blocks = world_size if kind is ShardingType.ROW_WISE else 1
-    blocks = topology.local_world_size if kind.within_node else blocks
-    shard = Shard(
+def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) -> Shard:
+    """Return the first shard that an option makes, on rank 0; none is larger."""
+    kind = option.sharding_type
+    blocks = num_row_blocks(topology, kind) if kind.splits_rows else 1
+    return Shard(
         rank=0,
         row_offset=0,
         num_rows=-(-table.num_embeddings // blocks),
         column_offset=0,
         num_columns=table.embedding_dim // option.num_column_shards,
-    )
-    return TableSharding(
-        table=table.name,
-        sharding_type=kind,
-        compute_kernel=option.compute_kernel,
-        shards=(shard,),
-        cache_load_factor=option.cache_load_factor,
     )
 
 

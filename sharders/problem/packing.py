@@ -82,15 +82,27 @@ def check_room(problem: ShardingProblem) -> None:
     room = problem.total_capacity
     tables = problem.workload.tables
     whole = [least_table_bytes(problem.workload, problem.topology, table) for table in tables]
+    # no more than what a table takes by some option that it has
+    some = [
+        size if _may_be_whole(problem, table) else _least_total(problem, table)
+        for table, size in zip(tables, whole, strict=True)
+    ]
     for table, size in zip(tables, whole, strict=True):
         if size > DOUBTFUL * problem.capacity and _least_largest(problem, table) > (
             problem.capacity * (1 + ROUNDING)
         ):
             raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
-    if sum(whole) > DOUBTFUL * room and (
+    if sum(some) > room and (
         sum(_least_total(problem, table) for table in tables) > room * (1 + ROUNDING)
     ):
         raise infeasible(problem.workload, problem.topology)
+
+
+def _may_be_whole(problem: ShardingProblem, table: EmbeddingTable) -> bool:
+    """Return whether one of a table's options is what ``least_table_bytes`` counts."""
+    options = problem.options[table.name]
+    kinds = {option.sharding_type for option in options}
+    return ShardingType.TABLE_WISE in kinds or kinds == {ShardingType.DATA_PARALLEL}
 
 
 def _least_total(problem: ShardingProblem, table: EmbeddingTable) -> float:

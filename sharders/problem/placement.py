@@ -1,12 +1,14 @@
 """Placing tables one after the other, each where there is room: what all greedies share."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
+
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import size_text
+from costmodel.base.units import Bytes, size_text
 from costmodel.domain.blocks import like_row_blocks
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
@@ -35,35 +37,47 @@ class Occupancy:
 
     def __init__(self, problem: ShardingProblem) -> None:
         topology = problem.topology
-        self.load = [0.0] * topology.world_size
-        self.free = list(problem.rooms)
-        self.host_free = [problem.host_capacity] * topology.num_nodes
+        self.load = np.zeros(topology.world_size)
+        self.free = np.array(problem.rooms)
+        self.host_free = np.full(topology.num_nodes, float(problem.host_capacity))
         self._local_world_size = topology.local_world_size
 
     def least_loaded(self) -> list[int]:
         """Return all ranks, least loaded first; ties go to more free memory, then lower rank."""
-        return sorted(range(len(self.load)), key=lambda r: (self.load[r], -self.free[r], r))
+        order: list[int] = np.lexsort((-self.free, self.load)).tolist()
+        return order
+
+    def with_room(self, order: Sequence[int], size: float) -> list[int]:
+        """Return those of some ranks that have so much HBM left, in their order."""
+        ranks = np.asarray(order)
+        roomy: list[int] = ranks[self.free[ranks] >= size].tolist()
+        return roomy
 
     def fits(self, ranks: Sequence[int], sizes: Sequence[ShardBytes]) -> bool:
         """Return whether shards of these sizes fit on these ranks, all together."""
-        hbm: dict[int, float] = {}
-        host: dict[int, float] = {}
-        for rank, size, total in zip(ranks, sizes, _totals(sizes), strict=True):
-            node = rank // self._local_world_size
-            hbm[rank] = hbm.get(rank, 0.0) + total
-            host[node] = host.get(node, 0.0) + float(size.host)
-        return all(self.free[rank] >= size for rank, size in hbm.items()) and all(
-            self.host_free[node] >= size for node, size in host.items() if size
-        )
+        hbm = np.bincount(ranks, list(_totals(sizes)), len(self.free))
+        if (hbm[hbm > 0] > self.free[hbm > 0]).any():
+            return False
+        nodes, held = self._hosted(ranks, sizes)
+        host = np.bincount(nodes, held, len(self.host_free))
+        return not (host[host > 0] > self.host_free[host > 0]).any()
 
     def add(
         self, ranks: Sequence[int], sizes: Sequence[ShardBytes], loads: Sequence[float]
     ) -> None:
         """Put shards on ranks."""
-        for rank, size, total, load in zip(ranks, sizes, _totals(sizes), loads, strict=True):
-            self.load[rank] += load
-            self.free[rank] -= total
-            self.host_free[rank // self._local_world_size] -= float(size.host)
+        places = np.asarray(ranks)
+        np.add.at(self.load, places, loads)
+        np.subtract.at(self.free, places, list(_totals(sizes)))
+        np.subtract.at(self.host_free, *self._hosted(ranks, sizes))
+
+    def _hosted(
+        self, ranks: Sequence[int], sizes: Sequence[ShardBytes]
+    ) -> tuple[list[int], list[float]]:
+        """Return the nodes whose hosts hold a part of some shards, and how much of each."""
+        hosted = [number for number, size in enumerate(sizes) if size.host]
+        nodes = [ranks[number] // self._local_world_size for number in hosted]
+        return nodes, [float(sizes[number].host) for number in hosted]
 
 
 def _totals(sizes: Sequence[ShardBytes]) -> Iterator[float]:
@@ -73,6 +87,15 @@ def _totals(sizes: Sequence[ShardBytes]) -> Iterator[float]:
         if size is not last:
             last, total = size, float(size.total)
         yield total
+
+
+@dataclass(eq=False)
+class OutOfRoomError(Exception):
+    """A table fits nowhere beside those placed before it: another order may have room."""
+
+    table: EmbeddingTable
+    free: Bytes
+    """On the roomiest rank, or those where the table is to be."""
 
 
 def place_tables(
@@ -116,7 +139,7 @@ def place_tables(
 
     try:
         return place(problem, indices, least_intrusive, order)
-    except InfeasibleError:
+    except OutOfRoomError:
         by_size = sorted(indices, key=lambda i: (-size[i], i))
         return place_or_pack(problem, by_size, least_intrusive, order)
 
@@ -134,9 +157,9 @@ def place_or_pack(
     """
     try:
         return place(problem, indices, candidates, order)
-    except InfeasibleError:
+    except OutOfRoomError as error:
         if problem.packing is None:
-            raise
+            raise no_room(problem, error.table, error.free) from None
         return problem.packing
 
 
@@ -149,7 +172,7 @@ def place(
 
     Raises
     ------
-    InfeasibleError
+    OutOfRoomError
         A table fits nowhere, by none of its candidates.
 
     """
@@ -173,7 +196,9 @@ def _place_table(
             if occupancy.fits(sharding.ranks, sizes):
                 occupancy.add(sharding.ranks, sizes, loads(sharding))
                 return sharding
-    raise _no_room(problem, table, occupancy)
+    where = list(table.ranks)
+    free = occupancy.free[where].sum() if where else occupancy.free.max()
+    raise OutOfRoomError(table, float(free))
 
 
 def option_bytes(
@@ -196,8 +221,7 @@ def different_bytes(
     The same as ``option_bytes``, without a shard for every rank: at 978 tables on 128 GPUs these
     take two CPU seconds, and these sizes a tenth of that.
     """
-    whole = first_shard(table, problem.topology, option)
-    shard, kind = whole.shards[0], option.sharding_type
+    shard, kind = first_shard(table, problem.topology, option), option.sharding_type
     factors = shard_factors(
         problem.workload,
         problem.topology,
@@ -256,7 +280,7 @@ def _rank_sets(
         yield from (tuple(places[i : i + count]) for i in range(len(places) - count + 1))
         return
     size = float(sizes[0].total)
-    roomy = [rank for rank in order if occupancy.free[rank] >= size]
+    roomy = occupancy.with_room(order, size)
     if kind is ShardingType.TABLE_COLUMN_WISE:
         for node in dict.fromkeys(rank // local for rank in roomy):
             mates = [rank for rank in roomy if rank // local == node]
@@ -289,11 +313,3 @@ def no_room(problem: ShardingProblem, table: EmbeddingTable, free: float) -> Inf
         f"no plan fits: table `{table.name}` needs {size_text(needed)}, and at most "
         f"{size_text(free)} is free on {where}",
     )
-
-
-def _no_room(
-    problem: ShardingProblem, table: EmbeddingTable, occupancy: Occupancy
-) -> InfeasibleError:
-    if not table.ranks:
-        return no_room(problem, table, max(occupancy.free))
-    return no_room(problem, table, sum(occupancy.free[rank] for rank in table.ranks))

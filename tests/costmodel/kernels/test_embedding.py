@@ -17,12 +17,19 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import (
-    BACKWARD_KERNELS,
+    backward_bound,
+    backward_time,
+    combine,
+    embedding_estimate,
+    forward_bound,
+    forward_time,
+    weight_gradient_time,
+)
+from costmodel.kernels.shard_traffic import (
     BAG_START_ROWS,
     CORE_ROW_TIME,
     LINE_BYTES,
     MISS_BYTES,
-    NUM_TRAFFIC,
     PREFETCH_ID_BYTES,
     PREFETCH_ROW_BYTES,
     ROW_GATHER_TIME,
@@ -30,18 +37,17 @@ from costmodel.kernels.embedding import (
     WARP_BYTES,
     Caches,
     LookupShard,
-    Traffic,
-    backward_bound,
-    backward_time,
-    combine,
-    embedding_estimate,
-    forward_bound,
-    forward_time,
+    LookupShards,
     gpu_caches,
     shard_traffic,
-    weight_gradient_time,
 )
-from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
+from costmodel.kernels.traffic import (
+    BACKWARD_KERNELS,
+    NUM_TRAFFIC,
+    SORT_BLOCK_KEYS,
+    WEIGHT_GRADIENT_RATIO,
+    Traffic,
+)
 from planner.files.profiles import load_profile
 
 ONE_ROW = EmbeddingTable(
@@ -123,8 +129,8 @@ def test_a_row_s_state_is_at_least_one_sector() -> None:
 
 
 def test_narrow_rows_cost_whole_sectors() -> None:
-    assert shard(WIDE, num_columns=4).row_bytes == 32
-    assert shard(WIDE, num_columns=12).row_bytes == 64
+    widths = LookupShards.of([shard(WIDE, num_columns=4), shard(WIDE, num_columns=12)])
+    assert widths.row_bytes.tolist() == [32, 64]
 
 
 def test_weighted_ids_carry_four_bytes_more() -> None:
@@ -360,6 +366,13 @@ def test_adding_gradients_up_takes_time_by_id() -> None:
     hardware = gpu(backward_latency=60 * US, gradient_time=0.5e-9)
     assert backward_time(work, hardware) == pytest.approx(660 * US)
     assert backward_bound(work, hardware) == "ids"
+
+
+def test_more_ids_than_a_block_sorts_take_more_kernels() -> None:
+    hardware = gpu(sort_latency=50 * US)
+    few, more = (kernel(LOOKUPS=SORT_BLOCK_KEYS + extra) for extra in (0.0, 1.0))
+    difference = backward_time(more, hardware) - backward_time(few, hardware)
+    assert difference == pytest.approx(50 * US + 1 / machine().gpu.sort_rate)
 
 
 def test_the_weights_gradient_gathers_rows_as_the_forward_does() -> None:

@@ -10,7 +10,8 @@ from strategies import cases
 from costmodel.domain.hardware import Bound, Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import DataType, Pooling, Workload
-from costmodel.kernels.embedding import Traffic, backward_time, forward_time
+from costmodel.kernels.embedding import backward_time, forward_time
+from costmodel.kernels.traffic import Traffic
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Role
 from costmodel.step.groups import KernelKey

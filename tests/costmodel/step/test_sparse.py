@@ -115,6 +115,30 @@ def test_data_parallel_reduces_its_tables_in_one_message() -> None:
     assert not [op for op in collectives(made) if op.stage is Stage.INPUT_DIST]
 
 
+def gradient_copies(made: Program) -> list[int]:
+    return [round(op.num_bytes[0]) for op in named(made, "data_parallel gradient copy")]
+
+
+def test_lookup_kernels_of_replicated_tables_send_their_gradients_apart() -> None:
+    # two data types are two parameters, and buckets have one type; with 1 MiB one is full
+    work = workload(table("a"), table("b"), table("c", data_type=DataType.FP16))
+    made = step(work, FOUR, ShardingType.DATA_PARALLEL)
+    sizes = [2 * 8000 * 64 * 4, 8000 * 64 * 2]
+    assert sent(made) == [("all_reduce", "world", [size] * 4) for size in sizes]
+    assert gradient_copies(made) == [2 * size for size in sizes]
+
+
+@pytest.mark.parametrize(("rows", "messages"), [(4000, 1), (4096, 2)])
+def test_small_gradients_of_one_type_share_the_first_bucket(rows: int, messages: int) -> None:
+    # DDP sends the first bucket once it holds 1 MiB: 4096 x 64 x 4
+    tables = [table("a"), table("b", pooling=Pooling.MEAN)]
+    work = workload(*(replace(one, num_embeddings=rows) for one in tables))
+    made = step(work, FOUR, ShardingType.DATA_PARALLEL)
+    size = rows * 64 * 4
+    assert [size for _, _, (size, *_) in sent(made)] == [2 * size // messages] * messages
+    assert gradient_copies(made) == [2 * size] * 2
+
+
 def input_messages(made: Program) -> dict[str, list[int]]:
     return {
         op.name: [round(b) for b in op.num_bytes]

@@ -6,7 +6,8 @@ from typing import Any
 from costmodel.base.units import GB, GIB, MIB, US
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.workload import DataType, Optimizer
-from costmodel.kernels.embedding import Caches, kernel_times
+from costmodel.kernels.embedding import kernel_times
+from costmodel.kernels.shard_traffic import Caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.fit_embedding import Constants, point_traffic
 from planner.calibration.fit_host import LAYERS_BACKWARD, LAYERS_FORWARD

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kineto_traces import two_ranks, write_folder
 
 import planner
 from planner.cli import main
 from planner.examples import example_hardware, example_workload
+from planner.planning.plan_page import plan_page
+from planner.traces.replay.replay_page import replay_page
+from planner.traces.replay.replay_report import replay_report
 
 pytestmark = pytest.mark.slow
 QUICK = {"time_limit": 0.05}
@@ -71,8 +75,10 @@ def drawn(page: Any) -> list[int]:  # noqa: ANN401 - Playwright's
              context.drawImage(canvas, 0, 0);
              const pixels = context.getImageData(0, 0, width, height).data;
              let coloured = 0;
-             for (let i = 0; i < pixels.length; i += 4)
-               coloured += Math.abs(pixels[i] - pixels[i + 2]) > 40;
+             for (let i = 0; i < pixels.length; i += 4) {
+               const [red, green, blue] = pixels.slice(i, i + 3);
+               coloured += Math.max(red, green, blue) - Math.min(red, green, blue) > 40;
+             }
              return coloured;
            })"""
     )
@@ -82,7 +88,7 @@ def drawn(page: Any) -> list[int]:  # noqa: ANN401 - Playwright's
 def test_a_plan_is_drawn_sorted_filtered_and_zoomed(opened: Callable[[str], Any]) -> None:
     planned = planner.plan(example_workload(12), **MACHINE, **QUICK)
     page = opened(planned.to_html())
-    assert len(drawn(page)) == 4
+    assert len(drawn(page)) == 7
     assert min(drawn(page)) > 100
     rows = page.locator("tbody tr")
     sizes = sorted(table.num_embeddings for table in planned.workload.tables)
@@ -127,6 +133,20 @@ def test_sweeps_and_comparisons_are_drawn(opened: Callable[[str], Any]) -> None:
     assert page.locator("tbody tr").count() == 2
 
 
+def test_explanations_and_replays_are_drawn(opened: Callable[[str], Any], tmp_path: Path) -> None:
+    planned = planner.plan(example_workload(6), **MACHINE, **QUICK)
+    explanation = planner.explain(planned, ["batch=4096", "host=0.5"], time_limit=0.2)
+    page = opened(plan_page(planned, planner.simulate(planned), explanation))
+    assert min(drawn(page)) > 100
+    path, what_ifs = page.locator("section", has_text="critical path in order"), 2
+    assert path.locator("tbody tr").count() == len(explanation.path)
+    assert len(explanation.remedies) == what_ifs
+    page = opened(replay_page(replay_report(write_folder(tmp_path / "traces", two_ranks()))))
+    assert len(drawn(page)) == 2
+    assert min(drawn(page)) > 100
+    assert page.locator("section", has_text="Step by step").locator("tbody tr").count() == 2
+
+
 def test_names_that_are_markup_are_text(opened: Callable[[str], Any]) -> None:
     name = "<b>x</b><script>console.log(1)</script>"
     table = planner.EmbeddingTable(name=name, num_embeddings=1000, embedding_dim=64)
@@ -148,6 +168,7 @@ def test_commands_write_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (*plan, "-o", "one.json"),
         (*plan, "--seed", "1", "-o", "two.json"),
         ("simulate", "one.json"),
+        ("explain", "one.json", "--what-if", "batch=64", "--time-limit", "50ms"),
         ("compare", "one.json", "two.json"),
         ("compare", "tables.yaml", *quick),
         ("sweep", "tables.yaml", *quick),

@@ -27,7 +27,7 @@ def judged(
     name: str, problem: ShardingProblem, search: Search, searched: Sequence[str] = ("naive",)
 ) -> Baseline | None:
     with baseline_beside(name, problem, search, searched) as judge:
-        return judge(run_sharders(searched, problem, Search()))
+        return judge(run_sharders(searched, problem, Search()), lambda: 10.0)
 
 
 @pytest.fixture

@@ -9,16 +9,17 @@ import planner
 from costmodel.base.units import MS
 from planner.examples import example_hardware, example_workload
 from planner.pages import document
+from planner.planning.compare_page import diff_page
 from planner.planning.plan_charts import (
     MOST_RANKS,
     breakdown_spec,
     memory_rows,
     memory_spec,
+    plan_timeline_spec,
     ranks_spec,
     shown_ranks,
-    timeline_spec,
 )
-from planner.planning.plan_page import diff_page, headline, table_columns
+from planner.planning.plan_page import headline, table_columns
 from planner.planning.views import Comparison
 
 
@@ -87,7 +88,7 @@ def test_streams_of_a_rank_work_no_longer_than_the_step(
 def test_the_timeline_lies_in_the_step_and_outlines_the_critical_path(
     planned: planner.Planned, timeline: planner.Timeline
 ) -> None:
-    rows = timeline_spec(timeline)["data"]["values"]
+    rows = plan_timeline_spec(timeline)["data"]["values"]
     step = planned.report.step_time / MS
     assert all(-1e-4 <= row["start"] <= row["end"] <= step + 1e-4 for row in rows)
     critical = sum(row["end"] - row["start"] for row in rows if row.get("critical"))
@@ -104,7 +105,7 @@ def test_of_many_ranks_the_busiest_and_the_idlest_are_drawn() -> None:
     idle = timeline.idle_times
     assert len(ranks) == MOST_RANKS
     assert {int(idle.argmin()), int(idle.argmax())} <= set(ranks)
-    rows = timeline_spec(timeline, (3, 5))["data"]["values"]
+    rows = plan_timeline_spec(timeline, (3, 5))["data"]["values"]
     assert {row["row"].split()[1] for row in rows} == {"3", "5"}
 
 

@@ -128,7 +128,7 @@ def test_no_shard_is_larger_than_the_first(case: tuple[Workload, Topology, Shard
     for table in workload.tables:
         for option in table_options(workload, ranks, table):
             whole = make_sharding(table, ranks, option, (0,) * option.num_ranks)
-            assert first_shard(table, ranks, option).shards[0] == whole.shards[0]
+            assert first_shard(table, ranks, option) == whole.shards[0]
             assert max(s.num_rows * s.num_columns for s in whole.shards) == (
                 whole.shards[0].num_rows * whole.shards[0].num_columns
             )

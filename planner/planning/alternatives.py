@@ -1,0 +1,102 @@
+"""Why a table is sharded as it is: what the step would be were it sharded otherwise.
+
+The other tables stay where they are. Every option of a table is tried on the ranks that look up
+least, by the engine that searches: 21,000 ways for 856 tables on 64 GPUs take 1.6 CPU seconds,
+compiled.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from costmodel.base.units import Seconds
+from costmodel.engine.objective import Objective
+from planner.environment.compiled import interpreted_modules
+from planner.show.format import change
+from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
+from sharders.problem.options import places
+from sharders.problem.sharding_problem import ShardingProblem
+
+if TYPE_CHECKING:
+    from planner.planning.api import Planned
+
+ELSEWHERE = "elsewhere"
+MOST_WAYS, MOST_WAYS_INTERPRETED = 100_000, 1_000
+"""Ways looked at in all: a page is not worth more than some 10 CPU seconds. Tables that are looked
+up most come first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """What the step would be with one table sharded otherwise."""
+
+    step_times: Mapping[str, Seconds]
+    """Predicted, by sharding type, ``elsewhere`` for the present one on other ranks; the shortest
+    first, and infinite where it does not fit in memory."""
+    fixed: bool
+    """Whether the user said which ranks it is to be on."""
+
+
+def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
+    """Return the alternatives of every table, by name, as far as ``MOST_WAYS`` allows."""
+    workload, topology = planned.workload, planned.topology
+    problem = ShardingProblem(
+        workload=workload, topology=topology, objective=Objective(workload, topology)
+    )
+    editor = PlanEditor(problem)
+    editor.start(planned.plan)
+    lookups = editor.rank_times().tolist()
+    order = sorted(range(topology.world_size), key=lambda rank: (lookups[rank], rank))
+    left = MOST_WAYS_INTERPRETED if interpreted_modules() else MOST_WAYS
+    work = [-table.pooling_factor * table.embedding_dim for table in workload.tables]
+    found = {}
+    for index in sorted(range(len(work)), key=work.__getitem__):
+        ways = list(_ways(editor, index, order))
+        left -= len(ways)
+        if left < 0:
+            break
+        table = workload.tables[index]
+        found[table.name] = Alternatives(
+            step_times=_by_type(editor, index, ways), fixed=bool(table.ranks)
+        )
+    return found
+
+
+def alternatives_text(others: Alternatives, step_time: Seconds) -> str:
+    """Return the changes of the step, the least first; those that do not fit are only named."""
+    if others.fixed:
+        return "on your `ranks`"
+    if not others.step_times:
+        return "no other way is allowed"
+    return ", ".join(
+        f"{name} {change(seconds / step_time)}" if seconds < inf else f"{name} does not fit"
+        for name, seconds in others.step_times.items()
+    )
+
+
+def best_change(others: Alternatives, step_time: Seconds) -> float | None:
+    """Return by what share the step is longer in the best other way; None: there is none."""
+    shortest = min(others.step_times.values(), default=inf)
+    return shortest / step_time - 1 if shortest < inf else None
+
+
+def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[PlacedOption]:
+    """Yield each option of a table on the first ranks of an order where it is not already."""
+    problem, present = editor.problem, editor.choices[index]
+    for option in problem.options[editor.tables[index].name]:
+        for ranks in places(problem.topology, option, order):
+            way = PlacedOption(option, ranks)
+            if way != present:
+                yield way
+                break
+
+
+def _by_type(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Mapping[str, Seconds]:
+    present = editor.choices[index].option
+    moves: list[Move] = [{index: way} for way in ways]
+    shortest: dict[str, Seconds] = {}
+    for way, seconds in zip(ways, editor.times(moves)[0].tolist(), strict=True):
+        name = ELSEWHERE if way.option == present else way.option.sharding_type.value
+        shortest[name] = min(seconds, shortest.get(name, inf))
+    return dict(sorted(shortest.items(), key=lambda item: item[1]))

@@ -1,0 +1,121 @@
+"""Plans beside each other, as pages: what ``compare --html`` writes."""
+
+from typing import TYPE_CHECKING
+
+from planner.pages.charts import Spec
+from planner.pages.document import Panel, html_page
+from planner.pages.tables import HtmlColumn
+from planner.planning.confidence_text import span
+from planner.planning.plan_charts import breakdown_spec
+from planner.planning.plan_page import headline, numbers
+from planner.planning.report_text import rank_list
+from planner.show.format import duration, memory, rate, signed_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.planning.api import Planned
+    from planner.planning.diff import PlanDiff
+
+
+def sharder_names_of(plans: "Sequence[Planned]") -> list[str]:
+    """Return what plans beside each other are called: their sharders."""
+    searches = [each.report.search for each in plans]
+    return [s.sharder if s else f"plan {n}" for n, s in enumerate(searches, start=1)]
+
+
+def comparison_spec(plans: "Sequence[Planned]") -> Spec:
+    """Return the critical paths of plans of several sharders."""
+    return breakdown_spec([each.report for each in plans], sharder_names_of(plans))
+
+
+def comparison_columns(plans: "Sequence[Planned]") -> list[HtmlColumn]:
+    """Return every sharder as a row."""
+    reports = [each.report for each in plans]
+    return [
+        HtmlColumn(header="Sharder", cells=sharder_names_of(plans)),
+        HtmlColumn(
+            header="Step time",
+            cells=[duration(report.step_time) for report in reports],
+            values=[report.step_time for report in reports],
+        ),
+        HtmlColumn(
+            header="90% interval",
+            cells=[span(report.interval) if report.interval else "" for report in reports],
+        ),
+        HtmlColumn(
+            header="Samples/s",
+            cells=[rate(report.samples_per_second) for report in reports],
+            values=[report.samples_per_second for report in reports],
+        ),
+        HtmlColumn(
+            header="Peak memory",
+            cells=[memory(report.peak_memory_bytes) for report in reports],
+            values=[report.peak_memory_bytes for report in reports],
+        ),
+        numbers("Plans looked at", [r.search.evaluated if r.search else 0 for r in reports]),
+        HtmlColumn(
+            header="Search",
+            cells=[f"{r.search.time:.2f} s" if r.search else "" for r in reports],
+            values=[r.search.time if r.search else None for r in reports],
+        ),
+    ]
+
+
+def comparison_page(plans: "Sequence[Planned]") -> str:
+    """Return the page of several sharders' plans for one workload, best first."""
+    best = plans[0].report
+    panels = [
+        Panel(
+            title="Where their steps go",
+            note="The critical path of each plan by stage; the line is the step's 90% interval.",
+            chart=comparison_spec(plans),
+        ),
+        Panel(title="Sharders", table=comparison_columns(plans)),
+    ]
+    title = f"Sharders on {best.workload or 'a workload'}, {best.world_size:,} × {best.hardware}"
+    facts = [("best", sharder_names_of(plans)[0]), *headline(best)]
+    return html_page(title, facts, panels)
+
+
+def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
+    """Return the page of two plans, and of every table that is not where it was."""
+    changes = diff.changes
+
+    def where(each: str) -> list[str]:
+        report = diff.old if each == "old" else diff.new
+        shardings = [getattr(change, each) for change in changes]
+        return [
+            "" if s is None else f"{s.sharding_type} → {rank_list(s.ranks, report.world_size)}"
+            for s in shardings
+        ]
+
+    effects = [change.step_time_change for change in changes]
+    columns = [
+        HtmlColumn(header="Table", cells=[change.table for change in changes]),
+        HtmlColumn(header=names[0], cells=where("old")),
+        HtmlColumn(header=names[1], cells=where("new")),
+        HtmlColumn(
+            header="Step, if only it moved",
+            cells=["" if each is None else signed_duration(each) for each in effects],
+            values=effects,
+        ),
+    ]
+    panels = [
+        Panel(
+            title="Where their steps go",
+            note="The critical path of each plan by stage; the line is the step's 90% interval.",
+            chart=breakdown_spec([diff.old, diff.new], names),
+        ),
+        Panel(
+            title="Tables that are elsewhere",
+            note=f"{diff.num_unchanged:,} are where they were.",
+            table=columns if changes else (),
+        ),
+    ]
+    facts = [
+        (names[0], duration(diff.old.step_time)),
+        (names[1], duration(diff.new.step_time)),
+        ("ratio", f"{diff.speedup:.2f}×"),
+    ]
+    return html_page(f"{names[0]} and {names[1]}", facts, panels)

@@ -1,0 +1,166 @@
+"""A replay as a page: steps beside measured ones, streams, timeline, critical path, what-ifs."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from costmodel.base.units import MS, Seconds
+from costmodel.step.graph import Node
+from costmodel.step.timeline import Timeline
+from planner.pages.charts import Spec, field, spec
+from planner.pages.document import Panel, html_page
+from planner.pages.tables import HtmlColumn
+from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, said, timeline_spec
+from planner.show.format import change, duration, percent
+from planner.traces.replay.breakdown import Breakdown, Stretch, bound
+from planner.traces.replay.classify import Category, category
+from planner.traces.replay.modes import StepTime
+from planner.traces.replay.replay_report import Answer, ReplayReport
+
+MOST_RANKS = 8
+LEAST_SHARE = 2e-4
+"""Work shorter than this share of the step is not on the timeline: it would be no pixel wide, and
+recorded steps have ten thousands of such kernels and calls."""
+_COLORS = {
+    Category.EMBEDDING_FORWARD: "#4e79a7",
+    Category.EMBEDDING_BACKWARD: "#1f4e79",
+    Category.GEMM: "#59a14f",
+    Category.MEMORY: "#9c755f",
+    Category.OTHER: "#bab0ac",
+    Category.ALL_TO_ALL: "#f28e2b",
+    Category.ALL_REDUCE: "#b07aa1",
+    Category.REDUCE_SCATTER: "#ffbe7d",
+    Category.ALL_GATHER: "#d37295",
+    Category.HOST: "#79706e",
+    WAITING: "#e15759",
+}
+"""As the pages of plans have them."""
+
+
+def replay_page(report: ReplayReport) -> str:
+    """Return the page.
+
+    Raises
+    ------
+    MissingDependencyError
+        The library that draws charts is not installed.
+
+    """
+    return html_page(f"Replay of {report.source}", _facts(report), list(_panels(report)))
+
+
+def _facts(report: ReplayReport) -> list[tuple[str, str]]:
+    replay, graph = report.replay, report.run.graph
+    error = change(replay.step_time / replay.measured_step_time)
+    facts = [
+        ("step, simulated", duration(replay.step_time)),
+        ("measured", f"{duration(replay.measured_step_time)} ({error})"),
+        ("worst step of a rank", percent(replay.worst_error)),
+        ("ranks", f"{graph.world_size:,}"),
+        ("steps", f"{graph.num_steps:,}"),
+    ]
+    if report.breakdown is not None:
+        bounds = report.breakdown.bounds.items()
+        facts.append(("bound by", ", ".join(f"{name} {percent(share)}" for name, share in bounds)))
+    return facts
+
+
+def _panels(report: ReplayReport) -> Iterator[Panel]:
+    timeline, found = report.replay.timeline, report.breakdown
+    if found is not None:
+        yield Panel(
+            title="Streams",
+            note="What every stream does from the first event to the last; the rest is idle.",
+            chart=_streams_spec(found),
+        )
+    if timeline is not None:
+        world_size = timeline.graph.world_size
+        some = f" Of {world_size} ranks, the first {MOST_RANKS}." if world_size > MOST_RANKS else ""
+        yield Panel(
+            title="Timeline of the last step",
+            note="As simulated. The wheel zooms, a drag moves, a double click shows all. What is "
+            f"outlined is on the critical path; the tooltip says what work waited for. Work below "
+            f"{100 * LEAST_SHARE:.2f}% of the step is left out.{some}",
+            chart=_timeline(timeline),
+        )
+    if found is not None:
+        yield Panel(title="The critical path in order", table=_stretches(found.stretches))
+    if report.answers:
+        yield Panel(title="What if", table=_answers(report.answers, report.replay.step_time))
+    yield Panel(title="Step by step", lines=report.run.notes, table=_steps(report.replay.steps))
+
+
+def _streams_spec(found: Breakdown) -> Spec:
+    rows: list[dict[str, Any]] = [
+        {
+            "row": f"rank {use.rank} {use.stream}",
+            "part": part,
+            "ms": seconds / MS,
+            "text": duration(seconds),
+        }
+        for use in found.streams
+        for part, seconds in [*use.busy.items(), (WAITING, use.waiting)]
+        if seconds > 0
+    ]
+    lines = list(dict.fromkeys(row["row"] for row in rows))
+    return spec(
+        rows,
+        height=ROW * len(lines),
+        mark="bar",
+        encoding={
+            "y": field("row", "", "nominal", sort=lines, axis={"labelLimit": 220}),
+            "x": field("ms", "ms"),
+            "color": color({row["part"] for row in rows}, _COLORS),
+            "tooltip": said(("row", "rank and stream"), ("part", "part")),
+        },
+    )
+
+
+def _timeline(timeline: Timeline) -> Spec:
+    style = TimelineStyle(part=_part, colors=_COLORS, least=LEAST_SHARE * timeline.step_time)
+    return timeline_spec(timeline, range(min(MOST_RANKS, timeline.graph.world_size)), style)
+
+
+def _part(node: Node) -> str:
+    return category(node.name, node.kind, node.stage)
+
+
+def _stretches(parts: Sequence[Stretch]) -> list[HtmlColumn]:
+    return [
+        _times("At", [part.start for part in parts]),
+        _times("Took", [part.seconds for part in parts]),
+        HtmlColumn(header="Rank", cells=[str(part.rank) for part in parts]),
+        HtmlColumn(header="Where", cells=[part.resource for part in parts]),
+        HtmlColumn(header="What", cells=[part.category for part in parts]),
+        HtmlColumn(header="Bound by", cells=[bound(part.category) for part in parts]),
+        HtmlColumn(header="Most of it in", cells=[part.longest for part in parts], prose=True),
+    ]
+
+
+def _answers(answers: Sequence[Answer], step_time: Seconds) -> list[HtmlColumn]:
+    times = [answer.replay.step_time for answer in answers]
+    return [
+        HtmlColumn(header="Change", cells=[answer.change for answer in answers]),
+        _times("Step", times),
+        HtmlColumn(header="Against now", cells=[change(time / step_time) for time in times]),
+        HtmlColumn(
+            header="Assumed", cells=["; ".join(each.assumptions) for each in answers], prose=True
+        ),
+    ]
+
+
+def _steps(steps: Sequence[StepTime]) -> list[HtmlColumn]:
+    return [
+        HtmlColumn(header="Step", cells=[str(step.step) for step in steps]),
+        HtmlColumn(header="Rank", cells=[str(step.rank) for step in steps]),
+        _times("Measured", [step.measured for step in steps]),
+        _times("Simulated", [step.simulated for step in steps]),
+        HtmlColumn(
+            header="Error",
+            cells=[change(1 + step.error) for step in steps],
+            values=[step.error for step in steps],
+        ),
+    ]
+
+
+def _times(header: str, seconds: Sequence[Seconds]) -> HtmlColumn:
+    return HtmlColumn(header=header, cells=[duration(each) for each in seconds], values=seconds)

@@ -1,0 +1,53 @@
+from math import inf
+
+import pytest
+
+import planner
+from costmodel.engine.objective import Objective
+from planner.examples import example_hardware, example_workload
+from planner.planning.alternatives import (
+    ELSEWHERE,
+    Alternatives,
+    alternatives,
+    alternatives_text,
+    best_change,
+)
+from planner.planning.explanation import planned_sharding, with_table
+
+
+@pytest.fixture(scope="module")
+def planned() -> planner.Planned:
+    return planner.plan(
+        example_workload(6),
+        gpus=2,
+        hardware=example_hardware(),
+        sharder="lookup_greedy",
+        baseline="none",
+    )
+
+
+def test_a_step_is_what_the_objective_says_of_the_changed_plan(planned: planner.Planned) -> None:
+    objective = Objective(planned.workload, planned.topology)
+    others = alternatives(planned)
+    assert set(others) == {table.name for table in planned.workload.tables}
+    moved = [s for s in planned.plan.tables if s.sharding_type == "table_wise"]
+    sharding = moved[0]
+    elsewhere = planned_sharding(
+        planned, sharding, sharding.sharding_type, (1 - sharding.ranks[0],)
+    )
+    expected = objective.step_time(with_table(planned.plan, elsewhere))
+    assert others[sharding.table].step_times[ELSEWHERE] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_shortest_comes_first_and_what_does_not_fit_last() -> None:
+    others = Alternatives(step_times={"row_wise": 1.1, "data_parallel": inf}, fixed=False)
+    assert alternatives_text(others, 1.0) == "row_wise +10.0%, data_parallel does not fit"
+    assert best_change(others, 1.0) == pytest.approx(0.1)
+
+
+def test_a_table_without_a_choice_says_so() -> None:
+    assert alternatives_text(Alternatives(step_times={}, fixed=False), 1.0) == (
+        "no other way is allowed"
+    )
+    assert alternatives_text(Alternatives(step_times={}, fixed=True), 1.0) == "on your `ranks`"
+    assert best_change(Alternatives(step_times={"row_wise": inf}, fixed=False), 1.0) is None
