@@ -5,14 +5,14 @@ planner's own pick and TorchRec's. Without options, the committed measurements a
 today's predictions, made with the committed profile of the same machine (`planner calibrate`); no
 torch needed. `--measure` trains every plan with DistributedModelParallel, two gloo ranks on a
 pinned core each, in turns; it wants an idle machine and torchrec. The profile is of kernels and
-collectives alone: nothing in it or in the model was fitted to these steps. Which copies the model
-lacked was found by profiling steps of the communication workload; ``cpu_study_again.json``
-(``--results``) has its plans measured once more after that, with a pick of the model as it is now.
+collectives alone: nothing in it or in the model was fitted to these steps. But which copies the
+model lacked was found by profiling steps of the communication workload. So there are three more
+(`--blind`): tried once, after model and calibration were frozen, with a fresh profile of that day.
 """
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,27 @@ from costmodel.base.units import MS, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
+from planner.calibration.records import Record, read_measurements
 from planner.files.plans import PlanFile, plan_from_tables, table_data
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
-from planner.validation.job import Job, RankResult, rank_result
+from planner.validation.job import Job, rank_result
 from planner.validation.judge import (
     Outcome,
     are_told_apart,
+    cpu_error,
+    geomean_error,
     judge,
     kendall_tau,
     outcome,
     success_rate,
+)
+from planner.validation.machine_speed import (
+    Slowdowns,
+    probe_data,
+    probes,
+    slowdown_texts,
+    slowdowns,
 )
 from planner.validation.phases import Phase
 from planner.validation.validate import predicted
@@ -41,6 +51,9 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "cpu_study.json"
 PROFILE = HERE / "results" / "cpu_profile.yaml"
 WORKLOADS = ("embedding", "communication", "dense")
+BLIND_RESULTS = HERE / "results" / "cpu_blind.json"
+BLIND_PROFILE = HERE / "results" / "cpu_blind_profile.yaml"
+BLIND = ("wide", "narrow", "interaction")
 OURS, THEIRS = "our pick", "TorchRec's pick"
 CANDIDATES = 5
 """Plans to choose from in one trial of the success rate; the paper's tasks have about as many."""
@@ -55,6 +68,10 @@ class Study:
     outcomes: tuple[Outcome, ...]
     scores: Mapping[str, float]
     """TorchRec's rating of every plan, in seconds."""
+    slowdowns: Slowdowns
+    """Of the machine against the calibration; empty where that was not measured."""
+    at_speed: tuple[Outcome, ...]
+    """The same with predictions for that speed."""
 
 
 def workload(name: str) -> Workload:
@@ -62,7 +79,7 @@ def workload(name: str) -> Workload:
     return load_workload(HERE / "workloads" / "cpu" / f"{name}.yaml")
 
 
-def measure(name: str, topology: Topology, job: Mapping[str, int]) -> dict[str, Any]:
+def measure(name: str, topology: Topology, job: Mapping[str, Any]) -> dict[str, Any]:
     """Train under every plan of a workload; return plans, measurements and TorchRec's ratings."""
     import planner
     from bench.torchrec_score import torchrec_plan, torchrec_scores
@@ -91,16 +108,35 @@ def measure(name: str, topology: Topology, job: Mapping[str, int]) -> dict[str, 
     }
 
 
-def studied(name: str, record: Mapping[str, Any], topology: Topology) -> Study:
-    """Return a workload's measurements with today's predictions."""
+def studied(
+    name: str, record: Mapping[str, Any], topology: Topology, probed: Sequence[Record] = ()
+) -> Study:
+    """Return a workload's measurements with today's predictions.
+
+    ``probed`` are the kernels of the calibration that every round measured again.
+    """
     made = workload(name)
-    outcomes = []
-    for each, entry in record.items():
-        ranks: list[RankResult] = [rank_result(rank) for rank in entry["ranks"]]
-        file = _file(made, plan_from_tables(entry["tables"], topology))
-        outcomes.append(outcome(each, predicted(file, topology.hardware), ranks))
-    scores = {each: entry["torchrec_score_s"] for each, entry in record.items()}
-    return Study(name=name, outcomes=tuple(outcomes), scores=scores)
+    files = {
+        each: _file(made, plan_from_tables(entry["tables"], topology))
+        for each, entry in record.items()
+    }
+    ranks = {each: [rank_result(rank) for rank in entry["ranks"]] for each, entry in record.items()}
+    first = next(iter(ranks.values()))
+    factors = slowdowns(probed, [[rank] for rank in first])
+
+    def judged(factors: Slowdowns) -> tuple[Outcome, ...]:
+        return tuple(
+            outcome(each, predicted(file, topology.hardware, factors), ranks[each])
+            for each, file in files.items()
+        )
+
+    return Study(
+        name=name,
+        outcomes=judged({}),
+        scores={each: entry["torchrec_score_s"] for each, entry in record.items()},
+        slowdowns=factors,
+        at_speed=judged(factors),
+    )
 
 
 def _file(made: Workload, plan: ShardingPlan) -> PlanFile:
@@ -122,6 +158,9 @@ def summary(study: Study) -> dict[str, Any]:
         "noise": max(each.noise / each.measured for each in outcomes),
         "geomean_error": verdict.geomean_error,
         "cpu_error": verdict.cpu_error,
+        "machine_slowdown": {family.value: factor for family, factor in study.slowdowns.items()},
+        "geomean_error_at_speed": geomean_error(study.at_speed),
+        "cpu_error_at_speed": cpu_error(study.at_speed),
         "largest_error": max(outcomes, key=lambda each: abs(each.error)).error,
         "pairs": len(pairs),
         "pairs_told_apart": len(sure),
@@ -160,6 +199,9 @@ def show(study: Study, *, phases: bool) -> None:
         f"processor time {figures['cpu_error']:.1%}; "
         f"{figures['pairs_told_apart']} of {figures['pairs']} pairs told apart, noise at most "
         f"{figures['noise']:.1%}\n"
+        f"  machine         {', '.join(slowdown_texts(study.slowdowns)) or 'not compared'}\n"
+        f"                  at that speed error {figures['geomean_error_at_speed']:.1%}, "
+        f"of processor time {figures['cpu_error_at_speed']:.1%}\n"
         f"  Kendall's tau   ours {tau['ours']:.2f}, told apart {sure['ours']:.2f}; "
         f"TorchRec's rating {tau['torchrec']:.2f}, {sure['torchrec']:.2f}\n"
         f"  success of {CANDIDATES}    ours {wins['ours']:.1%}; TorchRec's rating "
@@ -222,25 +264,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--measure", action="store_true", help=f"rewrite {RESULTS.name}")
     parser.add_argument("--write", action="store_true", help="keep today's figures there")
-    parser.add_argument("--only", choices=WORKLOADS, action="append", help="of the workloads")
+    parser.add_argument("--blind", action="store_true", help="the workloads that were tried once")
+    parser.add_argument("--only", choices=(*WORKLOADS, *BLIND), action="append", help="of them")
     parser.add_argument("--repeats", type=int, default=5, help="rounds over all plans")
     parser.add_argument("--steps", type=int, default=3, help="timed steps in a round")
     parser.add_argument("--warmup", type=int, default=4, help="steps before them")
+    parser.add_argument("--profiled", type=int, default=2, help="steps under the profiler")
     parser.add_argument("--conditions", default="idle", help="what else the machine did")
     parser.add_argument("--phases", action="store_true", help="print every plan's phases")
-    parser.add_argument("--profile", type=Path, default=PROFILE, help="of the measured machine")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="measurements")
+    parser.add_argument("--profile", type=Path, help="of the measured machine")
+    parser.add_argument("--results", type=Path, help="measurements")
     args = parser.parse_args()
+    args.profile = args.profile or (BLIND_PROFILE if args.blind else PROFILE)
+    args.results = args.results or (BLIND_RESULTS if args.blind else RESULTS)
     hardware = load_profile(args.profile)
     topology = Topology(hardware=hardware, world_size=2, local_world_size=2)
-    names = args.only or WORKLOADS
+    names = args.only or (BLIND if args.blind else WORKLOADS)
+    calibrated = read_measurements(args.profile.with_suffix(".measurements.jsonl"))
+    probed = probes(calibrated.records) if calibrated else ()
     results = json.loads(args.results.read_text("utf-8")) if args.results.exists() else {}
     if args.measure:
         from planner.calibration.machine import machine_facts
 
         for name in names:
-            job = {"repeats": args.repeats, "steps": args.steps, "warmup": args.warmup}
-            taken = measure(name, topology, job)
+            job = {each: getattr(args, each) for each in ("repeats", "steps", "warmup", "profiled")}
+            taken = measure(name, topology, {**job, "probes": probe_data(probed)})
             results.setdefault("workloads", {})[name] = taken
             results.setdefault("jobs", {})[name] = job
             results["machine"] = {
@@ -252,7 +300,7 @@ def main() -> None:
             keep(results, args.results)
     print(", ".join(f"{key} {value}" for key, value in results["machine"].items()))
     for name in names:
-        study = studied(name, results["workloads"][name], topology)
+        study = studied(name, results["workloads"][name], topology, probed)
         results.setdefault("figures", {})[name] = summary(study)
         show(study, phases=args.phases)
     if args.measure or args.write:

@@ -312,7 +312,7 @@ def _state_bytes(shards: LookupShards, optimizer: Optimizer) -> tuple[Array, Arr
 
 
 class _Rows(NamedTuple):
-    """Distinct rows of a batch, and bytes of optimizer state beside each: by element, and once."""
+    """Distinct rows of a batch, reads of rows that miss the L2, and bytes of state beside each."""
 
     unique: Array
     misses: Array

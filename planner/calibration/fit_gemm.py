@@ -134,6 +134,8 @@ def fit_vectors(
     halves = (every[every % 2 == 0], every[every % 2 == 1])
     errors = [miss(best(one), other) for one, other in (halves, halves[::-1])]
     return VectorFit(time=rounded(best(every)), errors=accuracy(np.concatenate(errors)))
+
+
 def corrected_products(fit: GemmFit, measured: Products, data_type: DataType, gpu: Gpu) -> GemmFit:
     """Return the fit with a correction learned on its shapes, if it errs less on those held out."""
     held_out = held_out_shapes(measured.shapes)

@@ -18,7 +18,6 @@ section IV-B)."""
 MOST_FOREIGN = 0.05
 """Rounds in which other processes had more of the busiest rank's core are left out where others
 remain."""
-_FEWEST_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +42,9 @@ class Outcome:
 
     @property
     def quiet(self) -> tuple[int, ...]:
-        """Rounds that count: those that others disturbed little, all where few are left."""
+        """Rounds that count: those that others disturbed little, all where none is left."""
         calm = tuple(i for i, share in enumerate(self.foreign) if share <= MOST_FOREIGN)
-        return calm if len(calm) >= _FEWEST_ROUNDS else tuple(range(len(self.rounds)))
+        return calm or tuple(range(len(self.rounds)))
 
     @property
     def disturbed(self) -> bool:

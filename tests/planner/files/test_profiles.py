@@ -185,8 +185,8 @@ def test_points_at_the_number_beside_its_source() -> None:
 MAY_BE_ZERO = {
     "latency", "launch_latency", "launch_time", "sync_time", "op_time", "backward_op_time",
     "overlap", "lookup_time", "row_read_time", "row_update_time", "split_time", "prologue_depth",
-    "l1_bytes", "gradient_time", "backward_latency", "sort_latency", "error", "error_p90",
-    "num_points",
+    "l1_bytes", "gradient_time", "backward_latency", "sort_latency", "vector_time", "error",
+    "error_p90", "num_points",
 }  # fmt: skip
 ONE_NUMBER = re.compile(r"( *(\w+): (?:\{value: )?)([0-9.e]+)(.*)", re.DOTALL)
 

@@ -40,14 +40,15 @@ def test_a_step_is_the_slowest_ranks_and_a_round_its_median_step() -> None:
     assert made.error == pytest.approx(0.1)
 
 
-def test_rounds_that_others_disturbed_are_left_out_while_enough_remain() -> None:
+def test_rounds_that_others_disturbed_are_left_out_while_any_remain() -> None:
     some = plan("p", 1.0, 1.0, 5.0, 1.2, 1.1, foreign=(0.0, 0.5, 0.01, 0.02))
     assert some.measured == 1.1
     assert not some.disturbed
+    assert plan("p", 1.0, 1.0, 5.0, foreign=(0.0, 0.5)).measured == 1.0
 
 
-def test_disturbed_rounds_count_where_too_few_remain() -> None:
-    some = plan("p", 1.0, 1.0, 5.0, 1.2, foreign=(0.0, 0.5, 0.5))
+def test_disturbed_rounds_count_where_no_other_remains() -> None:
+    some = plan("p", 1.0, 1.0, 5.0, 1.2, foreign=(0.1, 0.5, 0.5))
     assert some.measured == 1.2
     assert some.disturbed
 
