@@ -10,6 +10,7 @@ from planner.planning.confidence_text import odds, span
 from planner.planning.diff import PlanDiff, TableChange
 from planner.planning.report import Report
 from planner.planning.report_text import rank_list
+from planner.planning.verdict_text import tied_sentence
 from planner.show.format import (
     change,
     count,
@@ -26,7 +27,11 @@ _MOST_RIVALS = 3
 
 
 def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
-    """Yield a table of sharders, best first."""
+    """Yield a sentence where sharders tie, and a table of them, best first."""
+    tied = tied_sentence(reports)
+    if tied:
+        yield from map(Text, wrap(tied, width))
+        yield Text()
     best = reports[0].expected
     searches = [report.search for report in reports]
     columns = [
