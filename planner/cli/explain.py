@@ -1,5 +1,6 @@
 """``planner explain``."""
 
+import time
 from dataclasses import replace
 
 import click
@@ -46,6 +47,7 @@ def command(
     from planner.planning.explain_text import explained_text, remedies_text
     from planner.planning.explanation import TIME_LIMIT, changes_of, explained
     from planner.planning.plan_page import plan_page
+    from planner.planning.rivals import turn_of
     from planner.planning.search import Search
     from planner.planning.what_if import remedies
 
@@ -59,7 +61,7 @@ def command(
     given = settings.origins["time_limit"] != DEFAULT
     limit = settings.time_limit if given else TIME_LIMIT
     progress = ProgressLine(output, limit)
-    found = []
+    found, start = [], time.monotonic()
     with interruptible(ending=True) as interrupt, progress:
         search = Search(
             seed=seed,
@@ -67,7 +69,9 @@ def command(
             interrupted=lambda: interrupt.happened,
             watch=progress.watch,
         )
-        for remedy in remedies(planned, changes, search):
+        explanation = replace(explanation, turn=turn_of(planned, search))
+        left = replace(search, time_limit=max(0.0, limit - (search.clock() - start)))
+        for remedy in remedies(planned, changes, left):
             found.append(remedy)
             if interrupt.happened:
                 break

@@ -12,6 +12,7 @@ from planner.planning.confidence_text import odds, span
 from planner.planning.diff import PlanDiff, TableChange
 from planner.planning.report import Report, TableReport
 from planner.planning.report_text import MOST_MEMORY, headline_text, rank_list
+from planner.planning.verdict_text import tied_sentence
 from planner.show.format import (
     change,
     count,
@@ -40,9 +41,16 @@ _ROUNDING = 1e-6
 
 
 def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
-    """Yield what was planned, and a table of sharders, best first; those with one plan in a row."""
+    """Yield what was planned, and a table of sharders, best first; those with one plan in a row.
+
+    Where sharders tie, a sentence before it says so.
+    """
     yield from headline_text(reports[0], width)
     yield Text()
+    tied = tied_sentence(reports)
+    if tied:
+        yield from map(Text, wrap(tied, width))
+        yield Text()
     groups = list(_equal(reports).values())
     yield from table_text(_sharder_columns(groups), width=width)
     yield from map(Text, _same_plans(groups, width))

@@ -4,7 +4,7 @@ from typing import Any
 
 from planner.files.plans import table_data
 from planner.planning.explanation import Explanation
-from planner.planning.report_data import confidence_data
+from planner.planning.report_data import confidence_data, turn_data
 
 
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
             }
             for choice in explanation.choices
         ],
+        "turn": None if explanation.turn is None else turn_data(explanation.turn),
         "remedies": [
             {
                 "change": remedy.change,

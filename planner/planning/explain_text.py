@@ -1,6 +1,7 @@
 """An explanation as text: the critical path, why these choices, what would help."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from rich.text import Text
 
@@ -8,6 +9,7 @@ from planner.planning.confidence_text import confidence_text, span
 from planner.planning.explanation import Explanation, PathRow, TableExplanation
 from planner.planning.report import Report
 from planner.planning.report_text import STAGE_NAMES
+from planner.planning.verdict_text import turn_sentence
 from planner.planning.what_if import Remedy
 from planner.show.format import change, duration, durations, memory, percent, printable, rate
 from planner.show.layout import Column, table
@@ -40,7 +42,12 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
 
 
 def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield what would help, and what would not: each searched again from the present plan."""
+    """Yield what would turn the choice, what would help, and what would not: all searched for."""
+    if explanation.turn is not None:
+        yield Text("  What the choice rests on", style="bold")
+        yield from map(
+            Text, (f"    {line}" for line in wrap(turn_sentence(explanation.turn), width - 4))
+        )
     helpful = _helpful(explanation)
     yield Text("  What would help (expected; searched again from this plan)", style="bold")
     if helpful:

@@ -28,8 +28,10 @@ from costmodel.step.timeline import PathSegment, Timeline
 from planner.planning.api import Planned, load_plan
 from planner.planning.diff import with_table
 from planner.planning.report import Report
+from planner.planning.rivals import turn_of
 from planner.planning.robust import NARROW
 from planner.planning.search import Search
+from planner.planning.verdict import Turn
 from planner.planning.what_if import Change, Remedy, asked_change, remedies, usual_changes
 
 MOST_CHOICES = 6
@@ -87,6 +89,8 @@ class Explanation:
     path: tuple[PathRow, ...]
     choices: tuple[TableExplanation, ...]
     remedies: tuple[Remedy, ...] = ()
+    turn: Turn | None = None
+    """The assumption that decides against the plans found beside it; None: none could."""
 
 
 def explain(
@@ -111,8 +115,9 @@ def explain(
     loaded = planned if isinstance(planned, Planned) else load_plan(planned)
     changes = changes_of(loaded, what_ifs)
     own = replace(search or Search(time_limit=TIME_LIMIT), **options)
+    turn = turn_of(loaded, own)
     found = sorted(remedies(loaded, changes, own), key=lambda remedy: -remedy.samples_per_second)
-    return replace(explained(loaded), remedies=tuple(found))
+    return replace(explained(loaded), remedies=tuple(found), turn=turn)
 
 
 def changes_of(planned: Planned, what_ifs: Sequence[str]) -> tuple[Change, ...]:

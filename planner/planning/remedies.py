@@ -1,9 +1,10 @@
 """Where no plan fits: what the same search finds if something is changed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from costmodel.base.errors import InfeasibleError, PlannerError
+from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel
@@ -67,15 +68,33 @@ def _changes(workload: Workload, topology: Topology) -> list[tuple[str, Iterator
 
 
 def _more_gpus(workload: Workload, topology: Topology) -> Iterator[Variant]:
-    gpus, per_node = topology.world_size, topology.hardware.gpus_per_node
+    gpus = topology.world_size
     while gpus < MOST_TIMES * topology.world_size:
         gpus *= 2
-        local = min(gpus, max(per_node, topology.local_world_size))
-        if gpus % local:
+        try:
+            larger = on_gpus(topology, gpus)
+        except ValueError:
             return
-        nodes = f" --nodes {gpus // local}" if gpus > local else ""
-        larger = replace(topology, world_size=gpus, local_world_size=local)
+        nodes = f" --nodes {larger.num_nodes}" if larger.num_nodes > 1 else ""
         yield f"--gpus {gpus}{nodes}", workload, larger
+
+
+def on_gpus(topology: Topology, gpus: int) -> Topology:
+    """Return a topology with so many GPUs in all, on as few of its nodes as hold them.
+
+    Raises
+    ------
+    ValueError
+        They cannot be spread evenly, or are too many.
+
+    """
+    most = max(topology.hardware.gpus_per_node, topology.local_world_size)
+    nodes = -(-gpus // most)
+    if not 1 <= gpus <= MOST_RANKS:
+        raise ValueError(f"1 to {MOST_RANKS:,} GPUs can be planned for, got {gpus:,}")
+    if gpus % nodes:
+        raise ValueError(f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
+    return replace(topology, world_size=gpus, local_world_size=gpus // nodes)
 
 
 def _uvm(workload: Workload, topology: Topology) -> Iterator[Variant]:
@@ -97,8 +116,13 @@ def _fp16(workload: Workload, topology: Topology) -> Iterator[Variant]:
 
 def in_fp16(workload: Workload) -> Workload:
     """Return a workload whose FP32 tables are FP16."""
+    return in_type(workload, DataType.FP16, (DataType.FP32,))
+
+
+def in_type(workload: Workload, data_type: DataType, those: Sequence[DataType]) -> Workload:
+    """Return a workload whose tables of some types are of another."""
     tables = tuple(
-        replace(table, data_type=DataType.FP16) if table.data_type is DataType.FP32 else table
+        replace(table, data_type=data_type) if table.data_type in those else table
         for table in workload.tables
     )
     return replace(workload, tables=tables)

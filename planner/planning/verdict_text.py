@@ -1,10 +1,12 @@
 """How sure a choice is, in one or two sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from costmodel.base.units import Seconds
+from costmodel.step.graph import Stage
 from planner.planning.confidence_text import odds
-from planner.planning.verdict import LIKELY, PlanVerdict, Turn
+from planner.planning.report import Report
+from planner.planning.verdict import LIKELY, SAME_STEP, PlanVerdict, Turn
 from planner.show.format import count, duration, percent_fine
 
 _HOST_DECIDES = 0.3
@@ -50,13 +52,34 @@ def _first(verdict: PlanVerdict) -> str:
 
 
 def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
-    parts = []
-    if verdict.host_time >= _HOST_DECIDES * step_time:
-        total = duration(step_time)
-        parts.append(f"the host launches for {duration(verdict.host_time)} of {total}")
+    parts = [host_text(verdict.host_time, step_time)]
     if verdict.free_batch is not None:
         parts.append(f"batches up to {verdict.free_batch:,} are nearly free")
-    return "".join(f"; {part}" for part in parts)
+    return "".join(f"; {part}" for part in parts if part)
+
+
+def host_text(host_time: Seconds, step_time: Seconds) -> str:
+    """Say how long the host launches, where that is much of the step; else nothing."""
+    if host_time < _HOST_DECIDES * step_time:
+        return ""
+    return f"the host launches for {duration(host_time)} of {duration(step_time)}"
+
+
+def tied_sentence(reports: Sequence[Report]) -> str:
+    """Say how many sharders found plans as good as the best one's, which comes first.
+
+    Empty where the best plan stands alone.
+    """
+    best = reports[0].expected
+    tied = [report for report in reports if report.expected <= best * (1 + SAME_STEP)]
+    if len(tied) < 2:
+        return ""
+    share = percent_fine(max(_LEAST_SHARE, tied[-1].expected / best - 1))
+    said = f"{len(tied)} of {count(len(reports), 'sharder')} within {share}"
+    if len(tied) == len(reports):
+        said = f"Sharding hardly matters: {said}"
+    host = host_text(reports[0].breakdown.get(Stage.HOST, 0.0), reports[0].step_time)
+    return f"{said}: {host}." if host else f"{said}."
 
 
 def turn_sentence(turn: Turn) -> str:

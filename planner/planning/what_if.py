@@ -1,10 +1,10 @@
 """What-ifs: another machine, batch or data type, searched again from the present plan."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from costmodel.base.errors import InputError, PlannerError, Problem, suggestion
-from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingType, TableSharding
@@ -18,7 +18,7 @@ from costmodel.step.graph import Stage
 from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
 from planner.planning.api import Planned, make_topology, plan_from
-from planner.planning.remedies import in_fp16
+from planner.planning.remedies import in_fp16, in_type, on_gpus
 from planner.planning.report import Report
 from planner.planning.search import Search
 from sharders.problem.sharding_problem import Progress
@@ -80,7 +80,7 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
     if batch > 1:
         yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
-    if 2 * topology.world_size <= MOST_RANKS:
+    with suppress(ValueError):  # more than can be planned for
         yield _on_gpus(planned, 2 * topology.world_size)
 
 
@@ -131,17 +131,12 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy | None
 
 def _on_gpus(planned: Planned, gpus: int) -> Change:
     old = planned.topology
-    local = min(gpus, max(old.hardware.gpus_per_node, old.local_world_size))
-    topology = make_topology(old.hardware, gpus, max(1, gpus // local))
     text = f"{gpus} GPUs instead of {old.world_size}"
-    return Change(text=text, workload=planned.workload, topology=topology)
+    return Change(text=text, workload=planned.workload, topology=on_gpus(old, gpus))
 
 
 def _gpus(planned: Planned, value: str) -> Change:
-    try:
-        return _on_gpus(planned, _positive(value))
-    except InputError as error:
-        raise ValueError(str(error)) from None
+    return _on_gpus(planned, _positive(value))
 
 
 def _batch(planned: Planned, value: str) -> Change:
@@ -168,8 +163,7 @@ def _dtype(planned: Planned, value: str) -> Change:
         data_type = DataType(value)
     except ValueError:
         raise ValueError(f"there is no data type `{value}`") from None
-    tables = tuple(replace(table, data_type=data_type) for table in planned.workload.tables)
-    workload = replace(planned.workload, tables=tables)
+    workload = in_type(planned.workload, data_type, tuple(DataType))
     return Change(text=value, workload=workload, topology=planned.topology)
 
 

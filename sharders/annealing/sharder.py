@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from random import Random
 
 from costmodel.domain.plan import ShardingPlan
@@ -43,14 +43,21 @@ class Annealing:
         """Anneal until nothing better is found for a while, or the budget is spent."""
         annealed, different = anneal(problem, budget, rng, self.params)
         if not is_small(problem):
-            return annealed
-        found = dict.fromkeys([annealed.plan, *different, *problem.known])  # each of them once
+            in_time = takewhile(lambda _: not budget.spent(annealed.evaluated), different)
+            return _with_others(annealed, in_time)
+        others = tuple(different)
+        found = dict.fromkeys([annealed.plan, *others, *problem.known])  # each of them once
         plans = chain(found, plans_of_few_types(problem))
-        return _polished(plans, annealed, problem, budget)
+        return _with_others(_polished(plans, annealed, problem, budget), others)
 
     def startup_options(self, problem: ShardingProblem) -> float:
         """Return how long it takes until the first plan is annealed."""
         return problem.startup_options(STARTUP)
+
+
+def _with_others(best: SearchResult, plans: Iterable[ShardingPlan]) -> SearchResult:
+    """Return a result with the best plans of other sets of sharding types beside its own."""
+    return replace(best, others=tuple(plan for plan in plans if plan != best.plan))
 
 
 def _polished(

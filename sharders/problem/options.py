@@ -151,10 +151,18 @@ def _places(topology: Topology, kind: ShardingType, counts: Sequence[int]) -> st
 def _options(
     workload: Workload, topology: Topology, table: EmbeddingTable
 ) -> Iterator[TableOption]:
+    types = allowed_types(workload, table)
     caching = ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels
     shares = cache_shares(workload, topology, table) if caching else (None,)
-    for sharding_type in allowed_types(workload, table):
-        yield from _options_of_type(workload, topology, table, sharding_type, shares)
+    for sharding_type in types:
+        if not _is_another_name(topology, sharding_type, types):
+            yield from _options_of_type(workload, topology, table, sharding_type, shares)
+
+
+def _is_another_name(topology: Topology, kind: ShardingType, types: Sequence[ShardingType]) -> bool:
+    """Tell whether shards of a type are those of a plainer one: on one node, columns of a node."""
+    within = kind is ShardingType.TABLE_COLUMN_WISE and topology.num_nodes == 1
+    return within and ShardingType.COLUMN_WISE in types
 
 
 def make_sharding(

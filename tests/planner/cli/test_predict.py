@@ -53,6 +53,19 @@ def test_the_report(run: Command, job: str, core: str, step_time: float) -> None
     assert "no model knows" not in done.out
 
 
+def test_lookups_of_fbgemm_are_refused_with_a_way_out(
+    run: Command, directory: Path, core: str
+) -> None:
+    makers = [rank(), rank()]
+    for maker in makers:
+        lookup = "fbgemm::split_embedding_codegen_lookup_adagrad_function"
+        maker.add(lookup, [tensor(100_000)], [tensor(1000)])
+    done = run("predict", str(write_job(directory / "job", *makers)), "--hardware", core)
+    assert done.code == 3
+    assert "how often ids repeat" in done.err
+    assert "planner replay" in done.err
+
+
 def test_unknown_operators_are_named(run: Command, directory: Path, core: str) -> None:
     makers = [rank(), rank()]
     for maker in makers:

@@ -7,6 +7,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Workload
 from planner import Planned, explain, plan
 from planner.planning.explanation import changes_of
+from planner.planning.rivals import turn_of
 from planner.planning.search import Search
 from planner.planning.what_if import LAUNCHES, usual_changes
 from planner.planning.what_if import remedies as remedies_of
@@ -30,6 +31,17 @@ def remedies(kind: ShardingType) -> dict[str, float]:
     asked = [change for change in usual_changes(planned) if change.text in wanted]
     found = remedies_of(planned, asked, Search(max_plans=20))
     return {**{each.change: each.step_time for each in found}, "now": planned.report.expected}
+
+
+def test_rivals_searched_for_again_turn_a_choice_where_it_was_said_to_turn() -> None:
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=10**6, embedding_dim=64, pooling_factor=2)
+        for i in range(5)
+    )
+    planned = plan(Workload(tables=tables), gpus=2, baseline="none", max_plans=100)
+    assert planned.report.verdict is not None
+    assert planned.report.verdict.turn is not None
+    assert turn_of(planned, Search(max_plans=100)) == planned.report.verdict.turn
 
 
 def test_foreach_helps_where_a_replicated_table_brings_the_optimizer_s_loop() -> None:

@@ -1,6 +1,12 @@
+from dataclasses import replace
+
 from costmodel.base.units import MS, US
+from costmodel.step.graph import Stage
+from planner import plan
+from planner.examples import example_workload
+from planner.planning.report import Report
 from planner.planning.verdict import PlanVerdict, Turn
-from planner.planning.verdict_text import turn_sentence, verdict_sentences
+from planner.planning.verdict_text import tied_sentence, turn_sentence, verdict_sentences
 
 
 def verdict(**changes: object) -> PlanVerdict:
@@ -74,3 +80,25 @@ def test_the_assumption_that_decides_is_named_with_its_value() -> None:
         "Lookups would have to take 2.50× as long for this plan to win against 5 row_wise without "
         "errors: hardly likely."
     )
+
+
+def sharders(*step_times: float, host: float = 0.0) -> list[Report]:
+    report = plan(example_workload(4), gpus=2, sharder="naive", baseline="none").report
+    return [
+        replace(report, confidence=None, step_time=each, breakdown={Stage.HOST: host})
+        for each in step_times
+    ]
+
+
+def test_sharders_that_tie_are_counted() -> None:
+    tied = sharders(4.3 * MS, 4.304 * MS, 4.34 * MS, 5 * MS, host=3.1 * MS)
+    assert tied_sentence(tied) == (
+        "3 of 4 sharders within 0.9%: the host launches for 3.10 ms of 4.30 ms."
+    )
+    assert tied_sentence(tied[:2]).startswith(
+        "Sharding hardly matters: 2 of 2 sharders within 0.1%"
+    )
+
+
+def test_a_sharder_that_is_ahead_ties_with_none() -> None:
+    assert not tied_sentence(sharders(4 * MS, 4.1 * MS))
