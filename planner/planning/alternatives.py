@@ -6,16 +6,17 @@ compiled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from costmodel.base.units import Seconds
+from costmodel.domain.plan import TableSharding
 from costmodel.engine.objective import Objective
 from planner.environment.compiled import interpreted_modules
 from planner.show.format import change
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
-from sharders.problem.options import places
+from sharders.problem.options import make_sharding, places
 from sharders.problem.sharding_problem import ShardingProblem
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Alternatives:
     first, and infinite where it does not fit in memory."""
     fixed: bool
     """Whether the user said which ranks it is to be on."""
+    nearest: TableSharding | None = None
+    """Of another sharding type, the one with the shortest step; None: none fits."""
 
 
 def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
@@ -57,22 +60,30 @@ def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
         if left < 0:
             break
         table = workload.tables[index]
-        found[table.name] = Alternatives(
-            step_times=_by_type(editor, index, ways), fixed=bool(table.ranks)
-        )
+        found[table.name] = _of_table(editor, index, ways)
     return found
 
 
-def alternatives_text(others: Alternatives, step_time: Seconds) -> str:
-    """Return the changes of the step, the least first; those that do not fit are only named."""
+def alternatives_text(others: Alternatives, step_time: Seconds, effect: str = "") -> str:
+    """Return the changes of the step, the least first; those that do not fit are only named.
+
+    ``effect`` says what the nearest way of another type changes most.
+    """
     if others.fixed:
         return "on your `ranks`"
     if not others.step_times:
         return "no other way is allowed"
+    nearest = others.nearest and others.nearest.sharding_type.value
     return ", ".join(
-        f"{name} {change(seconds / step_time)}" if seconds < inf else f"{name} does not fit"
+        _way_text(name, seconds / step_time, effect if name == nearest else "")
         for name, seconds in others.step_times.items()
     )
+
+
+def _way_text(name: str, ratio: float, effect: str) -> str:
+    if ratio == inf:
+        return f"{name} does not fit"
+    return f"{name} {change(ratio)}" + (f" ({effect})" if effect else "")
 
 
 def best_change(others: Alternatives, step_time: Seconds) -> float | None:
@@ -92,11 +103,22 @@ def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[Plac
                 break
 
 
-def _by_type(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Mapping[str, Seconds]:
-    present = editor.choices[index].option
+def _of_table(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Alternatives:
+    table, present = editor.tables[index], editor.choices[index].option
     moves: list[Move] = [{index: way} for way in ways]
     shortest: dict[str, Seconds] = {}
+    nearest: PlacedOption | None = None
+    least = inf
     for way, seconds in zip(ways, editor.times(moves)[0].tolist(), strict=True):
         name = ELSEWHERE if way.option == present else way.option.sharding_type.value
         shortest[name] = min(seconds, shortest.get(name, inf))
-    return dict(sorted(shortest.items(), key=lambda item: item[1]))
+        if seconds < least and way.option.sharding_type is not present.sharding_type:
+            nearest, least = way, seconds
+    found = Alternatives(
+        step_times=dict(sorted(shortest.items(), key=lambda item: item[1])),
+        fixed=bool(table.ranks),
+    )
+    if nearest is None:
+        return found
+    topology = editor.problem.topology
+    return replace(found, nearest=make_sharding(table, topology, nearest.option, nearest.ranks))

@@ -1,9 +1,10 @@
 """An explanation as JSON-able data: SI units, the unit in the key."""
 
+from math import isfinite
 from typing import Any
 
 from planner.files.plans import table_data
-from planner.planning.explanation import Explanation
+from planner.planning.explanation import Explanation, TableExplanation
 from planner.planning.report_data import confidence_data, turn_data
 
 
@@ -29,13 +30,10 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
         "choices": [
             {
                 **table_data(choice.sharding),
-                "alone_s": choice.alone,
-                "mean_lookup_s": choice.mean,
-                "fixed": choice.fixed,
                 "lookup_share": choice.lookup_share,
+                "otherwise": _otherwise(choice),
+                "effect": choice.effect,
                 "wider_step_time_s": choice.wider_step_time,
-                "whole_step_time_s": choice.whole_step_time,
-                "whole_fits": choice.whole_fits,
             }
             for choice in explanation.choices
         ],
@@ -50,4 +48,14 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
             }
             for remedy in explanation.remedies
         ],
+    }
+
+
+def _otherwise(choice: TableExplanation) -> dict[str, float | None] | None:
+    """Return the step time in every other way; None: it does not fit, or was not tried."""
+    if choice.others is None:
+        return None
+    return {
+        name: seconds if isfinite(seconds) else None
+        for name, seconds in choice.others.step_times.items()
     }

@@ -1,10 +1,13 @@
 """An explanation as text: the critical path, why these choices, what would help."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from textwrap import wrap
 
 from rich.text import Text
 
+from planner.planning.alternatives import alternatives_text
 from planner.planning.confidence_text import confidence_text, span
 from planner.planning.explanation import Explanation, PathRow, TableExplanation
 from planner.planning.report import Report
@@ -15,6 +18,8 @@ from planner.show.format import change, duration, durations, memory, percent, pr
 from planner.show.layout import Column, table
 
 _MOST_ROWS = 24
+_MOST_TABLES = 6
+_MOST_WAYS = 2
 _WORTH = 0.005
 """A change is worth printing from half a percent on."""
 
@@ -38,7 +43,7 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
         yield Text("  How sure this is", style="bold")
         yield from confidence_text(explanation.report, width)
     yield Text("  Why these choices", style="bold")
-    yield from map(Text, table(_choice_columns(explanation), width=width, indent=4, gap=4))
+    yield from _choices_text(explanation, width)
 
 
 def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -93,14 +98,19 @@ def _path_columns(rows: tuple[PathRow, ...]) -> list[Column]:
     ]
 
 
-def _choice_columns(explanation: Explanation) -> list[Column]:
-    choices = explanation.choices
+def _choices_text(explanation: Explanation, width: int) -> Iterator[Text]:
+    """Yield the tables looked up most, and where the others are."""
+    choices = explanation.choices[:_MOST_TABLES]
     step_time = explanation.report.step_time
-    return [
+    columns = [
         Column(header="", cells=[printable(choice.sharding.table) for choice in choices]),
         Column(header="", cells=[_how(choice) for choice in choices]),
         Column(header="", cells=[_why(choice, step_time) for choice in choices]),
     ]
+    yield from map(Text, table(columns, width=width, indent=4, gap=4))
+    left = len(explanation.choices) - len(choices)
+    if left:
+        yield Text(f"    {left:,} more, looked up less: `--json` and `--html` have every table")
 
 
 def _how(choice: TableExplanation) -> str:
@@ -111,27 +121,17 @@ def _how(choice: TableExplanation) -> str:
 
 
 def _why(choice: TableExplanation, step_time: float) -> str:
-    """Say what a table is, and what the alternative to how it is sharded would cost."""
+    """Say what a table is, and what the step would be were it alone sharded otherwise."""
     about = f"{memory(choice.weight_bytes)}, {percent(choice.lookup_share)} of the lookups"
-    return f"{about}; {_alternative(choice, step_time)}"
-
-
-def _alternative(choice: TableExplanation, step_time: float) -> str:
-    alone, mean = duration(choice.alone), duration(choice.mean)
-    if choice.fixed:
-        return f"your `ranks`: they take {alone}, the mean rank's {mean}"
-    if choice.whole_step_time is None:
-        return f"they take {alone}, all of the mean rank's {mean}"
-    if not choice.whole_fits:
-        return "whole, it fits on no GPU beside the others"
+    if choice.others is None:
+        return about
+    ways = dict(islice(choice.others.step_times.items(), _MOST_WAYS))
+    nearest = replace(choice.others, step_times=ways)
+    others = alternatives_text(nearest, step_time, choice.effect)
     narrow = ""
     if choice.wider_step_time is not None:
         narrow = f"; blocks twice as wide {change(choice.wider_step_time / step_time)}"
-    if choice.alone > choice.mean:
-        alone_text = f" ({alone} on one rank, the mean rank's {mean})"
-    else:
-        alone_text = ""
-    return f"whole {change(choice.whole_step_time / step_time)}{alone_text}{narrow}"
+    return f"{about}; otherwise {others}{narrow}"
 
 
 def _helpful(explanation: Explanation) -> list[Remedy]:

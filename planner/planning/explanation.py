@@ -3,7 +3,7 @@
 Nothing here is guessed: every remedy is a plan that was searched for, from the present one on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +25,7 @@ from costmodel.memory.rank_memory import check_memory
 from costmodel.step.graph import Node, NodeKind, Stage
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import PathSegment, Timeline
+from planner.planning.alternatives import Alternatives, alternatives
 from planner.planning.api import Planned, load_plan
 from planner.planning.diff import with_table
 from planner.planning.report import Report
@@ -32,12 +33,17 @@ from planner.planning.rivals import turn_of
 from planner.planning.robust import NARROW
 from planner.planning.search import Search
 from planner.planning.verdict import Turn
-from planner.planning.what_if import Change, Remedy, asked_change, remedies, usual_changes
+from planner.planning.what_if import (
+    Change,
+    Remedy,
+    asked_change,
+    effect,
+    remedies,
+    usual_changes,
+)
 
-MOST_CHOICES = 6
-"""Tables whose sharding is explained: the costliest."""
-MOST_RANKS = 8
-"""Ranks tried for a table as a whole: those with the least lookups."""
+MOST_EFFECTS = 6
+"""Tables of which is said what stage another sharding type would change."""
 TIME_LIMIT: Seconds = 20.0
 """For all what-ifs together: with less than 2 s each, some end 3% above a search anew."""
 
@@ -58,23 +64,17 @@ class PathRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableExplanation:
-    """How one table is sharded, and what the alternative would cost."""
+    """How one table is sharded, and what the step would be otherwise."""
 
     sharding: TableSharding
     weight_bytes: Bytes
     lookup_share: float
     """Share of all tables' lookup time."""
-    alone: Seconds
-    """Its lookups, forward and backward, if one rank did them all and nothing else."""
-    mean: Seconds
-    """Lookups of the average rank."""
-    whole_step_time: Seconds | None
-    """Step time with this table whole on the rank where that hurts least; None: it is whole, or
-    fixed."""
-    whole_fits: bool
-    """Whether that plan would fit in memory."""
-    fixed: bool = False
-    """Whether the user said which ranks it is to be on."""
+    others: Alternatives | None = None
+    """None: there are too many tables to try all ways of each."""
+    effect: str = ""
+    """The stage of the critical path that changes most in the nearest way of another type; only of
+    the first ``MOST_EFFECTS`` tables."""
     wider_step_time: Seconds | None = None
     """Step time with half as many, twice as wide blocks of columns; None: they are not narrow."""
 
@@ -133,7 +133,7 @@ def explained(planned: Planned) -> Explanation:
         report=planned.report,
         last_rank=_last_rank(timeline),
         path=path_rows(timeline),
-        choices=_choices(planned),
+        choices=_choices(planned, timeline),
     )
 
 
@@ -175,21 +175,34 @@ def _last_rank(timeline: Timeline) -> int:
     return timeline.graph.nodes[timeline.last_node].rank
 
 
-def _choices(planned: Planned) -> tuple[TableExplanation, ...]:
-    mean = sum(rank.lookup for rank in planned.report.ranks) / len(planned.report.ranks)
+def _choices(planned: Planned, timeline: Timeline) -> tuple[TableExplanation, ...]:
+    """Return all tables, those first whose lookups take longest."""
     alone = {table.name: _alone(planned, table) for table in planned.workload.tables}
-    fixed = {table.name for table in planned.workload.tables if table.ranks}
-    special = [
-        sharding
-        for sharding in planned.plan.tables
-        if sharding.table in fixed or sharding.sharding_type is not ShardingType.TABLE_WISE
-    ]
-    chosen = sorted(special or planned.plan.tables, key=lambda sharding: -alone[sharding.table])
+    chosen = sorted(planned.plan.tables, key=lambda sharding: -alone[sharding.table])
     objective, total = Objective(planned.workload, planned.topology), sum(alone.values())
-    return tuple(
-        _choice(planned, objective, sharding, alone=alone[sharding.table], mean=mean, total=total)
-        for sharding in chosen[:MOST_CHOICES]
-    )
+    others = alternatives(planned)
+    found = []
+    for number, sharding in enumerate(chosen):
+        wider = _wider(planned, sharding)
+        other = others.get(sharding.table)
+        nearest = other.nearest if other and not other.fixed and number < MOST_EFFECTS else None
+        found.append(
+            TableExplanation(
+                sharding=sharding,
+                weight_bytes=planned.workload.table(sharding.table).weight_bytes,
+                lookup_share=alone[sharding.table] / total if total else 0.0,
+                others=other,
+                effect="" if nearest is None else _effect_of(planned, timeline, nearest),
+                wider_step_time=None if wider is None else objective.step_time(wider),
+            )
+        )
+    return tuple(found)
+
+
+def _effect_of(planned: Planned, before: Timeline, other: TableSharding) -> str:
+    changed = with_table(planned.plan, other)
+    after = plan_timeline(planned.workload, planned.topology, changed)
+    return effect(before.breakdown(), after.breakdown())
 
 
 def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
@@ -202,36 +215,6 @@ def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
         output_type=workload.output_type,
     )
     return sum(estimate.seconds for estimate in estimates)
-
-
-def _choice(
-    planned: Planned,
-    objective: Objective,
-    sharding: TableSharding,
-    *,
-    alone: Seconds,
-    mean: Seconds,
-    total: Seconds,
-) -> TableExplanation:
-    step_time, fits = None, True
-    table = planned.workload.table(sharding.table)
-    if sharding.sharding_type is not ShardingType.TABLE_WISE and not table.ranks:
-        variants = list(_whole_variants(planned, sharding))
-        fitting = [variant for variant in variants if _fits(planned, variant)]
-        fits = bool(fitting)
-        step_time = min(objective.step_time(variant) for variant in fitting or variants[:1])
-    wider = _wider(planned, sharding)
-    return TableExplanation(
-        sharding=sharding,
-        weight_bytes=table.weight_bytes,
-        lookup_share=alone / total if total else 0.0,
-        fixed=bool(table.ranks),
-        alone=alone,
-        mean=mean,
-        whole_step_time=step_time,
-        whole_fits=fits,
-        wider_step_time=None if wider is None else objective.step_time(wider),
-    )
 
 
 def _wider(planned: Planned, sharding: TableSharding) -> ShardingPlan | None:
@@ -247,17 +230,6 @@ def _wider(planned: Planned, sharding: TableSharding) -> ShardingPlan | None:
     wider = planned_sharding(planned, sharding, kind, ranks[: len(ranks) // 2])
     changed = with_table(planned.plan, wider)
     return changed if _fits(planned, changed) else None
-
-
-def _whole_variants(planned: Planned, sharding: TableSharding) -> Iterator[ShardingPlan]:
-    """Yield the plan with one table whole on some ranks, those with the least to do or hold."""
-    ranks = planned.report.ranks
-    idle = sorted(ranks, key=lambda rank: (rank.lookup, rank.rank))
-    empty = sorted(ranks, key=lambda rank: (rank.memory.tables, rank.rank))
-    few = MOST_RANKS if len(ranks) <= MOST_RANKS else MOST_RANKS // 2
-    for rank in dict.fromkeys(each.rank for each in (*idle[:few], *empty[:few])):
-        whole = planned_sharding(planned, sharding, ShardingType.TABLE_WISE, (rank,))
-        yield with_table(planned.plan, whole)
 
 
 def planned_sharding(

@@ -1,6 +1,6 @@
 """What-ifs: another machine, batch or data type, searched again from the present plan."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,6 @@ from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
 from planner.planning.api import Planned, make_topology, plan_from
 from planner.planning.remedies import in_fp16, in_type, on_gpus
-from planner.planning.report import Report
 from planner.planning.search import Search
 from sharders.problem.sharding_problem import Progress
 
@@ -124,7 +123,7 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy | None
         change=change.text,
         step_time=new.report.expected,
         samples_per_second=new.report.samples_per_second,
-        effect=_effect(planned.report, new.report),
+        effect=effect(planned.report.breakdown, new.report.breakdown),
         num_changed=changed if same_ranks else None,
     )
 
@@ -210,15 +209,13 @@ def _is_replicated(sharding: TableSharding) -> bool:
     return sharding.sharding_type is ShardingType.DATA_PARALLEL
 
 
-def _effect(before: Report, after: Report) -> str:
+def effect(before: Mapping[Stage, Seconds], after: Mapping[Stage, Seconds]) -> str:
     """Name the stage of the critical path that changes most the way the step does."""
     from planner.planning.report_text import STAGE_NAMES
     from planner.show.format import signed_duration
 
-    changes = {
-        stage: after.breakdown.get(stage, 0.0) - before.breakdown.get(stage, 0.0) for stage in Stage
-    }
-    direction = 1.0 if after.step_time > before.step_time else -1.0
+    changes = {stage: after.get(stage, 0.0) - before.get(stage, 0.0) for stage in Stage}
+    direction = 1.0 if sum(after.values()) > sum(before.values()) else -1.0
     stage = max(changes, key=lambda each: direction * changes[each])
     return f"{STAGE_NAMES[stage]} {signed_duration(changes[stage])}"
 

@@ -1,8 +1,11 @@
+from math import inf
+
 from test_report_text import made, sharding, written
 from timelines import two_ranks
 
 from costmodel.base.units import MS
 from costmodel.domain.plan import ShardingType
+from planner.planning.alternatives import Alternatives
 from planner.planning.explain_text import explanation_text
 from planner.planning.explanation import Explanation, TableExplanation, path_rows
 from planner.planning.what_if import Remedy
@@ -14,12 +17,10 @@ EXPLANATION = """\
   0.40 ms   0.10 ms   all-to-all        all   link bandwidth   fitted
   0.50 ms   0.50 ms   dense forward       0   arithmetic       fitted
   Why these choices
-    user_history    column_wise ×2    1.0 GiB, 50% of the lookups; whole +20.0% (600 us on one \
-rank, the mean rank's 300 us)
-    item            table_wise → 1    1.0 GiB, 50% of the lookups; they take 100 us, all of the \
-mean rank's 300 us
-    ads             column_wise ×2    1.0 GiB, 50% of the lookups; your `ranks`: they take 100 us, \
-the mean rank's 300 us
+    user_history    column_wise ×2    1.0 GiB, 50% of the lookups; otherwise elsewhere +1.0%, \
+table_wise +20.0% (host +200 us)
+    item            table_wise → 1    1.0 GiB, 50% of the lookups; otherwise row_wise does not fit
+    ads             column_wise ×2    1.0 GiB, 50% of the lookups; otherwise on your `ranks`
   What would help (expected; searched again from this plan)
     local batch 32,768  1.50 ms  +50.0%  43.7 M samples/s  1.33×  lookup forward +400 us
   What would not
@@ -38,29 +39,28 @@ def test_the_whole_explanation() -> None:
                 sharding=sharding("user_history", ShardingType.COLUMN_WISE, 0, 1),
                 weight_bytes=2**30,
                 lookup_share=0.5,
-                alone=0.6 * MS,
-                mean=0.3 * MS,
-                whole_step_time=1.2 * MS,
-                whole_fits=True,
+                others=Alternatives(
+                    step_times={
+                        "elsewhere": 1.01 * MS,
+                        "table_wise": 1.2 * MS,
+                        "row_wise": 1.3 * MS,
+                    },
+                    fixed=False,
+                    nearest=sharding("user_history", ShardingType.TABLE_WISE, 0),
+                ),
+                effect="host +200 us",
             ),
             TableExplanation(
                 sharding=sharding("item", ShardingType.TABLE_WISE, 1),
                 weight_bytes=2**30,
                 lookup_share=0.5,
-                alone=0.1 * MS,
-                mean=0.3 * MS,
-                whole_step_time=None,
-                whole_fits=True,
+                others=Alternatives(step_times={"row_wise": inf}, fixed=False),
             ),
             TableExplanation(
                 sharding=sharding("ads", ShardingType.COLUMN_WISE, 1, 0),
                 weight_bytes=2**30,
                 lookup_share=0.5,
-                alone=0.1 * MS,
-                mean=0.3 * MS,
-                whole_step_time=None,
-                whole_fits=True,
-                fixed=True,
+                others=Alternatives(step_times={}, fixed=True),
             ),
         ),
         remedies=(
@@ -86,15 +86,23 @@ def test_narrow_blocks_have_their_reason() -> None:
         sharding=sharding("user_history", ShardingType.COLUMN_WISE, 0, 1),
         weight_bytes=2**30,
         lookup_share=0.5,
-        alone=0.1 * MS,
-        mean=0.3 * MS,
-        whole_step_time=1.2 * MS,
-        whole_fits=True,
+        others=Alternatives(step_times={"table_wise": 1.2 * MS}, fixed=False),
         wider_step_time=1.1 * MS,
     )
+    assert "table_wise +20.0%; blocks twice as wide +10.0%" in explained(narrow)
+
+
+def test_tables_beyond_the_first_are_counted() -> None:
+    one = TableExplanation(
+        sharding=sharding("item", ShardingType.TABLE_WISE, 1), weight_bytes=2**30, lookup_share=0.1
+    )
+    assert "4 more, looked up less: `--json` and `--html` have every table" in explained(
+        *[one] * 10
+    )
+
+
+def explained(*choices: TableExplanation) -> str:
     explanation = Explanation(
-        report=made(), last_rank=0, path=path_rows(two_ranks()), choices=(narrow,)
+        report=made(), last_rank=0, path=path_rows(two_ranks()), choices=choices
     )
-    assert "whole +20.0%; blocks twice as wide +10.0%" in written(
-        explanation_text(explanation, 100)
-    )
+    return written(explanation_text(explanation, 100))
