@@ -21,7 +21,7 @@ class PlannedViews:
         report = self.report
         return (
             f"<Planned {report.workload or 'workload'}: {report.num_tables:,} tables on "
-            f"{report.world_size:,} × {report.hardware}, {duration(report.step_time)} a step, "
+            f"{report.world_size:,} × {report.hardware}, {duration(report.expected)} a step, "
             f"{rate(report.samples_per_second)} samples/s>"
         )
 
@@ -84,7 +84,7 @@ class Comparison(tuple["Planned", ...]):
         from planner.planning.compare_page import sharder_names_of
 
         both = zip(sharder_names_of(self), self, strict=True)
-        plans = ", ".join(f"{name} {duration(each.report.step_time)}" for name, each in both)
+        plans = ", ".join(f"{name} {duration(each.report.expected)}" for name, each in both)
         return f"<Comparison of {len(self)} sharders: {plans}>"
 
     def _repr_html_(self) -> str:

@@ -28,10 +28,10 @@ class _KeptPoint(BaseModel):
     world_size: _Count
     num_nodes: _Count
     local_batch_size: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
-    step_time_s: _Time | None
+    expected_step_time_s: _Time | None
     step_time_low_s: _Time | None
     step_time_high_s: _Time | None
-    bound_s: _Size | None
+    gap: _Size | None
     peak_memory_bytes: _Size | None
     usable_memory_bytes: _Size | None
     sharder: str | None
@@ -88,9 +88,9 @@ def _point(kept: _KeptPoint) -> SweepPoint:
         world_size=kept.world_size,
         num_nodes=kept.num_nodes,
         local_batch_size=kept.local_batch_size,
-        step_time=kept.step_time_s,
+        step_time=kept.expected_step_time_s,
         interval=None if ends[0] is None or ends[1] is None else (ends[0], ends[1]),
-        bound=kept.bound_s,
+        gap=kept.gap,
         peak_memory_bytes=kept.peak_memory_bytes,
         usable_bytes=kept.usable_memory_bytes,
         sharder=kept.sharder,

@@ -24,11 +24,11 @@ class SweepPoint:
     price: float | None = None
     """What an hour of one GPU costs, in any currency; None: cost is counted in GPU-hours."""
     step_time: Seconds | None = None
-    """Predicted; None where there is no plan."""
+    """Expected, as ``plan`` quotes it; None where there is no plan."""
     interval: tuple[Seconds, Seconds] | None = None
     """Holds the step time with 90% probability."""
-    bound: Seconds | None = None
-    """No plan of this point is faster under the model."""
+    gap: float | None = None
+    """By what share the step as predicted is above the bound on every plan of this point."""
     peak_memory_bytes: Bytes | None = None
     usable_bytes: Bytes | None = None
     sharder: str | None = None

@@ -59,9 +59,7 @@ def _cost(point: SweepPoint) -> str:
 
 
 def _gap(point: SweepPoint) -> str:
-    if point.step_time is None or not point.bound:
-        return ""
-    return percent(point.step_time / point.bound - 1)
+    return "" if point.gap is None else percent(point.gap)
 
 
 def _peak(point: SweepPoint) -> str:
