@@ -69,7 +69,7 @@ class Study:
     scores: Mapping[str, float]
     """TorchRec's rating of every plan, in seconds."""
     slowdowns: Slowdowns
-    """Of the machine against the calibration; empty where that was not measured."""
+    """How much slower the machine was than in the calibration; empty where it was not measured."""
     at_speed: tuple[Outcome, ...]
     """The same with predictions for that speed."""
 

@@ -20,7 +20,7 @@ SHARDERS = {
     "dreamshard": "sharders.baselines.dreamshard:DreamShardLike",
     "beam": "sharders.baselines.beam:Beam",
     "optuna": "sharders.baselines.optuna_search:OptunaSearch",
-    "torchrec_greedy": "sharders.baselines.torchrec_greedy:TorchRecGreedy",
+    "torchrec_greedy": "sharders.greedy.torchrec_greedy:TorchRecGreedy",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
 arguments and is a ``sharders.problem.sharding_problem.Sharder``."""

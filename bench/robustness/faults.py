@@ -18,13 +18,14 @@ from planner.files.disk import write_bytes
 _WAIT = 60.0
 """Seconds a process that was told to end may take, on a busy machine."""
 _SCRIPT = "import sys; from planner.cli import main; main(sys.argv[1:])"
-_SEARCH = ("--gpus", "16", "--time-limit", "120", "--sharder", "annealing")
+_GPUS = ("--gpus", "16")
+_SEARCH = (*_GPUS, "--max-plans", "1000000000", "--sharder", "annealing")
+"""Plans are counted, so that a search does not end because nothing is gained for a while."""
 _TABLES = "".join(
-    f"  - {{name: t{i}, num_embeddings: {50_000 * i + 1_000}, embedding_dim: {32 * (1 + i % 4)}, "
+    f"  - {{name: t{i}, num_embeddings: {5_000 * i + 1_000}, embedding_dim: {32 * (1 + i % 4)}, "
     f"pooling_factor: {1 + i * i % 37}}}\n"
-    for i in range(150)
+    for i in range(1_000)
 )
-"""So much that a search does not end of itself before it is told to."""
 _WORKLOAD = f"local_batch_size: 1024\ntables:\n{_TABLES}"
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -139,13 +140,13 @@ def _end_plan(folder: Path, rng: Random) -> None:
 
 def _end_compare(folder: Path, rng: Random) -> None:
     for after in _moments(rng, 3, 6.0):
-        code = _signalled(folder, ("compare", "tables.yaml", *_SEARCH), signal.SIGTERM, after)
+        code = _signalled(folder, ("compare", "tables.yaml", *_GPUS), signal.SIGTERM, after)
         _hold(code in {_TERMINATED, -signal.SIGTERM}, f"it exited with {code}")
 
 
 def _kill_compare(folder: Path, rng: Random) -> None:
     for after in _moments(rng, 3, 6.0):
-        _signalled(folder, ("compare", "tables.yaml", *_SEARCH), signal.SIGKILL, after)
+        _signalled(folder, ("compare", "tables.yaml", *_GPUS), signal.SIGKILL, after)
 
 
 def _kill_calibrate(folder: Path, rng: Random) -> None:

@@ -14,7 +14,7 @@ from planner.editing.edits import EditSession
 
 ADDRESS = "127.0.0.1"
 MOST_BYTES = 2**16
-"""Of a request: it names a table and a rank."""
+"""The most that a request has: it names a table and a rank."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "

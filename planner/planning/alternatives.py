@@ -38,7 +38,7 @@ class Alternatives:
     fixed: bool
     """Whether the user said which ranks it is to be on."""
     nearest: TableSharding | None = None
-    """Of another sharding type, the one with the shortest step; None: none fits."""
+    """The way with the shortest step of those of another sharding type; None: none fits."""
 
 
 def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:

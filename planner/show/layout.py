@@ -22,7 +22,7 @@ class Column:
     priority: int = 0
     """Columns with the highest number are dropped first; 0 is never dropped."""
     styles: Sequence[str] = ()
-    """Of the cells, as rich has them; none: they are plain."""
+    """How cells look, as rich has it; none: they are plain."""
 
     @property
     def width(self) -> int:

@@ -17,12 +17,13 @@ pytestmark = pytest.mark.slow
 
 WAIT = 60.0
 WORKLOAD = "local_batch_size: 1024\ntables:\n" + "".join(
-    f"  - {{name: t{i}, num_embeddings: {100_000 * i + 1_000}, embedding_dim: {32 * (1 + i % 4)}, "
+    f"  - {{name: t{i}, num_embeddings: {5_000 * i + 1_000}, embedding_dim: {32 * (1 + i % 4)}, "
     f"pooling_factor: {1 + i * i % 37}}}\n"
-    for i in range(150)
+    for i in range(1_000)
 )
-"""So much that a search does not end of itself while it is watched."""
 SEARCH = ("--gpus", "16", "--sharder", "annealing")
+ENDLESS = ("--max-plans", "1000000000")
+"""Plans are counted, so that a search does not end because nothing is gained for a while."""
 STANDARD = ("hashlib", "pickle", "json", "planner", "multiprocessing", "numpy", "ctypes", "runpy")
 """Modules that children import."""
 
@@ -127,7 +128,7 @@ def test_children_end_with_their_parent(
 ) -> None:
     if "torchrec" in options:
         pytest.importorskip("torchrec", reason="torchrec is not installed")
-    running = planning(directory, "--time-limit", "300", "--baseline", "none", *options)
+    running = planning(directory, *ENDLESS, "--baseline", "none", *options)
     assert soon(iter(lambda: bool(children(running.pid)), None))
     time.sleep(4)  # they are at work
     started = children(running.pid)
@@ -145,7 +146,7 @@ def test_children_end_with_their_parent(
 @pytest.mark.slow
 def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path) -> None:
     # as Slurm does, and `timeout`: the children get the signal, too
-    running = planning(directory, "--jobs", "2", "--time-limit", "300", "--baseline", "none")
+    running = planning(directory, "--jobs", "2", *ENDLESS, "--baseline", "none")
     time.sleep(8)
     os.killpg(running.pid, signal.SIGTERM)
     said = running.communicate(timeout=WAIT)[1]

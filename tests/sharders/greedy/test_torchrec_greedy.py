@@ -9,7 +9,7 @@ from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.baselines.torchrec_greedy import TorchRecGreedy, shard_cost
+from sharders.greedy.torchrec_greedy import TorchRecGreedy, shard_cost
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
