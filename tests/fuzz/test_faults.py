@@ -9,7 +9,11 @@ from bench.robustness.faults import FAULTS, survived
 from planner.files.disk import write_text
 
 QUICK = {"disk full while a plan is written"}
-NIGHTLY = {"kill -9 of calibrate, at 4 moments", "kill -9 of compare, at 3 moments"}
+NIGHTLY = {
+    "kill -9 of calibrate, at 4 moments",
+    "kill -9 of compare, at 3 moments",
+    "kill -9 of validate, at 2 moments",
+}
 """They take a minute, or keep what others keep that are tried for every commit."""
 TRAINS = ("calibrate", "validate", "journal")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")

@@ -68,7 +68,7 @@ def test_the_first_round_has_every_family_and_makes_a_profile(target: Target) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds_per_point", [3.0, 6.0])
+@pytest.mark.parametrize("seconds_per_point", [pytest.param(3.0, marks=pytest.mark.nightly), 6.0])
 def test_ten_minutes_of_a_gpu_give_a_profile_for_plans(seconds_per_point: float) -> None:
     first, others = ordered_units(GPU)
     measured: list[Point] = []
