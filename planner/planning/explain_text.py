@@ -125,6 +125,8 @@ def _why(choice: TableExplanation, step_time: float) -> str:
     about = f"{memory(choice.weight_bytes)}, {percent(choice.lookup_share)} of the lookups"
     if choice.others is None:
         return about
+    if choice.others.fixed:
+        return f"{about}; {alternatives_text(choice.others, step_time)}"
     ways = dict(islice(choice.others.step_times.items(), _MOST_WAYS))
     nearest = replace(choice.others, step_times=ways)
     others = alternatives_text(nearest, step_time, choice.effect)

@@ -216,7 +216,7 @@ def test_tables_can_be_put_on_ranks(run: Command, directory: Path) -> None:
     ranks = {t["name"]: [s["rank"] for s in t["shards"]] for t in planned["tables"]}
     assert sorted(ranks["item"]) == [0, 1]
     assert ranks["place"] == [1]
-    assert "your `ranks`: they take" in run("explain", "put.json", "--time-limit", "1s").out
+    assert "of the lookups; on your `ranks`" in run("explain", "put.json", "--time-limit", "1s").out
 
 
 def test_ranks_that_there_are_not_are_pointed_at(run: Command, directory: Path) -> None:

@@ -20,7 +20,7 @@ EXPLANATION = """\
     user_history    column_wise ×2    1.0 GiB, 50% of the lookups; otherwise elsewhere +1.0%, \
 table_wise +20.0% (host +200 us)
     item            table_wise → 1    1.0 GiB, 50% of the lookups; otherwise row_wise does not fit
-    ads             column_wise ×2    1.0 GiB, 50% of the lookups; otherwise on your `ranks`
+    ads             column_wise ×2    1.0 GiB, 50% of the lookups; on your `ranks`
   What would help (expected; searched again from this plan)
     local batch 32,768  1.50 ms  +50.0%  43.7 M samples/s  1.33×  lookup forward +400 us
   What would not
