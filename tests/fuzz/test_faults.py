@@ -13,6 +13,8 @@ NIGHTLY = {
     "kill -9 of calibrate, at 4 moments",
     "kill -9 of compare, at 3 moments",
     "kill -9 of validate, at 2 moments",
+    "SIGTERM of calibrate, at 2 moments",
+    "disk full while measurements are written",
 }
 """They take a minute, or keep what others keep that are tried for every commit."""
 TRAINS = ("calibrate", "validate", "journal")

@@ -47,6 +47,7 @@ HARDWARE = ("h100-sxm", "v100-nvlink", "cpu-gloo")
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
