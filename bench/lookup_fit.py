@@ -141,16 +141,7 @@ def launch_traffic(launch: LookupLaunch, constants: LookupConstants) -> Array:
     )
     alike = Counter(replace(table, name="t") for table in launch.tables)
     shards = LookupShards.of([
-        LookupShard(
-            table=table,
-            first_row=0,
-            num_rows=table.num_embeddings,
-            num_columns=table.embedding_dim,
-            num_samples=float(launch.num_samples),
-            compute_kernel=launch.place,
-            cache_load_factor=table.cache_share,
-        )
-        for table in alike
+        LookupShard.whole(table, float(launch.num_samples), launch.place) for table in alike
     ])
     rows = shard_traffics(
         shards, optimizer=launch.optimizer, output_type=launch.output_type, caches=caches

@@ -107,15 +107,7 @@ def embedding_estimate(
 ) -> tuple[Estimate, Estimate]:
     """Estimate one TBE kernel over whole tables: forward, and backward with the optimizer."""
     shards = LookupShards.of([
-        LookupShard(
-            table=table,
-            first_row=0,
-            num_rows=table.num_embeddings,
-            num_columns=table.embedding_dim,
-            num_samples=num_samples,
-            compute_kernel=(table.compute_kernels or (ComputeKernel.FUSED,))[0],
-            cache_load_factor=table.cache_share,
-        )
+        LookupShard.whole(table, num_samples, (table.compute_kernels or (ComputeKernel.FUSED,))[0])
         for table in tables
     ])
     caches = gpu_caches(hardware.gpu)

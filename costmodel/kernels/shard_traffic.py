@@ -87,6 +87,25 @@ class LookupShard:
     batches_in_cache: int = 1
     """Batches whose rows a UVM cache must hold at once (``Pipeline.batches_in_cache``)."""
 
+    @classmethod
+    def whole(
+        cls,
+        table: EmbeddingTable,
+        num_samples: float,
+        compute_kernel: ComputeKernel,
+        cache_load_factor: float | None = None,
+    ) -> "LookupShard":
+        """Return a table that nothing splits; a cache takes the table's share if none is given."""
+        return cls(
+            table=table,
+            first_row=0,
+            num_rows=table.num_embeddings,
+            num_columns=table.embedding_dim,
+            num_samples=num_samples,
+            compute_kernel=compute_kernel,
+            cache_load_factor=cache_load_factor or table.cache_share,
+        )
+
     @property
     def id_share(self) -> float:
         """Share of the table's ids that fall on the shard."""

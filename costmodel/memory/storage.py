@@ -316,14 +316,7 @@ def table_shard_bytes(
 ) -> tuple[ShardBytes, ...]:
     """Bytes of every shard of one table."""
     table = workload.table(sharding.table)
-    factors = shard_factors(
-        workload,
-        topology,
-        table,
-        sharding.sharding_type,
-        sharding.compute_kernel,
-        sharding.cache_load_factor,
-    )
+    factors = _factors_of(workload, topology, sharding)
     shares = id_shares(table, sharding.sharding_type, sharding.shards)
     known: dict[tuple[int, int, float], ShardBytes] = {}  # most shards are alike
     sizes = []
@@ -335,22 +328,18 @@ def table_shard_bytes(
     return tuple(sizes)
 
 
+def _factors_of(workload: Workload, topology: Topology, sharding: TableSharding) -> ShardFactors:
+    kernel, cached = sharding.compute_kernel, sharding.cache_load_factor
+    table = workload.table(sharding.table)
+    return shard_factors(workload, topology, table, sharding.sharding_type, kernel, cached)
+
+
 def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan) -> ShardBytes:
     """Return arrays over all shards of a plan, in the plan's order."""
     import numpy as np
 
     tables = [workload.table(sharding.table) for sharding in plan.tables]
-    factors = [
-        shard_factors(
-            workload,
-            topology,
-            table,
-            sharding.sharding_type,
-            sharding.compute_kernel,
-            sharding.cache_load_factor,
-        )
-        for table, sharding in zip(tables, plan.tables, strict=True)
-    ]
+    factors = [_factors_of(workload, topology, sharding) for sharding in plan.tables]
     shards = [shard for sharding in plan.tables for shard in sharding.shards]
     shares = [
         share

@@ -157,14 +157,8 @@ def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
     """Return the traffic of a point's kernel."""
     tables = point.tables
     shards = [
-        LookupShard(
-            table=table,
-            first_row=0,
-            num_rows=table.num_embeddings,
-            num_columns=table.embedding_dim,
-            num_samples=float(point.num_samples),
-            compute_kernel=tables.compute_kernel,
-            cache_load_factor=tables.cache_load_factor or table.cache_share,
+        LookupShard.whole(
+            table, float(point.num_samples), tables.compute_kernel, tables.cache_load_factor
         )
         for table in _embedding_tables(point)
     ]

@@ -1,6 +1,6 @@
 """Tables of HTML: what notebooks show, and what pages let sort and filter."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -20,6 +20,14 @@ class HtmlColumn:
     """What numbers are sorted by; none: the cells are text."""
     prose: bool = False
     """Whether cells are long, and broken into lines."""
+
+    @classmethod
+    def of_values(
+        cls, header: str, values: Sequence[float | None], said: Callable[[float], str]
+    ) -> "HtmlColumn":
+        """Return a column of numbers as they are said; None is an empty cell."""
+        cells = ["" if value is None else said(value) for value in values]
+        return cls(header=header, cells=cells, values=values)
 
 
 def html_table(columns: Sequence[HtmlColumn], most_rows: int | None = _NOTEBOOK_ROWS) -> str:

@@ -34,30 +34,18 @@ def comparison_columns(plans: "Sequence[Planned]") -> list[HtmlColumn]:
     reports = [each.report for each in plans]
     return [
         HtmlColumn(header="Sharder", cells=sharder_names_of(plans)),
-        HtmlColumn(
-            header="Step time",
-            cells=[duration(report.step_time) for report in reports],
-            values=[report.step_time for report in reports],
-        ),
+        HtmlColumn.of_values("Step time", [report.step_time for report in reports], duration),
         HtmlColumn(
             header="90% interval",
             cells=[span(report.interval) if report.interval else "" for report in reports],
         ),
-        HtmlColumn(
-            header="Samples/s",
-            cells=[rate(report.samples_per_second) for report in reports],
-            values=[report.samples_per_second for report in reports],
-        ),
-        HtmlColumn(
-            header="Peak memory",
-            cells=[memory(report.peak_memory_bytes) for report in reports],
-            values=[report.peak_memory_bytes for report in reports],
+        HtmlColumn.of_values("Samples/s", [report.samples_per_second for report in reports], rate),
+        HtmlColumn.of_values(
+            "Peak memory", [report.peak_memory_bytes for report in reports], memory
         ),
         numbers("Plans looked at", [r.search.evaluated if r.search else 0 for r in reports]),
-        HtmlColumn(
-            header="Search",
-            cells=[f"{r.search.time:.2f} s" if r.search else "" for r in reports],
-            values=[r.search.time if r.search else None for r in reports],
+        HtmlColumn.of_values(
+            "Search", [r.search.time if r.search else None for r in reports], "{:.2f} s".format
         ),
     ]
 
@@ -95,11 +83,7 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         HtmlColumn(header="Table", cells=[change.table for change in changes]),
         HtmlColumn(header=names[0], cells=where("old")),
         HtmlColumn(header=names[1], cells=where("new")),
-        HtmlColumn(
-            header="Adds to the step",
-            cells=["" if each is None else signed_duration(each) for each in effects],
-            values=effects,
-        ),
+        HtmlColumn.of_values("Adds to the step", effects, signed_duration),
     ]
     panels = [
         Panel(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.planning.alternatives import alternatives_text
 from planner.planning.confidence_text import confidence_text, span
-from planner.planning.explanation import Explanation, PathRow, TableExplanation
+from planner.planning.explanation import MOST_TOLD, Explanation, PathRow, TableExplanation
 from planner.planning.report import Report
 from planner.planning.report_text import STAGE_NAMES
 from planner.planning.verdict_text import turn_sentence
@@ -18,7 +18,6 @@ from planner.show.format import change, duration, durations, memory, percent, pr
 from planner.show.layout import Column, table
 
 _MOST_ROWS = 24
-_MOST_TABLES = 6
 _MOST_WAYS = 2
 _WORTH = 0.005
 """A change is worth printing from half a percent on."""
@@ -100,7 +99,7 @@ def _path_columns(rows: tuple[PathRow, ...]) -> list[Column]:
 
 def _choices_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield the tables looked up most, and where the others are."""
-    choices = explanation.choices[:_MOST_TABLES]
+    choices = explanation.choices[:MOST_TOLD]
     step_time = explanation.report.step_time
     columns = [
         Column(header="", cells=[printable(choice.sharding.table) for choice in choices]),

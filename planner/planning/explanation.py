@@ -42,8 +42,8 @@ from planner.planning.what_if import (
     usual_changes,
 )
 
-MOST_EFFECTS = 6
-"""Tables of which is said what stage another sharding type would change."""
+MOST_TOLD = 6
+"""Tables that are looked at closely, and that the text is about: those looked up most."""
 TIME_LIMIT: Seconds = 20.0
 """For all what-ifs together: with less than 2 s each, some end 3% above a search anew."""
 
@@ -74,9 +74,10 @@ class TableExplanation:
     """None: there are too many tables to try all ways of each."""
     effect: str = ""
     """The stage of the critical path that changes most in the nearest way of another type; only of
-    the first ``MOST_EFFECTS`` tables."""
+    the first ``MOST_TOLD`` tables."""
     wider_step_time: Seconds | None = None
-    """Step time with half as many, twice as wide blocks of columns; None: they are not narrow."""
+    """Step time with half as many, twice as wide blocks of columns; None: they are not narrow, or
+    it is none of these tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +184,9 @@ def _choices(planned: Planned, timeline: Timeline) -> tuple[TableExplanation, ..
     others = alternatives(planned)
     found = []
     for number, sharding in enumerate(chosen):
-        wider = _wider(planned, sharding)
-        other = others.get(sharding.table)
-        nearest = other.nearest if other and not other.fixed and number < MOST_EFFECTS else None
+        other, is_told = others.get(sharding.table), number < MOST_TOLD
+        wider = _wider(planned, sharding) if is_told else None
+        nearest = other.nearest if other and not other.fixed and is_told else None
         found.append(
             TableExplanation(
                 sharding=sharding,

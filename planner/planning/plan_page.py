@@ -76,7 +76,7 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
     yield Panel(
         title="Tables",
         note="Otherwise: the predicted step if this table alone were sharded so, or lay elsewhere.",
-        table=table_columns(planned, alternatives(planned)),
+        table=table_columns(planned, _others(planned, explanation)),
     )
     if explanation is not None:
         yield Panel(title="The critical path in order", table=_path_columns(explanation.path))
@@ -107,6 +107,13 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
         )
 
 
+def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[str, Alternatives]":
+    """Return the other ways of tables; an explanation has them already."""
+    if explanation is None:
+        return alternatives(planned)
+    return {each.sharding.table: each.others for each in explanation.choices if each.others}
+
+
 def verdict_lines(report: Report) -> tuple[str, ...]:
     """Return what was said of the choice as sentences."""
     return (
@@ -116,16 +123,8 @@ def verdict_lines(report: Report) -> tuple[str, ...]:
 
 def _path_columns(path: "Sequence[PathRow]") -> list[HtmlColumn]:
     return [
-        HtmlColumn(
-            header="At",
-            cells=[duration(row.start) for row in path],
-            values=[row.start for row in path],
-        ),
-        HtmlColumn(
-            header="Took",
-            cells=[duration(row.seconds) for row in path],
-            values=[row.seconds for row in path],
-        ),
+        HtmlColumn.of_values("At", [row.start for row in path], duration),
+        HtmlColumn.of_values("Took", [row.seconds for row in path], duration),
         HtmlColumn(header="Stage", cells=[STAGE_NAMES[row.stage] for row in path]),
         HtmlColumn(
             header="Rank", cells=["all" if row.rank is None else str(row.rank) for row in path]
@@ -171,11 +170,7 @@ def table_columns(
         numbers("Rows", [table.num_embeddings for table in tables]),
         numbers("Columns", [table.embedding_dim for table in tables]),
         numbers("Ids per sample", [table.pooling_factor for table in tables]),
-        HtmlColumn(
-            header="Weights",
-            cells=[memory(table.weight_bytes) for table in tables],
-            values=[table.weight_bytes for table in tables],
-        ),
+        HtmlColumn.of_values("Weights", [table.weight_bytes for table in tables], memory),
         HtmlColumn(header="Sharding", cells=[str(each.sharding_type) for each in places]),
         HtmlColumn(header="Kernel", cells=[str(each.compute_kernel) for each in places]),
         numbers("Blocks", [len(each.shards) for each in places]),
@@ -197,4 +192,4 @@ def table_columns(
 
 def numbers(header: str, values: Sequence[float]) -> HtmlColumn:
     """Return a column of numbers."""
-    return HtmlColumn(header=header, cells=[f"{value:,.12g}" for value in values], values=values)
+    return HtmlColumn.of_values(header, values, "{:,.12g}".format)

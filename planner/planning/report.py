@@ -167,6 +167,12 @@ class Report:
         return self.step_time if self.confidence is None else self.confidence.expected
 
     @property
+    def gap(self) -> float | None:
+        """By what share the step as predicted is above the bound; None: there is none."""
+        bound = None if self.search is None else self.search.bound
+        return self.step_time / bound - 1 if bound else None
+
+    @property
     def samples_per_second(self) -> float:
         """Throughput of all GPUs together, at the step time to quote."""
         return self.local_batch_size * self.world_size / self.expected

@@ -111,8 +111,8 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     if baseline is not None:
         step_time = baseline.step_time if baseline.expected is None else baseline.expected
         rows.append(("baseline", duration(step_time), _against_baseline(report)))
-    if search is not None and search.bound is not None:
-        gap = percent_fine(report.step_time / search.bound - 1)
+    if search is not None and search.bound is not None and report.gap is not None:
+        gap = percent_fine(report.gap)
         text = f"no plan is predicted to be faster; this one's prediction is within {gap}"
         rows.append(("bound", duration(search.bound), text))
     beyond = critical_share(report.extrapolated, report.step_time)

@@ -292,12 +292,11 @@ def _plan_name(point: SweepPoint) -> str:
 
 def _with_plan(point: SweepPoint, planned: Planned, name: str | None) -> SweepPoint:
     report = planned.report
-    bound = report.search.bound if report.search else None
     return replace(
         point,
         step_time=report.expected,
         interval=report.interval,
-        gap=report.step_time / bound - 1 if bound else None,
+        gap=report.gap,
         peak_memory_bytes=report.peak_memory_bytes,
         usable_bytes=report.usable_bytes,
         sharder=report.search.sharder if report.search else None,
