@@ -28,29 +28,26 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import HardwareProfile, Topology
-from costmodel.domain.workload import DenseModel, Pipeline, Workload
+from costmodel.domain.hardware import HardwareProfile
+from costmodel.domain.workload import DenseModel, Pipeline
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, rough_modules, warning
-from planner.torchrec.model_reading import ModelTables, read_model
-from planner.torchrec.modules import ModelReading, find_tables
+from planner.torchrec.job import Job
+from planner.torchrec.model_reading import ModelTables
+from planner.torchrec.modules import find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
-from planner.torchrec.other_tables import OtherTables, merged, only_tables, plan_other_tables
+from planner.torchrec.other_tables import merged
 from planner.torchrec.plans import let_prefetch, to_torchrec
 from planner.torchrec.solving import Solution, find_plan, retimed
 from planner.torchrec.topology import (
-    check_weights,
     current_topology,
     resolve_profile,
-    to_topology,
-    usable_after,
     with_less,
-    with_usable,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -160,17 +157,23 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             "performance_model": performance_model,
         }
         self._plan_loader = plan_loader
-        self._fixed = fixed_plan or TorchRecPlan(plan={})
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
-        self._profile, self._hardware = resolve_profile(hardware, topology.compute_device)
+        profile, self._hardware = resolve_profile(hardware, topology.compute_device)
         self._batches = tuple(sample_batches or ())
         self._sharder = sharder
-        self._dense = dense
         prefetches = pipeline is Pipeline.SPARSE_DIST and any(
             each.cache_params is not None and each.cache_params.prefetch_pipeline
             for each in self._constraints.values()
         )
-        self._pipeline = Pipeline.PREFETCH if prefetches else pipeline
+        self._job = Job(
+            topology=topology,
+            profile=profile,
+            local_batch_size=self._batch_size,
+            pipeline=Pipeline.PREFETCH if prefetches else pipeline,
+            dense=dense,
+            constraints=self._constraints,
+            fixed=fixed_plan or TorchRecPlan(plan={}),
+        )
         self._chosen: Callable[[], list[ShardingOption]] = list
         self._last: tuple[nn.Module, list[Any]] | None = None
         self.solution: Solution | None = None
@@ -232,7 +235,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         if loaded is not None:
             outcome = _Outcome(plan=loaded, solution=None)
         else:
-            model = self._read(module, sharders, self._batches)
+            model = self._job.read(module, sharders, self._batches)
             if model is None:
                 _LOGGER.warning("the model has no embedding tables that the sharders can shard")
                 self._chosen = list
@@ -247,12 +250,15 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         sharders: Sequence[Any],
         reserved: TorchRecTopology | None,
     ) -> _Outcome:
-        others = self._others(model, module, sharders)
+        job, limit = self._job, self._search.time_limit
+        others = job.others(
+            model, module, sharders, reservation=self._storage_reservation, time_limit=limit
+        )
         if not model.tables:
             return _Outcome(plan=others.plan, solution=None)
-        workload = self._workload(model)
+        workload = job.workload(model)
         topology = with_less(
-            self._our_topology(workload, reserved),
+            job.machine(workload, reserved),
             hbm_bytes=[each + model.wrapper_bytes for each in others.hbm_bytes],
             host_bytes=others.host_bytes,
         )
@@ -262,13 +268,10 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             model.locations,
             compute_device=self._topology.compute_device,
             local_world_size=self._topology.local_world_size,
-            constraints={
-                name: self._reading().constraint(location.module, location.table)
-                for name, location in model.locations.items()
-            },
+            constraints=job.constraints_of(model),
         )
-        let_prefetch(made, self._pipeline)
-        made = merged(merged(made, others.plan), self._fixed_of(model))
+        let_prefetch(made, job.pipeline)
+        made = merged(merged(made, others.plan), job.fixed_of(model))
         return _Outcome(
             plan=made,
             solution=Solution(
@@ -295,7 +298,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
         if self._callbacks:
             plan = called_back(chosen(), self._callbacks, self._topology)
-        if solution is not None and (self._callbacks or self._fixed.plan):
+        if solution is not None and (self._callbacks or self._job.fixed.plan):
             solution = retimed(solution, plan)
         self._chosen = chosen
         for stats in self._stats:
@@ -343,66 +346,12 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
     def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
         """Name in one warning what is set and changes nothing, and what is planned roughly."""
-        found = find_tables(module, sharders, self._reading())
+        found = find_tables(module, sharders, self._job.reading())
         said = warning(
             ignored_settings(self._topology, self._unheeded, found), rough_modules(found)
         )
         if said:
             _LOGGER.warning("%s", said)
-
-    def _reading(self, batches: Sequence[SampleBatch] = ()) -> ModelReading:
-        return ModelReading(
-            compute_device=self._topology.compute_device,
-            local_batch_size=self._batch_size,
-            world_size=self._topology.world_size,
-            constraints=self._constraints,
-            batches=batches,
-            fixed=self._fixed.plan,
-        )
-
-    def _read(
-        self, module: nn.Module, sharders: Sequence[Any], batches: Sequence[SampleBatch]
-    ) -> ModelTables | None:
-        reading = self._reading(batches)
-        try:
-            return read_model(module, sharders, reading)
-        except TorchRecError:
-            check_weights(find_tables(module, sharders, reading), self._topology)
-            raise
-
-    def _workload(self, model: ModelTables) -> Workload:
-        return Workload(
-            name="model",
-            tables=model.tables,
-            dense=self._dense or model.dense,
-            local_batch_size=self._batch_size,
-            pipeline=self._pipeline,
-            optimizer=model.optimizer,
-            output_type=model.output_type,
-            comms_forward=model.comms_forward,
-            comms_backward=model.comms_backward,
-        )
-
-    def _others(
-        self, model: ModelTables, module: nn.Module, sharders: Sequence[Any]
-    ) -> OtherTables:
-        """Return TorchRec's plan of the tables that the cost model does not know."""
-        return plan_other_tables(
-            module,
-            sharders,
-            model.others,
-            self._topology,
-            fixed=self._fixed,
-            batch_size=self._batch_size,
-            storage_reservation=self._storage_reservation,
-            constraints={
-                each.name: each.constraint for each in model.others if each.constraint is not None
-            },
-            timeout_seconds=max(1, int(self._search.time_limit)),
-        )
-
-    def _fixed_of(self, model: ModelTables) -> TorchRecPlan:
-        return only_tables(self._fixed, [(each.path, each.name) for each in model.found])
 
     def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology | None:
         """Return the topology with what the storage reservation leaves, if one was given."""
@@ -418,12 +367,6 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             constraints=self._constraints,
         )
 
-    def _our_topology(self, workload: Workload, reserved: TorchRecTopology | None) -> Topology:
-        topology = to_topology(self._topology, self._profile)
-        if reserved is None:
-            return topology
-        return with_usable(topology, workload, usable_after(reserved))
-
     def _loaded(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan | None:
         """Return the plan loader's plan, if there is one."""
         if self._plan_loader is None:
@@ -436,5 +379,5 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
         """Return what all ranks must agree on; their sample batches may differ: rank 0's count."""
         return shared_question(
-            self._topology, self._batch_size, lambda: self._read(module, sharders, ())
+            self._topology, self._batch_size, lambda: self._job.read(module, sharders, ())
         )
