@@ -25,6 +25,8 @@ class Job:
 
     topology: TorchRecTopology
     profile: HardwareProfile
+    hardware: str
+    """Name or path of the profile."""
     local_batch_size: int
     pipeline: Pipeline
     dense: DenseModel | None
