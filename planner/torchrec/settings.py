@@ -53,7 +53,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "timeout_seconds": Setting(_YES, "ends the search"),
         "stats": Setting(_YES, "told of the plan, with TorchRec's estimates of it"),
         "callbacks": Setting(_YES, "called with the chosen options, whose plan is returned"),
-        "plan_loader": Setting(_YES, "its plan is taken instead of a search"),
+        "plan_loader": Setting(
+            _YES, "tables that it has a plan for keep it, and the rest is planned around them"
+        ),
         "enumerator": Setting(
             _ROUGHLY, "gives TorchRec's estimates of the plan; what may be chosen is read off the "
             "sharders and constraints",
