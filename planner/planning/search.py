@@ -39,6 +39,8 @@ with (three seeds), 100 on 8 after 5 within 0.4%, 400 on 16 after 8 to 10 within
 patience loses 2% there."""
 CHOOSING = 0.75
 """Share of its time in a comparison that ``auto`` searches for; in the rest it chooses."""
+PROBES = 3
+"""Times that the cost of an option is measured: a busy machine may take twice as long for one."""
 WORTH_WAITING = 1e-3
 """Share of the step time that counts as a gain."""
 Watch = Callable[[str, Progress], None]
@@ -269,14 +271,16 @@ def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
 
     No work is lost: costs are kept, and every search but the simplest needs them.
     """
-    costs, tables, count = OptionCosts(problem), problem.workload.tables, 0
+    costs, tables = OptionCosts(problem), problem.workload.tables
     probed = search.portfolio.probed_tables
-    for table in tables[:probed]:  # the first ones fill caches
-        costs.some(table, problem.options[table.name])
-    begin = search.clock()
-    for table in tables[probed : 2 * probed]:
-        count += len(costs.some(table, problem.options[table.name]))
-    return (search.clock() - begin) / max(1, count)
+    costs.of(tables[:1])  # it fills caches
+    seconds, now = [], search.clock()
+    for first in range(1, 1 + PROBES * probed, probed):
+        count, begin = costs.of(tables[first : first + probed]), now
+        if count:
+            now = search.clock()
+            seconds.append((now - begin) / count)
+    return sorted(seconds)[len(seconds) // 2] if seconds else 0.0
 
 
 def _share(
