@@ -83,6 +83,8 @@ class SearchReport:
     """Whether the search ran compiled, not interpreted (``planner.environment.compiled``)."""
     first_plan: Seconds = 0.0
     """From when the command began to when there was a plan: no limit makes that any shorter."""
+    end: str | None = None
+    """Why the search went on no longer (``planner.planning.search.SearchEnd``)."""
     history: tuple[SearchPoint, ...] = ()
     """Every gain worth waiting for, in time order, and when the search ended."""
 
