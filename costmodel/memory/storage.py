@@ -220,7 +220,7 @@ def shard_factors(
         gradient_copies=float(dense) * (2 if buckets else 1),
         sort_bytes=ids * _sort_bytes(topology.hardware.device, weighted=table.weighted),
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
-        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_features,
+        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_bags,
         column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
         column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
@@ -281,7 +281,7 @@ def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: Sha
     """
     if table.pooling is not Pooling.MEAN or not sharding_type.divides_after_exchange:
         return 0.0
-    return 2 * 4.0 * workload.local_batch_size * table.num_features
+    return 2 * 4.0 * workload.local_batch_size * table.num_bags
 
 
 def stacked_factors(factors: Sequence[ShardFactors], repeats: Sequence[int]) -> ShardFactors:
@@ -374,7 +374,7 @@ def _local_id_bytes(workload: Workload) -> Bytes:
         return 0.0
     return workload.local_batch_size * sum(
         table.pooling_factor * (workload.index_bytes + (4 if table.weighted else 0))
-        + LENGTH_BYTES * table.num_features
+        + LENGTH_BYTES * table.num_bags
         for table in workload.tables
     )
 
