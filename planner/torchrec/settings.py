@@ -89,12 +89,11 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "ParameterConstraints": {
         **_all(_YES, "what may be chosen", "sharding_types", "compute_kernels", "min_partition"),
-        **_all(
-            _YES, "ids per sample, in all features of the table", "pooling_factors",
-            "num_poolings",
-        ),
+        "pooling_factors": Setting(_YES, "ids per sample, in all features of the table"),
+        "num_poolings": Setting(_YES, "ids and outputs of a feature that is pooled several times"),
         "batch_sizes": Setting(
-            _ROUGHLY, "ids follow each feature's own batch; outputs are counted for the whole one"
+            _YES, "lengths, ids and outputs follow each feature's own batch; outputs are spread "
+            "over the samples that share them",
         ),
         "is_weighted": Setting(_YES, "ids carry weights"),
         "cache_params": Setting(_ROUGHLY, "see CacheParams"),
