@@ -110,7 +110,7 @@ def shard_traffics(
     unique = shards.curves.unique_rows(shards.table_lookups)
     misses = shards.curves.cold_misses(shards.table_lookups, caches.l2_bytes / row_bytes)
     output = bags * shards.num_columns * output_type.num_bytes
-    ids = keys * KEY_BYTES + shards.num_samples * shards.num_features * OFFSET_BYTES
+    ids = keys * KEY_BYTES + shards.num_samples * shards.table_bags * OFFSET_BYTES
     ids += 4.0 * keys * shards.is_weighted
     once, per_column = _state_bytes(shards, optimizer)
     per_row = sectors(once)

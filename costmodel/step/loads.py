@@ -250,4 +250,4 @@ def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) ->
         caches=gpu_caches(topology.hardware.gpu),
     )
     columns = shards.num_columns * shards.num_bags / shards.num_samples
-    return ShardLoads(traffic, shards.num_features, shards.num_lookups, columns)
+    return ShardLoads(traffic, shards.table_bags, shards.num_lookups, columns)
