@@ -228,7 +228,7 @@ class _Cuts:
         width = table.embedding_dim // count
         self.cuts.append((
             1.0 / self.modules[_module(table)],
-            table.num_features,
+            table.num_bags,
             table.embedding_dim * table.output_rows_per_sample,
             replicated * table.weight_bytes,
             float(table is self.workload.tables[0]),

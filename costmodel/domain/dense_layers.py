@@ -51,6 +51,14 @@ def pooled_width(workload: Workload) -> int:
     )
 
 
+@lru_cache(maxsize=16)
+def shares_bags(workload: Workload) -> bool:
+    """Return whether samples share pooled outputs, which are spread over them (VBE)."""
+    return any(
+        table.pooling is not Pooling.NONE and table.bags_per_sample < 1 for table in workload.tables
+    )
+
+
 def bottom_width(workload: Workload) -> int:
     """Return the width of the bottom MLP's output."""
     dense = workload.dense

@@ -126,7 +126,8 @@ class LookupShards:
     cache_load_factor: Array
     batches_in_cache: Array
     pooling_factor: Array
-    num_features: Array
+    table_bags: Array
+    """Lengths of ids that a table has per sample."""
     element_bytes: Array
     is_weighted: Array
     """1 where ids have weights."""
@@ -163,7 +164,7 @@ class LookupShards:
             cache_load_factor=array([shard.cache_load_factor for shard in shards]),
             batches_in_cache=array([shard.batches_in_cache for shard in shards]),
             pooling_factor=array([table.pooling_factor for table in tables]),
-            num_features=array([table.num_features for table in tables]),
+            table_bags=array([table.num_bags for table in tables]),
             element_bytes=array([table.data_type.num_bytes for table in tables]),
             is_weighted=array([table.weighted for table in tables]),
             is_unpooled=np.array([table.pooling is Pooling.NONE for table in tables], dtype=bool),
@@ -200,7 +201,7 @@ class LookupShards:
     @property
     def num_bags(self) -> Array:
         """Output rows: one per sample and feature, or one per id without pooling."""
-        pooled = self.num_samples * self.num_features
+        pooled = self.num_samples * self.table_bags
         return np.where(self.is_unpooled, self.num_lookups, pooled)
 
 
@@ -274,7 +275,7 @@ def shard_traffics(
     unique = shards.curves.unique_rows(shards.table_lookups)
     misses = shards.curves.cold_misses(shards.table_lookups, caches.l2_bytes / row_bytes)
     output = bags * shards.num_columns * output_type.num_bytes
-    ids = keys * KEY_BYTES + shards.num_samples * shards.num_features * OFFSET_BYTES
+    ids = keys * KEY_BYTES + shards.num_samples * shards.table_bags * OFFSET_BYTES
     ids += 4.0 * keys * shards.is_weighted
     once, per_column = _state_bytes(shards, optimizer)
     per_row = _sectors(once)

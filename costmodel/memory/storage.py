@@ -221,7 +221,7 @@ def shard_factors(
         sort_bytes=sort,
         at_hand_bytes=at_hand_bytes(topology, compute_kernel, sort),
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
-        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_features,
+        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_bags,
         column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
         column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
@@ -280,7 +280,7 @@ def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: Sha
     """
     if table.pooling is not Pooling.MEAN or not sharding_type.divides_after_exchange:
         return 0.0
-    return 2 * 4.0 * workload.local_batch_size * table.num_features
+    return 2 * 4.0 * workload.local_batch_size * table.num_bags
 
 
 def stacked_factors(factors: Sequence[ShardFactors], repeats: Sequence[int]) -> ShardFactors:
@@ -373,7 +373,7 @@ def _local_id_bytes(workload: Workload) -> Bytes:
         return 0.0
     return workload.local_batch_size * sum(
         table.pooling_factor * (workload.index_bytes + (4 if table.weighted else 0))
-        + LENGTH_BYTES * table.num_features
+        + LENGTH_BYTES * table.num_bags
         for table in workload.tables
     )
 

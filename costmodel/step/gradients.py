@@ -44,6 +44,7 @@ class Gradients:
         outputs after the last lookup: so all of this comes before the first lookup's backward.
         """
         sent: Exchanges = {}
+        self.kernels.spread("add up samples' gradients", _STAGE, zeroed=True)
         self.kernels.divide("divide gradients by lengths", _STAGE)
         for group in reversed(self.kernels.groups):
             if group.key.pooled:

@@ -83,6 +83,7 @@ class SparsePart:
                     kernels.copy(group, "concat columns", 2.0 * local)
         self._join_groups()
         kernels.divide("divide by lengths", Stage.LOOKUP_FORWARD)
+        kernels.spread("spread over samples", Stage.LOOKUP_FORWARD)
         if self.workload.pipeline is not Pipeline.DLRM:
             samples = self.workload.local_batch_size * kernels.outputs.element_bytes
             num_bytes = 2.0 * samples * pooled_width(self.workload)

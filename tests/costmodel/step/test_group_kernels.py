@@ -249,6 +249,23 @@ def test_the_reducer_copies_weights_and_biases_apart() -> None:
     assert copies[-2:] == [2 * 4 * 64, 2 * 4 * 13 * 64]
 
 
+# variable batch per feature
+
+
+@pytest.mark.parametrize("kind", [TW, RW])
+def test_samples_share_outputs_and_their_gradients(kind: ShardingType) -> None:
+    shared = table("a", bags_per_sample=0.25)
+    one, whole = (made(workload(each, table("b")), kind, kind) for each in (shared, table("a")))
+    # a quarter of one table's outputs and all of the other's come in; both tables' go on
+    assert moved(one, "spread over samples") == OWN * (1.25 + 2)
+    assert moved(one, "add up samples' gradients") == OWN * (2 * 1.25 + 2)
+    assert not named(whole, "spread over samples")
+    for name in (f"{kind} outputs", f"{kind} lengths"):
+        assert moved(one, name) == pytest.approx(moved(whole, name) * 1.25 / 2)
+    assert moved(one, f"{kind} ids") == moved(whole, f"{kind} ids")
+    assert moved(one, "order features") == moved(whole, "order features")
+
+
 # one description
 
 
