@@ -110,6 +110,8 @@ class Search:
             raise ValueError(f"jobs must be at least 1, got {self.jobs}")
         if self.max_plans is not None and self.max_plans < 1:
             raise ValueError(f"max_plans must be at least 1, got {self.max_plans}")
+        if not self.time_limit >= 0:  # nor not a number
+            raise ValueError(f"time_limit must be 0 or more seconds, got {self.time_limit}")
 
     @property
     def seconds(self) -> Seconds:
