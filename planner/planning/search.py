@@ -224,7 +224,9 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     option_time = 0.0
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
-        if found and (search.interrupted() or search.clock() > deadline or gains.over()):
+        quickest = min((attempt.time for attempt in attempts), default=0.0)
+        over = search.clock() + quickest > deadline  # none is quicker than the first
+        if found and (search.interrupted() or over or gains.over()):
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
         now = search.clock()
