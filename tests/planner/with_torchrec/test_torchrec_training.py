@@ -188,3 +188,9 @@ def test_every_pipeline_trains_as_unsharded(
 ) -> None:
     for losses in pipelines:
         assert losses[pipeline] == pytest.approx(losses["reference"], abs=1e-6)
+
+
+def test_accumulated_gradients_train_as_unsharded(pipelines: list[dict[str, list[float]]]) -> None:
+    for losses in pipelines:
+        assert losses["accumulated"] == pytest.approx(losses["accumulated reference"], abs=1e-6)
+        assert losses["accumulated"][2:] != pytest.approx(losses["reference"][2:], abs=1e-6)
