@@ -45,8 +45,8 @@ class PortfolioParams:
     members: Mapping[str, PortfolioMember]
     mandatory_factor: float = 1.0
     """Times its startup time that a mandatory sharder may take beyond its fraction."""
-    probed_tables: int = 4
-    """Tables by which the time of an option is measured."""
+    probed_tables: int = 16
+    """Tables by which the time of an option is measured; few would tell what a call takes."""
 
     def member(self, name: str) -> PortfolioMember:
         """Return how a sharder takes part; one that is no member is not limited."""

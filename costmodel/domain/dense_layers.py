@@ -200,6 +200,16 @@ def received_bytes(workload: Workload) -> Bytes:
     return embedding_bytes(workload) + workload.local_batch_size * held
 
 
+def joined_gradient_bytes(workload: Workload) -> Bytes:
+    """Bytes of the gradient of bottom output and embeddings side by side.
+
+    ``cat``'s backward gives each of them a view of it, so that it is held until the bottom MLP's
+    backward begins: while the embeddings' gradients are exchanged.
+    """
+    columns = bottom_width(workload) + sparse_width(workload)
+    return float(workload.local_batch_size * _element_bytes(workload) * columns)
+
+
 def embedding_bytes(workload: Workload) -> Bytes:
     """Bytes of a local batch's embeddings, as a rank receives them."""
     columns = sum(table.output_rows_per_sample * table.embedding_dim for table in workload.tables)

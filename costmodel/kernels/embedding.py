@@ -91,7 +91,8 @@ def combine(
 ) -> NDArray[np.float64]:
     """Add up the traffic of shards, shape (shards, NUM_TRAFFIC), by the kernel that serves them."""
     total = np.zeros((num_groups, NUM_TRAFFIC))
-    np.add.at(total, group, traffic)
+    for column, values in enumerate(traffic.T):
+        total[:, column] = np.bincount(group, values, num_groups)
     total[:, Traffic.CHAIN] = 0.0
     np.maximum.at(total[:, Traffic.CHAIN], group, traffic[:, Traffic.CHAIN])
     return total

@@ -118,6 +118,7 @@ class Gradients:
                 size / self.builder.local_world_size, members=ProcessGroup.CROSS_NODE,
             )  # fmt: skip
         if op is CollectiveOp.REDUCE_SCATTER:
+            self.kernels.host(group, "send gradients", SPLIT_GRADIENT_OPS)
             return self.kernels.collective(group, "gradients", CollectiveOp.ALL_GATHER, size)
         size = outputs.all_to_all_size(group, codec)
         return self.kernels.collective(group, "gradients", CollectiveOp.ALL_TO_ALL, size)
@@ -168,6 +169,7 @@ class Gradients:
                 self._scale(group, "scale node gradients", across, after)
                 self.kernels.encode(group, summed, "encode node gradients", across, stage=_STAGE)
             codec = summed
+            self.kernels.host(group, "send gradients in the node", SPLIT_GRADIENT_OPS)
             after = (
                 self.kernels.collective(
                     group, "gradients", CollectiveOp.ALL_GATHER,

@@ -129,6 +129,10 @@ class GroupKernels:
             group=members, after=after, optional=optional,
         )  # fmt: skip
 
+    def host(self, group: GroupFormulas, name: str, num_ops: float) -> None:
+        """Add host work of a group that launches nothing."""
+        self.builder.host(f"{label(group)} {name}", num_ops=num_ops)
+
     def copy(
         self,
         group: GroupFormulas | None,

@@ -144,6 +144,21 @@ def test_lookups_of_whole_tables_and_of_grid_shards_need_no_division(
 # gradients
 
 
+@pytest.mark.parametrize(("kind", "sends", "returns"), [(RW, 1, 1), (TWRW, 1, 1), (TW, 0, 0)])
+def test_the_host_works_for_exchanges_of_sums_as_for_those_of_whole_tables(
+    kind: ShardingType, sends: int, returns: int
+) -> None:
+    # awaitables and autograd functions of a reduce-scatter launch nothing: 12, 7 and 6 operators
+    one = made(workload(table()), kind)
+    on_main = {"send sums": 12.0, "gather sums": 7.0}
+    for name, num_ops in on_main.items():
+        assert count(one, f"{kind} {name}") == sends
+        took = [float(op.seconds.max()) for op in named(one, f"{kind} {name}")]
+        assert took == pytest.approx([num_ops * FOUR.hardware.host.op_time] * sends)
+    back = [op for op in one.ops if op.name.startswith(f"{kind} send gradients")]
+    assert len(back) == returns
+
+
 def test_gradients_across_nodes_are_split_by_node() -> None:
     # a copy for each of 2 nodes, and one of all; on 4 ranks of one node 4 and one
     launches = {
