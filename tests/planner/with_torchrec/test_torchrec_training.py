@@ -115,6 +115,10 @@ def test_feature_processed_bags_and_sequences_train_as_unsharded(two_ranks: Loss
     assert len(two_ranks["wrapped"][1]) == 4
 
 
+def test_sequences_of_unique_ids_train_as_unsharded(two_ranks: Losses) -> None:
+    check(two_ranks, "deduplicated", "wrapped reference")
+
+
 @pytest.mark.parametrize("arms", ["", "arms ", "wrapped "])
 def test_the_losses_would_tell_if_embeddings_were_not_trained(two_ranks: Losses, arms: str) -> None:
     frozen, trained = two_ranks[f"{arms}frozen"][0], two_ranks[f"{arms}reference"][0]
