@@ -15,12 +15,13 @@ from fbgemm_gpu import split_table_batched_embeddings_ops_training as fbgemm  # 
 from costmodel.base.units import MIB  # noqa: E402
 from costmodel.domain.plan import ComputeKernel  # noqa: E402
 from costmodel.domain.workload import DataType, Pooling  # noqa: E402
-from planner.calibration import measure_embedding  # noqa: E402
+from planner.calibration import measure_dense, measure_embedding  # noqa: E402
 from planner.calibration.device import CpuDevice  # noqa: E402
 from planner.calibration.measure_dense import _fp8_product  # noqa: E402
 from planner.calibration.measure_embedding import TableKernel  # noqa: E402
 from planner.calibration.points import EmbeddingPoint, GemmPoint, TableSet  # noqa: E402
 from planner.calibration.records import Record  # noqa: E402
+from planner.calibration.timing import Timing  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,6 +109,21 @@ def test_misses_are_counted_of_batches_after_the_cache_is_filled(made: list[Fake
     assert made[0].resets == 10
     assert made[0].given["cache_load_factor"] == cached.cache_load_factor
     assert made[0].given["gather_uvm_cache_stats"]
+
+
+def test_only_products_that_ask_for_tf32_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def timed(*_: object, **__: object) -> dict[str, Timing]:
+        asked.append(torch.backends.cuda.matmul.allow_tf32)
+        return {"product": Timing(seconds=1.0, wall=1.0, spread=0.0, repeats=1)}
+
+    monkeypatch.setattr(measure_dense, "repeated", timed)
+    for data_type in (DataType.TF32, DataType.FP32):
+        point = GemmPoint(m=2, n=2, k=2, data_type=data_type)
+        measure_dense.measure_product(point, CpuDevice(MIB))
+        assert not torch.backends.cuda.matmul.allow_tf32
+    assert asked == [True, False]
 
 
 def test_products_of_eight_bits_come_out_in_sixteen() -> None:
