@@ -51,6 +51,7 @@ def machine(topology: Topology) -> Machine:
         local_ranks=topology.local_world_size,
         stream_latency=gpu.kernel_latency,
         stream_bandwidth=gpu.memory_bandwidth,
+        stream_knots=gpu.stream_correction.array,
         rates=lookup_rates(topology.hardware),
     )
 
