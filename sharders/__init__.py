@@ -14,7 +14,7 @@ SHARDERS = {
     "cost_greedy": "sharders.greedy.cost_greedy:CostGreedy",
     "annealing": "sharders.annealing.sharder:Annealing",
     "ilp": "sharders.baselines.ilp:Ilp",
-    "lp": "sharders.lp.sharder:Lp",
+    "lp": "sharders.lp.lp:Lp",
     "tuned_greedy": "sharders.greedy.cost_greedy:TunedGreedy",
     "lns": "sharders.baselines.lns:LargeNeighbourhood",
     "dreamshard": "sharders.baselines.dreamshard:DreamShardLike",
