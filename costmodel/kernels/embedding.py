@@ -38,7 +38,8 @@ from costmodel.domain.hardware import Bound, Estimate, HardwareProfile, Source
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer
 from costmodel.kernels import times
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
+from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, Traffic
 

@@ -23,7 +23,8 @@ from costmodel.domain.plan import (
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import is_hashed
 from costmodel.kernels.embedding import combine
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
+from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
@@ -166,13 +167,9 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         rows += new
         kernel_rows.setdefault(kernel_key(table, sharding.compute_kernel), []).extend(new)
     ranks, counts = _ranks(rows)
-
-    def per_rank(values: list[float]) -> NDArray[np.float64]:
-        each = np.repeat(values, counts)
-        return np.bincount(ranks, each, topology.world_size).astype(np.float64)
-
-    ids = per_rank([row.ids for row in rows])
-    features = per_rank([row.features for row in rows])
+    each = np.repeat([row[2:] for row in rows], counts, axis=0).T
+    totals = [np.bincount(ranks, one, topology.world_size).astype(np.float64) for one in each]
+    features, ids, columns = totals
     return GroupLoad(
         key=key,
         traffic={
@@ -180,7 +177,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         },
         features=features,
         ids=ids,
-        columns=per_rank([row.columns for row in rows]),
+        columns=columns,
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),

@@ -27,8 +27,8 @@ from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.tuning import NEUTRAL, Chain, Parameters, Tuning
+from sharders.lp.lp import placed, smallest
 from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
-from sharders.lp.sharder import placed, smallest
 from sharders.problem.option_costs import OptionCosts
 
 KINDS = tuple(ShardingType)

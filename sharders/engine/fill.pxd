@@ -2,7 +2,7 @@ cimport cython
 cimport libc.math as math
 from libc.stdint cimport int64_t
 
-from sharders.engine.state cimport SearchState
+from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Tables
 
 cdef int64_t DATA_PARALLEL, TABLE_WISE, REPLICATED, WHOLE, SMALL, LARGE, LAST, ON_NODES

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from costmodel.domain.plan import ShardingType
-from sharders.engine.state import SearchState
+from sharders.engine.search_state import SearchState
 from sharders.engine.tables import ON_NODES
 
 DATA_PARALLEL = list(ShardingType).index(ShardingType.DATA_PARALLEL)

@@ -18,9 +18,9 @@ from sharders.engine.annealing_run import AnnealingRun
 from sharders.engine.arrays import ProblemArrays, problem_arrays
 from sharders.engine.fill import Greedy, Rule
 from sharders.engine.imbalance_penalty import exchange_rates
-from sharders.engine.loads import RankLoads, SearchRows
 from sharders.engine.params import MoveParams
-from sharders.engine.state import SearchState
+from sharders.engine.rank_loads import RankLoads, SearchRows
+from sharders.engine.search_state import SearchState
 from sharders.engine.tables import UNKNOWN, Choices, Move
 from sharders.problem.sharding_problem import ShardingProblem
 

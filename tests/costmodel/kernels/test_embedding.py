@@ -25,6 +25,7 @@ from costmodel.kernels.embedding import (
     forward_time,
     weight_gradient_time,
 )
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import (
     BAG_START_ROWS,
     CORE_ROW_TIME,
@@ -34,8 +35,6 @@ from costmodel.kernels.shard_traffic import (
     UVM_UPDATE_RATIO,
     WARP_BYTES,
     Caches,
-    LookupShard,
-    LookupShards,
     gpu_caches,
     shard_traffic,
 )
