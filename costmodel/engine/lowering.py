@@ -135,6 +135,18 @@ def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
     )
 
 
+Curve = list[tuple[float, float]]
+"""Logarithms of bytes and of seconds."""
+
+
+def _curve(form: CollectiveForm) -> tuple[CollectiveForm, Curve]:
+    log_bytes, log_seconds = form.knots
+    return form, list(zip(log_bytes.tolist(), log_seconds.tolist(), strict=True))
+
+
+_NO_FORM, _NO_CURVE = _curve(CollectiveForm())
+
+
 class _Lowered:
     """One operation, in numbers."""
 
@@ -154,9 +166,7 @@ class _Lowered:
         self.where = [columns.kernels[each] for each in work.where if each in columns.kernels]
         if work.kind is WorkKind.WEIGHT_GRADIENT:
             self.where = [self.kernel]
-        self.form = CollectiveForm() if work.form is None else work.form
-        log_bytes, log_seconds = self.form.knots
-        self.curve = list(zip(log_bytes.tolist(), log_seconds.tolist(), strict=True))
+        self.form, self.curve = (_NO_FORM, _NO_CURVE) if work.form is None else _curve(work.form)
 
     def per_rank(self) -> bool:
         """Return whether the duration differs between ranks, whatever it launches."""

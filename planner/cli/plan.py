@@ -203,6 +203,7 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
         if search.requested != name:
             name = f"{search.requested}: {name} won"
         how = f"{name}, {count(search.evaluated, 'plan')}, seed {search.seed}"
+        how += _early(search.end)
         if search.proof is not None and search.proof.gap is not None:
             how += f", gap of its own objective {search.proof.gap:.1%}"
         if not search.compiled:
@@ -216,6 +217,15 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
         f"\nWrote {target} in {seconds:.1f} s ({how})\n"
         f"Next: planner explain {target}        planner {then}"
     )
+
+
+def _early(end: str | None) -> str:
+    """Say why a search ended though it had time, if it did."""
+    from planner.planning.search import SearchEnd
+
+    if end == SearchEnd.BOUND:
+        return ", ended early: near enough to the bound (`--gap`)"
+    return ", ended early: no more was gained for a while" if end == SearchEnd.QUIET else ""
 
 
 def _late(planned: "Planned", seconds: float, limit: float | None) -> str:

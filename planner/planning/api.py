@@ -20,7 +20,14 @@ from planner.planning.confidence import confidences, ranked
 from planner.planning.history import SearchHistory
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
-from planner.planning.search import Attempt, Search, run_apart, run_sharders, sharders_for
+from planner.planning.search import (
+    Attempt,
+    Search,
+    run_apart,
+    run_sharders,
+    search_end,
+    sharders_for,
+)
 from planner.planning.stages import PlanningStage, Stages
 from planner.planning.views import Comparison, PlannedViews
 from sharders.problem.sharding_problem import SearchStatus
@@ -351,9 +358,10 @@ class _PlanningTask:
                 time_left=stages.time_left,
             )
             report = replace(report, verdict=verdict)
+        end = search_end(names, attempts)
         sure = replace(
             report,
-            search=report.search and replace(report.search, history=found_after),
+            search=report.search and replace(report.search, history=found_after, end=end.value),
             confidence=choice.confidence,
             baseline=beaten(beside, choice),
         )

@@ -45,6 +45,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "samples_per_s": remedy.samples_per_second,
                 "effect": remedy.effect,
                 "tables_changed": remedy.num_changed,
+                "cut_short": remedy.is_cut,
             }
             for remedy in explanation.remedies
         ],

@@ -19,6 +19,8 @@ from planner.show.layout import Column, table
 
 _MOST_ROWS = 24
 _MOST_WAYS = 2
+_CUT = "≤ "
+"""Marks what a search found that was cut short."""
 _WORTH = 0.005
 """A change is worth printing from half a percent on."""
 
@@ -64,6 +66,8 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
         yield Text("  What would not", style="bold")
         columns = _remedy_columns(others, explanation.report)
         yield from map(Text, table(columns, width=width, indent=4, gap=2))
+    if any(each.is_cut for each in explanation.remedies):
+        yield Text(f"    {_CUT} cut short by `--time-limit`: more time may find a shorter step")
 
 
 def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -145,13 +149,19 @@ def _helpful(explanation: Explanation) -> list[Remedy]:
     ]
 
 
+def _cut_marked(remedies: list[Remedy]) -> list[str]:
+    """Return the expected steps; those of searches that had too little time are at most so long."""
+    times = durations(each.step_time for each in remedies)
+    return [f"{_CUT}{t}" if each.is_cut else t for each, t in zip(remedies, times, strict=True)]
+
+
 def _remedy_columns(remedies: list[Remedy], before: Report) -> list[Column]:
     more = [each.samples_per_second / before.samples_per_second for each in remedies]
     changes = [change(each.step_time / before.expected) for each in remedies]
     rates = [f"{rate(each.samples_per_second)} samples/s" for each in remedies]
     return [
         Column(header="", cells=[each.change for each in remedies]),
-        Column(header="", cells=durations(each.step_time for each in remedies), right=True),
+        Column(header="", cells=_cut_marked(remedies), right=True),
         Column(header="", cells=changes, right=True, priority=1),
         Column(header="", cells=rates, right=True, priority=2),
         Column(header="", cells=[f"{ratio:.2f}×" for ratio in more], right=True, priority=4),

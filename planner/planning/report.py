@@ -83,6 +83,8 @@ class SearchReport:
     """Whether the search ran compiled, not interpreted (``planner.environment.compiled``)."""
     first_plan: Seconds = 0.0
     """From when the command began to when there was a plan: no limit makes that any shorter."""
+    end: str | None = None
+    """Why the search went on no longer (``planner.planning.search.SearchEnd``)."""
     history: tuple[SearchPoint, ...] = ()
     """Every gain worth waiting for, in time order, and when the search ended."""
 
@@ -100,6 +102,11 @@ class Baseline:
     """Its mean step over the models' errors, as ``Confidence.expected``."""
     probability_beaten: float | None = None
     """That the plan it is compared with is faster, given how far off the models have been."""
+
+    @property
+    def quoted(self) -> Seconds:
+        """The step to quote: the expected one, or the predicted one where errors are unknown."""
+        return self.step_time if self.expected is None else self.expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,7 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
         "requested_sharder": search.requested,
         "seed": search.seed,
         "status": search.status,
+        "ended": search.end,
         "evaluated": search.evaluated,
         "search_time_s": search.time,
         "first_plan_s": search.first_plan,

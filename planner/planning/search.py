@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass, replace
+from enum import StrEnum
 from math import inf
 from random import Random
 from typing import Any
@@ -39,8 +40,24 @@ with (three seeds), 100 on 8 after 5 within 0.4%, 400 on 16 after 8 to 10 within
 patience loses 2% there."""
 CHOOSING = 0.75
 """Share of its time in a comparison that ``auto`` searches for; in the rest it chooses."""
+PROBES = 3
+"""Times that the cost of an option is measured: a busy machine may take twice as long for one."""
 WORTH_WAITING = 1e-3
 """Share of the step time that counts as a gain."""
+
+
+class SearchEnd(StrEnum):
+    """Why sharders searched no longer."""
+
+    BOUND = "near the bound"
+    """A step within ``Search.gap`` of the bound was found, or one as short as was asked for."""
+    QUIET = "no more gained"
+    """Nothing was gained for as long as ``Search.patience`` says."""
+    LIMIT = "limit"
+    """The time or the number of plans was spent, or somebody interrupted."""
+    CONVERGED = "nothing left to try"
+
+
 Watch = Callable[[str, Progress], None]
 """Told the sharder's name and where it stands."""
 
@@ -93,6 +110,8 @@ class Search:
             raise ValueError(f"jobs must be at least 1, got {self.jobs}")
         if self.max_plans is not None and self.max_plans < 1:
             raise ValueError(f"max_plans must be at least 1, got {self.max_plans}")
+        if not self.time_limit >= 0:  # nor not a number
+            raise ValueError(f"time_limit must be 0 or more seconds, got {self.time_limit}")
 
     @property
     def seconds(self) -> Seconds:
@@ -117,6 +136,8 @@ class Attempt:
     """What a sharder proved that minimises something else than the step."""
     others: tuple[ShardingPlan, ...] = ()
     """Slower plans that later sharders may start from."""
+    early: SearchEnd | None = None
+    """Why no sharder was to search after it, though there was time."""
 
     @property
     def plans(self) -> tuple[ShardingPlan, ...]:
@@ -127,6 +148,15 @@ class Attempt:
 def sharders_for(name: str) -> tuple[str, ...]:
     """Return the sharders that a request stands for."""
     return tuple(PORTFOLIO.members) if name == AUTO else (name,)
+
+
+def search_end(names: Sequence[str], attempts: Sequence[Attempt]) -> SearchEnd:
+    """Return why a search with some sharders, which found these, went on no longer."""
+    last = attempts[-1]
+    if last.early is not None:
+        return last.early
+    cut = last.status is SearchStatus.LIMIT or len(attempts) < len(names)
+    return SearchEnd.LIMIT if cut else SearchEnd.CONVERGED
 
 
 def run_sharders(
@@ -194,7 +224,9 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     option_time = 0.0
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
-        if found and (search.interrupted() or search.clock() > deadline or gains.over()):
+        quickest = min((attempt.time for attempt in attempts), default=0.0)
+        over = search.clock() + quickest > deadline  # none is quicker than the first
+        if found and (search.interrupted() or over or gains.over()):
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
         now = search.clock()
@@ -215,7 +247,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         own = replace(search, max_plans=plans_left)
         if fractions[name] == 1:
             own = replace(own, interrupted=_enough(search, gains, name))
-        attempts.append(run_sharder(name, problem, own, until))
+        attempts.append(replace(run_sharder(name, problem, own, until), early=gains.early))
         yield attempts[-1]
 
 
@@ -259,6 +291,13 @@ class Gains:
             self.quiet = self.search.clock() - self.last > patience
         return self.quiet
 
+    @property
+    def early(self) -> SearchEnd | None:
+        """Why it is not worth going on; None: it is."""
+        if self.best <= self.search.enough:
+            return SearchEnd.BOUND
+        return SearchEnd.QUIET if self.quiet else None
+
 
 def _enough(search: Search, gains: Gains, sharder: str) -> Callable[[], bool]:
     return lambda: search.interrupted() or gains.over(sharder)
@@ -269,14 +308,16 @@ def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
 
     No work is lost: costs are kept, and every search but the simplest needs them.
     """
-    costs, tables, count = OptionCosts(problem), problem.workload.tables, 0
+    costs, tables = OptionCosts(problem), problem.workload.tables
     probed = search.portfolio.probed_tables
-    for table in tables[:probed]:  # the first ones fill caches
-        costs.some(table, problem.options[table.name])
-    begin = search.clock()
-    for table in tables[probed : 2 * probed]:
-        count += len(costs.some(table, problem.options[table.name]))
-    return (search.clock() - begin) / max(1, count)
+    costs.of(tables[:1])  # it fills caches
+    seconds, now = [], search.clock()
+    for first in range(1, 1 + PROBES * probed, probed):
+        count, begin = costs.of(tables[first : first + probed]), now
+        if count:
+            now = search.clock()
+            seconds.append((now - begin) / count)
+    return sorted(seconds)[len(seconds) // 2] if seconds else 0.0
 
 
 def _share(

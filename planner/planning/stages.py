@@ -52,7 +52,7 @@ class PlanningStage(Enum):
 
 _SHARES = {
     PlanningStage.BASELINE: _Share(0.1, 0.3),
-    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.8),
+    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.5),
     PlanningStage.BOUND: _Share(0.15, 0.7),
     PlanningStage.REPORT: _Share(1.0, 1.0),
 }

@@ -19,7 +19,7 @@ from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
 from planner.planning.api import Planned, make_topology, plan_from
 from planner.planning.remedies import in_fp16, in_type, on_gpus
-from planner.planning.search import Search
+from planner.planning.search import Search, SearchEnd
 from sharders.problem.sharding_problem import Progress
 
 LAUNCHES = {
@@ -50,6 +50,8 @@ class Remedy:
     """The stage that changes most the way the step does."""
     num_changed: int | None = None
     """Tables sharded otherwise than now; None: the ranks are others."""
+    is_cut: bool = False
+    """Whether the search had no more time: with more it may find a shorter step."""
 
 
 def usual_changes(planned: Planned) -> Iterator[Change]:
@@ -125,6 +127,7 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy | None
         samples_per_second=new.report.samples_per_second,
         effect=effect(planned.report.breakdown, new.report.breakdown),
         num_changed=changed if same_ranks else None,
+        is_cut=new.report.search is not None and new.report.search.end == SearchEnd.LIMIT,
     )
 
 

@@ -109,12 +109,7 @@ class AnnealingSearch:
 
     def run(self, known: Sequence[tuple[Seconds, ShardingPlan]]) -> None:
         """Anneal from known plans and greedy ones, until that gains nothing for long."""
-        usable = set(map(id, offered(self.problem, [plan for _, plan in known])))
-        for time, plan in known:
-            if id(plan) in usable:
-                choices = self.engine.choices_of(plan)
-                self.join(Start(self.engine.types_of(choices), [(time, choices)]))
-        for start in self.sets.at_once():
+        for start in self._starts(known):
             self.join(start)
             if self.spent():
                 return
@@ -134,6 +129,24 @@ class AnnealingSearch:
             if next_set == inf and self._is_quiet():
                 break
             self.run_next()
+
+    def _starts(self, known: Sequence[tuple[Seconds, ShardingPlan]]) -> Iterator[Start]:
+        """Yield known plans and greedy ones; those known that the first rules beat come last.
+
+        At 5,000 tables on 1,024 GPUs balancing one takes 2 CPU seconds, and the first rules take a
+        tenth of that to do better than the balanced plan of tables in turn.
+        """
+        usable = set(map(id, offered(self.problem, [plan for _, plan in known])))
+        plans = [(time, self.engine.choices_of(plan)) for time, plan in known if id(plan) in usable]
+        at_once = self.sets.at_once()
+        first = next(at_once, None)
+        beats = min((time for time, _ in first.plans), default=inf) if first else inf
+        starts = [Start(self.engine.types_of(found[1]), [found]) for found in plans]
+        yield from (start for start in starts if start.plans[0][0] <= beats)
+        if first:
+            yield first
+        yield from at_once
+        yield from (start for start in starts if start.plans[0][0] > beats)
 
     def _widen(self) -> None:
         """Let plans by size join, and the best plan with moves to all types.

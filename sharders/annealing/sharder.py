@@ -18,10 +18,10 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-STARTUP = 1.5
-"""What it takes to write a problem as arrays besides the costs of all options, as a share of
-computing these (0.8 at 856 tables on 64 ranks, 1.0 at 788 on 128, 0.7 at 100 on 8, 1.5 at 2,000 on
-256, 1.7 at 5,000 on 1,024)."""
+STARTUP = 2.0
+"""What it takes to write a problem as arrays and to fill in the first greedy plan, besides the
+costs of all options, as a share of computing these (1.0 at 856 tables on 64 ranks, 1.8 at 2,000 on
+256, 2.0 at 5,000 on 1,024)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from costmodel.domain.workload import EmbeddingTable
 from sharders.greedy.one_pass import SizeLookupGreedy
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption
-from sharders.problem.placement import Loads, Occupancy, option_bytes, place_or_pack
+from sharders.problem.placement import Loads, Occupancy, Ranks, option_bytes, place_or_pack
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -122,16 +122,16 @@ class _Player:
         """Return the plan that a policy makes, and its step; None if it finds no room."""
         held = np.zeros((self.problem.topology.world_size, self.features.shape[1]))
 
-        def order(index: int, occupancy: Occupancy) -> list[int]:
+        def order(index: int, occupancy: Occupancy) -> Ranks:
             del occupancy
             table = self.features[index]
             seen = np.concatenate([held, held[:, :1] * table[1:]], axis=1)
             noise = [-np.log(-np.log(rng.random() or 0.5)) for _ in held]  # Gumbel: softmax by max
             score = seen @ weights / TEMPERATURE + noise
-            ranks: list[int] = np.argsort(-score, kind="stable").tolist()
+            ranks = np.argsort(-score, kind="stable")
             fixed = self.problem.workload.tables[index].ranks
             # where it goes unless memory says otherwise
-            held[list(fixed or ranks[:1])] += table / max(1, len(fixed))
+            held[list(fixed) or ranks[:1]] += table / max(1, len(fixed))
             return ranks
 
         def candidates(index: int) -> list[tuple[TableOption, Loads]]:

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from sharders.engine.eject cimport Ejector
 from sharders.engine.moves cimport MoveProposer, RandomNumbers
-from sharders.engine.state cimport SearchState
+from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move
 
 cdef int64_t FITS, FULL, SLOW, UNKNOWN

@@ -7,7 +7,7 @@ import numpy as np
 from sharders.engine.eject import Ejector
 from sharders.engine.moves import MoveProposer, RandomNumbers
 from sharders.engine.params import MoveParams
-from sharders.engine.state import SearchState
+from sharders.engine.search_state import SearchState
 from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Move
 from sharders.problem.sharding_problem import IMPROVED
 

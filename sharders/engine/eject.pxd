@@ -3,7 +3,7 @@ cimport libc.math as math
 from libc.stdint cimport int64_t
 
 from sharders.engine.moves cimport MoveProposer, RandomNumbers
-from sharders.engine.state cimport SearchState
+from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef int64_t ON_RANKS

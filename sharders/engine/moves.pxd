@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from costmodel.engine.cycles cimport Cycle
 from costmodel.engine.step cimport Step
-from sharders.engine.state cimport SearchState
+from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef int64_t ALL_GROUPS, EXCHANGE, ONLY, ON_NODES

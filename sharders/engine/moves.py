@@ -5,7 +5,7 @@ import numpy as np
 from costmodel.domain.plan import ShardingType
 from costmodel.engine.codes import CONSTANT, EXCHANGE, ISSUE, ONLY
 from sharders.engine.params import MoveParams
-from sharders.engine.state import SearchState
+from sharders.engine.search_state import SearchState
 from sharders.engine.tables import ON_NODES, Move
 
 ALL_GROUPS: int = -1

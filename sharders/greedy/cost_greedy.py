@@ -15,7 +15,14 @@ from sharders.engine.tables import Choices
 from sharders.greedy.tuning import NEUTRAL, REPLICATE_BELOW, SPLIT_ABOVE, Parameters, Tuning
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption
-from sharders.problem.placement import Loads, Occupancy, OutOfRoomError, place, place_or_pack
+from sharders.problem.placement import (
+    Loads,
+    Occupancy,
+    OutOfRoomError,
+    Ranks,
+    place,
+    place_or_pack,
+)
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -24,7 +31,7 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-STARTUP = 1.0
+STARTUP = 2.0
 """As ``sharders.annealing.sharder.STARTUP``."""
 
 
@@ -177,7 +184,7 @@ def place_by_load(
         for cost in candidates[index]:
             yield cost.option, _even(cost)
 
-    def soonest_done(index: int, occupancy: Occupancy) -> Sequence[int]:
+    def soonest_done(index: int, occupancy: Occupancy) -> Ranks:
         del index
         return occupancy.least_loaded()
 

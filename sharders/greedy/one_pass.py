@@ -10,14 +10,15 @@ All are memory-aware here (``problem.placement``), and split what fits nowhere w
 D columns, L ids per sample.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log10
 from random import Random as RandomState
 
+import numpy as np
+
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.inputs.distribution import unique_curve
-from sharders.problem.placement import Occupancy, Order, Score, place_tables
+from sharders.problem.placement import Occupancy, Order, Ranks, Score, place_tables
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -38,10 +39,11 @@ class Naive:
         """Place every table once."""
         del rng
         world_size = problem.topology.world_size
+        twice = np.tile(np.arange(world_size), 2)
 
-        def round_robin(index: int, occupancy: Occupancy) -> Sequence[int]:
+        def round_robin(index: int, occupancy: Occupancy) -> Ranks:
             del occupancy
-            return [(index + step) % world_size for step in range(world_size)]
+            return twice[index % world_size :][:world_size]
 
         return _one_pass(problem, budget, _nothing, round_robin, sort=False)
 
@@ -57,9 +59,9 @@ class Random:
         """Place every table once."""
         world_size = problem.topology.world_size
 
-        def shuffled(index: int, occupancy: Occupancy) -> Sequence[int]:
+        def shuffled(index: int, occupancy: Occupancy) -> Ranks:
             del index, occupancy
-            return rng.sample(range(world_size), world_size)
+            return np.array(rng.sample(range(world_size), world_size))
 
         return _one_pass(problem, budget, _nothing, shuffled, sort=False)
 
@@ -135,7 +137,7 @@ def _lookups(table: EmbeddingTable) -> float:
 
 
 def _greedy(problem: ShardingProblem, budget: Budget, score: Score) -> SearchResult:
-    def least_loaded(index: int, occupancy: Occupancy) -> Sequence[int]:
+    def least_loaded(index: int, occupancy: Occupancy) -> Ranks:
         del index
         return occupancy.least_loaded()
 

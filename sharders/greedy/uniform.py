@@ -16,9 +16,9 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-STARTUP = 0.25
+STARTUP = 3.5
 """What a plan of one type for all tables takes besides the costs of all options, as a share of
-computing these (0.15 at 856 tables on 64 ranks, 0.2 at 788 on 128)."""
+computing these (1.7 at 856 tables on 64 ranks, 4.0 at 2,000 on 256, 3.2 at 5,000 on 1,024)."""
 
 
 @dataclass(frozen=True, slots=True)

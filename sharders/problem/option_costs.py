@@ -20,7 +20,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import lookup_time
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.traffic import BACKWARD_KERNELS
 from costmodel.step.loads import lookup_shard, shard_loads
 from costmodel.step.optimizer import replica_update_time
@@ -65,10 +65,17 @@ class OptionCosts:
         self._add([(table, option) for option in dict.fromkeys(options)])
         return [self.problem.known_costs[table.name, option] for option in options]
 
+    def of(self, tables: Sequence[EmbeddingTable]) -> int:
+        """Compute the costs of all options of some tables, together; return how many these are."""
+        options = self.problem.options
+        pairs = [(table, option) for table in tables for option in options[table.name]]
+        self._add(pairs)
+        return len(pairs)
+
     def all(self) -> Iterator[Sequence[OptionCost]]:
         """Yield the costs of every table's options; computed together, a tenth of the time."""
         tables, options = self.problem.workload.tables, self.problem.options
-        self._add([(table, option) for table in tables for option in options[table.name]])
+        self.of(tables)
         for table in tables:
             yield [self.problem.known_costs[table.name, option] for option in options[table.name]]
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_text
@@ -24,7 +25,8 @@ from sharders.problem.options import TableOption, first_shard, make_plan, make_s
 from sharders.problem.sharding_problem import ShardingProblem
 
 Score: TypeAlias = Callable[[EmbeddingTable], float]
-Order: TypeAlias = "Callable[[int, Occupancy], Sequence[int]]"
+Ranks: TypeAlias = NDArray[np.intp]
+Order: TypeAlias = "Callable[[int, Occupancy], Ranks]"
 """From a table's index in the workload and the occupancy so far: all ranks, best first."""
 Loads: TypeAlias = Callable[[TableSharding], Sequence[float]]
 """What every shard adds to its rank's load."""
@@ -42,15 +44,13 @@ class Occupancy:
         self.host_free = np.full(topology.num_nodes, float(problem.host_capacity))
         self._local_world_size = topology.local_world_size
 
-    def least_loaded(self) -> list[int]:
+    def least_loaded(self) -> Ranks:
         """Return all ranks, least loaded first; ties go to more free memory, then lower rank."""
-        order: list[int] = np.lexsort((-self.free, self.load)).tolist()
-        return order
+        return np.lexsort((-self.free, self.load))
 
-    def with_room(self, order: Sequence[int], size: float) -> list[int]:
+    def with_room(self, order: Ranks, size: float) -> list[int]:
         """Return those of some ranks that have so much HBM left, in their order."""
-        ranks = np.asarray(order)
-        roomy: list[int] = ranks[self.free[ranks] >= size].tolist()
+        roomy: list[int] = order[self.free[order] >= size].tolist()
         return roomy
 
     def fits(self, ranks: Sequence[int], sizes: Sequence[ShardBytes]) -> bool:
@@ -260,7 +260,7 @@ def _by_preference(problem: ShardingProblem, table: EmbeddingTable) -> list[Tabl
 def _rank_sets(
     problem: ShardingProblem,
     option: TableOption,
-    order: Sequence[int],
+    order: Ranks,
     sizes: Sequence[ShardBytes],
     occupancy: Occupancy,
 ) -> Iterator[tuple[int, ...]]:
@@ -271,7 +271,7 @@ def _rank_sets(
         return
     local = problem.topology.local_world_size
     if kind.within_node:
-        nodes = list(dict.fromkeys(rank // local for rank in order))
+        nodes = list(dict.fromkeys((order // local).tolist()))
         places = [
             node * local
             for node in nodes

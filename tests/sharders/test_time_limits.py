@@ -9,7 +9,7 @@ from sharders.annealing.polish import TOGETHER, Polisher
 from sharders.baselines.ilp import Ilp
 from sharders.baselines.lns import LargeNeighbourhood
 from sharders.greedy.one_pass import LookupGreedy
-from sharders.lp.sharder import Lp
+from sharders.lp.lp import Lp
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 from sharders.problem.solvers import Limits
 

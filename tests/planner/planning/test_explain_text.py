@@ -81,6 +81,18 @@ def test_the_whole_explanation() -> None:
     assert written(explanation_text(explanation, 100)) == EXPLANATION
 
 
+def test_what_ifs_that_were_cut_short_are_marked() -> None:
+    cut = Remedy(
+        change="gpus=16", step_time=2 * MS, samples_per_second=1.0, effect="host", is_cut=True
+    )
+    explanation = Explanation(
+        report=made(), last_rank=0, path=path_rows(two_ranks()), choices=(), remedies=(cut,)
+    )
+    text = written(explanation_text(explanation, 100))
+    assert "gpus=16  ≤ 2.00 ms" in text
+    assert "cut short by `--time-limit`" in text
+
+
 def test_narrow_blocks_have_their_reason() -> None:
     narrow = TableExplanation(
         sharding=sharding("user_history", ShardingType.COLUMN_WISE, 0, 1),

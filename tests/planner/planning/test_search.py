@@ -14,14 +14,22 @@ from planner.planning.search import (
     Attempt,
     Gains,
     Search,
+    SearchEnd,
     run_apart,
     run_sharder,
     run_sharders,
+    search_end,
     sharders_for,
 )
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember
 from sharders.greedy.one_pass import Naive
-from sharders.problem.sharding_problem import Budget, Progress, SearchResult, ShardingProblem
+from sharders.problem.sharding_problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
 
 
 def test_auto_stands_for_the_portfolio() -> None:
@@ -271,13 +279,13 @@ def test_so_many_plans_and_a_seed_give_the_same_plan_however_long_it_takes() -> 
     found = []
     for hurry in (0.0, 1e9):  # clocks that stand still, and that leave no time
         times = count(0.0, hurry)
-        search = Search(max_plans=2000, time_limit=1.0, clock=partial(next, times))
+        search = Search(max_plans=1000, time_limit=1.0, clock=partial(next, times))
         found.append(run_sharders(sharders_for("auto"), problem, search))
     plans = [
         [(attempt.sharder, attempt.plan, attempt.evaluated) for attempt in each] for each in found
     ]
     assert plans[0] == plans[1]
-    assert 1000 < sum(attempt.evaluated for attempt in found[0]) <= 2000 + len(found[0])
+    assert 500 < sum(attempt.evaluated for attempt in found[0]) <= 1000 + len(found[0])
 
 
 def gains(clock: list[float], **options: object) -> Gains:
@@ -303,6 +311,25 @@ def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -
     clock[0] = 8.6
     assert of.over("annealing")
     assert of.over()
+    assert of.early is SearchEnd.QUIET
+
+
+@pytest.mark.parametrize(
+    ("status", "early", "end"),
+    [
+        (SearchStatus.LIMIT, SearchEnd.QUIET, SearchEnd.QUIET),
+        (SearchStatus.LIMIT, None, SearchEnd.LIMIT),
+        (SearchStatus.CONVERGED, None, SearchEnd.CONVERGED),
+    ],
+)
+def test_why_a_search_ended(status: SearchStatus, early: SearchEnd | None, end: SearchEnd) -> None:
+    last = Attempt(sharder="annealing", plan=None, status=status, early=early)
+    assert search_end(("annealing",), (last,)) is end
+
+
+def test_sharders_that_had_no_time_left_are_the_limit() -> None:
+    first = Attempt(sharder="naive", plan=None, status=SearchStatus.CONVERGED)
+    assert search_end(("naive", "annealing"), (first,)) is SearchEnd.LIMIT
 
 
 def test_a_sharder_that_has_told_of_nothing_yet_may_go_on() -> None:
@@ -313,12 +340,19 @@ def test_a_sharder_that_has_told_of_nothing_yet_may_go_on() -> None:
     assert not of.over("lp")
 
 
+@pytest.mark.parametrize("limit", [-1.0, float("nan")])
+def test_a_time_limit_is_a_time(limit: float) -> None:
+    with pytest.raises(ValueError, match="time_limit must be 0 or more seconds"):
+        Search(time_limit=limit)
+
+
 def test_a_step_at_the_bound_ends_the_search() -> None:
     of = gains([0.0], enough=1.01)
     of.watch("naive", told(1.02))
     assert not of.over("naive")
     of.watch("naive", told(1.01))
     assert of.over("naive")
+    assert of.early is SearchEnd.BOUND
 
 
 def test_counted_plans_know_no_patience() -> None:

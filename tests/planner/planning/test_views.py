@@ -9,7 +9,8 @@ import planner
 from costmodel.base.units import MS
 from planner.examples import example_hardware, example_workload
 from planner.pages import document
-from planner.planning.compare_page import diff_page
+from planner.planning.compare_page import comparison_columns, diff_page
+from planner.planning.compare_text import diff_text
 from planner.planning.plan_charts import (
     MOST_RANKS,
     breakdown_spec,
@@ -21,6 +22,7 @@ from planner.planning.plan_charts import (
 )
 from planner.planning.plan_page import headline, table_columns
 from planner.planning.views import Comparison
+from planner.show.format import duration
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,21 @@ def test_a_notebook_shows_the_headline_and_every_table(planned: planner.Planned)
     shown = planned._repr_html_()
     assert shown.count("<tr>") == 1 + 12
     assert all(f"<b>{value}</b>" in shown for name, value in headline(planned.report))
+
+
+def test_pages_quote_the_expected_step_and_call_the_other_predicted() -> None:
+    plan = planner.plan(example_workload(12), gpus=4, sharder="naive", time_limit=0.05)
+    report = plan.report
+    assert report.confidence is not None
+    assert report.baseline is not None
+    assert report.baseline.expected is not None
+    assert report.expected > report.step_time
+    facts = dict(headline(report))
+    assert facts["step time"] == duration(report.confidence.expected)
+    assert facts["predicted"] == duration(report.step_time)
+    assert facts[report.baseline.sharder].startswith(duration(report.baseline.expected))
+    times = next(each for each in comparison_columns([plan]) if each.header == "Step time")
+    assert times.cells == [duration(report.confidence.expected)]
 
 
 def test_a_notebook_keeps_few_of_many_tables() -> None:
@@ -143,6 +160,7 @@ def test_two_plans_beside_each_other(planned: planner.Planned) -> None:
     page = diff_page(planner.compare_plans(planned, other), ("old.json", "new.json"))
     assert "old.json and new.json" in page
     assert "Tables that are elsewhere" in page
+    assert planner.compare_plans(planned, other).other_model == ""
     both = Comparison((planned, other))
     assert repr(both).startswith("<Comparison of 2 sharders: naive ")
     assert both._repr_html_().count("<tr>") == 1 + 2
@@ -173,3 +191,15 @@ def test_charts_of_altair_are_valid(planned: planner.Planned) -> None:
 
 def test_every_table_has_a_row(planned: planner.Planned) -> None:
     assert {len(column.cells) for column in table_columns(planned)} == {12}
+
+
+def test_plans_of_different_models_are_compared_with_a_warning(planned: planner.Planned) -> None:
+    tables = list(planned.workload.tables)
+    tables[0] = replace(tables[0], num_embeddings=2 * tables[0].num_embeddings)
+    workload = replace(planned.workload, tables=tuple(tables))
+    other = planner.plan(workload, gpus=2, sharder="naive", baseline="none", max_plans=1)
+    diff = planner.compare_plans(planned, other)
+    same = len(tables) - 1
+    assert diff.other_model == f"{same} of {same + 1} and {same + 1} tables are the same"
+    (first, *_) = diff_text(diff, 200)
+    assert first.plain.startswith("warning: the plans are for different models")

@@ -15,8 +15,8 @@ from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from sharders.greedy.cost_greedy import CostGreedy
+from sharders.lp.lp import Lp
 from sharders.lp.relaxed_step import TOLERANCE, Array, LpOptions, Mask, RelaxedStep, by_share
-from sharders.lp.sharder import Lp
 from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
@@ -103,7 +103,7 @@ def test_beats_the_greedy_where_exchanges_decide() -> None:
 
 def test_says_which_other_plans_are_worth_annealing(monkeypatch: pytest.MonkeyPatch) -> None:
     posed = problem()
-    monkeypatch.setattr("sharders.lp.sharder.NEAR", 2.0)
+    monkeypatch.setattr("sharders.lp.lp.NEAR", 2.0)
     result = Lp().shard(posed, Budget(), Random(0))
     assert result.others
     assert result.plan not in result.others

@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int64_t
 from costmodel.engine.cycles cimport Cycle
 from costmodel.engine.state cimport PlanState
 from costmodel.engine.step cimport Step, StepClock
-from sharders.engine.loads cimport RankLoads
+from sharders.engine.rank_loads cimport RankLoads
 from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef int64_t FITS, SLOW, FULL, UNKNOWN, NOT_MADE

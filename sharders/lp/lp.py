@@ -46,9 +46,9 @@ MANY_NODES = 2
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
 on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
-STARTUP = 1.3
-"""What the first plan takes besides the costs of all options, as a share of computing these (1.4 at
-856 tables on 64 ranks, 1.3 at 788 on 128, 0.8 at 100 on 8)."""
+STARTUP = 4.0
+"""What the first plan takes besides the costs of all options, as a share of computing these (2.3 at
+856 tables on 64 ranks, 4.1 at 2,000 on 256, 10 at 5,000 on 1,024)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 

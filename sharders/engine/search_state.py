@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from costmodel.engine.cycles import Cycle
 from costmodel.engine.step import Step, StepClock
 from sharders.engine.imbalance_penalty import BALANCE_ROOTS, BALANCE_WEIGHT
-from sharders.engine.loads import RankLoads
+from sharders.engine.rank_loads import RankLoads
 from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Choices, Move
 
 MARGIN = 1e-9
