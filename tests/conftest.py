@@ -5,10 +5,10 @@ import signal
 import pytest
 from hypothesis import settings
 
-settings.register_profile("same every time", derandomize=True)
-settings.register_profile("explore")
+settings.register_profile("same every time", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("same every time")
-"""A commit is judged by the same examples every time; every night, by new ones."""
+"""A commit is judged by the same examples every time; every night, by new ones; never by speed."""
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -76,15 +76,18 @@ corrections = st.sampled_from([
     TimeCorrection(((3e-6, 1e-6), (1e-5, 1.5e-5), (1e-4, 4e-5))),
     TimeCorrection(((1e-5, 3e-5), (1e-3, 2e-3))),
 ])
-"""Of lookups: none, one that lengthens some and shortens others, one that lengthens all."""
+"""Of kernels: none, one that lengthens some and shortens others, one that lengthens all."""
 
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     nodes, local = draw(st.sampled_from([(1, 1), (1, 2), (1, 4), (2, 2), (2, 1)]))
     hardware = machine(device=draw(st.sampled_from(Device)))
-    forward, backward = draw(st.tuples(corrections, corrections))
-    gpu = replace(hardware.gpu, forward_correction=forward, backward_correction=backward)
+    forward, backward, stream = draw(st.tuples(corrections, corrections, corrections))
+    gpu = replace(
+        hardware.gpu, forward_correction=forward, backward_correction=backward,
+        stream_correction=stream,
+    )  # fmt: skip
     hardware = replace(hardware, gpu=gpu)
     return Topology(hardware=hardware, world_size=nodes * local, local_world_size=local)
 

@@ -19,11 +19,11 @@ from bench.gpu_study.rooflines import (
     LookupRoofline,
     ProductRoofline,
     Roofline,
+    StreamRoofline,
     UvmRoofline,
     attention_flop,
     pointwise_bytes,
     reduction_bytes,
-    stream_bytes,
     transfer_bytes,
 )
 from costmodel.domain.hardware import Gpu
@@ -32,6 +32,7 @@ from costmodel.domain.workload import DataType
 from planner.calibration.fit_embedding import fit_lookups
 from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.points import EmbeddingPoint, Family, GemmPoint, StreamPoint
+from planner.calibration.profile import Calibrated
 from planner.calibration.records import Record
 
 _IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
@@ -53,11 +54,18 @@ class FamilyTask:
         return [self.group(record.point) for record in self.records]
 
 
-def tasks(records: Sequence[Record], gpu: Gpu, setting: LookupSetting) -> Iterator[FamilyTask]:
-    """Yield every family that was measured; ``gpu`` and ``setting`` are those of the profile."""
-    yield from _lookups(records, setting)
+def tasks(records: Sequence[Record], calibrated: Calibrated) -> Iterator[FamilyTask]:
+    """Yield every family that was measured; ``calibrated`` is the profile fitted to them."""
+    gpu = calibrated.profile.gpu
+    yield from _lookups(records, calibrated.setting)
     yield from _products(records, gpu)
-    for name, kind, roofline, group in _lines(gpu):
+    for name, kind, roofline, group in (
+        (
+            Family.STREAM, StreamPoint, StreamRoofline(calibrated.memory),
+            lambda point: point.num_bytes,
+        ),
+        *_lines(gpu),
+    ):  # fmt: skip
         some = [record for record in records if isinstance(record.point, kind)]
         if some:
             yield FamilyTask(name=name, roofline=roofline, records=some, group=group)
@@ -84,7 +92,9 @@ def _products(records: Sequence[Record], gpu: Gpu) -> Iterator[FamilyTask]:
         some = [
             record
             for record in records
-            if isinstance(record.point, GemmPoint) and record.point.data_type is data_type
+            if isinstance(record.point, GemmPoint)
+            and record.point.data_type is data_type
+            and record.point.num_products == 1
         ]
         if some:
             yield FamilyTask(
@@ -96,7 +106,6 @@ def _products(records: Sequence[Record], gpu: Gpu) -> Iterator[FamilyTask]:
 
 
 def _lines(gpu: Gpu) -> Iterator[tuple[str, type, Roofline, Callable[[Any], Hashable]]]:
-    yield Family.STREAM, StreamPoint, Line(stream_bytes, lambda p: p.op), lambda p: p.num_bytes
     yield (
         StudyFamily.POINTWISE, PointwisePoint,
         Line(pointwise_bytes, lambda p: (p.op, p.data_type)), lambda p: p.num_elements,

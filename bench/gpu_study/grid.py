@@ -1,15 +1,13 @@
-"""What is measured, most valuable first.
+"""What is measured, most valuable first: ``planner.calibration.order`` says how.
 
-Every family brings its points in *units*, lookups by the set of tables that is in memory. Units
-come in rounds: a round has some of every family, by its weight. The first round is the least that
-profiles and tables need; it is measured whatever the time. So whenever the time is up, what is
-missing are finer steps between points, not ranges or families.
+The study's own families take turns with those of `planner calibrate`. The first round is measured
+whatever the time.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, product, zip_longest
-from typing import TypeAlias, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from itertools import product
 
 from bench.gpu_study.models import MODELS
 from bench.gpu_study.points import (
@@ -31,15 +29,14 @@ from bench.gpu_study.points import (
 from costmodel.base.units import GB, KIB, MIB, Bytes
 from costmodel.domain.workload import DataType
 from planner.calibration.grids import Grid, Target, grid_points
-from planner.calibration.points import (
-    CollectivePoint,
-    EmbeddingPoint,
-    Family,
-    GemmPoint,
-    Point,
-    StreamOp,
-    StreamPoint,
+from planner.calibration.order import (
+    Ordered,
+    Unit,
+    in_rounds,
+    ordered_families,
+    spread,
 )
+from planner.calibration.points import EmbeddingPoint, Family, Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +48,7 @@ class StepTarget:
     """Memory of one rank."""
 
 
-Unit: TypeAlias = tuple[Point, ...]
-"""Points that are measured one after another, because they share what is in memory."""
 WEIGHTS: Mapping[str, int] = {
-    Family.HOST: 8,
-    Family.STREAM: 20,
-    Family.GEMM: 4,
-    Family.EMBEDDING: 6,
     StudyFamily.ISSUE: 3,
     StudyFamily.OVERLAP: 2,
     StudyFamily.POINTWISE: 4,
@@ -66,23 +57,38 @@ WEIGHTS: Mapping[str, int] = {
     StudyFamily.ATTENTION: 2,
     StudyFamily.TRANSFER: 2,
 }
-"""Units of a round, by family; products: of every type."""
+"""Units of a round, by family."""
 FEWEST_COLLECTIVES = 6
 """Collectives that are measured whatever the time: four, uneven ones, and the host's part."""
-_CPU_SETS = 4
-"""Sets of tables in a round on a CPU, which takes long for each."""
-_ITEMS = TypeVar("_ITEMS")
 
 
 def ordered_units(target: Target) -> tuple[list[Unit], list[Unit]]:
-    """Return the units of the first round, and all others, in the order of their value."""
-    keyed = sorted(
-        (((index + 1) / weight, family, unit) for family, weight, units in _families(target)
-         for index, unit in enumerate(units)),
-        key=lambda entry: entry[0],
-    )  # fmt: skip
-    first = [unit for key, _, unit in keyed if key <= 1]
-    return first, [unit for key, _, unit in keyed if key > 1]
+    """Return the units of the first round, and all others, in the order of their value.
+
+    The others begin with one point of every kind that the first round lacks: what fails on a
+    machine is known early.
+    """
+    known = grid_points(Grid.FULL, target)
+    del known[Family.COLLECTIVE]  # all ranks measure them, in processes of their own
+    first, others = in_rounds((*_own(target), *ordered_families(known, on_cpu=target.on_cpu)))
+    kinds = {kind_of(point) for unit in first for point in unit}
+    new: dict[Hashable, Point] = {}
+    for point in (point for unit in others for point in unit):
+        if kind_of(point) not in kinds:
+            new.setdefault(kind_of(point), point)
+    taken = set(new.values())
+    rest = (tuple(point for point in unit if point not in taken) for unit in others)
+    return first, [*((point,) for point in new.values()), *filter(None, rest)]
+
+
+def kind_of(point: Point) -> Hashable:
+    """Return what decides which kernels a point runs: all that is no size."""
+    if isinstance(point, EmbeddingPoint):
+        tables = point.tables
+        kernel = tables.compute_kernel, tables.data_type, tables.optimizer, tables.pooling
+        return point.family, *kernel, point.weighted
+    values = (getattr(point, field.name) for field in fields(point))
+    return point.family, *(each for each in values if isinstance(each, StrEnum | bool))
 
 
 def step_points(target: StepTarget) -> tuple[StepPoint, ...]:
@@ -113,33 +119,14 @@ def collective_points(target: Target) -> tuple[Point, ...]:
 
     The first `FEWEST_COLLECTIVES` are one of every kind.
     """
-    every = grid_points(Grid.FULL, target)[Family.COLLECTIVE]
-    return tuple(in_turn(spread(some) for some in _by(every, _collective)))
+    every = {Family.COLLECTIVE: grid_points(Grid.FULL, target)[Family.COLLECTIVE]}
+    (ordered,) = ordered_families(every, on_cpu=target.on_cpu)
+    return tuple(point for unit in ordered.units for point in unit)
 
 
-def spread(items: Sequence[_ITEMS]) -> Iterator[_ITEMS]:
-    """Yield items so that the first few are spread evenly: van der Corput's order of places."""
-    bits = max(len(items) - 1, 1).bit_length()
-    for number in range(2**bits):
-        place = int(f"{number:0{bits}b}"[::-1], 2)
-        if place < len(items):
-            yield items[place]
-
-
-def in_turn(groups: Iterable[Iterable[_ITEMS]]) -> Iterator[_ITEMS]:
-    """Yield the first of every group, then the second of every group, and so on."""
-    missing = object()
-    for row in zip_longest(*groups, fillvalue=missing):
-        yield from (item for item in row if item is not missing)  # type: ignore[misc]
-
-
-def _families(target: Target) -> Iterator[tuple[str, int, list[Unit]]]:
-    """Yield every family with its weight and its units, the most telling first."""
-    known = grid_points(Grid.FULL, target)
-    points: dict[str, Iterable[Point]] = {
-        Family.HOST: known[Family.HOST],
-        Family.STREAM: in_turn(spread(some) for some in _by(known[Family.STREAM], _operator)),
-        Family.GEMM: in_turn(_by(known[Family.GEMM], _data_type)),
+def _own(target: Target) -> Iterator[Ordered]:
+    """Yield the study's own families."""
+    points: dict[StudyFamily, Iterable[Point]] = {
         StudyFamily.ISSUE: _issues(),
         StudyFamily.OVERLAP: spread(list(_overlaps(target))),
         StudyFamily.POINTWISE: spread(list(_pointwise(target))),
@@ -149,37 +136,7 @@ def _families(target: Target) -> Iterator[tuple[str, int, list[Unit]]]:
         StudyFamily.TRANSFER: spread(list(_transfers(target))),
     }
     for family, some in points.items():
-        weight = WEIGHTS[family]
-        if family == Family.GEMM:
-            weight *= len(list(_by(known[Family.GEMM], _data_type)))
-        yield family, weight, [(point,) for point in some]
-    sets = groupby(known[Family.EMBEDDING], key=_tables)
-    weight = _CPU_SETS if target.on_cpu else WEIGHTS[Family.EMBEDDING]
-    yield Family.EMBEDDING, weight, [tuple(some) for _, some in sets]
-
-
-def _by(points: Sequence[Point], key: object) -> list[list[Point]]:
-    groups: dict[Hashable, list[Point]] = {}
-    for point in points:
-        groups.setdefault(key(point), []).append(point)  # type: ignore[operator]
-    return list(groups.values())
-
-
-def _operator(point: Point) -> StreamOp | None:
-    return point.op if isinstance(point, StreamPoint) else None
-
-
-def _collective(point: Point) -> Hashable:
-    """Return the operation, and whether its messages are even; None: the host's part."""
-    return (point.op, point.focus > 0) if isinstance(point, CollectivePoint) else None
-
-
-def _data_type(point: Point) -> DataType | None:
-    return point.data_type if isinstance(point, GemmPoint) else None
-
-
-def _tables(point: Point) -> object:
-    return point.tables if isinstance(point, EmbeddingPoint) else None
+        yield Ordered(family, WEIGHTS[family], [(point,) for point in some])
 
 
 def _sizes(first: float, last: float) -> list[int]:

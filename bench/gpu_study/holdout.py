@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bench.gpu_study.rooflines import Roofline
 from planner.calibration.curves import Accuracy, Array, accuracy
+from planner.calibration.enough import TooFewPointsError
 from planner.calibration.records import Record
 
 ROOFLINE, CORRECTED = "roofline", "corrected"
@@ -52,12 +53,15 @@ class Judged:
 def judged(
     roofline: Roofline, records: Sequence[Record], groups: Sequence[Hashable]
 ) -> Judged | None:
-    """Hold out every group once; None where there are too few groups to hold any out."""
+    """Hold out every group once; None where there are too few groups, or points beside a fold."""
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     if len(numbers) < _FEWEST_GROUPS:
         return None
     fold = _folds(np.array([numbers[group] for group in groups]))
-    errors = _held_out_logs(roofline, records, fold)
+    try:
+        errors = _held_out_logs(roofline, records, fold)
+    except TooFewPointsError:
+        return None
     return Judged(
         num_points=len(records),
         num_groups=len(numbers),

@@ -22,7 +22,7 @@ from planner.calibration.records import Failure, Record
 def family_rows(records: Sequence[Record], calibrated: Calibrated) -> dict[str, Any]:
     """Return every family's models on groups held out, side by side; None: too few groups."""
     rows: dict[str, Any] = {}
-    for task in tasks(records, calibrated.profile.gpu, calibrated.setting):
+    for task in tasks(records, calibrated):
         found = judged(task.roofline, task.records, task.groups)
         rows[task.name] = {
             "points": len(task.records),
@@ -40,6 +40,8 @@ def _in_profile(name: str, gpu: Gpu) -> str:
         phases = {"forward": gpu.forward_correction, "backward": gpu.backward_correction}
         kept = [phase for phase, correction in phases.items() if correction.knots]
         return f"{CORRECTED} {' and '.join(kept)}" if kept else ROOFLINE
+    if name == Family.STREAM:
+        return CORRECTED if gpu.stream_correction.knots else ROOFLINE
     family, _, data_type = name.partition(" ")
     if family == Family.GEMM and data_type in gpu.gemm:
         return CORRECTED if gpu.gemm[data_type].correction.knots else ROOFLINE

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bench.gpu_study.correction import PhaseSeconds, Records, Rivals, taught
+from bench.gpu_study.correction import PhaseSeconds, Predict, Records, Rivals, taught
 from bench.gpu_study.points import (
     AttentionPoint,
     InteractionPoint,
@@ -18,6 +18,7 @@ from bench.gpu_study.points import (
     TransferPoint,
 )
 from costmodel.domain.hardware import Gpu
+from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import (
@@ -36,8 +37,9 @@ from planner.calibration.fit_embedding import (
     predicted_lookups,
 )
 from planner.calibration.fit_gemm import Products, fit_products
+from planner.calibration.fit_stream import StreamSetting, fit_stream, streams
 from planner.calibration.lookup_data import NO_CORRECTIONS, LookupSetting
-from planner.calibration.points import EmbeddingPoint, GemmPoint, StreamPoint
+from planner.calibration.points import EmbeddingPoint, GemmPoint
 from planner.calibration.records import Record
 
 
@@ -131,6 +133,22 @@ def _shapes(records: Records) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamRoofline:
+    """Copies, sums, concatenations: `planner calibrate`'s own fit."""
+
+    setting: StreamSetting
+
+    def fit(self, records: Records) -> Rivals:
+        """Fit latency and bandwidths, and learn their correction."""
+        fit = fit_stream(records, self.setting)
+
+        def predicting(correction: TimeCorrection) -> Predict:
+            return lambda asked: {"operator": fit.predicted(list(streams(asked)), correction)}
+
+        return Rivals(roofline=predicting(NO_CORRECTION), corrected=predicting(fit.learned))
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """Latency and rate for every kind of operator, by how much each has to do."""
 
@@ -183,12 +201,6 @@ _EVERY = "every kind"
 _PASSES = {PointwiseOp.MULTIPLY: 3, ReductionOp.SOFTMAX: 2, ReductionOp.LAYER_NORM: 2}
 """Times an operator reads or writes the size of its input: 2 of operators that write as much as
 they read, 1 of sums, unless said here."""
-
-
-def stream_bytes(point: StreamPoint, phase: str) -> float:
-    """Return the bytes read and written."""
-    del phase
-    return float(point.num_bytes)
 
 
 def pointwise_bytes(point: PointwisePoint, phase: str) -> float:

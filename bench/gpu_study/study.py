@@ -5,13 +5,15 @@ What it writes into its folder:
 - ``measurements.jsonl``, ``collectives.jsonl``: every point as it was measured, or why it failed;
 - ``predictions.jsonl``: the steps' predictions (``bench.gpu_study.blind``);
 - ``profile.yaml``: the hardware profile, fitted before the first step was measured;
-- ``study.json``, ``study.md``: what the models miss on groups held out, steps, overlap, host times.
+- ``study.json``, ``study.md``: what the models miss on groups held out, steps, overlap, host times;
+- ``study.tar.xz``: all of these, compressed, as they are to be kept.
 
 The same command goes on with what is there.
 """
 
 import json
 import sys
+import tarfile
 import time
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -43,7 +45,8 @@ from planner.calibration.profile import MachineFacts, fit_profile
 from planner.calibration.records import Measured, origin_text, read_measurements
 from planner.files.profiles import dump_profile, load_profile
 
-PROFILE = "profile.yaml"
+PROFILE, PACKED = "profile.yaml", "study.tar.xz"
+_KEPT = {".jsonl", ".json", ".yaml", ".md"}
 PARTS = ("kernels", "collectives", "steps", "judge")
 """What a study does, in this order; predictions are made before steps."""
 _TIMES = {"kernels": 0.6, "collectives": 0.1, "steps": 0.3}
@@ -75,7 +78,18 @@ def run(study: GpuStudy) -> str:
     if "steps" in study.parts:
         write_predictions(study)
         _supervisor(study, deadlines["steps"]).run("steps")
-    return _judged(study.folder, notes) if "judge" in study.parts else ""
+    text = _judged(study.folder, notes) if "judge" in study.parts else ""
+    pack(study.folder)
+    return text
+
+
+def pack(folder: Path) -> Path:
+    """Write everything of a study into one compressed file beside it; returns its path."""
+    path = folder / PACKED
+    with tarfile.open(path, "w:xz") as packed:
+        for name in sorted(each.name for each in folder.iterdir() if each.suffix in _KEPT):
+            packed.add(folder / name, name)
+    return path
 
 
 def part_deadlines(study: GpuStudy, begin: float) -> dict[str, float]:

@@ -30,12 +30,22 @@ FILES = (
     "tests/test_sequence_model_parallel.py",
     "tests/test_mc_embedding.py",
     "tests/test_apply_optim_per_param.py",
+    "tests/test_dp_grad_sync_optout.py",
     "composable/tests/test_embeddingbag.py",
 )
 """Below torchrec/distributed: every test file that makes an EmbeddingShardingPlanner, or has DMP
 make one, and needs no GPU; and the enumerator's, of which our reading must agree."""
-SLOW = ("tests/test_model_parallel_gloo.py",)
-"""With ``--all``: trains on processes of its own for a quarter of an hour."""
+SLOW = (
+    "tests/test_model_parallel_gloo.py",
+    "tests/test_model_parallel_hierarchical.py",
+    "tests/test_model_parallel_nccl.py",
+    "tests/test_model_parallel_nccl_single_rank.py",
+    "tests/test_model_parallel_nccl_ssd_single_gpu.py",
+    "tests/test_model_parallel_gloo_gpu.py",
+    "tests/test_model_parallel_gloo_gpu_single_rank.py",
+)
+"""With ``--all``: DMP's own tests. The first trains on processes of its own for ten minutes with
+each planner, all others need GPUs."""
 RESULTS = ROOT / "bench" / "results" / "torchrec_tests.json"
 MOST_SECONDS = 1800
 _START = "import sys, pytest, torchrec.distributed.planner; sys.exit(pytest.main(sys.argv[1:]))"

@@ -1,6 +1,18 @@
 """Why tests of TorchRec's cannot pass with our planner in the place of its own."""
 
 _PLANNERS = "planner/tests/test_planners.py::"
+_ON_GLOO = (
+    "tests/test_model_parallel_gloo.py::",
+    "tests/test_model_parallel_gloo_gpu_single_rank.py::",
+)
+_OF_DMP = {
+    "ModelParallelStateDictTestGloo::test_load_state_dict_cw_multiple_shards": (
+        "expects one shard for every four columns, on one rank; one shard is faster there"
+    ),
+    "ModelParallelSparseOnlyTestGloo::test_initialize_torch_state_error_includes_table_name": (
+        "expects a sharded tensor, whose state it breaks; on one rank the table is replicated"
+    ),
+}
 _OTHER_CHOICE = (
     "expects the choice of TorchRec's cost model; one row-wise group has the shorter step here"
 )
@@ -24,5 +36,6 @@ REASONS = {
     "test_error_message_with_fixed_absolute_reservation": (
         "expects TorchRec's words for a reservation in an error"
     ),
+    **{file + test: reason for file in _ON_GLOO for test, reason in _OF_DMP.items()},
 }
 """By file, class and name."""

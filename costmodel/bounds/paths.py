@@ -35,6 +35,8 @@ from costmodel.step.template import (
 Vector = NDArray[np.float64]
 Lines = tuple[tuple[float, float], ...]
 """Constants and slopes."""
+_SUMS = (WorkKind.STREAM, WorkKind.LINEAR)
+"""Durations that are sums over features: where all of those are 0, there is none."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
 """Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
 STREAMS = (Resource.COMPUTE, Resource.DATA_DIST, *(group.value for group in ProcessGroup))
@@ -253,7 +255,7 @@ class StepGraph:
     def _depends_on_rank(work: Work) -> bool:
         """Return whether there may be ranks on which an operation has nothing to do."""
         on_ranks = all(feature.name in RANK_FEATURES for feature in work.amount.weights)
-        return work.kernel is not None or (work.kind is WorkKind.STREAM and on_ranks)
+        return work.kernel is not None or (work.kind in _SUMS and on_ranks)
 
     def _lasts(self, work: Work) -> bool:
         """Return whether an operation that is the same on all ranks takes any time."""
@@ -324,9 +326,10 @@ class StepGraph:
                 for feature in work.amount.weights
             )
             some = work.amount.constant > 0 or bool(work.amount.weights)
-            fixed = work.amount.constant / gpu.memory_bandwidth + gpu.kernel_latency
+            least = gpu.stream_correction.least_factor
+            fixed = least * (work.amount.constant / gpu.memory_bandwidth + gpu.kernel_latency)
             constant = fixed if always and alike and some else 0.0
-            return constant, amounts / gpu.memory_bandwidth, None
+            return constant, least * amounts / gpu.memory_bandwidth, None
         if work.kind is WorkKind.EXCHANGE and work.form is not None:
             floor = float(work.form.time(work.amount.constant)) if always else 0.0
             return floor, amounts, lines_below(work.form, float(amounts @ self.largest), floor)

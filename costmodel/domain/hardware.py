@@ -220,6 +220,10 @@ class Gpu:
     """What lookups take beside the roofline, without what comes from host memory."""
     backward_correction: TimeCorrection = NO_CORRECTION
     """The same of their backward, fused with the optimizer."""
+    stream_correction: TimeCorrection = NO_CORRECTION
+    """What kernels bound by ``memory_bandwidth`` take beside ``kernel_latency`` and their bytes:
+    elementwise ones, copies, concatenations, sums; not the dense optimizer, which updates many
+    tensors of all sizes as one formula."""
     l1_bytes: Bytes = 0.0
     """L1 cache of one SM; 0: lookups reuse no rows there."""
     concat_efficiency: float = 1.0

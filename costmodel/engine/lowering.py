@@ -51,6 +51,7 @@ def machine(topology: Topology) -> Machine:
         local_ranks=topology.local_world_size,
         stream_latency=gpu.kernel_latency,
         stream_bandwidth=gpu.memory_bandwidth,
+        stream_knots=gpu.stream_correction.array,
         rates=lookup_rates(topology.hardware),
     )
 
@@ -134,6 +135,18 @@ def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
     )
 
 
+Curve = list[tuple[float, float]]
+"""Logarithms of bytes and of seconds."""
+
+
+def _curve(form: CollectiveForm) -> tuple[CollectiveForm, Curve]:
+    log_bytes, log_seconds = form.knots
+    return form, list(zip(log_bytes.tolist(), log_seconds.tolist(), strict=True))
+
+
+_NO_FORM, _NO_CURVE = _curve(CollectiveForm())
+
+
 class _Lowered:
     """One operation, in numbers."""
 
@@ -153,9 +166,7 @@ class _Lowered:
         self.where = [columns.kernels[each] for each in work.where if each in columns.kernels]
         if work.kind is WorkKind.WEIGHT_GRADIENT:
             self.where = [self.kernel]
-        self.form = CollectiveForm() if work.form is None else work.form
-        log_bytes, log_seconds = self.form.knots
-        self.curve = list(zip(log_bytes.tolist(), log_seconds.tolist(), strict=True))
+        self.form, self.curve = (_NO_FORM, _NO_CURVE) if work.form is None else _curve(work.form)
 
     def per_rank(self) -> bool:
         """Return whether the duration differs between ranks, whatever it launches."""

@@ -21,7 +21,7 @@ cdef class PlanState:
     cdef readonly Py_ssize_t num_rank_features, load_width, num_changed
     cdef readonly double stream_latency, stream_bandwidth
     cdef readonly LookupRates rates
-    cdef readonly double[:, ::1] numbers, loads
+    cdef readonly double[:, ::1] numbers, loads, stream_knots
     cdef readonly double[::1] flat, flat_loads
     cdef readonly int64_t[::1] touched_starts, touched_ops, node_of, changed, is_changed
     cdef readonly Journal journal, saved

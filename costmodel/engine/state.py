@@ -64,6 +64,8 @@ class Machine(NamedTuple):
     local_ranks: int
     stream_latency: float
     stream_bandwidth: float
+    stream_knots: Floats
+    """Those of ``Gpu.stream_correction``, shape (knots, 2)."""
     rates: LookupRates
 
 
@@ -114,6 +116,7 @@ class PlanState:
         self.num_ranks, self.local_ranks = machine.num_ranks, machine.local_ranks
         self.stream_latency = machine.stream_latency
         self.stream_bandwidth = machine.stream_bandwidth
+        self.stream_knots = machine.stream_knots
         self.rates = machine.rates
         self.whole, self.forward, self.backward = rows.whole, rows.forward, rows.backward
         self.steps, self.num_durations = rows.steps, rows.num_durations
@@ -267,7 +270,9 @@ class PlanState:
             return amount
         if step.least[op] > 0 and self._num_busy(step, op, rank) < step.least[op]:
             return 0.0
-        return times.stream_seconds(amount, self.stream_latency, self.stream_bandwidth)
+        return times.stream_seconds(
+            amount, self.stream_latency, self.stream_bandwidth, self.stream_knots
+        )
 
     def _num_busy(self, step: Step, op: int, rank: int) -> int:
         """Return how many of an operation's lookup kernels have work on a rank."""

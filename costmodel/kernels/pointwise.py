@@ -28,13 +28,13 @@ INDEX_BYTES = 8
 
 def pointwise_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
     """Time of a kernel that streams that many bytes, read plus written."""
-    return gpu.kernel_latency + num_bytes / gpu.memory_bandwidth
+    return _stream_time(num_bytes, 1.0, gpu)
 
 
 def concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
     """Time to concatenate or split tensors along columns; bytes read plus written."""
     efficiency = gpu.concat_efficiency if gpu.is_core else CONCAT_EFFICIENCY
-    return gpu.kernel_latency + num_bytes / (efficiency * gpu.memory_bandwidth)
+    return _stream_time(num_bytes, efficiency, gpu)
 
 
 def view_concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
@@ -45,7 +45,7 @@ def view_concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
     """
     if not gpu.is_core:
         return concat_time(num_bytes, gpu)
-    return gpu.kernel_latency + num_bytes / (gpu.view_efficiency * gpu.memory_bandwidth)
+    return _stream_time(num_bytes, gpu.view_efficiency, gpu)
 
 
 def host_copy_time(num_bytes: Bytes, hardware: HardwareProfile) -> Seconds:
@@ -98,3 +98,9 @@ def index_backward_time(num_elements: float, gpu: Gpu) -> Seconds:
     """Time to scatter gradients back through an index expression such as ``x[:, i, j]``."""
     rate = INDEX_UPDATES_PER_BYTE * gpu.memory_bandwidth
     return gpu.kernel_latency + num_elements / (CORE_INDEX_UPDATES if gpu.is_core else rate)
+
+
+def _stream_time(num_bytes: Bytes, efficiency: float, gpu: Gpu) -> Seconds:
+    """Return what ``times.stream_seconds`` says, of a share of the bandwidth."""
+    rough = gpu.kernel_latency + num_bytes / (efficiency * gpu.memory_bandwidth)
+    return float(gpu.stream_correction.corrected(rough))

@@ -34,7 +34,9 @@ cdef double exchange_seconds(
     double[::1] log_bytes, double[::1] log_seconds, Py_ssize_t first, Py_ssize_t last
 ) noexcept
 
-cdef double stream_seconds(double num_bytes, double latency, double bandwidth) noexcept
+cdef double stream_seconds(
+    double num_bytes, double latency, double bandwidth, double[:, ::1] knots
+) noexcept
 
 @cython.locals(times=double[::1], row=Py_ssize_t, count=Py_ssize_t)
 cpdef lookup_times(double[:, ::1] traffic, LookupRates rates, bint backward)
@@ -48,4 +50,6 @@ cpdef exchange_times(
 )
 
 @cython.locals(times=double[::1], index=Py_ssize_t, count=Py_ssize_t)
-cpdef stream_times(double[::1] sizes, double latency, double bandwidth)
+cpdef stream_times(
+    double[::1] sizes, double latency, double bandwidth, double[:, ::1] knots
+)

@@ -179,9 +179,14 @@ def exchange_seconds(
     return forms[row, ALPHA] + max(local, forms[row, ACROSS] * size)
 
 
-def stream_seconds(num_bytes: float, latency: float, bandwidth: float) -> float:
-    """Return the seconds of a kernel that moves bytes through HBM; 0 where there are none."""
-    return latency + num_bytes / bandwidth if num_bytes > 0 else 0.0
+def stream_seconds(num_bytes: float, latency: float, bandwidth: float, knots: Floats) -> float:
+    """Return the seconds of a kernel that moves bytes through HBM; 0 where there are none.
+
+    ``knots``: those of a ``TimeCorrection``, shape (knots, 2).
+    """
+    if num_bytes <= 0:
+        return 0.0
+    return corrected_seconds(latency + num_bytes / bandwidth, knots)
 
 
 def lookup_times(traffic: Floats, rates: LookupRates, backward: bool) -> Floats:
@@ -217,11 +222,11 @@ def exchange_times(sizes: Floats, forms: Floats, log_bytes: Floats, log_seconds:
     return seconds
 
 
-def stream_times(sizes: Floats, latency: float, bandwidth: float) -> Floats:
-    """Return the seconds of a kernel that moves bytes through HBM, for every size in bytes."""
+def stream_times(sizes: Floats, latency: float, bandwidth: float, knots: Floats) -> Floats:
+    """Return the seconds of ``stream_seconds`` for every size in bytes."""
     count = sizes.shape[0]
     seconds = np.zeros(count)
     times = seconds
     for index in range(count):
-        times[index] = stream_seconds(sizes[index], latency, bandwidth)
+        times[index] = stream_seconds(sizes[index], latency, bandwidth, knots)
     return seconds

@@ -14,7 +14,7 @@ gradient. A CPU sorts one table after another, and keeps 16 for each id; the tab
 much again. Mean pooling is weights to a CPU (live blocks of real steps, fbgemm-gpu-cpu 1.8.0: 32
 for an id of a single table, 44 with mean pooling, 48 with weights)."""
 WEIGHT_GRADIENT_BYTES_PER_ID = 4
-"""Of dense kernels on a CPU, which add gradients to rows without a sort; on a GPU they sort."""
+"""Dense kernels on a CPU add gradients to rows without a sort; on a GPU they sort."""
 
 
 def sort_bytes(

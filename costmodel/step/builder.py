@@ -392,7 +392,7 @@ class StepBuilder:
             self._resources.append(op.resource)
         if op.resource == Resource.COMPUTE:
             self._last_kernel = index
-        self._ops.append(replace(op, after=(*op.after, *events)))
+        self._ops.append(replace(op, after=(*op.after, *events)) if events else op)
         return index
 
     def _kernel_before(self) -> tuple[Wait, ...]:

@@ -130,7 +130,10 @@ class _Evaluation:
             case WorkKind.STREAM:
                 gpu = self.hardware.gpu
                 seconds = times.stream_times(
-                    self._amount(work.amount), gpu.kernel_latency, gpu.memory_bandwidth
+                    self._amount(work.amount),
+                    gpu.kernel_latency,
+                    gpu.memory_bandwidth,
+                    gpu.stream_correction.array,
                 ) * self._takes_place(work)
             case WorkKind.LINEAR:
                 seconds = self._amount(work.amount)

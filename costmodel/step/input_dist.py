@@ -198,18 +198,17 @@ class InputDist:
 
     def _bucketize(self, group: GroupFormulas) -> None:
         """Group the ids by the rank that has their row; every rank gets all lengths."""
-        lengths = self._sent_lengths(group)
+        lengths, builder = self._sent_lengths(group), self.builder
         moved = 2.0 * self._id_bytes(group) * group.sent_ids
-        if self.builder.synchronous:
-            # as bytes, for it to be one formula
-            moved += group.sent_ids * (
-                CORE_BUCKETIZE_TIME * self.builder.hardware.gpu.memory_bandwidth
-            )
-        with self.builder.part_of(group.key):
-            add_stream(
-                self.builder, f"{label(group)} bucketize ids",
-                moved + lengths * (1.0 + self._destinations(group)),
-                stage=Stage.INPUT_DIST, issue=PERMUTE_IDS,
+        moved += lengths * (1.0 + self._destinations(group))
+        seconds = builder.stream_time(moved)
+        if builder.synchronous:  # a core divides for longer than it copies
+            copied = (1.0 / builder.hardware.gpu.memory_bandwidth) * moved
+            seconds = builder.linear_time(CORE_BUCKETIZE_TIME * group.sent_ids + copied)
+        with builder.part_of(group.key):
+            builder.kernel(
+                f"{label(group)} bucketize ids", Stage.INPUT_DIST, seconds,
+                num_bytes=moved, issue=PERMUTE_IDS,
             )  # fmt: skip
             if group.key.sharding_type.within_node:
                 # from nodes by features to features by nodes (twrw_sharding.py 419-434)

@@ -35,9 +35,13 @@ def measure_product(point: GemmPoint, device: DeviceUnderTest) -> Record:
     itself, after the operator before it has written A; B and the memory of C are not in the cache
     (4096 x 64 x 256 takes 1.45 ms again and again, 2.07 ms so, 1.9 ms in a step: AMD EPYC).
     """
+    before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = point.data_type is DataType.TF32
-    once = (_product_in_step if device.synchronous else _products_in_a_row)(point, device)
-    timings = repeated(once, device, budget=_BUDGET)
+    try:
+        once = (_product_in_step if device.synchronous else _products_in_a_row)(point, device)
+        timings = repeated(once, device, budget=_BUDGET)
+    finally:  # other points multiply, too
+        torch.backends.cuda.matmul.allow_tf32 = before
     return record_of(point, timings, each=1 if device.synchronous else _PRODUCTS)
 
 

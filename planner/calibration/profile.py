@@ -29,7 +29,8 @@ from planner.calibration.fit_embedding import (
     fit_lookups,
     fit_uvm,
 )
-from planner.calibration.fit_host import HostFit, StreamFit, fit_host, fit_stream
+from planner.calibration.fit_host import HostFit, fit_host
+from planner.calibration.fit_stream import CALL_TIME, StreamFit, StreamSetting, fit_stream
 from planner.calibration.gemm_constants import fit_gemm
 from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.points import (
@@ -48,8 +49,6 @@ _ASSUMED_LINK = Link(latency=10 * US, bandwidth=10 * GB)
 """Between ranks of a node where collectives were not measured and no profile was given."""
 _ASSUMED_NETWORK = Link(latency=30 * US, bandwidth=12.5 * GB)
 """Between nodes: 100 Gb/s Ethernet or InfiniBand per rank."""
-_CALL: Seconds = 0.1 * US
-"""Latency of a kernel on a CPU, a function call; keeps the number above zero."""
 _SHARES = {
     "concat_efficiency": StreamOp.CONCAT,
     "view_efficiency": StreamOp.VIEWS,
@@ -90,6 +89,8 @@ class Calibrated:
     """By optimizer, of replicated tables, in host memory, and of uneven messages."""
     setting: LookupSetting
     """What was known before lookups were fitted."""
+    memory: StreamSetting
+    """The same of memory-bound operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class _Fits:
     stream: StreamFit
     host: HostFit
     setting: LookupSetting
+    memory: StreamSetting
     lookups: EmbeddingFit
     uvm: UvmFit | None
     synchronous: bool
@@ -109,18 +111,13 @@ def fit_profile(
     """Fit all families; ``base`` gives what was not measured (links, curves of other ranks)."""
     facts, records = measured.machine, measured.records
     synchronous = facts["device"] == "cpu"
-    maps_anew = synchronous and not facts.get("keeps_memory", False)
-    stream = fit_stream(
-        _of(records, StreamPoint),
-        maps_anew=maps_anew,
-        on_core=synchronous,
-        cache_bytes=machine.l2_bytes if synchronous else 0.0,
-    )
+    memory = stream_setting(measured, machine)
+    stream = fit_stream(_of(records, StreamPoint), memory)
     host = fit_host(_of(records, HostPoint), synchronous=synchronous)
     setting = _setting(machine, stream, host, synchronous=synchronous)
     lookups = fit_lookups(_of(records, EmbeddingPoint), setting)
     uvm = fit_uvm(_of(records, EmbeddingPoint), lookups, setting)
-    fits = _Fits(stream, host, setting, lookups, uvm, synchronous, origin_text(facts))
+    fits = _Fits(stream, host, setting, memory, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
     gemm, gemm_sources, batched = fit_gemm(_of(records, GemmPoint), gpu, fits.origin)
     curves = _curves(_of(records, CollectivePoint), fits.origin)
@@ -150,6 +147,16 @@ def fit_profile(
     return _calibrated(profile, fits, uneven, batched)
 
 
+def stream_setting(measured: Measured, machine: MachineFacts) -> StreamSetting:
+    """Return what is known before memory-bound operators are fitted."""
+    on_core = measured.machine["device"] == "cpu"
+    return StreamSetting(
+        maps_anew=on_core and not measured.machine.get("keeps_memory", False),
+        on_core=on_core,
+        cache_bytes=machine.l2_bytes if on_core else 0.0,
+    )
+
+
 def _of(records: Sequence[Record], kind: type) -> list[Record]:
     return [record for record in records if isinstance(record.point, kind)]
 
@@ -167,7 +174,7 @@ def _setting(
         return LookupSetting(caches=caches, latency=rounded(stream.latency))
     return LookupSetting(
         caches=Caches(l2_bytes=machine.l2_bytes),
-        latency=_CALL,
+        latency=CALL_TIME,
         forward_host=LOOKUP.num_ops * host.times["op_time"],
         backward_host=LOOKUP_BACKWARD.num_ops * host.times["backward_op_time"],
     )
@@ -197,6 +204,7 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         sort_latency=rounded(fitted.sort_latency),
         forward_correction=fits.lookups.corrections.forward,
         backward_correction=fits.lookups.corrections.backward,
+        stream_correction=fits.stream.correction,
         **{name: rounded(share) for name, share in _shares(fits).items()},
     )
     lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
@@ -206,6 +214,7 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         *(("gradient_time", "backward_latency", "sort_latency") if not fits.synchronous else ()),
     )  # fmt: skip
     share = fits.lookups.caches.l2_bytes / machine.l2_bytes
+    streams = f"memory-bound operators: {fits.origin}"
     return gpu, {
         **{f"gpu.{name}": lookups for name in names},
         **{
@@ -213,6 +222,11 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
             for name in ("forward_correction", "backward_correction")
             if getattr(gpu, name).knots
         },
+        **(
+            {"gpu.stream_correction": f"learned, smaller errors on sizes held out: {streams}"}
+            if gpu.stream_correction.knots
+            else {}
+        ),
         "gpu.memory_bytes": "a rank's share of what the system reports",
         "gpu.memory_bandwidth": _stream_text(fits),
         "gpu.l2_bytes": f"{share:g} of a rank's last-level cache, the share that explains lookups",
@@ -381,4 +395,4 @@ def _calibrated(
         errors["embedding in host memory"] = fits.uvm.errors
     if len(uneven):
         errors["uneven all_to_all"] = accuracy(uneven)
-    return Calibrated(profile=profile, errors=errors, setting=fits.setting)
+    return Calibrated(profile=profile, errors=errors, setting=fits.setting, memory=fits.memory)

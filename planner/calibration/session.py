@@ -7,6 +7,7 @@ turns, and kept when the turns are done. Every rank appends to a file of its own
 everything is in the first rank's.
 """
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
 from costmodel.domain.workload import Optimizer
 from planner.calibration.device import DeviceUnderTest, open_device
 from planner.calibration.grids import Grid, Target, grid_points
@@ -30,6 +32,7 @@ from planner.calibration.machine import (
 from planner.calibration.measure_dense import has_fp8
 from planner.calibration.measure_embedding import data_types, optimizers
 from planner.calibration.measuring import NO_MEMORY, DeviceLostError, Measurer, attempted, reason_of
+from planner.calibration.order import Unit, in_rounds, ordered_families
 from planner.calibration.points import EmbeddingPoint, Family, Point, TableSet, point_key
 from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks
@@ -46,6 +49,8 @@ from planner.environment.cores import CoreWatch, pin_to_core
 
 _TURNS = 4
 """Times that what cores do together is measured, half a minute each."""
+_SHARE_TOGETHER = 0.25
+"""Share of a limited time for what all ranks measure at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,8 @@ class Request:
     grid: Grid
     optimizers: tuple[Optimizer, ...] = ()
     """None: those of the device."""
+    seconds: Seconds | None = None
+    """Time to measure for, what tells most first; None: until everything is measured."""
 
 
 class Watcher(Protocol):
@@ -162,6 +169,9 @@ class _Session:
         target = self._target()
         known = keys(earlier)
         grid = grid_points(self._request.grid, target)
+        if self._request.seconds is not None:
+            self._measure_by_value(grid, known, self._request.seconds)
+            return self._new, self._skipped
         together = tuple(family for family in grid if self._is_measured_together(family))
         self._watcher.expect(self._num_expected(grid, known))
         self._measure_together({family: grid[family] for family in together}, known)
@@ -176,6 +186,43 @@ class _Session:
                 self._keep(record)
                 self._watcher.advance()
         return self._new, self._skipped
+
+    def _measure_by_value(
+        self, grid: Mapping[Family, Sequence[Point]], known: Collection[str], seconds: Seconds
+    ) -> None:
+        """Measure what tells most until the time is up; the first round whatever the time.
+
+        What all ranks measure at once comes before the rest, and has its share of the time.
+        """
+        begin = time.monotonic()
+        ordered = list(ordered_families(grid, on_cpu=self._device.synchronous))
+        for together, share in ((True, _SHARE_TOGETHER), (False, 1.0)):
+            some = [each for each in ordered if self._is_measured_together(each.family) is together]
+            first, more = in_rounds(some)
+            number = len(first)
+            units = [*first, *more]
+            todo = [
+                (index < number, tuple(p for p in unit if point_key(p) not in known))
+                for index, unit in enumerate(units)
+            ]
+            self._measure_units(todo, begin + share * seconds, together=together)
+
+    def _measure_units(
+        self, units: Sequence[tuple[bool, Unit]], until: float, *, together: bool
+    ) -> None:
+        """Measure units, those that are needed even after the time; all of them, or a share."""
+        ranks = self._ranks
+        mine = units if together else units[ranks.rank :: ranks.world_size]
+        kind = "what all measure at once" if together else "kernels"
+        total = sum(len(unit) for _, unit in mine)
+        self._watcher.begin(f"{kind}, most telling first", total, 0)
+        for needed, unit in mine:
+            over = time.monotonic() >= until
+            if not needed and (any(ranks.gathered(over)) if together else over):
+                return
+            for found in self._records(unit):
+                self._keep(found, journal=ranks.rank == 0 or not together)
+                self._watcher.advance()
 
     def _measure_together(
         self, grid: Mapping[Family, Sequence[Point]], known: Collection[str]
@@ -221,13 +268,13 @@ class _Session:
         self._watcher.begin(family.value, total, done)
         self._ranks.gathered(None)  # all begin together
 
-    def _is_measured_together(self, family: Family) -> bool:
+    def _is_measured_together(self, family: str) -> bool:
         """Tell whether all ranks measure the same points at the same time.
 
         Cores share the memory that copies and sums come from, and in a step all copy at once.
         """
-        shared = self._device.synchronous and family is Family.STREAM
-        return shared or family is Family.COLLECTIVE
+        shared = self._device.synchronous and family == Family.STREAM
+        return shared or family == Family.COLLECTIVE
 
     def _target(self) -> Target:
         return target_of(self._request, self._ranks, self._device)

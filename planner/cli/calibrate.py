@@ -43,6 +43,12 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
     help="Fused into the embedding backward; may be repeated. By default rowwise_adagrad on a "
     "CPU, where each has a speed of its own; sgd, rowwise_adagrad and adam on a GPU.",
 )
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    help="Stop measuring after about so long; what tells most is measured first. By default "
+    "everything is measured.",
+)
 @click.option("--name", help="Of the profile; by default the file's.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option(
@@ -76,6 +82,7 @@ def command(  # noqa: PLR0913 - an argument per option
     grid: str | None,
     device: str | None,
     optimizers: tuple[str, ...],
+    minutes: float | None,
     name: str | None,
     force: bool,
     remeasure: bool,
@@ -93,9 +100,10 @@ def command(  # noqa: PLR0913 - an argument per option
         torchrun --nproc-per-node 8 -m planner calibrate -o mine.yaml
         planner calibrate --host --hardware a100-sxm-80gb -o mine.yaml
 
-    The quick grid takes a CPU three to six minutes. Measurements are kept next to FILE
-    (mine.measurements.jsonl) as they are made: a run that was stopped goes on where it was, with
-    the same command. Keep the machine idle meanwhile.
+    The quick grid takes a CPU three to six minutes, the full one a GPU about an hour; --minutes 10
+    makes a coarser profile of either, and with --force the same command goes on. Measurements are
+    kept next to FILE (mine.measurements.jsonl) as they are made: a run that was stopped goes on
+    where it was, with the same command. Keep the machine idle meanwhile.
     """  # noqa: D301 - click's mark for lines to keep
     if traces is not None:
         from planner.calibration.learned_report import learn_from_trace
@@ -116,7 +124,7 @@ def command(  # noqa: PLR0913 - an argument per option
             raise click.UsageError("--host needs --hardware, the profile to start from.")
         calibrate_host(hardware, path, name, output)
         return
-    request = _request(Path(path), device, grid, optimizers)
+    request = _request(Path(path), device, grid, optimizers, minutes)
     if request.kind == "cpu":
         _keep_memory()
     _measure(request, Path(path), name, hardware, output=output, remeasure=remeasure)
@@ -146,7 +154,11 @@ def _check(path: str, *, force: bool) -> None:
 
 
 def _request(
-    path: Path, device: str | None, grid: str | None, optimizers: Sequence[str]
+    path: Path,
+    device: str | None,
+    grid: str | None,
+    optimizers: Sequence[str],
+    minutes: float | None,
 ) -> "Request":
     import torch
 
@@ -169,6 +181,7 @@ def _request(
         kind=kind,
         grid=Grid(grid or ("quick" if kind == "cpu" else "full")),
         optimizers=tuple(map(Optimizer, optimizers)),
+        seconds=None if minutes is None else 60 * minutes,
     )
 
 

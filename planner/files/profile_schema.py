@@ -176,6 +176,7 @@ class GpuSection(_ProfileSection):
     concat_efficiency: Stated[Efficiency] | None = None
     view_efficiency: Stated[Efficiency] | None = None
     in_place_efficiency: Stated[Efficiency] | None = None
+    stream_correction: Stated[Correction] | None = None
 
 
 class EmbeddingSection(_ProfileSection):

@@ -27,7 +27,9 @@ _MORE_EMBEDDING_FIELDS = (
     "forward_correction", "backward_correction",
 )  # fmt: skip
 """More such fields, left out at their defaults: the first four are a core's, the next a GPU's."""
-_OPTIONAL_FIELDS = ("l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency")
+_OPTIONAL_FIELDS = (
+    "l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency", "stream_correction",
+)  # fmt: skip
 """Fields of `Gpu` that are left out where they have their defaults."""
 OVERHEADS = {
     "t1_us": "before", "t2_us": "lead", "t3_us": "tail", "t4_us": "call", "t5_us": "between",

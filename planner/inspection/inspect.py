@@ -1,7 +1,7 @@
 """Recorded ids to tables: which features belong to which table, and what becomes of a workload."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class Inspection:
     """Arrays of the file that are not ids, or belong to no table of the workload."""
     missing: tuple[str, ...] = ()
     """Tables of the workload that the file says nothing about."""
+    padding: Mapping[str, int] = field(default_factory=dict)
+    """Negative ids by feature: taken as padding, not as lookups."""
 
 
 def inspect(
@@ -68,7 +70,12 @@ def _features_as_tables(samples: RecordedIds, num_batches: int, source: str) -> 
         if len(feature.ids)
     )
     empty = tuple(feature.name for feature in samples.features if not len(feature.ids))
-    return Inspection(source=source, tables=tables, skipped=(*samples.skipped, *empty))
+    return Inspection(
+        source=source,
+        tables=tables,
+        skipped=(*samples.skipped, *empty),
+        padding=_padding(samples.features),
+    )
 
 
 def _tables_of(
@@ -91,7 +98,12 @@ def _tables_of(
         ),
         skipped=(*samples.skipped, *(unused if samples.named else ())),
         missing=tuple(table.name for table in workload.tables if table.name not in matched),
+        padding=_padding([feature for features in matched.values() for feature in features]),
     )
+
+
+def _padding(features: Sequence[FeatureSample]) -> dict[str, int]:
+    return {feature.name: feature.padding for feature in features if feature.padding}
 
 
 def _num_batches(samples: RecordedIds, batch_samples: int | None, source: str) -> int:

@@ -28,6 +28,12 @@ def inspection_text(inspection: Inspection, width: int) -> Iterator[Text]:
     if inspection.skipped:
         yield Text("")
         yield Text(f"  no ids, left out: {printable(', '.join(inspection.skipped))}")
+    if inspection.padding:
+        features = (f"{number:,} of {name}" for name, number in inspection.padding.items())
+        yield Text("")
+        yield Text(
+            f"  negative ids, taken as padding and not counted: {printable(', '.join(features))}"
+        )
 
 
 def inspection_data(inspection: Inspection) -> dict[str, Any]:
@@ -37,6 +43,7 @@ def inspection_data(inspection: Inspection) -> dict[str, Any]:
         "tables": [_data(table) for table in inspection.tables],
         "skipped": list(inspection.skipped),
         "missing": list(inspection.missing),
+        "padding": dict(inspection.padding),
     }
 
 

@@ -28,6 +28,8 @@ class FeatureSample:
     """Ids of all samples, one after the other."""
     lengths: Integers
     """Number of ids of every sample."""
+    padding: int = 0
+    """Negative ids that stood beside them, and are no lookups."""
 
     def __post_init__(self) -> None:
         for array, what in ((self.ids, "ids"), (self.lengths, "lengths")):
@@ -88,7 +90,8 @@ def from_matrix(name: str, ids: Integers) -> FeatureSample:
         raise ValueError(f"`{name}` must be whole numbers, one or a row of them for every sample")
     rows = ids.reshape(len(ids), -1) if ids.size else ids.reshape(0, 1)
     there = rows >= 0
-    return FeatureSample(name=name, ids=rows[there], lengths=there.sum(axis=1))
+    padding = int(there.size - there.sum())
+    return FeatureSample(name=name, ids=rows[there], lengths=there.sum(axis=1), padding=padding)
 
 
 def from_jagged(

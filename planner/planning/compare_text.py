@@ -22,7 +22,7 @@ from planner.show.format import (
     printable,
     signed_duration,
 )
-from planner.show.layout import FULL, Column, table, table_text
+from planner.show.layout import FULL, WARNING, Column, table, table_text
 
 _NO_SEARCH = "-"
 _INITIALS = {
@@ -189,7 +189,10 @@ def _rivals(reports: Sequence[Report], width: int) -> list[str]:
 
 
 def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
-    """Yield one line per changed table, then the tally."""
+    """Yield one line per changed table, then the tally; before it whether the models differ."""
+    if diff.other_model:
+        said = f"warning: the plans are for different models ({diff.other_model}): their steps do "
+        yield from (Text(line, style=WARNING) for line in wrap(f"{said}different work", width))
     if diff.changes:
         yield from map(Text, table(_diff_columns(diff), width=width))
     total = diff.new.step_time - diff.old.step_time

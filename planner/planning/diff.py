@@ -6,6 +6,7 @@ from pathlib import Path
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
+from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from planner.planning.api import Planned, load_plan
 from planner.planning.confidence import probability_faster
@@ -36,6 +37,8 @@ class PlanDiff:
     num_unchanged: int
     probability_faster: float
     """How likely the new plan is faster, given how far off the models have been."""
+    other_model: str = ""
+    """How the models that the plans are for differ; empty: they do not."""
 
     @property
     def other_change(self) -> Seconds:
@@ -72,7 +75,21 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
         probability_faster=probability_faster(
             (new.workload, new.topology, new.plan), (old.workload, old.topology, old.plan)
         ),
+        other_model=_other_model(old.workload, new.workload),
     )
+
+
+def _other_model(old: Workload, new: Workload) -> str:
+    """Say how two models differ, whatever their inputs, batches and data types; empty: not."""
+    was, now = (
+        {each.name: (each.num_embeddings, each.embedding_dim) for each in workload.tables}
+        for workload in (old, new)
+    )
+    same = sum(now.get(name) == size for name, size in was.items())
+    if same < max(len(was), len(now)):
+        return f"{same:,} of {len(was):,} and {len(now):,} tables are the same"
+    layers = [(d.bottom_mlp, d.interaction, d.top_mlp) for d in (old.dense, new.dense)]
+    return "" if layers[0] == layers[1] else "their dense layers differ"
 
 
 def _effects(

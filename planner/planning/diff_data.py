@@ -14,6 +14,7 @@ def diff_data(diff: PlanDiff) -> dict[str, Any]:
         "speedup": diff.speedup,
         "probability_new_is_faster": diff.probability_faster,
         "other_step_time_change_s": diff.other_change,
+        "other_model": diff.other_model or None,
         "num_unchanged": diff.num_unchanged,
         "changes": [
             {

@@ -191,6 +191,19 @@ def ranks_text(report: Report, width: int) -> Iterator[Text]:
     if rest:
         least = min(rank.lookup for rank in report.ranks)
         yield Text(f"  {rest} less busy ranks; the least busy looks up for {duration(least)}")
+    yield from (Text(line, style=WARNING) for line in wrap(_nearly_full(report), width))
+
+
+def _nearly_full(report: Report) -> str:
+    """Say what is left on the fullest rank, where that is little; empty: it is enough."""
+    fullest = max(report.ranks, key=lambda rank: rank.memory.tables)
+    left = report.usable_bytes - fullest.memory.tables
+    if left >= (1 - MOST_MEMORY) * report.usable_bytes:
+        return ""
+    full = sum(r.memory.tables > MOST_MEMORY * report.usable_bytes for r in report.ranks)
+    others = f" ({count(full, 'rank')} above {percent(MOST_MEMORY)})" if full > 1 else ""
+    room = f"has {memory(left)} left" if left > 0.005 * report.usable_bytes else "is full"
+    return f"  Rank {fullest.rank} {room}{others}: larger tables or a larger batch may not fit."
 
 
 def _rank_columns(ranks: Sequence[RankReport], report: Report) -> list[Column]:

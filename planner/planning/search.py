@@ -110,6 +110,8 @@ class Search:
             raise ValueError(f"jobs must be at least 1, got {self.jobs}")
         if self.max_plans is not None and self.max_plans < 1:
             raise ValueError(f"max_plans must be at least 1, got {self.max_plans}")
+        if not self.time_limit >= 0:  # nor not a number
+            raise ValueError(f"time_limit must be 0 or more seconds, got {self.time_limit}")
 
     @property
     def seconds(self) -> Seconds:
@@ -222,7 +224,9 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     option_time = 0.0
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
-        if found and (search.interrupted() or search.clock() > deadline or gains.over()):
+        quickest = min((attempt.time for attempt in attempts), default=0.0)
+        over = search.clock() + quickest > deadline  # none is quicker than the first
+        if found and (search.interrupted() or over or gains.over()):
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
         now = search.clock()

@@ -29,7 +29,8 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
     Hits are counted within each batch; rows of all batches go into one histogram.
     """
     counts: list[int] = []
-    lookups = samples = counted = bags = 0
+    lookups = samples = counted = 0
+    bags = 0.0
     for batch in batches:
         ids = _ids(batch, feature_names)
         if ids is None:
@@ -65,7 +66,7 @@ def _ids(batch: SampleBatch, feature_names: Sequence[str]) -> torch.Tensor | Non
 
 def _num_bags(features: Any, feature_names: Sequence[str]) -> float:  # noqa: ANN401
     """Return how many lengths the features have that a batch has, on average."""
-    strides = dict(zip(features.keys(), features.stride_per_key(), strict=True))
+    strides: dict[str, int] = dict(zip(features.keys(), features.stride_per_key(), strict=True))
     own = [strides[name] for name in feature_names if name in strides]
     return sum(own) / len(own)
 

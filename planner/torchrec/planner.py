@@ -36,12 +36,12 @@ from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, rough_modules, warning
-from planner.torchrec.job import Job
 from planner.torchrec.modules import find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
-from planner.torchrec.solving import Outcome, Solution, planned_around, retimed
+from planner.torchrec.plan_request import PlanRequest
+from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import (
     current_topology,
     resolve_profile,
@@ -154,7 +154,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             each.cache_params is not None and each.cache_params.prefetch_pipeline
             for each in self._constraints.values()
         )
-        self._job = Job(
+        self._request = PlanRequest(
             topology=topology,
             profile=profile,
             hardware=name,
@@ -216,30 +216,30 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         """Return the last plan as TorchRec's options, with its own estimates of each shard."""
         return self._chosen()
 
-    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> Outcome:
+    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> PlanOutcome:
         started = perf_counter()
         self._last = module, list(sharders)
         self._look_over(module, sharders)
         reserved = self._reserved(module, sharders)
-        job = self._with_loaded(module, sharders)
-        model = job.read(module, sharders, self._batches)
+        request = self._with_loaded(module, sharders)
+        model = request.read(module, sharders, self._batches)
         if model is None:
             _LOGGER.warning("the model has no embedding tables that the sharders can shard")
             self._chosen = list
-            return Outcome(plan=TorchRecPlan(plan={}), solution=None)
-        others = job.others(
+            return PlanOutcome(plan=TorchRecPlan(plan={}), solution=None)
+        others = request.others(
             model,
             module,
             sharders,
             reservation=self._storage_reservation,
             time_limit=self._search.time_limit,
         )
-        outcome = planned_around(job, model, others, reserved, self._sharder, self._search)
+        outcome = planned_around(request, model, others, reserved, self._sharder, self._search)
         return self._reported(outcome, module, sharders, started)
 
     def _reported(
-        self, outcome: Outcome, module: nn.Module, sharders: Sequence[Any], started: Seconds
-    ) -> Outcome:
+        self, outcome: PlanOutcome, module: nn.Module, sharders: Sequence[Any], started: Seconds
+    ) -> PlanOutcome:
         """Return what callbacks make of a plan, and tell the statistics and the log of it."""
         plan, solution = outcome.plan, outcome.solution
 
@@ -268,7 +268,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             )
         if self._debug and solution is not None:
             _LOGGER.info("%s", solution.summary)
-        return Outcome(plan=plan, solution=solution)
+        return PlanOutcome(plan=plan, solution=solution)
 
     def collective_plan(
         self,
@@ -296,7 +296,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
     def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
         """Name in one warning what is set and changes nothing, and what is planned roughly."""
-        found = find_tables(module, sharders, self._job.reading())
+        found = find_tables(module, sharders, self._request.reading())
         said = warning(
             ignored_settings(self._topology, self._unheeded, found), rough_modules(found)
         )
@@ -317,22 +317,22 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             constraints=self._constraints,
         )
 
-    def _with_loaded(self, module: nn.Module, sharders: Sequence[Any]) -> Job:
-        """Return the job with what the plan loader has of a plan, which tables keep."""
+    def _with_loaded(self, module: nn.Module, sharders: Sequence[Any]) -> PlanRequest:
+        """Return the request with what the plan loader has of a plan, which tables keep."""
         if self._plan_loader is None:
-            return self._job
+            return self._request
         try:
             made_for = self.hash_planner_context_inputs_str()
         except RuntimeError as error:  # PlannerContextFingerprintError, where a version has it
             _LOGGER.warning("planning anew, as the stored plan cannot be checked: %s", error)
-            return self._job
+            return self._request
         space = self._enumerator.enumerate(module=module, sharders=list(sharders))
         options = loaded_options(self._plan_loader, space, made_for)
         loaded = called_back(options, (), self._topology)
-        return replace(self._job, fixed=merged(loaded, self._job.fixed))
+        return replace(self._request, fixed=merged(loaded, self._request.fixed))
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
         """Return what all ranks must agree on; their sample batches may differ: rank 0's count."""
         return shared_question(
-            self._topology, self._batch_size, lambda: self._job.read(module, sharders, ())
+            self._topology, self._batch_size, lambda: self._request.read(module, sharders, ())
         )

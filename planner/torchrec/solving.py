@@ -17,9 +17,9 @@ from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import could_hold, host_bytes_usable
 from planner.planning.search import Attempt, Search, run_sharders, sharders_for
 from planner.torchrec.error_types import INPUT_VALIDATION
-from planner.torchrec.job import Job
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged
+from planner.torchrec.plan_request import PlanRequest
 from planner.torchrec.plans import TableLocation, from_torchrec, let_prefetch, to_torchrec
 from planner.torchrec.topology import with_less
 from sharders.problem.sharding_problem import ShardingProblem
@@ -58,7 +58,7 @@ class Solution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PlanOutcome:
     """A whole plan, and what is known of the part that was planned here."""
 
     plan: TorchRecPlan
@@ -67,18 +67,18 @@ class Outcome:
 
 
 def planned_around(
-    job: Job,
+    request: PlanRequest,
     model: ModelTables,
     others: OtherTables,
     reserved: TorchRecTopology | None,
     sharder: str,
     search: Search,
-) -> Outcome:
+) -> PlanOutcome:
     """Return the best plan of a model's tables, with what is decided of some already.
 
     Parameters
     ----------
-    job, model
+    request, model
         What is planned, for what.
     others
         TorchRec's plan of tables that the cost model does not know.
@@ -94,10 +94,10 @@ def planned_around(
 
     """
     if not model.tables:
-        return Outcome(plan=others.plan, solution=None)
-    workload, fixed = job.workload(model), job.fixed_of(model)
+        return PlanOutcome(plan=others.plan, solution=None)
+    workload, fixed = request.workload(model), request.fixed_of(model)
     topology = with_less(
-        job.machine(workload, reserved),
+        request.machine(workload, reserved),
         hbm_bytes=[each + model.wrapper_bytes for each in others.hbm_bytes],
         host_bytes=others.host_bytes,
     )
@@ -109,14 +109,14 @@ def planned_around(
         chosen = to_torchrec(
             plan,
             model.locations,
-            compute_device=job.topology.compute_device,
-            local_world_size=job.topology.local_world_size,
-            constraints=job.constraints_of(model),
+            compute_device=request.topology.compute_device,
+            local_world_size=request.topology.local_world_size,
+            constraints=request.constraints_of(model),
         )
-        made, found = merged(let_prefetch(chosen, job.pipeline), made), attempt.sharder
+        made, found = merged(let_prefetch(chosen, request.pipeline), made), attempt.sharder
     if fixed.plan:
         plan, step_time = timed(made, model.locations, workload, topology)
-    return Outcome(
+    return PlanOutcome(
         plan=made,
         solution=Solution(
             workload=workload,
@@ -127,7 +127,7 @@ def planned_around(
             other_time=others.time,
             sharder=found,
             torchrec_plan=made,
-            hardware=job.hardware,
+            hardware=request.hardware,
         ),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torchrec.distributed.comm import get_local_size
+from torchrec.distributed import comm
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.utils import get_device_type
@@ -46,11 +46,17 @@ def make_topology(**settings: Any) -> TorchRecTopology:  # noqa: ANN401 - of Top
 
 
 def current_topology() -> TorchRecTopology:
-    """Return the process group's topology, as ``EmbeddingShardingPlanner`` does without one."""
+    """Return the process group's topology, as ``EmbeddingShardingPlanner`` does without one.
+
+    Hosts of one NVLink domain are those that the job's environment names (``pod_size``, in versions
+    that have it).
+    """
+    hosts = getattr(comm, "get_topology_domain_multiple", None)
     return make_topology(
         world_size=dist.get_world_size(),
-        local_world_size=get_local_size(),
+        local_world_size=comm.get_local_size(),
         compute_device=get_device_type(),
+        **({} if hosts is None else {"pod_size": hosts()}),
     )
 
 

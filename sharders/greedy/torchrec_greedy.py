@@ -47,7 +47,7 @@ BACKWARD_FACTOR = 2.0
 """``BWD_COMPUTE_MULTIPLIER``."""
 MIN_WIDTH = 128
 """``MIN_CW_DIM``: the narrowest column shard its enumerator makes by default."""
-STARTUP = 2.0
+STARTUP = 1.5
 """What the first plan takes, as a share of computing the costs of all options (0.7 at 856 tables on
 64 ranks, 1.4 at 2,000 on 256, 2.0 at 5,000 on 1,024, where its first proposal finds no room, and
 tables take what fits)."""

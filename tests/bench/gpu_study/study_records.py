@@ -21,6 +21,7 @@ from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.grids import Target
 from planner.calibration.points import (
     EmbeddingPoint,
+    Family,
     GemmPoint,
     HostPart,
     HostPoint,
@@ -46,7 +47,7 @@ CPU = Target(
     optimizers=(Optimizer.ROWWISE_ADAGRAD,),
     data_types=(DataType.FP32,),
 )
-FAMILIES = tuple(WEIGHTS)
+FAMILIES = (*WEIGHTS, Family.HOST, Family.STREAM, Family.GEMM, Family.EMBEDDING)
 
 
 def first_points(target: Target) -> list[Point]:

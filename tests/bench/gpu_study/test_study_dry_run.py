@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,9 @@ def test_a_study_measures_every_family_and_goes_on(tmp_path: Path) -> None:
     assert load_profile(folder / "profile.yaml").device.value == "cpu"
     together = read_measurements(folder / "collectives.jsonl")
     assert len(os.sched_getaffinity(0)) == 1 or together is not None
+
+    with tarfile.open(folder / "study.tar.xz") as packed:
+        assert {"measurements.jsonl", "predictions.jsonl", "profile.yaml"} <= {*packed.getnames()}
 
     before = (folder / "measurements.jsonl").read_bytes()
     start(folder, "--minutes", "0", "--only", "kernels", "--only", "judge")

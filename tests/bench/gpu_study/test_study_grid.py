@@ -8,9 +8,8 @@ from bench.gpu_study.grid import (
     FEWEST_COLLECTIVES,
     StepTarget,
     collective_points,
-    in_turn,
+    kind_of,
     ordered_units,
-    spread,
     step_points,
 )
 from bench.gpu_study.points import STUDY_KINDS
@@ -97,12 +96,6 @@ def test_later_rounds_have_every_family_until_it_is_used_up() -> None:
     assert set(families[:80]) >= {"embedding", "gemm", "pointwise", "reduction", "stream"}
 
 
-def test_the_first_few_of_a_spread_are_spread() -> None:
-    assert list(spread(range(8)))[:4] == [0, 4, 2, 6]
-    assert sorted(spread(range(11))) == list(range(11))
-    assert list(in_turn([[1, 2, 3], [10]])) == [1, 10, 2, 3]
-
-
 def test_the_first_collectives_are_one_of_every_kind() -> None:
     points = collective_points(replace(CPU, num_ranks=2))[:FEWEST_COLLECTIVES]
     collectives = [point for point in points if isinstance(point, CollectivePoint)]
@@ -118,3 +111,12 @@ def test_steps_are_five_models_four_batches_and_two_ranks() -> None:
     one_rank = [p for p in points if p.model == "dlrm" and p.world_size == 1]
     assert len({point.local_batch_size for point in one_rank}) == 4
     assert [point.world_size for point in points].count(2) == 1
+
+
+def test_every_kind_of_point_comes_early() -> None:
+    first, others = ordered_units(GPU)
+    points = [point for unit in (*first, *others) for point in unit]
+    early = points[: sum(map(len, first)) + 100]
+    assert {kind_of(point) for point in early} == {kind_of(point) for point in points}
+    kernels = {p.tables.compute_kernel for p in early if isinstance(p, EmbeddingPoint)}
+    assert kernels == {ComputeKernel.FUSED, ComputeKernel.DENSE, *_IN_HOST_MEMORY}

@@ -10,6 +10,8 @@ from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import DataType
 from costmodel.kernels.embedding import backward_time, forward_time, weight_gradient_time
 from costmodel.kernels.gemm import gemm_time
+from costmodel.kernels.pointwise import concat_time, pointwise_time
+from costmodel.kernels.times import stream_times
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 
 KNOTS = TimeCorrection(((1e-5, 2e-5), (1e-4, 1.5e-4), (1e-3, 4e-4)))
@@ -68,6 +70,18 @@ def test_kernels_take_corrected_times_and_rows_in_host_memory_their_own() -> Non
     assert forward_time(in_host_memory, better) - forward_time(traffic, better) == pytest.approx(
         more
     )
+
+
+def test_memory_bound_kernels_take_corrected_times_and_the_search_the_same() -> None:
+    plain = machine()
+    gpu = replace(plain.gpu, stream_correction=KNOTS)
+    sizes = np.geomspace(1e3, 1e11, 40)
+    for time in (pointwise_time, concat_time):
+        rough = [time(size, plain.gpu) for size in sizes]
+        assert [time(size, gpu) for size in sizes] == pytest.approx(KNOTS.corrected(rough))
+    searched = stream_times(sizes, gpu.kernel_latency, gpu.memory_bandwidth, KNOTS.array)
+    assert searched == pytest.approx([pointwise_time(size, gpu) for size in sizes], rel=1e-12)
+    assert stream_times(np.zeros(1), 1.0, 1.0, KNOTS.array).tolist() == [0.0]
 
 
 def test_products_take_corrected_times() -> None:

@@ -52,7 +52,7 @@ def test_a_slower_link_or_memory_never_shortens_the_step(case: Case) -> None:
     ):
         corrections = {
             name: getattr(ranks.hardware.gpu, name)
-            for name in ("forward_correction", "backward_correction")
+            for name in ("forward_correction", "backward_correction", "stream_correction")
         }
         gpu = replace(slower.gpu, **corrections)
         worse = replace(ranks, hardware=replace(slower, gpu=gpu))

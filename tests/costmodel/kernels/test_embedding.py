@@ -31,8 +31,6 @@ from costmodel.kernels.shard_traffic import (
     CORE_ROW_TIME,
     LINE_BYTES,
     MISS_BYTES,
-    PREFETCH_ID_BYTES,
-    PREFETCH_ROW_BYTES,
     ROW_GATHER_TIME,
     UVM_UPDATE_RATIO,
     WARP_BYTES,
@@ -208,7 +206,7 @@ def test_a_uvm_cache_is_prefetched_whether_or_not_ids_miss() -> None:
     whole = {"caches": WARPS, "cache_load_factor": 1.0}
     cached = traffic(small, ComputeKernel.FUSED_UVM_CACHING, **whole)
     plain = traffic(small, caches=WARPS)
-    prefetched = PREFETCH_ID_BYTES * 4000 + PREFETCH_ROW_BYTES * plain[Traffic.ROWS]
+    prefetched = 364 * 4000 + 384 * plain[Traffic.ROWS]
     for column in (Traffic.FORWARD_HBM, Traffic.FORWARD_L2):
         assert cached[column] - plain[column] == pytest.approx(prefetched)
 

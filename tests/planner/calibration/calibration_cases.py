@@ -5,7 +5,8 @@ from typing import Any
 
 from costmodel.base.units import GB, GIB, MIB, US
 from costmodel.domain.hardware import CollectiveOp
-from costmodel.domain.workload import DataType, Optimizer
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType, Optimizer, Pooling
 from costmodel.kernels.embedding import kernel_times
 from costmodel.kernels.shard_traffic import Caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
@@ -21,6 +22,7 @@ from planner.calibration.points import (
     HostPoint,
     Point,
     StreamPoint,
+    TableSet,
 )
 from planner.calibration.profile import MachineFacts
 from planner.calibration.records import Measured, Record
@@ -131,3 +133,19 @@ def _lookup(point: EmbeddingPoint, constants: Constants) -> dict[str, float]:
         "forward": float(kernel_times(traffic, rates, backward=False)),
         "backward": float(kernel_times(traffic, rates, backward=True)),
     }
+
+
+GPU_SETS = tuple(
+    TableSet(
+        num_embeddings=(100,), embedding_dims=(8,), data_type=DataType.FP16, optimizer=optimizer,
+        compute_kernel=kernel, pooling=pooling,
+        cache_load_factor=0.1 if kernel is ComputeKernel.FUSED_UVM_CACHING else 0.0,
+    )
+    for kernel, optimizer, pooling in (
+        (ComputeKernel.FUSED, Optimizer.ADAM, Pooling.SUM),
+        (ComputeKernel.FUSED, Optimizer.SGD, Pooling.NONE),
+        (ComputeKernel.FUSED_UVM, Optimizer.ROWWISE_ADAGRAD, Pooling.SUM),
+        (ComputeKernel.FUSED_UVM_CACHING, Optimizer.ROWWISE_ADAGRAD, Pooling.SUM),
+    )
+)  # fmt: skip
+"""Sets of tables in the places that only a GPU has."""

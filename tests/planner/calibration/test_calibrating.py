@@ -23,11 +23,16 @@ WORKER = Path(__file__).with_name("calibration_worker.py")
 ROOT = WORKER.parents[3]
 
 
-def start(folder: Path, *arguments: str, place: Sequence[str] = ()) -> subprocess.Popen[str]:
+def start(
+    folder: Path,
+    *arguments: str,
+    place: Sequence[str] = (),
+    command: Sequence[str] = (str(WORKER),),
+) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     environment |= dict(pair.split("=") for pair in place)
     return subprocess.Popen(  # noqa: S603 - our own interpreter and file
-        [sys.executable, str(WORKER), "calibrate", *arguments],
+        [sys.executable, *command, "calibrate", *arguments],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -68,13 +73,17 @@ def test_one_process_is_interrupted_goes_on_and_does_not_overwrite(tmp_path: Pat
     assert "--force" in err
 
 
-def test_two_ranks_share_the_points_and_meet_for_collectives(tmp_path: Path) -> None:
+def two_ranks(folder: Path, *arguments: str, **more: Sequence[str]) -> list[subprocess.Popen[str]]:
     port = f"MASTER_PORT={29_500 + os.getpid() % 400}"
     common = ("MASTER_ADDR=localhost", port, "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2")
-    ranks = [
-        start(tmp_path, "-o", "two.yaml", place=(*common, f"RANK={rank}", f"LOCAL_RANK={rank}"))
+    return [
+        start(folder, *arguments, place=(*common, f"RANK={rank}", f"LOCAL_RANK={rank}"), **more)
         for rank in (0, 1)
     ]
+
+
+def test_two_ranks_share_the_points_and_meet_for_collectives(tmp_path: Path) -> None:
+    ranks = two_ranks(tmp_path, "-o", "two.yaml")
     for code, out, err in map(finish, ranks):
         assert code == 0, err
         if out:
@@ -87,3 +96,17 @@ def test_two_ranks_share_the_points_and_meet_for_collectives(tmp_path: Path) -> 
     assert {curve.num_ranks for curve in profile.curves} == {2}
     assert len(profile.curves) == 4
     assert profile.gpus_per_node == 2
+
+
+@pytest.mark.nightly
+def test_the_full_grid_makes_a_profile_whenever_the_time_is_up_and_goes_on(tmp_path: Path) -> None:
+    command = ("-o", "full.yaml", "--device", "cpu", "--grid", "full", "--minutes", "0", "--json")
+    for code, _, err in map(finish, two_ranks(tmp_path, *command, command=("-m", "planner"))):
+        assert code == 0, err
+    profile = load_profile(tmp_path / "full.yaml")
+    assert len(profile.curves) == 4
+    assert all(family.num_points for family in profile.families.values())
+    again = two_ranks(tmp_path, *command, "--force", command=("-m", "planner"))
+    for code, out, err in map(finish, again):
+        assert code == 0, err
+        assert not out or json.loads(out)["measured_now"] == 0

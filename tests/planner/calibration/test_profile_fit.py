@@ -13,12 +13,14 @@ from calibration_cases import (
 
 from costmodel.base.units import GB, MIB, US
 from costmodel.domain.hardware import CollectiveOp, Device
+from costmodel.domain.time_correction import NO_CORRECTION
 from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import pointwise_time
 from planner.calibration.enough import TooFewPointsError
-from planner.calibration.fit_host import fit_host, fit_stream
+from planner.calibration.fit_host import fit_host
+from planner.calibration.fit_stream import StreamSetting, fit_stream, streams
 from planner.calibration.points import (
     Family,
     HostPart,
@@ -101,10 +103,10 @@ def test_memory_that_the_system_maps_anew_is_left_out_and_said() -> None:
         else r
         for r in records
     ]
-    fit = fit_stream(slow, maps_anew=True)
+    fit = fit_stream(slow, StreamSetting(maps_anew=True))
     assert fit.bandwidth == pytest.approx(20 * GB, rel=0.01)
     assert fit.fresh_bandwidth == pytest.approx(20 * GB / 7, rel=0.05)
-    assert fit_stream(slow, maps_anew=False).fresh_bandwidth is None
+    assert fit_stream(slow).fresh_bandwidth is None
 
 
 def test_times_that_do_not_grow_with_the_size_still_give_a_bandwidth() -> None:
@@ -112,7 +114,7 @@ def test_times_that_do_not_grow_with_the_size_still_give_a_bandwidth() -> None:
         Record(point=StreamPoint(op=StreamOp.COPY, num_bytes=size), seconds={"operator": seconds})
         for size, seconds in ((2**14, 4e-3), (2**15, 3e-3), (2**16, 2e-3), (2**17, 1e-3))
     ]
-    fit = fit_stream(disturbed, maps_anew=False)
+    fit = fit_stream(disturbed)
     assert 0 < fit.bandwidth < float("inf")
 
 
@@ -125,9 +127,9 @@ def test_a_bandwidth_is_that_of_memory_where_caches_are_faster() -> None:
         else r
         for r in records
     ]
-    fit = fit_stream(cached, maps_anew=False, cache_bytes=L2_BYTES)
+    fit = fit_stream(cached, StreamSetting(cache_bytes=L2_BYTES))
     assert fit.bandwidth == pytest.approx(20 * GB, rel=0.05)
-    assert fit_stream(cached, maps_anew=False).bandwidth > 25 * GB
+    assert fit_stream(cached).bandwidth > 25 * GB
 
 
 def test_launches_of_a_gpu_are_taken_off_the_operators() -> None:
@@ -160,14 +162,52 @@ def test_other_operators_of_a_core_reach_their_own_share_of_the_bandwidth() -> N
         for op, rate in rates.items()
         for i in range(14, 29)
     ]
-    fit = fit_stream(records, maps_anew=False, on_core=True)
+    fit = fit_stream(records, StreamSetting(on_core=True))
     assert fit.bandwidth == pytest.approx(20 * GB, rel=0.01)
     assert fit.shares == {
         StreamOp.VIEWS: pytest.approx(0.5, rel=0.01),
         StreamOp.IN_PLACE: pytest.approx(2.0, rel=0.01),
     }
     assert (fit.num_points, fit.num_others) == (15, 30)
-    assert fit_stream(records, maps_anew=False).shares == {}
+    assert fit_stream(records).shares == {}
+
+
+def test_a_correction_of_copies_is_kept_where_it_errs_less_on_sizes_held_out() -> None:
+    # 20 GB/s from 4 MiB on, four times as fast below: one line cannot say so
+    def seconds(size: int) -> float:
+        return size / (80 * GB) if size < 2**22 else 2**22 / (80 * GB) + (size - 2**22) / (20 * GB)
+
+    records = [
+        Record(point=StreamPoint(op=op, num_bytes=2**i + more), seconds={"operator": seconds(2**i)})
+        for op in StreamOp
+        for i in range(14, 29)
+        for more in (0, 4)
+    ]
+    fit = fit_stream(records, StreamSetting(on_core=True, cache_bytes=2**20))
+    assert fit.correction == fit.learned
+    assert fit.correction.knots
+    points = list(streams(records))
+    measured = np.array([point.seconds for point in points])
+    wrong, better = (
+        float(np.mean(np.abs(fit.predicted(points, each) / measured - 1)))
+        for each in (NO_CORRECTION, fit.correction)
+    )
+    assert better < 0.5 * wrong
+
+
+def test_no_correction_is_kept_of_what_differs_from_size_to_size() -> None:
+    # a fifth too long and too short in turns: of sizes held out nothing is known
+    records = [
+        Record(
+            point=StreamPoint(op=op, num_bytes=2**i),
+            seconds={"operator": 2**i / (20 * GB) * 1.2 ** (-1) ** i},
+        )
+        for op in StreamOp
+        for i in range(14, 29)
+    ]
+    fit = fit_stream(records, StreamSetting(on_core=True))
+    assert fit.learned.knots
+    assert fit.correction == NO_CORRECTION
 
 
 def test_batched_products_say_what_a_vector_takes(calibrated: Calibrated) -> None:

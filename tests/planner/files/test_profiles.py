@@ -71,18 +71,22 @@ def test_corrections_are_read_back_and_must_rise() -> None:
     profile = load_profile("a100-sxm-80gb")
     knots = TimeCorrection(((10 * US, 12 * US), (250 * US, 200 * US)))
     gemm = {**profile.gpu.gemm, "bf16": replace(profile.gpu.gemm["bf16"], correction=knots)}
-    gpu = replace(profile.gpu, forward_correction=knots, backward_correction=knots, gemm=gemm)
+    gpu = replace(
+        profile.gpu, forward_correction=knots, backward_correction=knots, stream_correction=knots,
+        gemm=gemm,
+    )  # fmt: skip
     sources = {
         **profile.sources,
         "gpu.forward_correction": "learned",
         "gpu.backward_correction": "learned",
+        "gpu.stream_correction": "learned",
     }
     text = dump_profile(replace(profile, gpu=gpu, sources=sources))
     assert parse_profile(text, "dumped") == replace(profile, gpu=gpu, sources=sources)
     for wrong in ("[[10, 12], [250, 11]]", "[[10, 12], [250]]", "[[0, 1]]", "[[10, 12], 3]"):
         made = text.replace("[[10, 12], [250, 200]]", wrong, 1)
         lines = {line for _, line in broken(made)}
-        assert any("forward_correction" in made.splitlines()[(at or 0) - 1] for at in lines)
+        assert any("stream_correction" in made.splitlines()[(at or 0) - 1] for at in lines)
 
 
 def test_one_number_reads_as_written() -> None:

@@ -64,6 +64,7 @@ def test_named_tables(tmp_path: Path, separator: str) -> None:
         "padded": ([1, 2, 3, 1, 1], [1, 2, 0, 2]),
     }
     assert samples.skipped == ("label",)
+    assert {each.name: each.padding for each in samples.features if each.padding} == {"padded": 3}
 
 
 def test_a_keyed_jagged_tensor_taken_apart(tmp_path: Path) -> None:

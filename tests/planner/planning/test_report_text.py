@@ -109,6 +109,7 @@ REPORT = """\
   Rank    Lookup   Collectives   Waiting      Idle   Memory, of 60.0 GiB usable
      0   0.40 ms       0.10 ms   0.00 ms   0.10 ms   ████████········  30.0 GiB   50%
      1   0.20 ms       0.10 ms   0.20 ms   0.30 ms   ████████████████  60.0 GiB  100%
+  Rank 1 is full: larger tables or a larger batch may not fit.
 
   Tables
     column_wise      user_history → all
@@ -186,6 +187,13 @@ def test_many_ranks_are_summarised() -> None:
     report = made()
     many = tuple(replace(report.ranks[0], rank=rank) for rank in range(64))
     assert "56 less busy ranks" in written(report_text(replace(report, ranks=many), 100))
+
+
+def test_a_rank_that_is_nearly_full_has_its_sentence() -> None:
+    report = made()
+    text = written(report_text(replace(report, usable_bytes=62.4 * GIB), 100))
+    assert "Rank 1 has 2.4 GiB left: larger tables or a larger batch may not fit." in text
+    assert "may not fit" not in written(report_text(replace(report, usable_bytes=70 * GIB), 100))
 
 
 def test_data_is_in_si_and_sums_up() -> None:

@@ -340,6 +340,12 @@ def test_a_sharder_that_has_told_of_nothing_yet_may_go_on() -> None:
     assert not of.over("lp")
 
 
+@pytest.mark.parametrize("limit", [-1.0, float("nan")])
+def test_a_time_limit_is_a_time(limit: float) -> None:
+    with pytest.raises(ValueError, match="time_limit must be 0 or more seconds"):
+        Search(time_limit=limit)
+
+
 def test_a_step_at_the_bound_ends_the_search() -> None:
     of = gains([0.0], enough=1.01)
     of.watch("naive", told(1.02))

@@ -10,6 +10,7 @@ from costmodel.base.units import MS
 from planner.examples import example_hardware, example_workload
 from planner.pages import document
 from planner.planning.compare_page import comparison_columns, diff_page
+from planner.planning.compare_text import diff_text
 from planner.planning.plan_charts import (
     MOST_RANKS,
     breakdown_spec,
@@ -159,6 +160,7 @@ def test_two_plans_beside_each_other(planned: planner.Planned) -> None:
     page = diff_page(planner.compare_plans(planned, other), ("old.json", "new.json"))
     assert "old.json and new.json" in page
     assert "Tables that are elsewhere" in page
+    assert planner.compare_plans(planned, other).other_model == ""
     both = Comparison((planned, other))
     assert repr(both).startswith("<Comparison of 2 sharders: naive ")
     assert both._repr_html_().count("<tr>") == 1 + 2
@@ -189,3 +191,15 @@ def test_charts_of_altair_are_valid(planned: planner.Planned) -> None:
 
 def test_every_table_has_a_row(planned: planner.Planned) -> None:
     assert {len(column.cells) for column in table_columns(planned)} == {12}
+
+
+def test_plans_of_different_models_are_compared_with_a_warning(planned: planner.Planned) -> None:
+    tables = list(planned.workload.tables)
+    tables[0] = replace(tables[0], num_embeddings=2 * tables[0].num_embeddings)
+    workload = replace(planned.workload, tables=tuple(tables))
+    other = planner.plan(workload, gpus=2, sharder="naive", baseline="none", max_plans=1)
+    diff = planner.compare_plans(planned, other)
+    same = len(tables) - 1
+    assert diff.other_model == f"{same} of {same + 1} and {same + 1} tables are the same"
+    (first, *_) = diff_text(diff, 200)
+    assert first.plain.startswith("warning: the plans are for different models")

@@ -13,10 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torchrec.distributed import DistributedModelParallel
-from torchrec.distributed.planner import Topology
+from torchrec.distributed.planner import ParameterConstraints, Topology
+from torchrec.distributed.train_pipeline import (
+    GradientAccumulationConfig,
+    GradientAccumulationWrapper,
+)
 from torchrec.optim.keyed import KeyedOptimizerWrapper
 from torchrec.optim.optimizers import in_backward_optimizer_filter
-from torchrec_cases import QUIET, AnySharder
+from torchrec_cases import QUIET, ROWS, AnySharder
 from torchrec_script import SAMPLES, STEPS, batches, model
 
 from planner import Pipeline
@@ -24,10 +28,11 @@ from planner.torchrec import IterationTimePlanner
 from planner.validation.trainer import train_pipeline
 
 RATE = 0.1
+WHOLE = {f"t{i}": ParameterConstraints(sharding_types=["table_wise"]) for i in range(len(ROWS))}
 
 
-def trained(pipeline: Pipeline) -> list[float]:
-    """Return this rank's losses under a pipeline."""
+def trained(pipeline: Pipeline, batches_per_update: int = 1) -> list[float]:
+    """Return this rank's losses under a pipeline; the dense model is updated every few batches."""
     rank, world_size, device = dist.get_rank(), dist.get_world_size(), torch.device("cpu")
     torch.manual_seed(0)
     train, sharders = model(), [AnySharder()]
@@ -36,6 +41,8 @@ def trained(pipeline: Pipeline) -> list[float]:
         SAMPLES,
         pipeline=pipeline,
         timeout_seconds=0.2,
+        # replicated tables are updated with the dense model
+        constraints=WHOLE if batches_per_update > 1 else {},
     )
     plan = planner.collective_plan(train, sharders, dist.group.WORLD)
     parallel = DistributedModelParallel(train, device=device, plan=plan, sharders=sharders)
@@ -44,21 +51,30 @@ def trained(pipeline: Pipeline) -> list[float]:
         lambda parameters: torch.optim.SGD(parameters, lr=RATE),
     )
     loop, source = train_pipeline(pipeline)(parallel, dense, device), batches(rank)
+    if batches_per_update > 1:
+        config = GradientAccumulationConfig(num_steps=batches_per_update)
+        loop = GradientAccumulationWrapper(loop, dense, parallel, config)
     return [float(loop.progress(source)[0]) for _ in range(STEPS)]
 
 
-def reference(world_size: int) -> list[list[float]]:
+def reference(world_size: int, batches_per_update: int = 1) -> list[list[float]]:
     """Return every rank's losses of the unsharded model, step by step."""
     torch.manual_seed(0)
     train = unsharded(model())
-    optimizer = torch.optim.SGD(train.parameters(), lr=RATE)
+    tables = list(train.model.sparse_arch.parameters())
+    known = {id(table) for table in tables}
+    rest = [each for each in train.parameters() if id(each) not in known]
+    sparse, dense = (torch.optim.SGD(each, lr=RATE) for each in (tables, rest))
     losses = []
     for batch_of in zip(*(batches(rank) for rank in range(world_size)), strict=True):
         each = [train(batch)[0] for batch in batch_of]
-        optimizer.zero_grad()
+        sparse.zero_grad()
         torch.stack(each).mean().backward()
-        optimizer.step()
+        sparse.step()
         losses.append([float(loss) for loss in each])
+        if len(losses) % batches_per_update == 0:
+            dense.step()
+            dense.zero_grad()
     return losses
 
 
@@ -93,6 +109,8 @@ def main() -> None:
     )
     losses = {name: trained(Pipeline(name)) for name in sys.argv[4:]}
     losses["reference"] = [step[rank] for step in reference(world_size)]
+    losses["accumulated"] = trained(Pipeline.SPARSE_DIST, 2)
+    losses["accumulated reference"] = [step[rank] for step in reference(world_size, 2)]
     (folder / f"pipelines_{rank}.json").write_text(json.dumps(losses))
     dist.barrier()
     os._exit(0)  # gloo's threads abort a process now and then that ends in the usual way

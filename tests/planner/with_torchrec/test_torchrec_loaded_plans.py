@@ -76,18 +76,23 @@ def test_a_plan_of_ours_comes_back_from_storage_and_is_timed(first: First) -> No
 
 
 def test_a_plan_of_torchrecs_comes_back_as_it_was(first: First) -> None:
+    chosen: list[ShardingOption] = []
+
+    def keep(options: list[ShardingOption]) -> list[ShardingOption]:
+        chosen.extend(options)
+        return options
+
     theirs = EmbeddingShardingPlanner(
         topology=gpus(4),
         batch_size=64,
         constraints=KINDS,
         storage_reservation=FixedPercentageStorageReservation(0.1),
         stats=[],
+        callbacks=[keep],
     )
     plan = theirs.plan(module(), SHARDERS)
     ours = planner(
-        plan_loader=Storage(
-            theirs.get_selected_options(), theirs.hash_planner_context_inputs_str()
-        ),
+        plan_loader=Storage(chosen, theirs.hash_planner_context_inputs_str()),
         storage_reservation=FixedPercentageStorageReservation(0.1),
     )
     assert ours.plan(module(), SHARDERS).plan == plan.plan

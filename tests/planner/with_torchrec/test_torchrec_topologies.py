@@ -22,6 +22,20 @@ HAS_PODS = pytest.mark.skipif(
 WHOLE = ParameterConstraints(sharding_types=["table_wise"], compute_kernels=["fused"])
 
 
+@HAS_PODS
+@pytest.mark.parametrize(("hosts", "size"), [("2", 4), (None, 2)])
+def test_the_jobs_environment_says_how_many_hosts_a_domain_has(
+    monkeypatch: pytest.MonkeyPatch, hosts: str | None, size: int
+) -> None:
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *_: 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.delenv("TOPOLOGY_DOMAIN_MULTIPLE", raising=False)
+    if hosts is not None:
+        monkeypatch.setenv("TOPOLOGY_DOMAIN_MULTIPLE", hosts)
+    made = IterationTimePlanner(batch_size=64, hardware="h100-sxm", sharder="cost_greedy")
+    assert solved(made, bags(table("a"))).topology.local_world_size == size
+
+
 def solved(planner: IterationTimePlanner, module: torch.nn.Module) -> Solution:
     planner.plan(module, SHARDERS)
     assert planner.solution is not None

@@ -115,6 +115,10 @@ def test_feature_processed_bags_and_sequences_train_as_unsharded(two_ranks: Loss
     assert len(two_ranks["wrapped"][1]) == 4
 
 
+def test_sequences_of_unique_ids_train_as_unsharded(two_ranks: Losses) -> None:
+    check(two_ranks, "deduplicated", "wrapped reference")
+
+
 @pytest.mark.parametrize("arms", ["", "arms ", "wrapped "])
 def test_the_losses_would_tell_if_embeddings_were_not_trained(two_ranks: Losses, arms: str) -> None:
     frozen, trained = two_ranks[f"{arms}frozen"][0], two_ranks[f"{arms}reference"][0]
@@ -188,3 +192,9 @@ def test_every_pipeline_trains_as_unsharded(
 ) -> None:
     for losses in pipelines:
         assert losses[pipeline] == pytest.approx(losses["reference"], abs=1e-6)
+
+
+def test_accumulated_gradients_train_as_unsharded(pipelines: list[dict[str, list[float]]]) -> None:
+    for losses in pipelines:
+        assert losses["accumulated"] == pytest.approx(losses["accumulated reference"], abs=1e-6)
+        assert losses["accumulated"][2:] != pytest.approx(losses["reference"][2:], abs=1e-6)

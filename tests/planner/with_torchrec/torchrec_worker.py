@@ -7,7 +7,7 @@ python torchrec_worker.py RANK WORLD_SIZE LOCAL_WORLD_SIZE FOLDER CASE...
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,6 +39,7 @@ from planner.torchrec import IterationTimePlanner
 
 STEPS, SAMPLES, RATE = 4, 6, 0.5
 SHARDERS = [AnySharder(), AnySequenceSharder(), AnyProcessedSharder()]
+DEDUPLICATING = [AnySharder(), AnySequenceSharder(use_index_dedup=True), AnyProcessedSharder()]
 Trained: TypeAlias = Model | Arms | Wrapped
 
 
@@ -67,7 +68,10 @@ def loss_of(model: torch.nn.Module, step: int, rank: int) -> torch.Tensor:
 
 
 def sharded(
-    kind: type[Trained], constraints: Mapping[str, Any], local_world_size: int
+    kind: type[Trained],
+    constraints: Mapping[str, Any],
+    local_world_size: int,
+    sharders: Sequence[Any] = SHARDERS,
 ) -> tuple[list[float], list[str]]:
     world_size = dist.get_world_size()
     torch.manual_seed(0)
@@ -82,7 +86,7 @@ def sharded(
         constraints=constraints,
         timeout_seconds=0.2,
     )
-    plan = planner.collective_plan(model, SHARDERS, dist.group.WORLD)
+    plan = planner.collective_plan(model, sharders, dist.group.WORLD)
     if planner.solution is None or planner.solution.torchrec_plan != plan:
         raise AssertionError("a rank does not know the solution")
     parallel = DistributedModelParallel(
@@ -90,7 +94,7 @@ def sharded(
         env=ShardingEnv.from_process_group(dist.group.WORLD),
         device=torch.device("cpu"),
         plan=plan,
-        sharders=SHARDERS,
+        sharders=list(sharders),
     )
     load(parallel, weights)
     fused = set(parallel.fused_optimizer.params)
@@ -156,6 +160,25 @@ def load(parallel: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None
                 shard.tensor.copy_(block)
 
 
+def unique_ids(
+    ends: torch.Tensor, _: torch.Tensor, offsets: torch.Tensor, ids: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return each table's distinct ids, spread evenly over the samples, and where every id went.
+
+    FBGEMM has this for GPUs only (``jagged_unique_indices``). Here every table has one feature, and
+    its rows begin at ``ends[table]`` of all rows.
+    """
+    tables = ends.numel() - 1
+    samples = (offsets.numel() - 1) // tables
+    number = torch.arange(tables).repeat_interleave(samples).repeat_interleave(offsets.diff())
+    found, places = torch.unique(ids + ends[number], return_inverse=True)
+    table = torch.bucketize(found, ends[1:], right=True)
+    counts = torch.bincount(table, minlength=tables)[:, None]
+    lengths = (counts // samples + (torch.arange(samples) < counts % samples)).flatten()
+    begins = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    return lengths, begins, found - ends[table], places
+
+
 def main() -> None:
     rank, world_size, local_world_size = map(int, sys.argv[1:4])
     folder = Path(sys.argv[4])
@@ -169,6 +192,8 @@ def main() -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
     )
+    operators = torch.library.Library("fbgemm", "IMPL")
+    operators.impl("jagged_unique_indices", unique_ids, "CPU")
     wanted = sys.argv[5:]
     results = {
         "reference": (reference(Model, world_size), []),
@@ -179,6 +204,7 @@ def main() -> None:
         "wrapped reference": (reference(Wrapped, world_size), []),
         "wrapped frozen": (reference(Wrapped, world_size, frozen=True), []),
         "wrapped": sharded(Wrapped, wrapped_constraints(), local_world_size),
+        "deduplicated": sharded(Wrapped, wrapped_constraints(), local_world_size, DEDUPLICATING),
     }
     for name, constraints in cases():
         if name in wanted:

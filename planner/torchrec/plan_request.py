@@ -20,7 +20,7 @@ from planner.torchrec.topology import check_weights, to_topology, usable_after, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class PlanRequest:
     """The machine, the training loop, and what the script says of the tables."""
 
     topology: TorchRecTopology
@@ -34,7 +34,7 @@ class Job:
     constraints: Mapping[str, Any]
     """``ParameterConstraints`` by table, or by module path and table."""
     fixed: TorchRecPlan
-    """Of tables that keep it."""
+    """The plan of the tables that keep theirs."""
 
     def reading(self, batches: Sequence[SampleBatch] = ()) -> ModelReading:
         """Return what else is needed to read a model."""
