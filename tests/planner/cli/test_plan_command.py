@@ -35,7 +35,8 @@ def test_the_report_goes_to_stdout_and_the_rest_to_stderr(run: Command, director
     assert "  Where the step goes (critical path)" in shape
     assert max(map(len, done.out.splitlines())) <= 100
     assert re.search(
-        r"Wrote plan\.json in \d+\.\d s \(auto: \w+ won, [\d,]+ plans, seed 0\)", done.err
+        r"Wrote plan\.json in \d+\.\d s \(auto: \w+ won, [\d,]+ plans, seed 0(, ended.*)?\)\n",
+        done.err,
     )
     assert "Next: planner explain plan.json" in done.err
     assert (directory / "plan.json").exists()
