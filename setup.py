@@ -1,5 +1,6 @@
 """Builds the compiled modules; where there is no C compiler the same sources run interpreted."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -32,6 +33,11 @@ DIRECTIVES = {
 
 class BuildIfPossible(build_ext):
     """Builds all modules, or none where there is no C compiler; ``planner doctor`` says which."""
+
+    def finalize_options(self) -> None:
+        """Compile as many extensions at once as there are processors, unless told otherwise."""
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
 
     def run(self) -> None:
         """Build all extensions, or leave all out: some alone would find others interpreted."""

@@ -23,29 +23,66 @@ from costmodel.base.units import MS
 RESULTS = Path(__file__).parent / "results" / "against.json"
 HERE = Path(__file__).parents[1]
 SPEEDS = ("drawn_per_s", "decided_per_s", "whole_per_s", "plans_per_s")
+MOVES = 200_000
+"""Moves whose speed is measured: so many that the first moves to other sharding types, which have
+their step written, are few of them."""
 _ATTEMPT = """
 import json, sys
 from bench.plan_quality import INSTANCES, attempt
-name, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+name, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[2])
 print(json.dumps(attempt(INSTANCES[name], "auto", seconds, seed)))
 """
 _SPEED = """
-import json, sys
-from bench.search_speed import measured
-print(json.dumps(measured(sys.argv[1])))
+import dataclasses, json, sys
+from bench import search_speed
+name, told = sys.argv[1], json.load(sys.stdin)
+
+class Told(search_speed.CostGreedy):
+    def shard(self, problem, budget, rng):
+        found = super().shard(problem, budget, rng)
+        if told is None:
+            print(json.dumps([dataclasses.asdict(table) for table in found.plan.tables]))
+            sys.exit()
+        like = found.plan.tables[0]
+        shard = type(like.shards[0])
+        tables = [
+            type(like)(**{
+                **table,
+                "sharding_type": type(like.sharding_type)(table["sharding_type"]),
+                "compute_kernel": type(like.compute_kernel)(table["compute_kernel"]),
+                "shards": tuple(shard(**each) for each in table["shards"]),
+            })
+            for table in told
+        ]
+        plan = dataclasses.replace(found.plan, tables=tuple(tables))
+        return dataclasses.replace(found, plan=plan)
+
+search_speed.CostGreedy, search_speed.MOVES = Told, int(sys.argv[2])
+print(json.dumps(search_speed.measured(name)))
 """
 
 
-def both(other: tuple[Path, str], code: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
-    """Run some code in the other checkout and in this one at once; return what they print."""
-    places = (other, (HERE, sys.executable))
-    running = [
-        subprocess.Popen(  # noqa: S603 - our own code
-            [python, "-c", code, *arguments], cwd=place, stdout=subprocess.PIPE, text=True
-        )
-        for place, python in places
-    ]
-    return [json.loads(each.communicate()[0]) for each in running]
+def both(
+    other: tuple[Path, str], code: str, arguments: Sequence[str], text: str = ""
+) -> list[dict[str, Any]]:
+    """Run some code in the other checkout and in this one at once; return what they print.
+
+    ``text``: what both read from their standard input.
+    """
+    running = [_ran(place, code, arguments) for place in (other, (HERE, sys.executable))]
+    for each in running:
+        if each.stdin is not None:
+            each.stdin.write(text)
+            each.stdin.close()
+    return [json.loads(each.stdout.read()) for each in running if each.stdout is not None]
+
+
+def _ran(place: tuple[Path, str], code: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    folder, python = place
+    return subprocess.Popen(  # noqa: S603 - our own code
+        [python, "-c", code, *arguments],
+        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def plans(
@@ -74,8 +111,14 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def speeds(other: tuple[Path, str], name: str, repeats: int) -> dict[str, Any]:
-    """Return plans and moves timed per CPU second, before and after, medians."""
-    pairs = [both(other, _SPEED, (name,)) for _ in range(repeats)]
+    """Return plans and moves timed per CPU second, before and after, medians.
+
+    Both begin with the plan of the other checkout's greedy sharder: models differ in which plan
+    they like, and plans in how many operations their step has.
+    """
+    arguments = name, str(MOVES)
+    plan = _ran(other, _SPEED, arguments).communicate("null")[0]
+    pairs = [both(other, _SPEED, arguments, plan) for _ in range(repeats)]
     found: dict[str, Any] = {"instance": name}
     for number, when in enumerate(("before", "after")):
         for key in SPEEDS:

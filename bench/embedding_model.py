@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.embedding_sums import SUMS
 from bench.learned.network import DIRECTIONS, KINDS, REUSE, SIZES, table_features
 from bench.paper import TABLE_I
 from costmodel.base.units import MB, US
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results"
 MEASURED = RESULTS / "cpu_embedding.csv.gz"
+SUMS = RESULTS / "cpu_embedding_sums.csv"
+"""Several tables at once and one by one (``bench.embedding_sums``)."""
 RESULT = RESULTS / "embedding_model.json"
 EXPORTED = RESULTS / "embedding_model.npz"
 """The network of all points, as arrays (``bench.learned.network.from_arrays``)."""

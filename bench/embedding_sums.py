@@ -7,15 +7,13 @@ ids. Takes about three minutes, and writes ``bench/results/cpu_embedding_sums.cs
 
 import csv
 from collections.abc import Iterator
-from pathlib import Path
 
+from bench.embedding_model import SUMS, measured_rows
 from costmodel.base.units import MB, US
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.points import EmbeddingPoint, TableSet
 
-RESULTS = Path(__file__).parent / "results"
-SUMS = RESULTS / "cpu_embedding_sums.csv"
 MOST_BYTES = 200 * MB
 """Most bytes of a set of tables, so that all fit beside the others that run here."""
 EVERY = 13
@@ -27,8 +25,6 @@ BUDGET = 0.3
 
 def multi_table_points() -> Iterator[EmbeddingPoint]:
     """Yield the chosen points of the committed measurements."""
-    from bench.embedding_model import measured_rows
-
     number = 0
     for row in measured_rows():
         point = row.point

@@ -38,7 +38,8 @@ from costmodel.base.units import MS, US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
 from costmodel.kernels.embedding import combine, kernel_times
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
+from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import SORT_BLOCK_KEYS, Traffic
 from costmodel.uncertainty.error_model import NORMAL_90, log_sigma

@@ -33,6 +33,7 @@ def tables(
         num_embeddings=draw(st.sampled_from([*([] if even else [3]), 100, 5_000, 1_000_000])),
         embedding_dim=draw(st.sampled_from([4, 16, 64, 128])),
         pooling_factor=draw(st.sampled_from([0.5, 1.0, 20.0])),
+        bags_per_sample=draw(st.sampled_from([1.0, 1.0, 0.25])),
         data_type=draw(st.sampled_from([DataType.FP32, DataType.FP16])),
         pooling=pooling,
         weighted=pooling is Pooling.SUM and draw(st.booleans()),

@@ -5,9 +5,10 @@ from typing import NamedTuple
 _MATRICES = "FBGEMM's FP8 codec takes matrices on a CPU, and TorchRec gives it flat tensors"
 _POOLED = "FBGEMM's dense lookup on a CPU always pools"
 _PERMUTED = (
-    "features are permuted unless those of all groups, one after another, are in the batch's order "
-    "(torchrec embeddingbag.py 1648-1659): {}; sharding groups do not say so, and are all that "
-    "operations depend on"
+    "features are permuted unless those of all groups, one after another, are in the order of the "
+    "batch's keys (torchrec embeddingbag.py 1648-1659): {}. The keys' order is the data's, which "
+    "a workload does not have, and whether ranks follow it is no sum over tables, as all that a "
+    "search times is. Host-bound steps are up to 3% shorter in order, others the same"
 )
 KNOWN = {
     "data_parallel, weighted": (

@@ -39,6 +39,8 @@ def _small() -> Iterator[Cell]:
         yield Cell(name=f"{kind}, mean", tables=pair(kind, pooling=Pooling.MEAN))
         yield Cell(name=f"{kind}, weighted", tables=pair(kind, weighted=True))
         yield Cell(name=f"{kind}, fp16", tables=pair(kind, data_type=DataType.FP16))
+    kind = ShardingType.DATA_PARALLEL
+    yield Cell(name=f"{kind}, weighted", tables=pair(kind, weighted=True))
     yield Cell(
         name="table_wise, unpooled", tables=pair(ShardingType.TABLE_WISE, pooling=Pooling.NONE)
     )

@@ -30,15 +30,8 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
 from costmodel.inputs.distribution import unique_curve
 from costmodel.kernels.embedding import embedding_estimate
-from costmodel.kernels.shard_traffic import (
-    KEY_BYTES,
-    Caches,
-    LookupShard,
-    LookupShards,
-    gpu_caches,
-    l1_misses,
-    shard_traffic,
-)
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
+from costmodel.kernels.shard_traffic import KEY_BYTES, Caches, gpu_caches, l1_misses, shard_traffic
 from costmodel.kernels.traffic import Traffic
 from planner.files.profiles import load_profile
 

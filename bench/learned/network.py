@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import Optimizer
 from costmodel.inputs.reuse import NUM_BINS, reuse_rows
-from costmodel.kernels.shard_traffic import LookupShard
+from costmodel.kernels.lookup_shards import LookupShard
 
 Array = NDArray[np.float64]
 

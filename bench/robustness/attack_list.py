@@ -293,13 +293,14 @@ ATTACKS: Mapping[str, Attack] = {
         ),
     ),
     "200,000 kernels of one moment": Attack(
-        "limits", _save("rank0.json", files.trace([_event(ts=50, dur=0)] * 200_000), *_TRACE)
+        "limits",
+        _save("rank0.json", lambda: files.trace([_event(ts=50, dur=0)] * 200_000), *_TRACE),
     ),
     "slices in slices, 50,000 deep": Attack(
         "limits",
         _save(
             "rank0.json",
-            files.trace([
+            lambda: files.trace([
                 _event(cat="cpu_op", tid=1, ts=i / 1000, dur=300 - i / 500, args={})
                 for i in range(50_000)
             ]),
@@ -321,7 +322,7 @@ ATTACKS: Mapping[str, Attack] = {
         "limits",
         _save(
             "rank0.json",
-            files.execution_trace([
+            lambda: files.execution_trace([
                 files.operator(100 + i, 99 + i if i else 2) for i in range(50_000)
             ]),
             *_EXECUTION,

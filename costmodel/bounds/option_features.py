@@ -23,7 +23,7 @@ from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_bloc
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import lookup_rates
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
@@ -228,7 +228,7 @@ class _Cuts:
         width = table.embedding_dim // count
         self.cuts.append((
             1.0 / self.modules[_module(table)],
-            table.num_features,
+            table.num_bags,
             table.embedding_dim * table.output_rows_per_sample,
             replicated * table.weight_bytes,
             float(table is self.workload.tables[0]),

@@ -51,6 +51,14 @@ def pooled_width(workload: Workload) -> int:
     )
 
 
+@lru_cache(maxsize=16)
+def shares_bags(workload: Workload) -> bool:
+    """Return whether samples share pooled outputs, which are spread over them (VBE)."""
+    return any(
+        table.pooling is not Pooling.NONE and table.bags_per_sample < 1 for table in workload.tables
+    )
+
+
 def bottom_width(workload: Workload) -> int:
     """Return the width of the bottom MLP's output."""
     dense = workload.dense
@@ -190,6 +198,16 @@ def received_bytes(workload: Workload) -> Bytes:
     bottom = [workload.dense.num_dense_features, *workload.dense.bottom_mlp]
     held = float(_element_bytes(workload) * sum(bottom))
     return embedding_bytes(workload) + workload.local_batch_size * held
+
+
+def joined_gradient_bytes(workload: Workload) -> Bytes:
+    """Bytes of the gradient of bottom output and embeddings side by side.
+
+    ``cat``'s backward gives each of them a view of it, so that it is held until the bottom MLP's
+    backward begins: while the embeddings' gradients are exchanged.
+    """
+    columns = bottom_width(workload) + sparse_width(workload)
+    return float(workload.local_batch_size * _element_bytes(workload) * columns)
 
 
 def embedding_bytes(workload: Workload) -> Bytes:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import ceil
 
 from costmodel.base import limits
 from costmodel.base.limits import check_at_most
@@ -146,6 +147,8 @@ class Interaction(StrEnum):
     """Low-rank cross network over the concatenated features (DLRM-DCNv2)."""
 
 
+BAG_STEP = 2.0**-20
+"""Bags per sample are counted in steps of this, so that sums of them are exact."""
 DEFAULT_CACHE_LOAD_FACTOR = 0.2
 """FBGEMM's, and TorchRec's: split_table_batched_embeddings_ops_training.py (fbgemm_gpu 1.8.0)."""
 
@@ -163,6 +166,9 @@ class EmbeddingTable:
     """Mean number of ids looked up per sample, over all features of the table."""
     feature_names: tuple[str, ...] = ()
     """Features that share the table; empty stands for one feature of the table's name."""
+    bags_per_sample: float = 1.0
+    """Pooled outputs that a feature has per sample, on average: below 1 with a variable batch per
+    feature, whose samples share outputs; above 1 where a sample is pooled several times."""
     data_type: DataType = DataType.FP32
     pooling: Pooling = Pooling.SUM
     weighted: bool = False
@@ -197,6 +203,9 @@ class EmbeddingTable:
         if not self.pooling_factor > 0:
             raise ValueError(f"pooling_factor must be above 0, got {self.pooling_factor}")
         check_at_most("pooling_factor", self.pooling_factor, limits.MOST_IDS)
+        if not self.bags_per_sample > 0:
+            raise ValueError(f"bags_per_sample must be above 0, got {self.bags_per_sample}")
+        check_at_most("bags_per_sample", self.bags_per_sample, limits.MOST_IDS)
         check_at_most("feature_names' number", len(self.feature_names), limits.MOST_FEATURES)
         self._check_constraints()
 
@@ -232,9 +241,14 @@ class EmbeddingTable:
         return max(1, len(self.feature_names))
 
     @property
+    def num_bags(self) -> float:
+        """Lengths of ids per sample: one per feature, unless features have batches of their own."""
+        return ceil(self.num_features * self.bags_per_sample / BAG_STEP) * BAG_STEP
+
+    @property
     def output_rows_per_sample(self) -> float:
-        """Embedding vectors per sample after pooling: one per feature, or one per id unpooled."""
-        return self.pooling_factor if self.pooling is Pooling.NONE else float(self.num_features)
+        """Embedding vectors per sample after pooling: one per bag, or one per id unpooled."""
+        return self.pooling_factor if self.pooling is Pooling.NONE else self.num_bags
 
     @property
     def row_bytes(self) -> float:

@@ -17,7 +17,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import Signature, StepTimer, signature_of
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from costmodel.step.synthesis import Templates
 
 
@@ -30,7 +30,7 @@ class Objective:
 
     def step_time(self, plan: ShardingPlan) -> Seconds:
         """Return the steady-state step time of a plan."""
-        groups = group_loads(self.workload, self.topology, plan)
+        groups = self._loads.groups(plan)
         signature = signature_of(groups)
         if signature not in self._timers:
             self._timers[signature] = StepTimer(self._templates.of(signature), signature)
@@ -39,6 +39,10 @@ class Objective:
     def step_times(self, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
         """Return the step times of some plans, shape (plans,)."""
         return np.array([self.step_time(plan) for plan in plans])
+
+    @cached_property
+    def _loads(self) -> PlanLoads:
+        return PlanLoads(self.workload, self.topology)
 
     @cached_property
     def _timers(self) -> dict[Signature, StepTimer]:

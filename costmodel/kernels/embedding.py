@@ -38,7 +38,8 @@ from costmodel.domain.hardware import Bound, Estimate, HardwareProfile, Source
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer
 from costmodel.kernels import times
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
+from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, Traffic
 
@@ -91,7 +92,8 @@ def combine(
 ) -> NDArray[np.float64]:
     """Add up the traffic of shards, shape (shards, NUM_TRAFFIC), by the kernel that serves them."""
     total = np.zeros((num_groups, NUM_TRAFFIC))
-    np.add.at(total, group, traffic)
+    for column, values in enumerate(traffic.T):
+        total[:, column] = np.bincount(group, values, num_groups)
     total[:, Traffic.CHAIN] = 0.0
     np.maximum.at(total[:, Traffic.CHAIN], group, traffic[:, Traffic.CHAIN])
     return total

@@ -9,26 +9,17 @@ cache line at least. Host memory is cached by the L1 of a multiprocessor only.
 ``kernels.embedding`` says how long that takes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
-from costmodel.inputs.distribution import is_hashed, lookup_share, unique_curve
-from costmodel.inputs.unique_curves import UniqueCurve, UniqueCurves
+from costmodel.domain.workload import DataType, Optimizer
+from costmodel.kernels.lookup_shards import KERNELS, Array, LookupShard, LookupShards, sectors
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-SECTOR_BYTES = 32
-"""Smallest unit DRAM and L2 move (NVIDIA, CUDA C++ best practices: 32-byte sectors)."""
 ROW_GATHER_TIME: Seconds = 600e-9
 """Time a warp needs per row of its own bag: one load from DRAM after the other. Fitted to the eight
 small lookups of the 8 x V100 trace, bags of up to 100 rows, 66 us (``bench.lookup_fit``); the DRAM
@@ -69,161 +60,6 @@ sorts these by set (4 passes of 12 + 12), inserts what is missing (8); and looks
 src/split_embeddings_cache/lru_cache_populate.cu, linearize_cache_indices.cu,
 lxu_cache.cu. Not fitted: of an H100's 3.36 ms for 1.05 M ids, misses and rows give 3.07 and this
 0.25 (embedding.csv). The launches of these ten or so kernels are left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupShard:
-    """What a TBE kernel needs to know about one shard of a table."""
-
-    table: EmbeddingTable
-    first_row: int
-    num_rows: int
-    num_columns: int
-    num_samples: float
-    """Samples looked up per step on this rank: the global batch, or the local one if
-    data_parallel."""
-    compute_kernel: ComputeKernel
-    cache_load_factor: float
-    batches_in_cache: int = 1
-    """Batches whose rows a UVM cache must hold at once (``Pipeline.batches_in_cache``)."""
-
-    @classmethod
-    def whole(
-        cls,
-        table: EmbeddingTable,
-        num_samples: float,
-        compute_kernel: ComputeKernel,
-        cache_load_factor: float | None = None,
-    ) -> "LookupShard":
-        """Return a table that nothing splits; a cache takes the table's share if none is given."""
-        return cls(
-            table=table,
-            first_row=0,
-            num_rows=table.num_embeddings,
-            num_columns=table.embedding_dim,
-            num_samples=num_samples,
-            compute_kernel=compute_kernel,
-            cache_load_factor=cache_load_factor or table.cache_share,
-        )
-
-    @property
-    def id_share(self) -> float:
-        """Share of the table's ids that fall on the shard."""
-        table = self.table
-        if self.num_rows == table.num_embeddings:
-            return 1.0
-        return lookup_share(table.inputs, table.num_embeddings, self.first_row, self.num_rows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LookupShards:
-    """Some shards as arrays, shape (shards,)."""
-
-    num_rows: Array
-    num_columns: Array
-    num_samples: Array
-    id_share: Array
-    cache_load_factor: Array
-    batches_in_cache: Array
-    pooling_factor: Array
-    num_features: Array
-    element_bytes: Array
-    is_weighted: Array
-    """1 where ids have weights."""
-    is_unpooled: Mask
-    is_mean: Mask
-    """Whether the kernel itself divides by the lengths; of row shards the module does.
-
-    Its backward first writes a scaled copy of the gradients (FBGEMM,
-    embedding_backward_split_template.cu 1037-1063)."""
-    kernel: NDArray[np.intp]
-    """The place of the compute kernel in ``ComputeKernel``."""
-    optimizer: NDArray[np.object_]
-    """The table's own; None: the workload's."""
-    curves: UniqueCurves
-
-    @classmethod
-    def of(cls, shards: Sequence[LookupShard]) -> "LookupShards":
-        """Return some shards as arrays."""
-        tables = [shard.table for shard in shards]
-
-        def array(values: Sequence[Any]) -> Array:
-            return np.array(values, dtype=np.float64)
-
-        whole = [
-            shard.num_rows == table.num_embeddings
-            for shard, table in zip(shards, tables, strict=True)
-        ]
-        mean = [table.pooling is Pooling.MEAN for table in tables]
-        return cls(
-            num_rows=array([shard.num_rows for shard in shards]),
-            num_columns=array([shard.num_columns for shard in shards]),
-            num_samples=array([shard.num_samples for shard in shards]),
-            id_share=array([shard.id_share for shard in shards]),
-            cache_load_factor=array([shard.cache_load_factor for shard in shards]),
-            batches_in_cache=array([shard.batches_in_cache for shard in shards]),
-            pooling_factor=array([table.pooling_factor for table in tables]),
-            num_features=array([table.num_features for table in tables]),
-            element_bytes=array([table.data_type.num_bytes for table in tables]),
-            is_weighted=array([table.weighted for table in tables]),
-            is_unpooled=np.array([table.pooling is Pooling.NONE for table in tables], dtype=bool),
-            is_mean=np.array(mean, dtype=bool) & np.array(whole, dtype=bool),
-            kernel=np.array([_KERNELS[shard.compute_kernel] for shard in shards], dtype=np.intp),
-            optimizer=np.array([table.optimizer for table in tables], dtype=object),
-            curves=_curves(shards),
-        )
-
-    def taken(self, places: NDArray[np.intp]) -> "LookupShards":
-        """Return the shards at some places."""
-        curves = replace(
-            self.curves, curve=self.curves.curve[places], share=self.curves.share[places]
-        )
-        arrays = {name: getattr(self, name)[places] for name in _SHARD_ARRAYS}
-        return LookupShards(**arrays, curves=curves)
-
-    @property
-    def row_bytes(self) -> Array:
-        """Bytes one row of a shard occupies in DRAM traffic: whole sectors."""
-        whole: Array = _sectors(self.num_columns * self.element_bytes)
-        return whole
-
-    @property
-    def table_lookups(self) -> Array:
-        """Ids of a step that fall on the table."""
-        return self.num_samples * self.pooling_factor
-
-    @property
-    def num_lookups(self) -> Array:
-        """Ids of a step that fall on a shard."""
-        return self.table_lookups * self.id_share
-
-    @property
-    def num_bags(self) -> Array:
-        """Output rows: one per sample and feature, or one per id without pooling."""
-        pooled = self.num_samples * self.num_features
-        return np.where(self.is_unpooled, self.num_lookups, pooled)
-
-
-def _curves(shards: Sequence[LookupShard]) -> UniqueCurves:
-    """Return the curve of every shard; those of a table with hashed ids differ by their share."""
-    curves: list[UniqueCurve] = []
-    last: EmbeddingTable | None = None
-    for shard in shards:
-        table, rows = shard.table, shard.num_rows
-        if table is not last:
-            last, hashed = table, is_hashed(table.inputs)
-            whole = unique_curve(table.inputs, table.num_embeddings)
-        if not hashed:
-            curves.append(unique_curve(table.inputs, table.num_embeddings, shard.first_row, rows))
-        elif rows in (0, table.num_embeddings):
-            curves.append(whole)
-        else:
-            curves.append(UniqueCurve(unique=whole.unique, share=rows / table.num_embeddings))
-    return UniqueCurves.of(curves)
-
-
-_SHARD_ARRAYS = [name for name in LookupShards.__dataclass_fields__ if name != "curves"]
-_KERNELS = {kernel: place for place, kernel in enumerate(ComputeKernel)}
 
 
 class Caches(NamedTuple):
@@ -274,11 +110,11 @@ def shard_traffics(
     unique = shards.curves.unique_rows(shards.table_lookups)
     misses = shards.curves.cold_misses(shards.table_lookups, caches.l2_bytes / row_bytes)
     output = bags * shards.num_columns * output_type.num_bytes
-    ids = keys * KEY_BYTES + shards.num_samples * shards.num_features * OFFSET_BYTES
+    ids = keys * KEY_BYTES + shards.num_samples * shards.table_bags * OFFSET_BYTES
     ids += 4.0 * keys * shards.is_weighted
     once, per_column = _state_bytes(shards, optimizer)
-    per_row = _sectors(once)
-    state = _sectors(once + per_column * shards.num_columns) - per_row
+    per_row = sectors(once)
+    state = sectors(once + per_column * shards.num_columns) - per_row
     gradients, added = _gradient_bytes(shards, caches, output_type)
     gradients += 2.0 * output * shards.is_mean
     update = 2.0 * unique * (row_bytes + state + per_row)
@@ -288,7 +124,7 @@ def shard_traffics(
     traffic[:, Traffic.KEYS] = keys
     streamed = ids + output
     for kernel, change in _KERNEL_TRAFFIC.items():
-        places = np.flatnonzero(shards.kernel == _KERNELS[kernel])
+        places = np.flatnonzero(shards.kernel == KERNELS[kernel])
         if len(places):
             rows = _Rows(unique[places], misses[places], state[places], per_row[places])
             moved = change(shards.taken(places), rows, caches)
@@ -420,6 +256,11 @@ def _cache_rows(shards: LookupShards) -> tuple[Array, Array]:
     while the next one's come in, so that a cache of less than two batches' rows has such rows:
     18 ms of lookup in a cache of 1 M rows for 0.89 M distinct rows a batch, 1.1 ms in one of 2 M
     (torchrec_steps.csv, prefetch_emo). A row without a place is taken to come once a batch.
+
+    The step with 1 M rows takes 113 ms more than this explains. Sets of 32 places that overflow are
+    not it: Poisson counts leave 3.0% of a batch's rows without a place, 1.3% with 2 M, less than 3
+    ms. It is in the backward: where the cache is filled again before that (EMO+EMS, the same pull
+    request) the step is 94 ms shorter, though lookup and prefetch take 16 ms longer.
     """
     lookups, places = shards.table_lookups, shards.cache_load_factor * shards.num_rows
     unique = shards.curves.unique_rows(lookups)
@@ -427,11 +268,6 @@ def _cache_rows(shards: LookupShards) -> tuple[Array, Array]:
     kept = shards.curves.kept_rows(lookups, places, shards.batches_in_cache)
     kept = np.maximum(kept, unique - missing)
     return kept - (unique - missing), unique - kept
-
-
-def _sectors(num_bytes: Array | Bytes) -> Any:  # noqa: ANN401 -- as the argument
-    """Return the bytes that DRAM moves for so many."""
-    return np.ceil(num_bytes / SECTOR_BYTES) * SECTOR_BYTES
 
 
 def _on_chip_row_bytes(shards: LookupShards, caches: Caches) -> Array:

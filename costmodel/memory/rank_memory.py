@@ -11,6 +11,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, column_counts
 from costmodel.domain.validity import allowed_types
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.memory.sort_buffers import most_at_hand_bytes
 from costmodel.memory.storage import (
     RESERVE_SHARE,
     ShardBytes,
@@ -43,7 +44,8 @@ class RankMemory:
     """Looked-up embeddings before they are sent."""
     dense_model: Bytes = 0.0
     activations: Bytes = 0.0
-    """Activations of the dense model for the local batch, and the local batch itself."""
+    """Activations of the dense model for the local batch, and the local batch itself; on a CPU the
+    sort of the table at hand."""
     host: Bytes = 0.0
     """UVM weights and state in the node's host memory; not part of ``total``."""
 
@@ -62,6 +64,8 @@ def memory_per_rank(
     workload: Workload, topology: Topology, plan: ShardingPlan
 ) -> tuple[RankMemory, ...]:
     """Return what every rank holds under a plan: the sum of its shards and a fixed part.
+
+    On a CPU the sort of the table at hand comes to that; what is kept free is for any table's.
 
     Parameters
     ----------
@@ -82,13 +86,17 @@ def memory_per_rank(
     sums = {
         name: np.bincount(ranks, getattr(parts, name), topology.world_size).tolist()
         for name in ShardBytes.__slots__
+        if name != "at_hand"
     }
-    dense_model, activations = fixed_bytes(workload)
+    at_hand = np.zeros(topology.world_size)
+    np.maximum.at(at_hand, ranks, parts.at_hand)
+    dense_model, activations = fixed_bytes(workload, topology)
+    activations -= most_at_hand_bytes(workload, topology)
     return tuple(
         RankMemory(
             **{name: values[rank] for name, values in sums.items()},
             dense_model=dense_model,
-            activations=activations,
+            activations=activations + float(at_hand[rank]),
         )
         for rank in range(topology.world_size)
     )
@@ -104,7 +112,7 @@ def usable_bytes(workload: Workload, topology: Topology) -> Bytes:
 
 def rank_rooms(workload: Workload, topology: Topology) -> tuple[Bytes, ...]:
     """Return what every rank has for tables; the reserve is a share of what is not withheld."""
-    capacity, fixed = topology.hardware.gpu.memory_bytes, sum(fixed_bytes(workload))
+    capacity, fixed = topology.hardware.gpu.memory_bytes, sum(fixed_bytes(workload, topology))
     if not topology.withheld_bytes:
         return (max(0.0, capacity * (1 - RESERVE_SHARE) - fixed),) * topology.world_size
     return tuple(
@@ -229,7 +237,7 @@ def _whole_table(
 
 def _per_gpu_line(workload: Workload, topology: Topology) -> str:
     capacity = topology.hardware.gpu.memory_bytes
-    dense_model, activations = fixed_bytes(workload)
+    dense_model, activations = fixed_bytes(workload, topology)
     reserve = capacity * RESERVE_SHARE
     return (
         f"{size_text(capacity)} HBM  -  {size_text(dense_model)} dense  -  "

@@ -8,8 +8,7 @@ table's ids that reach the shard (1 unless rows are split).
   and ``e (4 + 16 c)`` of bookkeeping;
 * optimizer state: as the weights, but FBGEMM keeps what it has once per row in HBM;
 * gradients: ``e d w`` for dense kernels, and again where DDP copies them to its buckets; the
-  sort of the backward, 52 bytes an id, as far as it is more than the copies of outputs that are
-  gone by then;
+  sort of the backward, as far as it is more than the copies of outputs that are gone by then;
 * inputs: ids and per-sample weights, ``p S L (i + 4)``, and lengths, ``4 S F``, as often as
   ``_INPUT_COPIES`` says (replicated tables read the local batch); the lookup's offsets, ``12 S F``;
 * outputs: ``S F d o`` (``p S L d o`` unpooled), as often as ``output_copies`` says; the backward
@@ -20,8 +19,7 @@ References
 torchrec 1.9.2, distributed/planner/estimator and shard_estimators: the same terms, but for the
 sort and for lengths; 2 batches of inputs in flight under ``TRAIN_SPARSE_DIST``; cache state of
 4 bytes a row and 16 a slot. FBGEMM, split_table_batched_embeddings_ops_training.py,
-``construct_split_state``: where optimizer state lies; split_embeddings_utils
-``transpose_embedding_input``: buffers of the sort (ids 8 + 8, infos 4 + 4, runs 8 + 4 + 4).
+``construct_split_state``: where optimizer state lies.
 
 """
 
@@ -36,6 +34,7 @@ from costmodel.domain.dense_layers import (
     activation_bytes,
     dense_model_bytes,
     embedding_bytes,
+    joined_gradient_bytes,
     received_bytes,
 )
 from costmodel.domain.hardware import Device, Topology
@@ -48,6 +47,7 @@ from costmodel.domain.plan import (
 )
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
 from costmodel.inputs.distribution import is_hashed, lookup_share
+from costmodel.memory.sort_buffers import at_hand_bytes, most_at_hand_bytes, sort_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,13 +59,6 @@ LENGTH_BYTES = 4
 """A length of a KeyedJaggedTensor on the wire: int32."""
 OFFSET_BYTES = 12
 """Offsets of a KeyedJaggedTensor, int32, and the int64 that a lookup makes of them."""
-SORT_BYTES_PER_ID = {Device.CUDA: 52, Device.CPU: 32}
-WEIGHT_SORT_BYTES_PER_ID = {Device.CUDA: 8, Device.CPU: 16}
-"""Buffers of FBGEMM's backward sort, int64 ids: 40 (see the module's references), and CUB's
-alternate buffers, 12 (embedding_backward_split_template.cu 852). Dense kernels sort, too. Weights
-of ids are sorted with them, and have a gradient. A CPU sorts one table after another: 16 for each
-id, and 16 for those of the table at hand; half as much again with weights (counted, fbgemm-gpu-cpu
-1.8.0)."""
 CACHE_BYTES_PER_ROW, CACHE_BYTES_PER_SLOT = 4, 16
 """FBGEMM's ``cache_index_table_map``; ``lxu_cache_state`` and ``lru_state``."""
 RESERVE_SHARE = 0.10
@@ -108,6 +101,8 @@ class ShardBytes:
     outputs: "Numbers"
     host: "Numbers"
     """In the node's host memory; not part of ``total``."""
+    at_hand: "Numbers"
+    """More while a CPU sorts this shard's ids: a rank needs it for one shard; not in ``total``."""
 
     @property
     def total(self) -> "Numbers":
@@ -137,6 +132,8 @@ class ShardFactors:
     gradient_copies: "Numbers"
     sort_bytes: "Numbers"
     """Sort of all the table's ids."""
+    at_hand_bytes: "Numbers"
+    """More while they are sorted."""
     id_bytes: "Numbers"
     """All the table's ids, every batch in flight."""
     length_bytes: "Numbers"
@@ -170,16 +167,18 @@ def shard_bytes(
     columns_held = np.maximum(num_columns, factors.cache_columns)
     held = num_rows * columns_held * factors.element_bytes * factors.hbm_share
     exchanged = output_share * num_columns * factors.column_exchange_bytes
+    sort = share * factors.sort_bytes
+    transient = np.maximum(sort, exchanged)
     return ShardBytes(
         weights=held + num_rows * factors.row_bytes,
         optimizer_state=(
             element_state * (1 - factors.state_host_share) + num_rows * factors.state_row_bytes
         ),
-        gradients=weights * factors.gradient_copies
-        + np.maximum(share * factors.sort_bytes - exchanged, 0.0),
+        gradients=weights * factors.gradient_copies + transient - exchanged,
         inputs=(share * factors.id_bytes + factors.length_bytes) * present,
         outputs=output_share * num_columns * factors.column_output_bytes * present,
         host=weights * factors.host_share + element_state * factors.state_host_share,
+        at_hand=np.maximum(sort + share * factors.at_hand_bytes - transient, 0.0),
     )
 
 
@@ -206,6 +205,7 @@ def shard_factors(
     output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
     copies = output_copies(workload, topology, table, sharding_type)
     updated = _updated_copies(topology, table, sharding_type)
+    sort = ids * sort_bytes(topology, table, sharding_type, compute_kernel)
     # the next batch's outputs are on their way while this one's rows are updated
     held = copies if workload.pipeline is Pipeline.SEMI_SYNC else updated
     return ShardFactors(
@@ -218,18 +218,14 @@ def shard_factors(
         state_row_bytes=row_state,
         state_host_share=0.0 if in_hbm else 1.0,
         gradient_copies=float(dense) * (2 if buckets else 1),
-        sort_bytes=ids * _sort_bytes(topology.hardware.device, weighted=table.weighted),
+        sort_bytes=sort,
+        at_hand_bytes=at_hand_bytes(topology, compute_kernel, sort),
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
-        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_features,
+        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_bags,
         column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
         column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
     )
-
-
-def _sort_bytes(device: Device, *, weighted: bool) -> Bytes:
-    """Return what the backward's sort takes for an id."""
-    return SORT_BYTES_PER_ID[device] + (WEIGHT_SORT_BYTES_PER_ID[device] if weighted else 0.0)
 
 
 def output_copies(
@@ -240,8 +236,8 @@ def output_copies(
     Once in a reduce-scatter, which reads the lookup's output and whose gradients are gathered into
     the tensor that the backward reads; twice in an all-to-all, which has a send buffer. Clamping
     for FP16 or BF16 takes another copy, and a half; decoded gradients, beside those received, 1.5
-    in all. gloo, on a CPU, reduces and gathers in a copy. Between nodes there are three tensors of
-    the node's sums.
+    in all. gloo, on a CPU, reduces and gathers in a copy, beside the rank's own part. Between nodes
+    there are three tensors of the node's sums.
 
     References
     ----------
@@ -254,6 +250,9 @@ def output_copies(
     if not exchanged:
         return _updated_copies(topology, table, sharding_type)
     copies = 1.0 if summed and topology.hardware.device is Device.CUDA else 2.0
+    if summed and topology.hardware.device is Device.CPU:
+        within = sharding_type.within_node
+        copies += 1 / (topology.local_world_size if within else topology.world_size)
     if workload.comms_backward is not None:
         copies = max(copies, 1.5)
     if is_clamped(wire_type(workload, summed=summed, backward=False)):
@@ -281,7 +280,7 @@ def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: Sha
     """
     if table.pooling is not Pooling.MEAN or not sharding_type.divides_after_exchange:
         return 0.0
-    return 2 * 4.0 * workload.local_batch_size * table.num_features
+    return 2 * 4.0 * workload.local_batch_size * table.num_bags
 
 
 def stacked_factors(factors: Sequence[ShardFactors], repeats: Sequence[int]) -> ShardFactors:
@@ -374,21 +373,26 @@ def _local_id_bytes(workload: Workload) -> Bytes:
         return 0.0
     return workload.local_batch_size * sum(
         table.pooling_factor * (workload.index_bytes + (4 if table.weighted else 0))
-        + LENGTH_BYTES * table.num_features
+        + LENGTH_BYTES * table.num_bags
         for table in workload.tables
     )
 
 
-def fixed_bytes(workload: Workload) -> tuple[Bytes, Bytes]:
+def fixed_bytes(workload: Workload, topology: Topology) -> tuple[Bytes, Bytes]:
     """Bytes of the dense model, and of activations with local inputs, whatever the plan.
 
-    A step holds most when the top MLP's backward begins, or before, while outputs are exchanged;
-    the requests of the batch it trains then still hold the copy that its ids were sent from. With
-    TrainPipelineSemiSync there are, besides, the embeddings of the next batch, received, and its
-    own, kept for a backward of theirs (torchrec 1.9.2, runtime_forwards.py, ``detach_embeddings``).
+    A step holds most when the top MLP's backward begins; or before, while outputs are exchanged,
+    when the requests of the batch it trains still hold the copy that its ids were sent from; or
+    after, while gradients are, when that of the bottom MLP's output is still a view of all the
+    interaction's. With TrainPipelineSemiSync there are, besides, the embeddings of the next batch,
+    received, and its own, kept for a backward of theirs (torchrec 1.9.2, runtime_forwards.py,
+    ``detach_embeddings``). Of a CPU's sort, the table at hand (``costmodel.memory.sort_buffers``).
     """
-    exchanging = received_bytes(workload) + _local_id_bytes(workload)
+    exchanging = received_bytes(workload) + max(
+        _local_id_bytes(workload), joined_gradient_bytes(workload)
+    )
     activations = max(activation_bytes(workload), exchanging)
     if workload.pipeline is Pipeline.SEMI_SYNC:
         activations += 2 * embedding_bytes(workload)
-    return dense_model_bytes(workload), activations + local_batch_bytes(workload)
+    activations += local_batch_bytes(workload) + most_at_hand_bytes(workload, topology)
+    return dense_model_bytes(workload), activations

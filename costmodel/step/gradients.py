@@ -44,6 +44,7 @@ class Gradients:
         outputs after the last lookup: so all of this comes before the first lookup's backward.
         """
         sent: Exchanges = {}
+        self.kernels.spread("add up samples' gradients", _STAGE, zeroed=True)
         self.kernels.divide("divide gradients by lengths", _STAGE)
         for group in reversed(self.kernels.groups):
             if group.key.pooled:
@@ -117,6 +118,7 @@ class Gradients:
                 size / self.builder.local_world_size, members=ProcessGroup.CROSS_NODE,
             )  # fmt: skip
         if op is CollectiveOp.REDUCE_SCATTER:
+            self.kernels.host(group, "send gradients", SPLIT_GRADIENT_OPS)
             return self.kernels.collective(group, "gradients", CollectiveOp.ALL_GATHER, size)
         size = outputs.all_to_all_size(group, codec)
         return self.kernels.collective(group, "gradients", CollectiveOp.ALL_TO_ALL, size)
@@ -167,6 +169,7 @@ class Gradients:
                 self._scale(group, "scale node gradients", across, after)
                 self.kernels.encode(group, summed, "encode node gradients", across, stage=_STAGE)
             codec = summed
+            self.kernels.host(group, "send gradients in the node", SPLIT_GRADIENT_OPS)
             after = (
                 self.kernels.collective(
                     group, "gradients", CollectiveOp.ALL_GATHER,

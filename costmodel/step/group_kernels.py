@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from costmodel.domain.codecs import is_clamped
+from costmodel.domain.dense_layers import pooled_width, shares_bags
 from costmodel.domain.hardware import CollectiveOp, Gpu
 from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
 from costmodel.step.builder import StepBuilder, Wait
@@ -63,6 +64,21 @@ class GroupKernels:
                     stage=stage, where=tuple(summed),
                 )  # fmt: skip
 
+    def spread(self, name: str, stage: Stage, *, zeroed: bool = False) -> None:
+        """Copy pooled outputs to the samples that share them, or add their gradients up.
+
+        With a variable batch per feature: ``batch_index_select_dim0`` of a module's whole output,
+        and its backward, whose sums begin as zeros (torchrec 1.9.2, embeddingbag.py 398-430).
+        """
+        if not shares_bags(self.workload):
+            return
+        members = [each for each in self.groups if each.key.pooled]
+        shared = sum(map(self.outputs.local_size, members), start=Linear())
+        width = self.outputs.element_bytes * pooled_width(self.workload)
+        whole = float(self.workload.local_batch_size * width)
+        with self.builder.part_of(*(each.key for each in members)):
+            add_stream(self.builder, name, (2.0 if zeroed else 1.0) * shared + whole, stage=stage)
+
     def encode(
         self,
         group: GroupFormulas,
@@ -112,6 +128,10 @@ class GroupKernels:
             self.builder, f"{label(group)} {name}", op, size,
             group=members, after=after, optional=optional,
         )  # fmt: skip
+
+    def host(self, group: GroupFormulas, name: str, num_ops: float) -> None:
+        """Add host work of a group that launches nothing."""
+        self.builder.host(f"{label(group)} {name}", num_ops=num_ops)
 
     def copy(
         self,

@@ -59,7 +59,7 @@ class InputDist:
         per_sample = 4.0 * workload.dense.num_dense_features + 4.0
         for table in workload.tables:
             per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
-            per_sample += table.pooling_factor * per_id + LENGTH_BYTES * table.num_features
+            per_sample += table.pooling_factor * per_id + LENGTH_BYTES * table.num_bags
         num_bytes = workload.local_batch_size * per_sample
         stays = self.builder.synchronous  # a CPU has the batch where it computes
         copied = self.builder.kernel(

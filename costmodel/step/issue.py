@@ -46,13 +46,22 @@ LOOKUP = Issue(26.0, 8.0)
 """Offsets by ``cumsum``, conversions, ``bounds_check_indices``, lookup: 416 us."""
 SEND_OUTPUTS = Issue(13.0, 1.0)
 """``All2All_Pooled_Req`` without the collective itself, 187 us."""
+SEND_SUMS_OPS = 12.0
+"""``ReduceScatterBase_Req`` without it: 0.95 of the time of ``All2All_Pooled_Req`` outside of
+copies and collectives, 236 and 247 us (lower quartiles of 60 profiled steps with two gloo ranks,
+table_wise and row_wise in turns; column_wise: 243). Eight dispatched operators beside ten: most of
+the time is Python's, which is the same on a GPU."""
 GATHER_OUTPUTS = Issue(13.0, 1.0)
 """``PooledEmbeddingsAwaitable.wait``, 186 us."""
+GATHER_SUMS_OPS = 7.0
+"""The same where sums need no concatenation: 59 us of awaitables beside 55, and one operator where
+an all-to-all has seven, 88 us (in the same steps): about 75 beside 136 us."""
 ORDER_FEATURES = Issue(9.0, 1.0)
 """Rest of ``EmbeddingBagCollectionAwaitable.wait``, ``split_with_sizes`` and ``cat``: 130 us."""
 SPLIT_GRADIENT_OPS = 6.0
 """``All2All_Pooled_WaitBackward`` besides a copy for every rank: 515 us on 8 ranks with the
-collective."""
+collective. ``ReduceScatterBase_WaitBackward`` takes 113 us where that takes 135 with two copies
+(steps as for ``SEND_SUMS_OPS``): the same without them."""
 SCALE_GRADIENTS = Issue(3.0, 1.0)
 """``All2All_Pooled_ReqBackward``, 76 us."""
 LOOKUP_BACKWARD = Issue(10.0, 14.0)

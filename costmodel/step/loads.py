@@ -6,9 +6,8 @@ or unpooled) that share a sharding type. It has one set of collectives, and one 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,8 @@ from costmodel.domain.plan import (
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import is_hashed
 from costmodel.kernels.embedding import combine
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards, gpu_caches, shard_traffics
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
+from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
@@ -80,7 +80,7 @@ class Sharded(Protocol):
 class ShardRow(NamedTuple):
     """What each of some like shards of a table contributes to its group."""
 
-    ranks: tuple[int, ...]
+    ranks: Sequence[int]
     traffic: Sequence[float]
     features: float
     ids: float
@@ -88,23 +88,75 @@ class ShardRow(NamedTuple):
 
 
 _Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
+_Key: TypeAlias = tuple[object, ...]
+"""What makes the loads of a shard: its table, kernel and place."""
+_Alike: TypeAlias = dict[_Key, list[Shard]]
 
 
 def group_loads(
     workload: Workload, topology: Topology, plan: ShardingPlan
 ) -> tuple[GroupLoad, ...]:
-    """Return the sharding groups of a plan: unpooled before pooled, then by name of the type.
+    """Return the sharding groups of a plan, as ``PlanLoads`` has them."""
+    return PlanLoads(workload, topology).groups(plan)
 
-    TorchRec orders a module's groups by the first table that needs each. Here the order is the
-    same for all plans, so that it is not one more thing that a search moves.
-    """
-    members: dict[GroupKey, list[_Member]] = {}
-    shardings = [(table, plan.table(table.name)) for table in workload.tables]
-    of_tables = table_rows(workload, topology, shardings)
-    for (table, sharding), rows in zip(shardings, of_tables, strict=True):
-        key = group_key(table, sharding.sharding_type)
-        members.setdefault(key, []).append((table, sharding, rows))
-    return tuple(_group_load(topology, key, members[key]) for key in sorted(members))
+
+@dataclass(frozen=True)
+class PlanLoads:
+    """The loads of a workload's plans on a topology; what a shard adds is computed once."""
+
+    workload: Workload
+    topology: Topology
+    _known: dict[_Key, tuple[Any, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """All of a row but its ranks."""
+
+    def groups(self, plan: ShardingPlan) -> tuple[GroupLoad, ...]:
+        """Return the sharding groups of a plan: unpooled before pooled, then by name of the type.
+
+        TorchRec orders a module's groups by the first table that needs each. Here the order is the
+        same for all plans, so that it is not one more thing that a search moves.
+        """
+        members: dict[GroupKey, list[_Member]] = {}
+        for table, rows in zip(self.workload.tables, self.rows(plan), strict=True):
+            sharding = plan.table(table.name)
+            key = group_key(table, sharding.sharding_type)
+            members.setdefault(key, []).append((table, sharding, rows))
+        return tuple(_group_load(self.topology, key, members[key]) for key in sorted(members))
+
+    def rows(self, plan: ShardingPlan) -> list[list[ShardRow]]:
+        """Return for every table a row for every different shard: most differ in rank alone."""
+        of_tables: list[_Alike] = []
+        new: dict[_Key, LookupShard] = {}
+        for table in self.workload.tables:
+            sharding = plan.table(table.name)
+            of_tables.append(_alike(table, sharding))
+            for key, like in of_tables[-1].items():
+                if key not in self._known:
+                    new[key] = lookup_shard(self.workload, self.topology, table, sharding, like[0])
+        if new:
+            every = shard_loads(self.workload, self.topology, LookupShards.of([*new.values()]))
+            columns = (each.tolist() for each in every)
+            self._known.update(zip(new, zip(*columns, strict=True), strict=True))
+        return [
+            [
+                ShardRow([shard.rank for shard in like], *self._known[key])
+                for key, like in own.items()
+            ]
+            for own in of_tables
+        ]
+
+
+def _alike(table: EmbeddingTable, sharding: TableSharding) -> _Alike:
+    """Return the shards of a table that differ in rank alone, by what makes their loads."""
+    hashed = is_hashed(table.inputs)
+    alike: dict[_Key, list[Shard]] = {}
+    for shard in sharding.shards:
+        place = 0 if hashed else shard.row_offset
+        alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
+    replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
+    kind = table.name, replicated, sharding.compute_kernel, sharding.cache_load_factor
+    return {(*kind, *cut): shards for cut, shards in alike.items()}
 
 
 def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"]) -> GroupLoad:
@@ -115,13 +167,9 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         rows += new
         kernel_rows.setdefault(kernel_key(table, sharding.compute_kernel), []).extend(new)
     ranks, counts = _ranks(rows)
-
-    def per_rank(values: list[float]) -> NDArray[np.float64]:
-        each = np.repeat(values, counts)
-        return np.bincount(ranks, each, topology.world_size).astype(np.float64)
-
-    ids = per_rank([row.ids for row in rows])
-    features = per_rank([row.features for row in rows])
+    each = np.repeat([row[2:] for row in rows], counts, axis=0).T
+    totals = [np.bincount(ranks, one, topology.world_size).astype(np.float64) for one in each]
+    features, ids, columns = totals
     return GroupLoad(
         key=key,
         traffic={
@@ -129,7 +177,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         },
         features=features,
         ids=ids,
-        columns=per_rank([row.columns for row in rows]),
+        columns=columns,
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
@@ -159,30 +207,6 @@ def _traffic(rows: list[ShardRow], world_size: int) -> NDArray[np.float64]:
     ranks, counts = _ranks(rows)
     values = np.array([row.traffic for row in rows]).reshape(len(rows), NUM_TRAFFIC)
     return combine(np.repeat(values, counts, axis=0), ranks, world_size)
-
-
-def table_rows(
-    workload: Workload,
-    topology: Topology,
-    shardings: Sequence[tuple[EmbeddingTable, TableSharding]],
-) -> list[list[ShardRow]]:
-    """Return for every table a row for every different shard: most are alike but for their rank."""
-    parts: list[LookupShard] = []
-    ranks: list[tuple[int, ...]] = []
-    begins = [0]
-    for table, sharding in shardings:
-        hashed = is_hashed(table.inputs)
-        alike: dict[tuple[int, int, int], list[Shard]] = {}
-        for shard in sharding.shards:
-            place = 0 if hashed else shard.row_offset
-            alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
-        for shards in alike.values():
-            parts.append(lookup_shard(workload, topology, table, sharding, shards[0]))
-            ranks.append(tuple(shard.rank for shard in shards))
-        begins.append(len(parts))
-    columns = (each.tolist() for each in shard_loads(workload, topology, LookupShards.of(parts)))
-    rows = list(map(ShardRow, ranks, *columns))
-    return [rows[begin:end] for begin, end in pairwise(begins)]
 
 
 def lookup_shard(
@@ -226,4 +250,4 @@ def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) ->
         caches=gpu_caches(topology.hardware.gpu),
     )
     columns = shards.num_columns * shards.num_bags / shards.num_samples
-    return ShardLoads(traffic, shards.num_features, shards.num_lookups, columns)
+    return ShardLoads(traffic, shards.table_bags, shards.num_lookups, columns)

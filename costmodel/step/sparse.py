@@ -17,7 +17,14 @@ from costmodel.step.graph import Role, Stage
 from costmodel.step.group_kernels import GroupKernels
 from costmodel.step.groups import KernelKey
 from costmodel.step.input_dist import InputDist
-from costmodel.step.issue import GATHER_OUTPUTS, LOOKUP, ORDER_FEATURES, SEND_OUTPUTS
+from costmodel.step.issue import (
+    GATHER_OUTPUTS,
+    GATHER_SUMS_OPS,
+    LOOKUP,
+    ORDER_FEATURES,
+    SEND_OUTPUTS,
+    SEND_SUMS_OPS,
+)
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
@@ -76,6 +83,7 @@ class SparsePart:
                     kernels.copy(group, "concat columns", 2.0 * local)
         self._join_groups()
         kernels.divide("divide by lengths", Stage.LOOKUP_FORWARD)
+        kernels.spread("spread over samples", Stage.LOOKUP_FORWARD)
         if self.workload.pipeline is not Pipeline.DLRM:
             samples = self.workload.local_batch_size * kernels.outputs.element_bytes
             num_bytes = 2.0 * samples * pooled_width(self.workload)
@@ -142,6 +150,8 @@ class SparsePart:
             if group.key.pooled:
                 kernels.stream(group, "copy to send buffer", 2.0 * wire, issue=SEND_OUTPUTS)
             wire = outputs.all_to_all_size(group, codec)
+        else:
+            kernels.host(group, "send sums", SEND_SUMS_OPS)
         return kernels.collective(group, "outputs", op, wire)
 
     def _send_hierarchical(self, group: GroupFormulas, size: Linear) -> int:
@@ -155,12 +165,14 @@ class SparsePart:
         summed = outputs.codec(CollectiveOp.REDUCE_SCATTER, backward=False)
         if self.builder.local_world_size > 1:
             wire = kernels.encode(group, summed, "encode", size)
+            kernels.host(group, "send sums", SEND_SUMS_OPS)
             inside = (
                 kernels.collective(
                     group, "partial sums", CollectiveOp.REDUCE_SCATTER, wire,
                     members=ProcessGroup.INTRA_NODE,
                 ),
             )  # fmt: skip
+            kernels.host(group, "gather sums", GATHER_SUMS_OPS)
         if outputs.num_nodes == 1:
             return self.builder.kernel(
                 f"{label(group)} wait for sums", Stage.LOOKUP_FORWARD, 0.0, after=inside
@@ -182,6 +194,8 @@ class SparsePart:
         if op is CollectiveOp.ALL_TO_ALL and group.key.pooled:
             kernels.copy(group, "concat outputs", 2.0 * local, issue=GATHER_OUTPUTS, after=after)
             return
+        if group.key.sharding_type is ShardingType.ROW_WISE and group.key.pooled:
+            kernels.host(group, "gather sums", GATHER_SUMS_OPS)
         name = f"{label(group)} wait for outputs"
         self.builder.kernel(name, Stage.LOOKUP_FORWARD, 0.0, after=after)
         if group.key.sharding_type is ShardingType.ROW_WISE and not group.key.pooled:

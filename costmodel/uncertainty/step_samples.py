@@ -16,7 +16,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from costmodel.kernels.embedding import lookup_time
-from costmodel.step.loads import table_rows
+from costmodel.step.loads import PlanLoads
 from costmodel.step.program import Program
 from costmodel.step.synthesis import program
 from costmodel.uncertainty.error_model import Cause, ErrorModel, error_model
@@ -191,8 +191,7 @@ def _place(sharding: TableSharding) -> str:
 
 def _lookup_seconds(workload: Workload, topology: Topology, plan: ShardingPlan) -> Array:
     """Return what every table's lookups alone take on every rank, shape (tables, ranks)."""
-    shardings = [(table, plan.table(table.name)) for table in workload.tables]
-    of_tables = table_rows(workload, topology, shardings)
+    of_tables = PlanLoads(workload, topology).rows(plan)
     rows = [(index, row) for index, own in enumerate(of_tables) for row in own]
     traffic = np.array([row.traffic for _, row in rows])
     weighted = np.array([workload.tables[index].weighted for index, _ in rows])

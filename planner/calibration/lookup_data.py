@@ -11,7 +11,8 @@ from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import DataType, EmbeddingTable
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import combine, kernel_times
-from costmodel.kernels.shard_traffic import Caches, LookupShard, LookupShards, shard_traffics
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
+from costmodel.kernels.shard_traffic import Caches, shard_traffics
 from costmodel.kernels.times import LookupRates, weight_gradient_times
 from costmodel.kernels.traffic import BACKWARD_KERNELS
 from planner.calibration.curves import Array

@@ -98,6 +98,11 @@ class TableFields(_WorkloadSection):
         default=_TABLE["pooling_factor"], json_schema_extra={"exclusiveMinimum": 0}
     )
     """Mean number of ids looked up per sample, over all features of the table."""
+    bags_per_sample: float = Field(
+        default=_TABLE["bags_per_sample"], json_schema_extra={"exclusiveMinimum": 0}
+    )
+    """Pooled outputs that a feature has per sample, on average: below 1 with a variable batch per
+    feature (TorchRec's VBE), whose samples share outputs."""
     data_type: Annotated[DataType, Field(strict=False)] = _TABLE["data_type"]
     """Element type of the weights."""
     pooling: Annotated[Pooling, Field(strict=False)] = _TABLE["pooling"]

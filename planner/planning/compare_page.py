@@ -34,7 +34,7 @@ def comparison_columns(plans: "Sequence[Planned]") -> list[HtmlColumn]:
     reports = [each.report for each in plans]
     return [
         HtmlColumn(header="Sharder", cells=sharder_names_of(plans)),
-        HtmlColumn.of_values("Step time", [report.step_time for report in reports], duration),
+        HtmlColumn.of_values("Step time", [report.expected for report in reports], duration),
         HtmlColumn(
             header="90% interval",
             cells=[span(report.interval) if report.interval else "" for report in reports],
@@ -100,8 +100,8 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         ),
     ]
     facts = [
-        (names[0], duration(diff.old.step_time)),
-        (names[1], duration(diff.new.step_time)),
+        (names[0], duration(diff.old.expected)),
+        (names[1], duration(diff.new.expected)),
         ("ratio", f"{diff.speedup:.2f}×"),
     ]
     return html_page(f"{names[0]} and {names[1]}", facts, panels)

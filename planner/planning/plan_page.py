@@ -136,17 +136,17 @@ def _path_columns(path: "Sequence[PathRow]") -> list[HtmlColumn]:
 
 def headline(report: Report) -> list[tuple[str, str]]:
     """Return what is to be read first."""
-    facts = [("step time", duration(report.step_time))]
+    facts = [("step time", duration(report.expected))]
     if report.confidence is not None:
         facts.append(("90% interval", span(report.confidence.interval)))
-        facts.append(("expected", duration(report.confidence.expected)))
     facts.append(("samples/s", rate(report.samples_per_second)))
+    if report.confidence is not None:
+        facts.append(("predicted", duration(report.step_time)))
     search, baseline = report.search, report.baseline
     if search is not None and search.bound:
         facts.append(("no plan undercuts", duration(search.bound)))
     if baseline is not None:
-        faster = f"{duration(baseline.step_time)}, {baseline.step_time / report.step_time:.2f}×"
-        facts.append((baseline.sharder, faster))
+        facts.append((baseline.sharder, f"{duration(baseline.quoted)}, {report.speedup:.2f}×"))
     fullest = max(rank.memory.tables for rank in report.ranks) / report.usable_bytes
     facts += [
         ("tables", f"{report.num_tables:,}, {memory(report.weight_bytes)}"),

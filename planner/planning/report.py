@@ -103,6 +103,11 @@ class Baseline:
     probability_beaten: float | None = None
     """That the plan it is compared with is faster, given how far off the models have been."""
 
+    @property
+    def quoted(self) -> Seconds:
+        """The step to quote: the expected one, or the predicted one where errors are unknown."""
+        return self.step_time if self.expected is None else self.expected
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:

@@ -109,8 +109,7 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     if confidence is not None:
         rows.append(("predicted", duration(report.step_time), PREDICTED))
     if baseline is not None:
-        step_time = baseline.step_time if baseline.expected is None else baseline.expected
-        rows.append(("baseline", duration(step_time), _against_baseline(report)))
+        rows.append(("baseline", duration(baseline.quoted), _against_baseline(report)))
     if search is not None and search.bound is not None and report.gap is not None:
         gap = percent_fine(report.gap)
         text = f"no plan is predicted to be faster; this one's prediction is within {gap}"

@@ -227,16 +227,17 @@ def _reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
     """Return how a batch reads a table: ids per sample, and how they spread over its rows."""
     config, samples = found.config, reading.local_batch_size
     observed = observe(reading.batches, config.feature_names) if reading.batches else None
-    pooling_factor = _pooling_factor(config, found.constraint, samples)
-    if pooling_factor is None:
-        pooling_factor = observed.pooling_factor if observed else float(len(config.feature_names))
+    read = _constrained_reads(config, found.constraint, samples)
+    if read is None and observed is not None:
+        read = observed.pooling_factor, observed.bags_per_sample
+    pooling_factor, bags = read or (float(len(config.feature_names)), 1.0)
     inputs: InputDistribution = observed.inputs if observed else Zipf()
     if uses_index_dedup(found):
         sent, inputs = deduplicated(
             inputs, config.num_embeddings, pooling_factor * samples, reading.world_size
         )
         pooling_factor = sent / samples
-    return {"pooling_factor": pooling_factor, "inputs": inputs}
+    return {"pooling_factor": pooling_factor, "bags_per_sample": bags, "inputs": inputs}
 
 
 def sharding_choices(
@@ -315,24 +316,32 @@ def _nothing_left(
     )
 
 
-def _pooling_factor(config: Any, constraint: Any, local_batch_size: int) -> float | None:  # noqa: ANN401
-    """Return ids per sample from the constraint; None if it does not say.
+def _constrained_reads(
+    config: Any,  # noqa: ANN401 - EmbeddingBagConfig
+    constraint: Any,  # noqa: ANN401 - ParameterConstraints
+    local_batch_size: int,
+) -> tuple[float, float] | None:
+    """Return ids, and a feature's pooled outputs, per sample; None: the constraint has neither.
 
     One factor for several features holds for each of them. A feature that is pooled more than
     once per sample, or has a batch size of its own, is scaled accordingly.
     """
     factors = list(getattr(constraint, "pooling_factors", None) or [POOLING_FACTOR])
-    if factors == [POOLING_FACTOR]:
+    poolings = getattr(constraint, "num_poolings", None)
+    batches = getattr(constraint, "batch_sizes", None)
+    if factors == [POOLING_FACTOR] and not poolings and not batches:
         return None
+    features = len(config.feature_names)
     if len(factors) == 1:
-        factors *= len(config.feature_names)
-    poolings = constraint.num_poolings or [1.0] * len(factors)
-    batches = constraint.batch_sizes or [local_batch_size] * len(factors)
-    ids = (
-        factor * times * batch
-        for factor, times, batch in zip(factors, poolings, batches, strict=True)
-    )
-    return float(sum(ids)) / local_batch_size
+        factors *= features
+    bags = [
+        float(times * batch) / local_batch_size
+        for times, batch in zip(
+            poolings or [1.0] * features, batches or [local_batch_size] * features, strict=True
+        )
+    ]
+    ids = sum(factor * each for factor, each in zip(factors, bags, strict=True))
+    return float(ids), sum(bags) / features
 
 
 def _pooling(config: object) -> Pooling:

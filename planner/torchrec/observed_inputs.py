@@ -18,6 +18,8 @@ class ObservedInputs:
 
     pooling_factor: float
     """Ids per sample, over all features of the table."""
+    bags_per_sample: float
+    """Lengths of ids that a feature has per sample: 1 unless batches are variable (VBE)."""
     inputs: ReuseHistogram
 
 
@@ -27,12 +29,13 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
     Hits are counted within each batch; rows of all batches go into one histogram.
     """
     counts: list[int] = []
-    lookups = samples = counted = 0
+    lookups = samples = counted = bags = 0
     for batch in batches:
         ids = _ids(batch, feature_names)
         if ids is None:
             continue
         samples += _features(batch).stride()
+        bags += _num_bags(_features(batch), feature_names)
         lookups += ids.numel()
         counted += 1
         counts.extend(_hits(ids))
@@ -41,6 +44,7 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
     return ObservedInputs(
         # a feature absent from every sample still takes a lookup now and then
         pooling_factor=max(lookups, 1) / samples,
+        bags_per_sample=bags / samples,
         inputs=ReuseHistogram(
             row_shares=histogram_of(counts), num_lookups=max(1.0, lookups / counted)
         ),
@@ -57,6 +61,13 @@ def _ids(batch: SampleBatch, feature_names: Sequence[str]) -> torch.Tensor | Non
     if not present:
         return None
     return torch.cat([features[name].values() for name in present])
+
+
+def _num_bags(features: Any, feature_names: Sequence[str]) -> float:  # noqa: ANN401
+    """Return how many lengths the features have that a batch has, on average."""
+    strides = dict(zip(features.keys(), features.stride_per_key(), strict=True))
+    own = [strides[name] for name in feature_names if name in strides]
+    return sum(own) / len(own)
 
 
 def _hits(ids: torch.Tensor) -> Iterable[int]:

@@ -1,6 +1,7 @@
 """A plan as TorchRec's sharding options: what its statistics, callbacks and loaders are about."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from torch import nn
@@ -84,10 +85,14 @@ def _placed(
 
 def loaded_options(
     loader: Any,  # noqa: ANN401 - a PlanLoader
-    search_space: list[ShardingOption],
+    search_space: Sequence[ShardingOption],
     context_hash: str,
-) -> list[ShardingOption] | None:
-    """Return the options of a stored plan, by TorchRec's hash of each; None: there is no plan.
+) -> list[ShardingOption]:
+    """Return the options of a stored plan, by TorchRec's hash of each; empty: there is no plan.
+
+    A hash is that of an option that the enumerator offers, which then takes the stored shards; or
+    of the stored option itself, of one of the model's tables, as shares of cached rows and numbers
+    of columns may be chosen that the enumerator does not offer.
 
     Raises
     ------
@@ -95,18 +100,42 @@ def loaded_options(
         The plan was made for another topology, batch size, constraints or model.
 
     """
-    from torchrec.distributed.planner.planners import extract_plan
+    _check_made_for(loader.plan_context_hash(), context_hash)
+    stored: dict[int, ShardingOption] = dict(loader.load() or {})
+    chosen: dict[str, ShardingOption] = {}
+    for option in search_space:
+        same = stored.pop(option.storage_hash(), None)
+        if same is not None:
+            option.shards = same.shards
+            chosen[option.fqn] = option
+    tables = {option.fqn: option for option in search_space}
+    for key, option in stored.items():
+        if option.fqn not in tables or option.fqn in chosen or option.storage_hash() != key:
+            raise PlannerError(
+                f"the plan loader has an option with hash {key}, of `{option.fqn}`, which is none "
+                "of this model's tables' options; leave plan_loader out to plan anew",
+                PlannerErrorType.PLAN_LOADING_FAILED,
+            )
+        chosen[option.fqn] = _like(tables[option.fqn], option)
+    return list(chosen.values())
 
-    stored = loader.plan_context_hash()
-    if stored is not None and stored != context_hash:
+
+def _like(offered: ShardingOption, stored: ShardingOption) -> ShardingOption:
+    """Return an option of the table of one, sharded as another."""
+    option = copy(offered)
+    option.sharding_type, option.compute_kernel = stored.sharding_type, stored.compute_kernel
+    option.cache_params, option.shards = stored.cache_params, stored.shards
+    return option
+
+
+def _check_made_for(stored: str | None, here: str) -> None:
+    if stored is not None and stored != here:
         raise PlannerError(
             "planner input mismatch: the plan that the plan loader has is for something else; "
             "topology, batch size, storage reservation, constraints and model have hash "
-            f"{context_hash} here, its own is {stored}; leave plan_loader out to plan anew",
+            f"{here} here, its own is {stored}; leave plan_loader out to plan anew",
             PlannerErrorType.PLANNER_INPUT_CONTEXT_MISMATCH,
         )
-    loaded = loader.load()
-    return extract_plan(search_space, loaded) if loaded else None
 
 
 def called_back(

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,41 +28,26 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import HardwareProfile, Topology
-from costmodel.domain.workload import DenseModel, Pipeline, Workload
+from costmodel.domain.hardware import HardwareProfile
+from costmodel.domain.workload import DenseModel, Pipeline
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, rough_modules, warning
-from planner.torchrec.model_reading import ModelTables, read_model
-from planner.torchrec.modules import ModelReading, find_tables
+from planner.torchrec.job import Job
+from planner.torchrec.modules import find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
-from planner.torchrec.other_tables import OtherTables, merged, only_tables, plan_other_tables
-from planner.torchrec.plans import let_prefetch, to_torchrec
-from planner.torchrec.solving import Solution, find_plan, retimed
+from planner.torchrec.other_tables import merged
+from planner.torchrec.solving import Outcome, Solution, planned_around, retimed
 from planner.torchrec.topology import (
-    check_weights,
     current_topology,
     resolve_profile,
-    to_topology,
-    usable_after,
-    with_less,
-    with_usable,
 )
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """A whole plan, and what is known of the part that was planned here."""
-
-    plan: TorchRecPlan
-    solution: Solution | None
-    """None where no table is one that the cost model knows."""
 
 
 class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torchrec has no types here
@@ -96,7 +81,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     timeout_seconds
         Longest search; without it, ten seconds.
     plan_loader
-        Where it has a plan for this model, topology and constraints, that is the plan.
+        Tables that it has a plan for, made for this model, topology and constraints, keep it; the
+        rest is planned around them.
     fixed_plan
         Tables that it has stay as they are there; the rest is planned around them.
     hardware
@@ -160,22 +146,29 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             "performance_model": performance_model,
         }
         self._plan_loader = plan_loader
-        self._fixed = fixed_plan or TorchRecPlan(plan={})
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
-        self._profile, self._hardware = resolve_profile(hardware, topology.compute_device)
+        profile, name = resolve_profile(hardware, topology.compute_device)
         self._batches = tuple(sample_batches or ())
         self._sharder = sharder
-        self._dense = dense
         prefetches = pipeline is Pipeline.SPARSE_DIST and any(
             each.cache_params is not None and each.cache_params.prefetch_pipeline
             for each in self._constraints.values()
         )
-        self._pipeline = Pipeline.PREFETCH if prefetches else pipeline
+        self._job = Job(
+            topology=topology,
+            profile=profile,
+            hardware=name,
+            local_batch_size=self._batch_size,
+            pipeline=Pipeline.PREFETCH if prefetches else pipeline,
+            dense=dense,
+            constraints=self._constraints,
+            fixed=fixed_plan or TorchRecPlan(plan={}),
+        )
         self._chosen: Callable[[], list[ShardingOption]] = list
         self._last: tuple[nn.Module, list[Any]] | None = None
         self.solution: Solution | None = None
         """What the last ``plan`` or ``collective_plan`` found, on every rank; None: the model has
-        no table that the cost model knows, or the plan loader had a plan."""
+        no table that the cost model knows."""
 
     def plan(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan:
         """Return the plan with the shortest predicted step that the sharders can carry out.
@@ -223,70 +216,30 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         """Return the last plan as TorchRec's options, with its own estimates of each shard."""
         return self._chosen()
 
-    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> _Outcome:
+    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> Outcome:
         started = perf_counter()
         self._last = module, list(sharders)
         self._look_over(module, sharders)
         reserved = self._reserved(module, sharders)
-        loaded = self._loaded(module, sharders)
-        if loaded is not None:
-            outcome = _Outcome(plan=loaded, solution=None)
-        else:
-            model = self._read(module, sharders, self._batches)
-            if model is None:
-                _LOGGER.warning("the model has no embedding tables that the sharders can shard")
-                self._chosen = list
-                return _Outcome(plan=TorchRecPlan(plan={}), solution=None)
-            outcome = self._planned(model, module, sharders, reserved)
+        job = self._with_loaded(module, sharders)
+        model = job.read(module, sharders, self._batches)
+        if model is None:
+            _LOGGER.warning("the model has no embedding tables that the sharders can shard")
+            self._chosen = list
+            return Outcome(plan=TorchRecPlan(plan={}), solution=None)
+        others = job.others(
+            model,
+            module,
+            sharders,
+            reservation=self._storage_reservation,
+            time_limit=self._search.time_limit,
+        )
+        outcome = planned_around(job, model, others, reserved, self._sharder, self._search)
         return self._reported(outcome, module, sharders, started)
 
-    def _planned(
-        self,
-        model: ModelTables,
-        module: nn.Module,
-        sharders: Sequence[Any],
-        reserved: TorchRecTopology | None,
-    ) -> _Outcome:
-        others = self._others(model, module, sharders)
-        if not model.tables:
-            return _Outcome(plan=others.plan, solution=None)
-        workload = self._workload(model)
-        topology = with_less(
-            self._our_topology(workload, reserved),
-            hbm_bytes=[each + model.wrapper_bytes for each in others.hbm_bytes],
-            host_bytes=others.host_bytes,
-        )
-        attempt, plan = find_plan(workload, topology, self._sharder, self._search)
-        made = to_torchrec(
-            plan,
-            model.locations,
-            compute_device=self._topology.compute_device,
-            local_world_size=self._topology.local_world_size,
-            constraints={
-                name: self._reading().constraint(location.module, location.table)
-                for name, location in model.locations.items()
-            },
-        )
-        let_prefetch(made, self._pipeline)
-        made = merged(merged(made, others.plan), self._fixed_of(model))
-        return _Outcome(
-            plan=made,
-            solution=Solution(
-                workload=workload,
-                topology=topology,
-                locations=model.locations,
-                plan=plan,
-                step_time=attempt.step_time,
-                other_time=others.time,
-                sharder=attempt.sharder,
-                torchrec_plan=made,
-                hardware=self._hardware,
-            ),
-        )
-
     def _reported(
-        self, outcome: _Outcome, module: nn.Module, sharders: Sequence[Any], started: Seconds
-    ) -> _Outcome:
+        self, outcome: Outcome, module: nn.Module, sharders: Sequence[Any], started: Seconds
+    ) -> Outcome:
         """Return what callbacks make of a plan, and tell the statistics and the log of it."""
         plan, solution = outcome.plan, outcome.solution
 
@@ -295,7 +248,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
         if self._callbacks:
             plan = called_back(chosen(), self._callbacks, self._topology)
-        if solution is not None and (self._callbacks or self._fixed.plan):
+        if solution is not None and self._callbacks:
             solution = retimed(solution, plan)
         self._chosen = chosen
         for stats in self._stats:
@@ -315,7 +268,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             )
         if self._debug and solution is not None:
             _LOGGER.info("%s", solution.summary)
-        return _Outcome(plan=plan, solution=solution)
+        return Outcome(plan=plan, solution=solution)
 
     def collective_plan(
         self,
@@ -343,66 +296,12 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
     def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
         """Name in one warning what is set and changes nothing, and what is planned roughly."""
-        found = find_tables(module, sharders, self._reading())
+        found = find_tables(module, sharders, self._job.reading())
         said = warning(
             ignored_settings(self._topology, self._unheeded, found), rough_modules(found)
         )
         if said:
             _LOGGER.warning("%s", said)
-
-    def _reading(self, batches: Sequence[SampleBatch] = ()) -> ModelReading:
-        return ModelReading(
-            compute_device=self._topology.compute_device,
-            local_batch_size=self._batch_size,
-            world_size=self._topology.world_size,
-            constraints=self._constraints,
-            batches=batches,
-            fixed=self._fixed.plan,
-        )
-
-    def _read(
-        self, module: nn.Module, sharders: Sequence[Any], batches: Sequence[SampleBatch]
-    ) -> ModelTables | None:
-        reading = self._reading(batches)
-        try:
-            return read_model(module, sharders, reading)
-        except TorchRecError:
-            check_weights(find_tables(module, sharders, reading), self._topology)
-            raise
-
-    def _workload(self, model: ModelTables) -> Workload:
-        return Workload(
-            name="model",
-            tables=model.tables,
-            dense=self._dense or model.dense,
-            local_batch_size=self._batch_size,
-            pipeline=self._pipeline,
-            optimizer=model.optimizer,
-            output_type=model.output_type,
-            comms_forward=model.comms_forward,
-            comms_backward=model.comms_backward,
-        )
-
-    def _others(
-        self, model: ModelTables, module: nn.Module, sharders: Sequence[Any]
-    ) -> OtherTables:
-        """Return TorchRec's plan of the tables that the cost model does not know."""
-        return plan_other_tables(
-            module,
-            sharders,
-            model.others,
-            self._topology,
-            fixed=self._fixed,
-            batch_size=self._batch_size,
-            storage_reservation=self._storage_reservation,
-            constraints={
-                each.name: each.constraint for each in model.others if each.constraint is not None
-            },
-            timeout_seconds=max(1, int(self._search.time_limit)),
-        )
-
-    def _fixed_of(self, model: ModelTables) -> TorchRecPlan:
-        return only_tables(self._fixed, [(each.path, each.name) for each in model.found])
 
     def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology | None:
         """Return the topology with what the storage reservation leaves, if one was given."""
@@ -418,23 +317,22 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             constraints=self._constraints,
         )
 
-    def _our_topology(self, workload: Workload, reserved: TorchRecTopology | None) -> Topology:
-        topology = to_topology(self._topology, self._profile)
-        if reserved is None:
-            return topology
-        return with_usable(topology, workload, usable_after(reserved))
-
-    def _loaded(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan | None:
-        """Return the plan loader's plan, if there is one."""
+    def _with_loaded(self, module: nn.Module, sharders: Sequence[Any]) -> Job:
+        """Return the job with what the plan loader has of a plan, which tables keep."""
         if self._plan_loader is None:
-            return None
-        made_for = self.hash_planner_context_inputs_str()
+            return self._job
+        try:
+            made_for = self.hash_planner_context_inputs_str()
+        except RuntimeError as error:  # PlannerContextFingerprintError, where a version has it
+            _LOGGER.warning("planning anew, as the stored plan cannot be checked: %s", error)
+            return self._job
         space = self._enumerator.enumerate(module=module, sharders=list(sharders))
         options = loaded_options(self._plan_loader, space, made_for)
-        return None if options is None else called_back(options, (), self._topology)
+        loaded = called_back(options, (), self._topology)
+        return replace(self._job, fixed=merged(loaded, self._job.fixed))
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
         """Return what all ranks must agree on; their sample batches may differ: rank 0's count."""
         return shared_question(
-            self._topology, self._batch_size, lambda: self._read(module, sharders, ())
+            self._topology, self._batch_size, lambda: self._job.read(module, sharders, ())
         )

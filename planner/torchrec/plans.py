@@ -48,6 +48,10 @@ class TableLocation:
     table: str
     """The table's name in that module."""
 
+    def is_in(self, plan: TorchRecPlan) -> bool:
+        """Return whether a plan has the table."""
+        return self.table in plan.plan.get(self.module, {})
+
 
 def to_torchrec(
     plan: ShardingPlan,

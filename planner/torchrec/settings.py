@@ -53,7 +53,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "timeout_seconds": Setting(_YES, "ends the search"),
         "stats": Setting(_YES, "told of the plan, with TorchRec's estimates of it"),
         "callbacks": Setting(_YES, "called with the chosen options, whose plan is returned"),
-        "plan_loader": Setting(_YES, "its plan is taken instead of a search"),
+        "plan_loader": Setting(
+            _YES, "tables that it has a plan for keep it, and the rest is planned around them"
+        ),
         "enumerator": Setting(
             _ROUGHLY, "gives TorchRec's estimates of the plan; what may be chosen is read off the "
             "sharders and constraints",
@@ -87,12 +89,11 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "ParameterConstraints": {
         **_all(_YES, "what may be chosen", "sharding_types", "compute_kernels", "min_partition"),
-        **_all(
-            _YES, "ids per sample, in all features of the table", "pooling_factors",
-            "num_poolings",
-        ),
+        "pooling_factors": Setting(_YES, "ids per sample, in all features of the table"),
+        "num_poolings": Setting(_YES, "ids and outputs of a feature that is pooled several times"),
         "batch_sizes": Setting(
-            _ROUGHLY, "ids follow each feature's own batch; outputs are counted for the whole one"
+            _YES, "lengths, ids and outputs follow each feature's own batch; outputs are spread "
+            "over the samples that share them",
         ),
         "is_weighted": Setting(_YES, "ids carry weights"),
         "cache_params": Setting(_ROUGHLY, "see CacheParams"),

@@ -255,7 +255,8 @@ def _constraints(problem: ShardingProblem, table: EmbeddingTable) -> ParameterCo
         sharding_types=[kind.value for kind in kinds],
         compute_kernels=list(dict.fromkeys(option.compute_kernel.value for option in options)),
         min_partition=table.min_shard_dim if table.min_shard_dim > 4 else None,
-        pooling_factors=[table.pooling_factor / table.num_features] * table.num_features,
+        pooling_factors=[table.pooling_factor / table.num_bags] * table.num_features,
+        num_poolings=[table.bags_per_sample] * table.num_features,
         is_weighted=table.weighted,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.planner.types import PlannerErrorType
+from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.errors import InfeasibleError, PlannerError
@@ -16,7 +17,11 @@ from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import could_hold, host_bytes_usable
 from planner.planning.search import Attempt, Search, run_sharders, sharders_for
 from planner.torchrec.error_types import INPUT_VALIDATION
-from planner.torchrec.plans import TableLocation, from_torchrec
+from planner.torchrec.job import Job
+from planner.torchrec.model_reading import ModelTables
+from planner.torchrec.other_tables import OtherTables, merged
+from planner.torchrec.plans import TableLocation, from_torchrec, let_prefetch, to_torchrec
+from planner.torchrec.topology import with_less
 from sharders.problem.sharding_problem import ShardingProblem
 
 _IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)
@@ -52,8 +57,88 @@ class Solution:
         )
 
 
-def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
-    """Return the solution with another plan of its tables.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A whole plan, and what is known of the part that was planned here."""
+
+    plan: TorchRecPlan
+    solution: Solution | None
+    """None where no table is one that the cost model knows."""
+
+
+def planned_around(
+    job: Job,
+    model: ModelTables,
+    others: OtherTables,
+    reserved: TorchRecTopology | None,
+    sharder: str,
+    search: Search,
+) -> Outcome:
+    """Return the best plan of a model's tables, with what is decided of some already.
+
+    Parameters
+    ----------
+    job, model
+        What is planned, for what.
+    others
+        TorchRec's plan of tables that the cost model does not know.
+    reserved
+        What a storage reservation leaves of the memory; None: there is none.
+    sharder, search
+        How the rest is searched. Where nothing is left to choose, nothing is.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        No plan fits, or a plan that is given is not one of these tables.
+
+    """
+    if not model.tables:
+        return Outcome(plan=others.plan, solution=None)
+    workload, fixed = job.workload(model), job.fixed_of(model)
+    topology = with_less(
+        job.machine(workload, reserved),
+        hbm_bytes=[each + model.wrapper_bytes for each in others.hbm_bytes],
+        host_bytes=others.host_bytes,
+    )
+    free = [each for each in model.locations.values() if not each.is_in(fixed)]
+    made, found = merged(others.plan, fixed), "given"
+    if free:
+        attempt, plan = find_plan(workload, topology, sharder, search)
+        step_time = attempt.step_time
+        chosen = to_torchrec(
+            plan,
+            model.locations,
+            compute_device=job.topology.compute_device,
+            local_world_size=job.topology.local_world_size,
+            constraints=job.constraints_of(model),
+        )
+        made, found = merged(let_prefetch(chosen, job.pipeline), made), attempt.sharder
+    if fixed.plan:
+        plan, step_time = timed(made, model.locations, workload, topology)
+    return Outcome(
+        plan=made,
+        solution=Solution(
+            workload=workload,
+            topology=topology,
+            locations=model.locations,
+            plan=plan,
+            step_time=step_time,
+            other_time=others.time,
+            sharder=found,
+            torchrec_plan=made,
+            hardware=job.hardware,
+        ),
+    )
+
+
+def timed(
+    plan: TorchRecPlan,
+    locations: Mapping[str, TableLocation],
+    workload: Workload,
+    topology: Topology,
+) -> tuple[ShardingPlan, Seconds]:
+    """Return a plan in our terms, and its predicted step.
 
     Raises
     ------
@@ -61,12 +146,16 @@ def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
         The plan is not one of these tables.
 
     """
-    workload, topology = solution.workload, solution.topology
     try:
-        ours = from_torchrec(plan, solution.locations, workload, topology)
-        step_time = Objective(workload, topology).step_time(ours)
+        ours = from_torchrec(plan, locations, workload, topology)
+        return ours, Objective(workload, topology).step_time(ours)
     except PlannerError as error:
         raise TorchRecError(str(error), INPUT_VALIDATION) from error
+
+
+def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
+    """Return the solution with another plan of its tables, as ``timed`` reads it."""
+    ours, step_time = timed(plan, solution.locations, solution.workload, solution.topology)
     return replace(solution, plan=ours, step_time=step_time, torchrec_plan=plan)
 
 

@@ -127,7 +127,7 @@ def with_usable(topology: Topology, workload: Workload, usable: Sequence[Bytes])
     A storage reservation has already taken dense model, inputs and a margin off; our models would
     do so again (``costmodel.memory.rank_memory.rank_rooms``, of which this is the inverse).
     """
-    capacity = (max(usable) + sum(fixed_bytes(workload))) / (1 - RESERVE_SHARE)
+    capacity = (max(usable) + sum(fixed_bytes(workload, topology))) / (1 - RESERVE_SHARE)
     hardware = topology.hardware
     gpu = replace(hardware.gpu, memory_bytes=capacity)
     withheld = tuple(each / (1 - RESERVE_SHARE) for each in _differences(usable))

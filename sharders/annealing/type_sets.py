@@ -32,6 +32,7 @@ from sharders.lp.sharder import placed, smallest
 from sharders.problem.option_costs import OptionCosts
 
 KINDS = tuple(ShardingType)
+Found = tuple[Seconds, Choices]
 EVERY_TYPE = (1 << len(KINDS)) - 1
 """The bits of all sharding types."""
 FIRST = (ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.TABLE_ROW_WISE)
@@ -76,14 +77,24 @@ class Programs:
         wanted = self.choices.some((self._kind & types) > 0) & (self._number >= 0)
         return RelaxedStep(self.choices, wanted).solve(wanted)
 
-    def plan(self, shares: Array) -> Choices | None:
-        """Return a plan of the options with the largest shares, or near it; None: no room."""
+    def packed(self, shares: Array) -> list[Found]:
+        """Return a plan of any types where those wanted have no room: moves may lead to them."""
+        engine, problem = self.engine, self.engine.problem
+        plan = placed(self.choices, OptionCosts(problem), shares, self._spare)
+        if plan is None or not engine.arrays.has(plan):
+            return []
+        choices = engine.choices_of(plan)
+        return [(engine.start(choices), choices)]
+
+    def plan(self, types: int, shares: Array) -> Found | None:
+        """Return a plan of the options with the largest shares, others where these have no room.
+
+        Others are of the types with these bits; None: they have no room either.
+        """
         first = [next(iter(each)) for each in by_share(self.choices, shares)]
-        engine = self.engine
-        if engine.fill(Rule(RULES[0], 1.0, 1.0), self._number[first]) is not None:
-            return engine.present()
-        plan = placed(self.choices, OptionCosts(engine.problem), shares, self._spare)
-        return engine.choices_of(plan) if plan and engine.arrays.has(plan) else None
+        self.engine.offer(types)
+        time = self.engine.fill(Rule(RULES[0], 1.0, 1.0), self._number[first])
+        return None if time is None else (time, self.engine.present())
 
 
 @dataclass(slots=True)
@@ -176,11 +187,14 @@ class TypeSets:
         plans: list[tuple[Seconds, Choices]] = []
         value = best if best < inf else 1.0
         if solved is not None:
-            value, plan = solved.value, programs.plan(solved.shares)
+            value, plan = solved.value, programs.plan(types, solved.shares)
             self._made += 1
-            plans += [] if plan is None else [(self.engine.start(plan), plan)]
+            plans += [] if plan is None else [plan]
         greedy = self._greedy(types)
-        return value, Start(types, plans if greedy is None else [*plans, greedy])
+        plans += [] if greedy is None else [greedy]
+        if not plans and solved is not None:
+            plans += programs.packed(solved.shares)
+        return value, Start(types, plans)
 
     def _greedy(self, types: int) -> tuple[Seconds, Choices] | None:
         """Return the best plan of some rules, and of changes of the best; None: no room."""

@@ -12,7 +12,7 @@ from costmodel.domain.plan import Shard, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.engine.lowering import Columns
 from costmodel.engine.timer import Signature
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.traffic import Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key

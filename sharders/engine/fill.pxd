@@ -17,7 +17,7 @@ cdef class Greedy:
     cdef readonly SearchState search
     cdef readonly Py_ssize_t num_ranks
     cdef readonly double[::1] rank_load, key
-    cdef readonly int64_t[::1] order, refused, taken
+    cdef readonly int64_t[::1] order, preferred, refused, taken
 
     @cython.locals(
         tables=Tables, balanced=double, table=Py_ssize_t, by_size=Py_ssize_t, option=Py_ssize_t,
@@ -44,7 +44,7 @@ cdef class Greedy:
         tables=Tables, first=Py_ssize_t, last=Py_ssize_t, whole=Py_ssize_t, limit=double,
         replica=Py_ssize_t, some_small=bint, option=Py_ssize_t, share=double, cheap=bint,
         best=Py_ssize_t, best_place=int64_t, best_key=double, key=double, load=double,
-        place=int64_t, index=Py_ssize_t,
+        place=int64_t, index=Py_ssize_t, preferred=int64_t,
     )
     cdef Py_ssize_t _next(self, Rule rule, Py_ssize_t table, double balanced) noexcept
     @cython.locals(search=SearchState, tables=Tables, choices=Choices, shard=Py_ssize_t)

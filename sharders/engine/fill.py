@@ -57,6 +57,8 @@ class Greedy:
         """Tables."""
         self.key = np.zeros(tables.num_tables)
         """What tables are ordered by, largest first."""
+        self.preferred = np.full(tables.num_tables, -1, dtype=np.int64)
+        """The option that each table is to have, if there is room, whatever the rule; -1: none."""
         self.refused = np.zeros(tables.kind.shape[0], dtype=np.int64)
         """Whether there is no room for an option, for every one."""
         self.taken = np.zeros(num_ranks, dtype=np.int64)
@@ -102,6 +104,8 @@ class Greedy:
             first = tables.options[table]
             for place in range(first, first + tables.num_offered[table]):
                 self.refused[tables.offered[place]] = 0
+            if self.preferred[table] >= 0:
+                self.refused[self.preferred[table]] = 0
             if not placed:
                 return False
         return True
@@ -135,7 +139,9 @@ class Greedy:
 
     def _next(self, rule: Rule, table: int, balanced: float) -> int:
         """Return the option that a rule likes best, of those not refused; -1: none is left."""
-        tables = self.search.tables
+        tables, preferred = self.search.tables, self.preferred[table]
+        if preferred >= 0 and not self.refused[preferred]:
+            return preferred
         first = tables.options[table]
         last = first + tables.num_offered[table]
         whole, limit = self._whole(rule, table), rule.split_above * balanced

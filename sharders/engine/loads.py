@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.domain.workload import BAG_STEP
 from costmodel.engine.state import PlanState
 from costmodel.kernels import times
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
@@ -34,6 +35,8 @@ PARAMETERS, NUM_KERNEL_SUMS = KERNEL_FEATURES.index("parameter_bytes"), len(KERN
 CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
 EMPTY: float = 1e-6
 """Lookups below this are what rounding leaves on a rank whose last table went away."""
+SOME_LEFT: float = BAG_STEP / 2
+"""Features, which are counted exactly, on a rank that has some are more."""
 CANCELLED: float = 1e-4
 """What is left of a sum, as a share of it, is rounded to at most 1e-12 of itself if this is more:
 numbers have 16 digits."""
@@ -206,7 +209,7 @@ class RankLoads:
         self.plan.save(rank, features)
         column = features + FEATURES
         left = self.plan.loads[rank, column] + sign * self.tables.features[size, FEATURES]
-        is_left = sign > 0 or left > 0.5  # counted exactly
+        is_left = sign > 0 or left > SOME_LEFT
         for feature in range(NUM_FEATURES):
             column = features + feature
             before, rate = self.plan.loads[rank, column], self.exchange_rates[column]

@@ -129,15 +129,13 @@ class Engine:
                 self._make_program(self.search.wanted)
         return self.run
 
-    def fill(self, rule: Rule, options: NDArray[np.int64] | None = None) -> Seconds | None:
+    def fill(self, rule: Rule, preferred: NDArray[np.int64] | None = None) -> Seconds | None:
         """Make a rule's plan the present one; return its step time, None if there is no room.
 
-        ``options``: one of every table, (tables,); without, the rule chooses among those offered.
+        ``preferred``: the option of every table that it is to have if there is room, -1 for none,
+        (tables,); others are chosen by the rule among those offered.
         """
-        if options is not None:
-            begins = np.asarray(self.search.tables.options)[:-1]
-            np.asarray(self.search.tables.offered)[begins] = options
-            np.asarray(self.search.tables.num_offered)[:] = 1
+        np.asarray(self._greedy.preferred)[:] = NOT_MADE if preferred is None else preferred
         if not self._greedy.fill(rule):
             return None
         self.rebuild(groups=0)

@@ -99,7 +99,7 @@ class Tuning:
         self.params, self.engine, self.budget, self.rng = params, engine, budget, rng
         problem = engine.problem
         self.balanced_load, self.capacity = problem.balanced_load, problem.capacity
-        self.evaluated = 0
+        self.evaluated, self._programs_before = 0, len(engine.groups_of)
         self.best: Seconds = float("inf")
         self.found: dict[int, tuple[Seconds, Choices]] = {}
         self.chains: list[Chain] = []
@@ -155,7 +155,9 @@ class Tuning:
         }
 
     def _over(self) -> bool:
-        return self.evaluated >= self.params.trials or self.budget.spent(self.evaluated)
+        programs = len(self.engine.groups_of) - self._programs_before
+        effort = self.evaluated + self.params.trials_per_program * programs
+        return effort >= self.params.trials or self.budget.spent(self.evaluated)
 
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""

@@ -20,7 +20,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import lookup_time
-from costmodel.kernels.shard_traffic import LookupShard, LookupShards
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.traffic import BACKWARD_KERNELS
 from costmodel.step.loads import lookup_shard, shard_loads
 from costmodel.step.optimizer import replica_update_time

@@ -20,7 +20,7 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import EmbeddingTable, Optimizer
 from costmodel.inputs.distribution import Zipf
 from costmodel.inputs.reuse import NUM_BINS, reuse_rows
-from costmodel.kernels.shard_traffic import LookupShard
+from costmodel.kernels.lookup_shards import LookupShard
 
 
 def layer(inputs: int, outputs: int, seed: int) -> Layer:

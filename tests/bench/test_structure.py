@@ -26,18 +26,22 @@ def write(root: Path, **files: str) -> Checkout:
     return Checkout(root)
 
 
+@pytest.mark.slow
 def test_no_packages_import_each_other(checkout: Checkout) -> None:
     assert package_cycles(checkout) == []
 
 
+@pytest.mark.slow
 def test_no_name_stands_for_two_classes(checkout: Checkout) -> None:
     assert shared_class_names(checkout) == {}
 
 
+@pytest.mark.slow
 def test_docstrings_are_no_fragments(checkout: Checkout) -> None:
     assert fragments(checkout) == []
 
 
+@pytest.mark.slow
 def test_reading_lists_are_of_what_is_asked(checkout: Checkout) -> None:
     step, search = step_modules(checkout), search_modules(checkout)
     assert {"costmodel.step.simulator", "costmodel.engine.step"} <= {each.name for each in step}

@@ -44,7 +44,7 @@ def test_any_bytes(data: bytes) -> None:
         load_pickle(data)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(value=VALUES, at=st.integers(0, 10_000), byte=st.integers(0, 255))
 def test_any_byte_changed(value: object, at: int, byte: int) -> None:
     data = bytearray(pickle.dumps([value, Held(1)], 4))

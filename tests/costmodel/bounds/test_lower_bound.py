@@ -42,7 +42,7 @@ def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan
 
 @pytest.mark.slow
 @given(cases() | fixed_cases())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, plan = case
     _check(step_time_bound(workload, ranks), workload, ranks, plan)

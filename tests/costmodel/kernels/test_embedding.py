@@ -25,19 +25,16 @@ from costmodel.kernels.embedding import (
     forward_time,
     weight_gradient_time,
 )
+from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import (
     BAG_START_ROWS,
     CORE_ROW_TIME,
     LINE_BYTES,
     MISS_BYTES,
-    PREFETCH_ID_BYTES,
-    PREFETCH_ROW_BYTES,
     ROW_GATHER_TIME,
     UVM_UPDATE_RATIO,
     WARP_BYTES,
     Caches,
-    LookupShard,
-    LookupShards,
     gpu_caches,
     shard_traffic,
 )
@@ -209,7 +206,7 @@ def test_a_uvm_cache_is_prefetched_whether_or_not_ids_miss() -> None:
     whole = {"caches": WARPS, "cache_load_factor": 1.0}
     cached = traffic(small, ComputeKernel.FUSED_UVM_CACHING, **whole)
     plain = traffic(small, caches=WARPS)
-    prefetched = PREFETCH_ID_BYTES * 4000 + PREFETCH_ROW_BYTES * plain[Traffic.ROWS]
+    prefetched = 364 * 4000 + 384 * plain[Traffic.ROWS]
     for column in (Traffic.FORWARD_HBM, Traffic.FORWARD_L2):
         assert cached[column] - plain[column] == pytest.approx(prefetched)
 

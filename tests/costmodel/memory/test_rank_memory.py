@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
 from costmodel.memory.rank_memory import check_memory, infeasible, memory_per_rank, usable_bytes
+from costmodel.memory.sort_buffers import most_at_hand_bytes
 from costmodel.memory.storage import fixed_bytes, table_shard_bytes
 from planner.examples import example_hardware, example_workload
 from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
@@ -49,7 +50,7 @@ def test_memory_of_a_plan_is_the_sum_of_its_shards_and_a_fixed_part(seed: int) -
             sums[shard.rank] += float(size.total)
             host[shard.rank] += float(size.host)
     memory = memory_per_rank(workload, TOPOLOGY, plan)
-    fixed = sum(fixed_bytes(workload))
+    fixed = sum(fixed_bytes(workload, TOPOLOGY))
     assert [rank.total for rank in memory] == pytest.approx([fixed + size for size in sums])
     assert [rank.host for rank in memory] == pytest.approx(host)
 
@@ -73,10 +74,25 @@ def test_an_empty_rank_holds_only_the_fixed_part() -> None:
     assert memory[0].total == memory[0].dense_model + memory[0].activations
 
 
+def test_a_cpu_rank_sorts_its_own_tables_and_keeps_room_for_any() -> None:
+    cores = replace(TOPOLOGY, hardware=replace(TOPOLOGY.hardware, device=Device.CPU))
+    workload = example_workload(3)
+    plan = on_rank(workload, cores, rank=2)
+    kept = sum(fixed_bytes(workload, cores))
+    tables = [
+        float(size.at_hand)
+        for sharding in plan.tables
+        for size in table_shard_bytes(workload, cores, sharding)
+    ]
+    memory = memory_per_rank(workload, cores, plan)
+    assert kept - memory[0].total == pytest.approx(most_at_hand_bytes(workload, cores))
+    assert memory[2].activations - memory[0].activations == pytest.approx(max(tables))
+
+
 def test_usable_is_what_the_reserve_and_the_fixed_part_leave() -> None:
     workload = example_workload(3)
     assert usable_bytes(workload, TOPOLOGY) == pytest.approx(
-        0.9 * 80 * GIB - sum(fixed_bytes(workload))
+        0.9 * 80 * GIB - sum(fixed_bytes(workload, TOPOLOGY))
     )
 
 

@@ -6,6 +6,7 @@ from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import (
     DataType,
+    DenseModel,
     EmbeddingTable,
     Optimizer,
     Pipeline,
@@ -70,7 +71,7 @@ def test_a_table_s_own_optimizer_has_its_own_state() -> None:
 def test_semi_sync_holds_the_next_batch_and_embeddings_of_two() -> None:
     ahead = replace(WORKLOAD, pipeline=Pipeline.SEMI_SYNC)
     assert shards(workload=ahead)[0].inputs - shards()[0].inputs == 2000 * 8 + 400 * 4
-    assert fixed_bytes(ahead)[1] - fixed_bytes(WORKLOAD)[1] == 2 * 100 * 32 * 4
+    assert fixed_bytes(ahead, TOPOLOGY)[1] - fixed_bytes(WORKLOAD, TOPOLOGY)[1] == 2 * 100 * 32 * 4
 
 
 def test_row_shards_share_weights_and_ids_but_not_outputs() -> None:
@@ -194,9 +195,48 @@ def test_gradients_of_ids_weights_and_their_sort_take_room() -> None:
     assert weighted.gradients - plain.gradients == 2000 * 8
 
 
-def test_a_cpu_sorts_in_less_and_gloo_reduces_in_a_copy() -> None:
-    cores = replace(TOPOLOGY, hardware=replace(TOPOLOGY.hardware, device=Device.CPU))
-    (whole,) = shards(topology=cores)
-    rows = shards(ShardingType.ROW_WISE, topology=cores)
-    assert whole.gradients == 2000 * 32 - 400 * 32 * 4
-    assert [size.outputs for size in rows] == [2 * 400 * 32 * 4] * 4
+CORES = replace(TOPOLOGY, hardware=replace(TOPOLOGY.hardware, device=Device.CPU))
+
+
+def test_a_cpu_sorts_one_table_after_another() -> None:
+    ids = replace(TABLE, name="more", pooling_factor=50)
+    work = replace(WORKLOAD, tables=(TABLE, ids))
+    (whole,) = shards(workload=replace(WORKLOAD, tables=(ids,)), topology=CORES)
+    assert whole.gradients == 20_000 * 16 - 400 * 32 * 4
+    # the buffers of the table at hand are there once, however many a rank has
+    assert fixed_bytes(work, CORES)[1] - fixed_bytes(work, TOPOLOGY)[1] == 20_000 * 16
+    assert whole.at_hand == 20_000 * 16
+    (sent,) = shards(topology=CORES)  # two sorts of 2000 ids are less than the outputs
+    assert (sent.gradients, sent.at_hand) == (0, 2 * 2000 * 16 - 400 * 32 * 4)
+
+
+def test_dense_kernels_of_a_cpu_sort_nothing() -> None:
+    weighted = replace(WORKLOAD, tables=(replace(TABLE, weighted=True),))
+    for work, an_id in ((WORKLOAD, 0), (weighted, 4)):
+        copy, *_ = shards(
+            ShardingType.DATA_PARALLEL, ComputeKernel.DENSE, workload=work, topology=CORES
+        )
+        assert copy.gradients == 2 * copy.weights + 500 * an_id
+
+
+def test_gloo_reduces_in_a_copy_beside_the_rank_s_own_part() -> None:
+    rows = shards(ShardingType.ROW_WISE, topology=CORES)
+    assert [size.outputs for size in rows] == [2.25 * 400 * 32 * 4] * 4
+
+
+def test_mean_pooling_is_weights_to_a_cpu_s_sort() -> None:
+    mean = replace(WORKLOAD, tables=(replace(TABLE, pooling=Pooling.MEAN),))
+    (size,) = shards(workload=mean, topology=CORES)
+    assert size.at_hand == 2 * 2000 * 24 - 400 * 32 * 4
+    (rows, *_) = shards(ShardingType.ROW_WISE, workload=mean, topology=CORES)
+    assert rows.at_hand == 0  # the lookup sums, and outputs take more than both sorts
+
+
+def test_the_interaction_s_gradient_is_held_while_unpooled_rows_are_sent_back() -> None:
+    # 8 rows of 32 columns a sample and a bottom output of 8; what they are put side by side in
+    dense = DenseModel(num_dense_features=4, bottom_mlp=(8,), top_mlp=(1,))
+    rows = replace(TABLE, pooling_factor=8, pooling=Pooling.NONE)
+    work = replace(WORKLOAD, tables=(rows,), dense=dense)
+    gradients = 8 * 32 + 8 + 32
+    batch = local_batch_bytes(work)
+    assert fixed_bytes(work, TOPOLOGY)[1] == 100 * 4 * (gradients + 4 + 8) + batch

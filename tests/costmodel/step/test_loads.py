@@ -5,10 +5,10 @@ import pytest
 from machines import topology
 from plans import BATCH, plan, table, workload
 
-from costmodel.domain.plan import ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from costmodel.kernels.traffic import Traffic
-from costmodel.step.loads import GroupLoad, group_loads
+from costmodel.step.loads import GroupLoad, PlanLoads, group_loads
 
 FOUR = topology(4, 2)
 LOOKUPS = BATCH * 4 * 10
@@ -111,3 +111,21 @@ def test_tables_of_two_optimizers_have_a_kernel_each() -> None:
     again = replace(work, optimizer=Optimizer.ADAM)
     (load,) = group_loads(again, FOUR, plan(again, FOUR, {"a": (kind, (0,)), "b": (kind, (0,))}))
     assert len(load.traffic) == 1
+
+
+def test_what_was_loaded_before_changes_nothing() -> None:
+    work = workload(table("a"), table("b"))
+    kinds = [
+        {"a": (ShardingType.ROW_WISE, ()), "b": (ShardingType.TABLE_WISE, (1,))},
+        {"a": (ShardingType.DATA_PARALLEL, ()), "b": (ShardingType.COLUMN_WISE, (1, 2))},
+        {"a": (ShardingType.TABLE_WISE, (3,)), "b": (ShardingType.TABLE_ROW_WISE, (0,))},
+    ]
+    plans = [plan(work, FOUR, each) for each in kinds]
+    for kernel, share in ((ComputeKernel.FUSED_UVM_CACHING, 0.1), (ComputeKernel.FUSED_UVM, None)):
+        first = replace(plans[0].tables[1], compute_kernel=kernel, cache_load_factor=share)
+        plans.append(replace(plans[0], tables=(plans[0].tables[0], first)))
+    known = PlanLoads(work, FOUR)
+    for each in (*plans, *plans):
+        for one, alone in zip(known.groups(each), group_loads(work, FOUR, each), strict=True):
+            for name in GroupLoad.__dataclass_fields__:
+                np.testing.assert_equal(getattr(one, name), getattr(alone, name))

@@ -239,10 +239,11 @@ def test_tables_too_large_for_their_rank_are_named(run: Command, directory: Path
     assert re.search(r"ranks: \[\] +for a and b: 1\d\d\.\d GiB are to be on rank 1", done.err)
 
 
+@pytest.mark.slow
 def test_so_many_plans_are_looked_at_and_give_the_same_plan(run: Command, directory: Path) -> None:
     def planned() -> tuple[object, int]:
         done = run(
-            "plan", "tables.yaml", "--gpus", "2", "--max-plans", "500", "--json", "-o", "a.json"
+            "plan", "tables.yaml", "--gpus", "2", "--max-plans", "50", "--json", "-o", "a.json"
         )
         assert done.code == 0
         plan = json.loads((directory / "a.json").read_text())
@@ -250,7 +251,7 @@ def test_so_many_plans_are_looked_at_and_give_the_same_plan(run: Command, direct
 
     first = planned()
     assert planned() == first
-    assert first[1] <= 520
+    assert first[1] <= 70
 
 
 def test_a_clock_and_a_number_of_plans_are_not_both_given(run: Command) -> None:

@@ -17,6 +17,7 @@ def planned(run: Command, directory: Path) -> Path:
     return directory / "plan.json"
 
 
+@pytest.mark.slow
 def test_plan(run: Command, directory: Path) -> None:
     del directory
     flags = ("tables.yaml", "--gpus", "2", "--time-limit", "1s", "--baseline", "none")

@@ -158,6 +158,7 @@ def test_a_known_plan_that_is_better_is_taken() -> None:
     assert choice.confidence.num_candidates == 1
 
 
+@pytest.mark.slow
 def test_the_first_example_uses_all_its_gpus() -> None:
     tables = (
         EmbeddingTable(name="big", num_embeddings=10**7, embedding_dim=128, pooling_factor=20),

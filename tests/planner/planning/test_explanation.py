@@ -33,6 +33,7 @@ def remedies(kind: ShardingType) -> dict[str, float]:
     return {**{each.change: each.step_time for each in found}, "now": planned.report.expected}
 
 
+@pytest.mark.slow
 def test_rivals_searched_for_again_turn_a_choice_where_it_was_said_to_turn() -> None:
     tables = tuple(
         EmbeddingTable(name=f"t{i}", num_embeddings=10**6, embedding_dim=64, pooling_factor=2)

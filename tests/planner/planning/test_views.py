@@ -9,7 +9,7 @@ import planner
 from costmodel.base.units import MS
 from planner.examples import example_hardware, example_workload
 from planner.pages import document
-from planner.planning.compare_page import diff_page
+from planner.planning.compare_page import comparison_columns, diff_page
 from planner.planning.compare_text import diff_text
 from planner.planning.plan_charts import (
     MOST_RANKS,
@@ -22,6 +22,7 @@ from planner.planning.plan_charts import (
 )
 from planner.planning.plan_page import headline, table_columns
 from planner.planning.views import Comparison
+from planner.show.format import duration
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,21 @@ def test_a_notebook_shows_the_headline_and_every_table(planned: planner.Planned)
     shown = planned._repr_html_()
     assert shown.count("<tr>") == 1 + 12
     assert all(f"<b>{value}</b>" in shown for name, value in headline(planned.report))
+
+
+def test_pages_quote_the_expected_step_and_call_the_other_predicted() -> None:
+    plan = planner.plan(example_workload(12), gpus=4, sharder="naive", time_limit=0.05)
+    report = plan.report
+    assert report.confidence is not None
+    assert report.baseline is not None
+    assert report.baseline.expected is not None
+    assert report.expected > report.step_time
+    facts = dict(headline(report))
+    assert facts["step time"] == duration(report.confidence.expected)
+    assert facts["predicted"] == duration(report.step_time)
+    assert facts[report.baseline.sharder].startswith(duration(report.baseline.expected))
+    times = next(each for each in comparison_columns([plan]) if each.header == "Step time")
+    assert times.cells == [duration(report.confidence.expected)]
 
 
 def test_a_notebook_keeps_few_of_many_tables() -> None:

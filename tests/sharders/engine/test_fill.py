@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ def filled(engine: Engine, parameters: dict[str, float]) -> float | None:
 
 
 @given(cases(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_plans_are_valid_and_timed_as_the_objective_times_them(
     case: tuple[Workload, Topology, ShardingPlan], seed: int
 ) -> None:
@@ -55,6 +56,30 @@ def test_weights_decide_which_types_are_used() -> None:
         assert used.count(kind) > len(used) / 2
 
 
+@pytest.mark.parametrize("fill", [0.5, 0.95])
+def test_tables_have_the_options_preferred_where_there_is_room(fill: float) -> None:
+    problem = example_problem(example_workload(30, seed=3), world_size=8, fill=fill)
+    engine = Engine(problem)
+    begins = np.asarray(engine.search.tables.options)[:-1]
+    of_type = np.asarray(engine.search.tables.kind) == list(ShardingType).index(
+        ShardingType.DATA_PARALLEL
+    )
+    replica = np.array([first + int(np.argmax(of_type[first:])) for first in begins])
+    rule = Rule(NEUTRAL, problem.balanced_load, problem.capacity)
+    time = engine.fill(rule, replica)
+    assert time is not None
+    plan = engine.plan_of(engine.present())
+    check_memory(problem.workload, problem.topology, plan)
+    assert time == pytest.approx(problem.objective.step_time(plan), rel=1e-9)
+    preferred = sum(table.sharding_type is ShardingType.DATA_PARALLEL for table in plan.tables)
+    engine.fill(rule)
+    without = engine.plan_of(engine.present())
+    assert 0 < preferred < len(plan.tables)  # replicas of all have no room
+    assert preferred > sum(
+        table.sharding_type is ShardingType.DATA_PARALLEL for table in without.tables
+    )
+
+
 def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
     tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams())
     best, choices = tuning.run()[0]
@@ -65,9 +90,16 @@ def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
 
 
 def test_tuning_ends_after_its_trials_or_with_the_budget() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams(trials=60))
+    params = TuningParams(trials=60, trials_per_program=0)
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), params)
     tuning.run()
     assert tuning.evaluated == 60
+    engine, params = Engine(PROBLEM), TuningParams(trials=100, trials_per_program=3)
+    before = len(engine.groups_of)
+    tuning = Tuning(engine, Budget(), Random(0), params)
+    tuning.run()
+    effort = tuning.evaluated + 3 * (len(engine.groups_of) - before)
+    assert 100 <= effort < 104  # the last trial may have been of new groups
     tuning = Tuning(Engine(PROBLEM), Budget(max_evaluations=5), Random(0), TuningParams())
     tuning.run()
     assert tuning.evaluated == 5

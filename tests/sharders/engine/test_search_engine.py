@@ -56,6 +56,7 @@ def engine_for(case: Case) -> Engine:
     return Engine(problem, [plan])
 
 
+@pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=60, deadline=None)
 def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
@@ -108,7 +109,7 @@ def test_replicas_of_several_types_come_and_go_as_the_objective_has_them(rows: i
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:
     engine = engine_for(case)
     engine.start(engine.choices_of(case[2]), seed)
@@ -245,7 +246,7 @@ def test_bounds_change_no_decision(world_size: int) -> None:
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_moves_of_places_leave_the_options_as_they_are(case: Case, seed: int) -> None:
     workload, topology, plan = case
     engine = engine_for(case)

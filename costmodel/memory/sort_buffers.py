@@ -1,0 +1,50 @@
+"""What FBGEMM's backward needs to sort a table's ids by row, and for weights that go with them."""
+
+from costmodel.base.units import Bytes
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Pooling, Workload
+
+SORT_BYTES_PER_ID = {Device.CUDA: 52, Device.CPU: 16}
+WEIGHT_SORT_BYTES_PER_ID = 8
+"""Buffers of FBGEMM's backward sort, int64 ids: 40 (split_embeddings_utils,
+``transpose_embedding_input``), and CUB's alternate buffers, 12
+(embedding_backward_split_template.cu 852). Weights of ids are sorted with them, and have a
+gradient. A CPU sorts one table after another, and keeps 16 for each id; the table at hand needs as
+much again. Mean pooling is weights to a CPU (live blocks of real steps, fbgemm-gpu-cpu 1.8.0: 32
+for an id of a single table, 44 with mean pooling, 48 with weights)."""
+WEIGHT_GRADIENT_BYTES_PER_ID = 4
+"""Of dense kernels on a CPU, which add gradients to rows without a sort; on a GPU they sort."""
+
+
+def sort_bytes(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType, kernel: ComputeKernel
+) -> Bytes:
+    """Return what the backward's sort takes for an id of a table, and its weight's gradient."""
+    on_cpu = topology.hardware.device is Device.CPU
+    if on_cpu and kernel is ComputeKernel.DENSE:
+        return WEIGHT_GRADIENT_BYTES_PER_ID * float(table.weighted)
+    means = table.pooling is Pooling.MEAN and not sharding_type.splits_rows
+    scaled = table.weighted or (on_cpu and means)
+    return SORT_BYTES_PER_ID[topology.hardware.device] + WEIGHT_SORT_BYTES_PER_ID * float(scaled)
+
+
+def at_hand_bytes(topology: Topology, kernel: ComputeKernel, sort: Bytes) -> Bytes:
+    """Return what a rank needs besides while it sorts the ids of one table.
+
+    A GPU sorts the tables of a lookup together: all that takes is in ``sort_bytes``.
+    """
+    one_by_one = topology.hardware.device is Device.CPU and kernel is not ComputeKernel.DENSE
+    return sort if one_by_one else 0.0
+
+
+def most_at_hand_bytes(workload: Workload, topology: Topology) -> Bytes:
+    """Return the most that a rank needs so under any plan, of all tables."""
+    samples = float(workload.local_batch_size * topology.world_size)
+    whole, kernel = ShardingType.TABLE_WISE, ComputeKernel.FUSED
+    ids = (
+        table.pooling_factor
+        * at_hand_bytes(topology, kernel, sort_bytes(topology, table, whole, kernel))
+        for table in workload.tables
+    )
+    return samples * max(ids)

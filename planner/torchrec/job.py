@@ -1,0 +1,123 @@
+"""What a script asks to be planned for, and how a model is read for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torchrec.distributed.planner.types import PlannerError, StorageReservation
+from torchrec.distributed.planner.types import Topology as TorchRecTopology
+from torchrec.distributed.types import ShardingPlan as TorchRecPlan
+
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.workload import DenseModel, Pipeline, Workload
+from planner.torchrec.model_reading import ModelTables, read_model
+from planner.torchrec.modules import ModelReading, find_tables
+from planner.torchrec.observed_inputs import SampleBatch
+from planner.torchrec.other_tables import OtherTables, only_tables, plan_other_tables
+from planner.torchrec.topology import check_weights, to_topology, usable_after, with_usable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The machine, the training loop, and what the script says of the tables."""
+
+    topology: TorchRecTopology
+    profile: HardwareProfile
+    hardware: str
+    """Name or path of the profile."""
+    local_batch_size: int
+    pipeline: Pipeline
+    dense: DenseModel | None
+    """None: the model's linear layers are read."""
+    constraints: Mapping[str, Any]
+    """``ParameterConstraints`` by table, or by module path and table."""
+    fixed: TorchRecPlan
+    """Of tables that keep it."""
+
+    def reading(self, batches: Sequence[SampleBatch] = ()) -> ModelReading:
+        """Return what else is needed to read a model."""
+        return ModelReading(
+            compute_device=self.topology.compute_device,
+            local_batch_size=self.local_batch_size,
+            world_size=self.topology.world_size,
+            constraints=self.constraints,
+            batches=batches,
+            fixed=self.fixed.plan,
+        )
+
+    def read(
+        self, module: nn.Module, sharders: Sequence[Any], batches: Sequence[SampleBatch]
+    ) -> ModelTables | None:
+        """Return a model's tables; None: it has none that the sharders can shard.
+
+        Raises
+        ------
+        torchrec.distributed.planner.types.PlannerError
+            The model cannot be read, or its weights are more than all memory.
+
+        """
+        reading = self.reading(batches)
+        try:
+            return read_model(module, sharders, reading)
+        except PlannerError:
+            check_weights(find_tables(module, sharders, reading), self.topology)
+            raise
+
+    def workload(self, model: ModelTables) -> Workload:
+        """Return the model's tables and how they are trained."""
+        return Workload(
+            name="model",
+            tables=model.tables,
+            dense=self.dense or model.dense,
+            local_batch_size=self.local_batch_size,
+            pipeline=self.pipeline,
+            optimizer=model.optimizer,
+            output_type=model.output_type,
+            comms_forward=model.comms_forward,
+            comms_backward=model.comms_backward,
+        )
+
+    def machine(self, workload: Workload, reserved: TorchRecTopology | None) -> Topology:
+        """Return the topology, with what a storage reservation leaves of it if there is one."""
+        topology = to_topology(self.topology, self.profile)
+        if reserved is None:
+            return topology
+        return with_usable(topology, workload, usable_after(reserved))
+
+    def others(
+        self,
+        model: ModelTables,
+        module: nn.Module,
+        sharders: Sequence[Any],
+        *,
+        reservation: StorageReservation,
+        time_limit: Seconds,
+    ) -> OtherTables:
+        """Return TorchRec's plan of the tables that the cost model does not know."""
+        return plan_other_tables(
+            module,
+            sharders,
+            model.others,
+            self.topology,
+            fixed=self.fixed,
+            batch_size=self.local_batch_size,
+            storage_reservation=reservation,
+            constraints={
+                each.name: each.constraint for each in model.others if each.constraint is not None
+            },
+            timeout_seconds=max(1, int(time_limit)),
+        )
+
+    def fixed_of(self, model: ModelTables) -> TorchRecPlan:
+        """Return the plan of the model's tables that keep theirs."""
+        return only_tables(self.fixed, [(each.path, each.name) for each in model.found])
+
+    def constraints_of(self, model: ModelTables) -> dict[str, Any]:
+        """Return the constraint of every table that the cost model knows; None: it has none."""
+        reading = self.reading()
+        return {
+            name: reading.constraint(location.module, location.table)
+            for name, location in model.locations.items()
+        }
