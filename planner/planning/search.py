@@ -225,11 +225,11 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
         quickest = min((attempt.time for attempt in attempts), default=0.0)
-        over = search.clock() + quickest > deadline  # none is quicker than the first
+        now = search.clock()
+        over = now + quickest > deadline  # none is quicker than the first
         if found and (search.interrupted() or over or gains.over()):
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
-        now = search.clock()
         share, plans_left = 1.0, _plans_left(search, attempts)
         if plans_left is not None:
             if found and plans_left == 0:

@@ -60,7 +60,7 @@ def test_a_notebook_shows_the_headline_and_every_table(planned: planner.Planned)
 
 
 def test_pages_quote_the_expected_step_and_call_the_other_predicted() -> None:
-    plan = planner.plan(example_workload(12), gpus=4, sharder="naive", time_limit=0.05)
+    plan = planner.plan(example_workload(12), gpus=4, sharder="naive", max_plans=10)
     report = plan.report
     assert report.confidence is not None
     assert report.baseline is not None
