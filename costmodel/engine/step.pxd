@@ -61,8 +61,8 @@ cdef class StepClock:
     cdef vectorised_void _after_two(self, Py_ssize_t end, double base, Py_ssize_t row) noexcept
 
     @cython.locals(
-        index=Py_ssize_t, source=Py_ssize_t, lag=double, rank=Py_ssize_t,
-        start=double, known=double,
+        paired=Py_ssize_t, index=Py_ssize_t, first=Py_ssize_t, lag=double, second=Py_ssize_t,
+        wait=double, rank=Py_ssize_t, start=double, other=double, known=double,
     )
     cdef vectorised_void _start(self, Py_ssize_t end, double base, Py_ssize_t count) noexcept
 

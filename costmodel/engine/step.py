@@ -205,14 +205,34 @@ class StepClock:
             self.ends[end, rank] = (start if start > other else other) + self.numbers[row, rank]
 
     def _start(self, end: int, base: float, count: int) -> None:
-        """Give every rank the latest of a time and of some sources, each plus a lag."""
-        for rank in range(self.num_ranks):
-            self.ends[end, rank] = base
-        for index in range(count):
-            source, lag = self.others[index], self.waits[index]
+        """Give every rank the latest of a time and of some sources, each plus a lag.
+
+        Two sources at a time, as what takes time is to read and to write what ranks have so far.
+        """
+        paired = count % 2
+        if paired:
+            first, lag = self.others[0], self.waits[0]
             for rank in range(self.num_ranks):
-                start, known = self.ends[source, rank] + lag, self.ends[end, rank]
-                self.ends[end, rank] = start if start > known else known
+                start = self.ends[first, rank] + lag
+                self.ends[end, rank] = start if start > base else base
+        elif count == 0:
+            for rank in range(self.num_ranks):
+                self.ends[end, rank] = base
+        else:
+            first, lag, second, wait = self.others[0], self.waits[0], self.others[1], self.waits[1]
+            paired = 2
+            for rank in range(self.num_ranks):
+                start, other = self.ends[first, rank] + lag, self.ends[second, rank] + wait
+                start = start if start > base else base
+                self.ends[end, rank] = start if start > other else other
+        for index in range(paired, count, 2):
+            first, lag = self.others[index], self.waits[index]
+            second, wait = self.others[index + 1], self.waits[index + 1]
+            for rank in range(self.num_ranks):
+                start, other = self.ends[first, rank] + lag, self.ends[second, rank] + wait
+                known = self.ends[end, rank]
+                start = start if start > known else known
+                self.ends[end, rank] = start if start > other else other
 
     def _join(self, op: int, group: int) -> None:
         """Give every rank the latest start on its node, or of its peers on other nodes."""
