@@ -16,3 +16,11 @@ def _hear_ctrl_c() -> None:
     """Hear Ctrl-C where a shell began the tests in the background, whose processes ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is tried every night as slow, too: ``-m 'not slow'`` replaces ``not nightly``."""
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.slow)

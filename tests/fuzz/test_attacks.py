@@ -17,7 +17,7 @@ process of its own, and fuzzing and tests of limits look at the same code."""
 
 def marked(name: str) -> object:
     seldom = ATTACKS[name].point not in EVERY_TIME or any(word in name for word in TORCH)
-    return pytest.param(name, marks=[pytest.mark.slow, *([pytest.mark.nightly] if seldom else [])])
+    return pytest.param(name, marks=pytest.mark.nightly if seldom else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in ATTACKS])

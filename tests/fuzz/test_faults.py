@@ -24,9 +24,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="ne
 def marked(name: str) -> object:
     if name in QUICK:
         return name
-    return pytest.param(
-        name, marks=[pytest.mark.slow, *([pytest.mark.nightly] if name in NIGHTLY else [])]
-    )
+    return pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else pytest.mark.slow)
 
 
 @needs_proc
