@@ -44,7 +44,8 @@ def _started(folder: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
     if not (folder / "tables.yaml").exists():
         (folder / "tables.yaml").write_text(_WORKLOAD)
     own = {"TMPDIR": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    environment = {**os.environ, **own}
+    # where there is no room Python leaves a part of a module's bytecode, which nobody can import
+    environment = {**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-P", "-c", _SCRIPT, *arguments],
         cwd=folder,
