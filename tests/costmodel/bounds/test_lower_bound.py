@@ -11,7 +11,7 @@ from strategies import cases, fixed_cases, workloads
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.bounds.lower_bound import step_time_bound
-from costmodel.bounds.paths import lines_below
+from costmodel.bounds.op_times import lines_below
 from costmodel.domain.hardware import CollectiveOp, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import (

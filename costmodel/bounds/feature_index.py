@@ -1,0 +1,80 @@
+"""Where each feature of groups and lookup kernels is in the vector of a plan's features."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.bounds.option_features import GROUP_FEATURES, KERNEL_VALUES, GroupKernel, Part
+from costmodel.engine.timer import Signature
+from costmodel.step.groups import GroupKey, KernelKey
+from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, Feature
+
+Vector = NDArray[np.float64]
+
+
+class FeatureIndex:
+    """Where each feature of groups and kernels is in the vector z of a plan."""
+
+    def __init__(self, kernels: Signature) -> None:
+        self._groups: dict[GroupKey, int] = {}
+        self._kernels: dict[tuple[GroupKey, KernelKey], int] = {}
+        size = 0
+        for group, names in kernels:
+            self._groups[group] = size
+            size += len(GROUP_FEATURES)
+            for kernel in names:
+                self._kernels[group, kernel] = size
+                size += len(KERNEL_VALUES)
+        self.size = size
+        self.of_plan = np.zeros(size)
+        """1 for features that are the same on every rank."""
+        for first in self._groups.values():
+            for offset, name in enumerate(GROUP_FEATURES):
+                self.of_plan[first + offset] = float(name in PLAN_FEATURES)
+        for first in self._kernels.values():
+            self.of_plan[first : first + len(KERNEL_FEATURES)] = 1.0
+
+    def feature(self, feature: Feature) -> int:
+        """Return the place of a feature."""
+        if feature.kernel is not None:
+            first = self._kernels[feature.group, feature.kernel]
+            return first + KERNEL_VALUES.index(feature.name)
+        return self._groups[feature.group] + GROUP_FEATURES.index(feature.name)
+
+    def is_sure(self, feature: Feature) -> bool:
+        """Return whether it has a value in all plans with its group: they may lack a kernel."""
+        of_group = [kernel for group, kernel in self._kernels if group == feature.group]
+        return feature.kernel is None or of_group == [feature.kernel]
+
+    def part(self, kernel: tuple[GroupKey, KernelKey], part: Part) -> int:
+        """Return the place of a lookup kernel's part."""
+        return self._kernels[kernel] + len(KERNEL_FEATURES) + part
+
+    @property
+    def groups(self) -> list[GroupKey]:
+        """All groups, in the order of a step."""
+        return list(self._groups)
+
+    def shares(self, z: Vector) -> dict[GroupKey, float]:
+        """Return the share of tables that is in each group."""
+        return {group: float(z[self.present([group])[0]]) for group in self._groups}
+
+    def present(self, groups: Sequence[GroupKey]) -> list[int]:
+        """Return the places of what says whether groups are there."""
+        return [self._groups[group] + GROUP_FEATURES.index("present") for group in groups]
+
+    def here(
+        self, groups: Sequence[GroupKey], kernel: tuple[GroupKey, KernelKey] | None
+    ) -> list[int]:
+        """Return the places of what says whether kernels have work on the first table's rank."""
+        some = [kernel] if kernel else [key for key in self._kernels if key[0] in groups]
+        return [self.part(each, Part.HERE) for each in some]
+
+    def of_kernel(self, kernel: GroupKernel) -> list[int]:
+        """Return the places of the values of options that have a group and kernel."""
+        first, second = self._groups[kernel[0]], self._kernels[kernel]
+        return [
+            *range(first, first + len(GROUP_FEATURES)),
+            *range(second, second + len(KERNEL_VALUES)),
+        ]

@@ -1,0 +1,171 @@
+"""Least durations of the operations of a step's streams, as formulas of a plan's features."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Bytes, Seconds
+from costmodel.bounds.feature_index import FeatureIndex
+from costmodel.bounds.option_features import GroupKernel, Part
+from costmodel.domain.hardware import Gpu
+from costmodel.kernels.collectives import CollectiveForm
+from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
+from costmodel.step.groups import GroupKey
+from costmodel.step.template import RANK_FEATURES, TemplateOp, WorkKind
+
+Vector = NDArray[np.float64]
+Lines = tuple[tuple[float, float], ...]
+"""Constants and slopes."""
+_SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
+"""Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
+_FORWARD: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
+_BACKWARD: tuple[Part, ...] = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_IDS)
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """The duration of a lookup kernel: ``times (the largest rival + other)``, all parts of z."""
+
+    rivals: list[int]
+    other: int
+    times: float
+
+
+@dataclass(frozen=True)
+class OpTimes:
+    """Durations that no plan's operations undercut, linear in z once what bounds them is known."""
+
+    ops: Mapping[int, TemplateOp]
+    index: FeatureIndex
+    largest: Vector
+    """No plan's z exceeds this."""
+    present: frozenset[GroupKey]
+    """Groups that the plans in question have."""
+    gpu: Gpu
+
+    def of(self, z: Vector) -> dict[int, Seconds]:
+        """Return the duration of every operation, by number."""
+        linear = self._amounts @ z
+        seconds = self._constants + linear
+        places, constants, slopes = self._lines
+        at = linear[places]
+        seconds[places] = (constants + slopes * at[:, None]).max(axis=1)
+        for place, lookup in self._lookups.items():
+            seconds[place] = lookup.times * (max(z[lookup.rivals]) + z[lookup.other])
+        return dict(zip(self.ops, seconds.tolist(), strict=True))
+
+    def formula(self, number: int, z: Vector) -> tuple[Seconds, Vector]:
+        """Return a duration as a constant and seconds per feature, by what bounds it at this z."""
+        place = self._place[number]
+        lookup = self._lookups.get(place)
+        if lookup is not None:
+            weights = np.zeros(self.index.size)
+            longest = max(lookup.rivals, key=z.__getitem__)
+            weights[[longest, lookup.other]] = lookup.times
+            return 0.0, weights
+        constant, per_feature, lines = self._linear[place]
+        if lines is None:
+            return constant, per_feature
+        constant, slope = max(lines, key=lambda line: line[0] + line[1] * (per_feature @ z))
+        return constant, per_feature * slope
+
+    def constant(self, number: int) -> Seconds:
+        """Return what an operation takes that is not a lookup, whatever the features."""
+        return self._linear[self._place[number]][0]
+
+    def exists(self, op: TemplateOp) -> bool:
+        """Return whether an operation is there whatever the plan."""
+        return not op.part_of or not self.present.isdisjoint(op.part_of)
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {number: place for place, number in enumerate(self.ops)}
+
+    @cached_property
+    def _linear(self) -> list[tuple[Seconds, Vector, Lines | None]]:
+        """Formulas of everything but lookups; of collectives, bytes and times per byte."""
+        return [self._linear_of(op) for op in self.ops.values()]
+
+    @cached_property
+    def _constants(self) -> Vector:
+        return np.array([constant for constant, _, _ in self._linear])
+
+    @cached_property
+    def _amounts(self) -> Vector:
+        """Shape (operations, features)."""
+        return np.array([amounts for _, amounts, _ in self._linear]).reshape(-1, self.index.size)
+
+    @cached_property
+    def _lines(self) -> tuple[NDArray[np.intp], Vector, Vector]:
+        """Places of collectives, constants and slopes of their lines; for few, the first again."""
+        lines = {place: each for place, (_, _, each) in enumerate(self._linear) if each}
+        most = max(map(len, lines.values()), default=1)
+        table = np.array([(*each, *([each[0]] * (most - len(each)))) for each in lines.values()])
+        table = table.reshape(len(lines), most, 2)
+        return np.array(list(lines), dtype=np.intp), table[..., 0], table[..., 1]
+
+    @cached_property
+    def _lookups(self) -> dict[int, _Lookup]:
+        """Lookup kernels by place."""
+        return {
+            place: self._lookup(op.work.kernel, op.work.kind)
+            for place, op in enumerate(self.ops.values())
+            if op.work.kernel is not None
+        }
+
+    def _lookup(self, kernel: GroupKernel, kind: WorkKind) -> _Lookup:
+        rivals, other = _FORWARD, Part.FORWARD_OTHER
+        if kind is WorkKind.BACKWARD:
+            rivals, other = _BACKWARD, Part.BACKWARD_OTHER
+        return _Lookup(
+            rivals=[self.index.part(kernel, part) for part in rivals],
+            other=self.index.part(kernel, other),
+            times=WEIGHT_GRADIENT_RATIO if kind is WorkKind.WEIGHT_GRADIENT else 1.0,
+        )
+
+    def _linear_of(self, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
+        work, gpu = op.work, self.gpu
+        amounts = np.zeros(self.index.size)
+        always = self.exists(op)
+        for feature, weight in work.amount.weights.items():
+            if always or feature.group in op.part_of:  # others' amounts alone do not bring it
+                amounts[self.index.feature(feature)] += weight
+        if work.kind is WorkKind.STREAM:
+            alike = all(
+                feature.name not in RANK_FEATURES and self.index.is_sure(feature)
+                for feature in work.amount.weights
+            )
+            some = work.amount.constant > 0 or bool(work.amount.weights)
+            least = gpu.stream_correction.least_factor
+            fixed = least * (work.amount.constant / gpu.memory_bandwidth + gpu.kernel_latency)
+            constant = fixed if always and alike and some else 0.0
+            return constant, least * amounts / gpu.memory_bandwidth, None
+        if work.kind is WorkKind.EXCHANGE and work.form is not None:
+            floor = float(work.form.time(work.amount.constant)) if always else 0.0
+            return floor, amounts, lines_below(work.form, float(amounts @ self.largest), floor)
+        constant = work.seconds if always and work.kind is WorkKind.CONSTANT else 0.0
+        return constant, amounts, None
+
+
+@lru_cache(maxsize=10_000)  # parts of a branched bound have most collectives in common
+def lines_below(form: CollectiveForm, most: Bytes, floor: Seconds) -> Lines:
+    """Return straight lines that a collective's time is never below, up to so many bytes.
+
+    Each is as high as its slope allows. Without bytes the time counts as the floor: 0 where the
+    collective may not take place, its latency where it does. Times grow with bytes, so between two
+    sizes of a grid the time is at least that of the smaller one, and a line that is below the
+    smaller one's time at the larger one is below the curve.
+    """
+    if most <= 0:
+        return ((floor, 0.0),)
+    sizes = np.geomspace(most / 2.0**13, most, 2**11)
+    times = form.time(np.concatenate(([0.0], sizes)))
+    lowest, at = np.append(floor, times[:-1]), np.append(0.0, sizes)
+    chord = float((times[-1] - floor) / most)
+    slopes = chord * np.array(_SLOPES)
+    constants = (lowest[None, :] - slopes[:, None] * at[None, :]).min(axis=1)
+    steepest = max(0.0, float(((lowest[1:] - floor) / sizes).min()))
+    return ((floor, steepest), *zip(constants.tolist(), slopes.tolist(), strict=True))
