@@ -40,7 +40,7 @@ FACTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("target", [CPU, pytest.param(GPU, marks=pytest.mark.slow)])
 def test_every_point_is_there_once_and_reads_back(target: Target) -> None:
     first, others = ordered_units(target)
     points = [point for unit in (*first, *others) for point in unit]
@@ -55,7 +55,7 @@ _IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("target", [CPU, pytest.param(GPU, marks=pytest.mark.slow)])
 def test_the_first_round_has_every_family_and_makes_a_profile(target: Target) -> None:
     points = first_points(target)
     assert {point.family for point in points} == set(FAMILIES)

@@ -81,6 +81,7 @@ def test_chrome_traces_in_one_file_or_one_per_rank(
         assert {event["pid"] for event in document["traceEvents"]} == {rank}
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file(run: Command, traces: str, directory: Path) -> None:
     pytest.importorskip("vl_convert", reason="the extra `page` is not installed")
     done = run("replay", traces, "--what-if", "all_reduce x2", "--html", "page.html")

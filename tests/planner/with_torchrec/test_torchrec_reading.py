@@ -163,6 +163,7 @@ def test_what_torch_did_not_write_is_refused(tmp_path: Path, content: bytes) -> 
         read_torchrec_file(tmp_path / "plan.pt")
 
 
+@pytest.mark.slow
 def test_an_archive_that_expands_without_end_is_refused(tmp_path: Path) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as made:
