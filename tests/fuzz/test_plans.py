@@ -48,9 +48,7 @@ HARDWARE = ("h100-sxm", "v100-nvlink", "cpu-gloo")
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     workload=WORKLOADS,
     gpus=st.sampled_from([1, 2, 4, 16]),

@@ -96,7 +96,7 @@ def test_more_bytes_never_stream_faster(
     st.floats(0.0, 1.5),
     st.integers(1, 20),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_more_ids_or_columns_are_never_looked_up_faster(  # noqa: PLR0913, PLR0917 -- the draws
     hardware: HardwareProfile,
     optimizer: Optimizer,

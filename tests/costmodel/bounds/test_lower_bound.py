@@ -42,7 +42,7 @@ def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan
 
 @pytest.mark.slow
 @given(cases() | fixed_cases())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, plan = case
     _check(step_time_bound(workload, ranks), workload, ranks, plan)
@@ -50,7 +50,7 @@ def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> Non
 
 @pytest.mark.slow
 @given(cases(min_tables=2), st.integers(0, 12))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster_than_a_bound_that_was_cut_short(
     case: tuple[Workload, Topology, ShardingPlan], time: int
 ) -> None:
@@ -108,7 +108,7 @@ def _fits(workload: Workload, ranks: Topology, plan: ShardingPlan) -> bool:
     pipeline=st.sampled_from(Pipeline),
     memory=st.sampled_from([1.0, 80.0]),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_never_above_the_optimum(
     rows: tuple[int, ...],
     dims: tuple[int, ...],
@@ -135,7 +135,7 @@ def test_never_above_the_optimum(
 
 @pytest.mark.slow
 @given(workloads(max_tables=3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_slower_links_never_lower_it(workload: Workload) -> None:
     fast, slow = (topology(4, 2, machine(link=link)) for link in (100e9, 25e9))
     assert step_time_bound(workload, fast) <= step_time_bound(workload, slow) * (1 + 1e-3)

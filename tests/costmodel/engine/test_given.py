@@ -13,7 +13,7 @@ from costmodel.step.simulator import simulate
 from costmodel.step.synthesis import program, synthesize
 
 Case = tuple[Workload, Topology, ShardingPlan]
-SETTINGS = settings(max_examples=40, deadline=None)
+SETTINGS = settings(max_examples=40)
 
 
 def timed(case: Case, *factors: float) -> list[float]:

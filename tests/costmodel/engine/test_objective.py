@@ -19,7 +19,7 @@ from costmodel.step.simulator import simulate
 from costmodel.step.synthesis import NUM_STEPS, synthesize
 
 Case = tuple[Workload, Topology, ShardingPlan]
-SETTINGS = settings(max_examples=60, deadline=None)
+SETTINGS = settings(max_examples=60)
 
 
 @given(cases())

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -175,7 +175,6 @@ LAWS = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(LAWS, st.integers(1, 10**8), st.floats(1, 1e9), st.floats(1, 1e7))
 def test_what_holds_for_any_law(
     law: InputDistribution, rows: int, lookups: float, cache: float

@@ -164,7 +164,7 @@ LAWS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(LAWS, st.integers(1, 10**8), st.floats(1, 1e8))
 @example(ReuseHistogram(row_shares=(1.0,), num_lookups=1e5), 1, 2.0)
 @example(ReuseHistogram(row_shares=(1.0,) * 14, num_lookups=1e5), 1, 1.0625)

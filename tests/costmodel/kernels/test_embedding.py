@@ -310,7 +310,7 @@ def test_an_l1_keeps_nothing_of_rows_that_are_read_once() -> None:
     assert rows_over_pcie(WIDE, with_l1) == pytest.approx(4000, rel=1e-4)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.floats(0, 2), st.integers(100, 10**7), st.floats(0.5, 100))
 def test_a_larger_l1_saves_traffic_over_pcie(skew: float, rows: int, pooling: float) -> None:
     table = replace(WIDE, num_embeddings=rows, pooling_factor=pooling, inputs=Zipf(exponent=skew))
@@ -419,7 +419,7 @@ def seconds(
 
 
 @given(TABLES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_more_samples_slower_memory_or_another_table_never_help(table: EmbeddingTable) -> None:
     base = seconds((table,), 1000, machine())
     for other in (
@@ -432,7 +432,7 @@ def test_more_samples_slower_memory_or_another_table_never_help(table: Embedding
 
 
 @given(TABLES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_one_kernel_costs_less_than_one_per_table(table: EmbeddingTable) -> None:
     alone = seconds((table,), 1000, machine())
     both = seconds((table, replace(table, name="u")), 1000, machine())
@@ -441,7 +441,7 @@ def test_one_kernel_costs_less_than_one_per_table(table: EmbeddingTable) -> None
 
 
 @given(TABLES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_hbm_never_moves_more_than_without_a_cache(table: EmbeddingTable) -> None:
     got = traffic(table)
     assert got[Traffic.FORWARD_HBM] <= got[Traffic.FORWARD_L2] * (1 + 1e-9)

@@ -38,7 +38,7 @@ def on_rank(workload: Workload, topology: Topology, rank: int = 0) -> ShardingPl
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_memory_of_a_plan_is_the_sum_of_its_shards_and_a_fixed_part(seed: int) -> None:
     workload = example_workload(12, seed=seed)
@@ -55,7 +55,7 @@ def test_memory_of_a_plan_is_the_sum_of_its_shards_and_a_fixed_part(seed: int) -
     assert [rank.host for rank in memory] == pytest.approx(host)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6))
 def test_another_table_never_frees_memory(seed: int) -> None:
     workload = example_workload(6, seed=seed)

@@ -64,7 +64,7 @@ def test_formulas_of_a_group_name_every_load() -> None:
 
 
 @given(cases())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_operations_wait_for_earlier_ones_and_for_all_that_a_resource_has(case: Case) -> None:
     workload, topology, plan = case
     loads = group_loads(workload, topology, plan)
@@ -84,7 +84,7 @@ def test_operations_wait_for_earlier_ones_and_for_all_that_a_resource_has(case: 
 
 
 @given(cases())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_exchange_lasts_as_long_on_all_ranks_of_its_group(case: Case) -> None:
     made = program(*case)
     for op in made.ops:

@@ -17,7 +17,7 @@ Case = tuple[Workload, Topology, ShardingPlan]
 
 @pytest.mark.slow
 @given(cases() | fixed_cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_equals_the_event_driven_simulator(case: Case) -> None:
     made, simulated = plan_timeline(*case), simulate(synthesize(*case))
     assert list(made.starts) == simulated.starts
@@ -32,7 +32,7 @@ def test_equals_the_event_driven_simulator(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_a_node_waited_for_ended_when_it_became_ready(case: Case) -> None:
     made = plan_timeline(*case)
     for index, cause in enumerate(made.binding):
@@ -45,7 +45,7 @@ def test_what_a_node_waited_for_ended_when_it_became_ready(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_nodes_are_the_same_whenever_they_are_made(case: Case) -> None:
     step = program(*case)
     lazy, whole = ProgramGraph.of(step, 2), expand(step, 2)

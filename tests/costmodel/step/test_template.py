@@ -11,7 +11,7 @@ from costmodel.step.loads import GroupLoad, group_loads
 from costmodel.step.synthesis import Templates
 
 Case = tuple[Workload, Topology, ShardingPlan]
-SETTINGS = settings(max_examples=40, deadline=None)
+SETTINGS = settings(max_examples=40)
 
 
 def signature(groups: tuple[GroupLoad, ...]) -> Signature:

@@ -127,7 +127,7 @@ def test_collectives_across_nodes_and_inside() -> None:
 
 
 @given(cases())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_operation_has_a_cause_with_a_spread(case: Case) -> None:
     _, ranks, _ = case
     known = error_model(ranks, DataType.FP32).spreads

@@ -19,7 +19,7 @@ from costmodel.uncertainty.sampling import Array, Draws
 from costmodel.uncertainty.step_samples import StepSamples, plan_noise, sample_program, sample_steps
 
 Case = tuple[Workload, Topology, ShardingPlan]
-SETTINGS = settings(max_examples=20, deadline=None)
+SETTINGS = settings(max_examples=20)
 STRUCTURE = ErrorModel(spreads={Cause.STRUCTURE: Spread(0.1, 0.0)})
 ALL = ErrorModel(spreads=dict.fromkeys(Cause, Spread(0.2, 0.2)))
 

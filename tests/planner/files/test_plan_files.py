@@ -91,7 +91,7 @@ def test_a_report_may_add_keys() -> None:
     assert parse_plan_file(text, "plan.json") == FILE
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_plan_loads_as_it_was(data: st.DataObject) -> None:
     workload, topology = data.draw(workloads()), data.draw(topologies())
@@ -161,7 +161,7 @@ def test_a_plan_for_other_tables_is_refused(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.sampled_from(["hardware", "world_size", "seed", "step_time_s", "tables", "workload"]),
     st.one_of(

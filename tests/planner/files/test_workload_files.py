@@ -296,7 +296,7 @@ PLACES = [
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(PLACES), anything)
 def test_whatever_stands_in_a_field_is_read_or_explained(
     place: tuple[str | int, ...], value: object

@@ -82,7 +82,7 @@ some_workloads = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(some_workloads)
 def test_what_is_dumped_loads_as_it_was(workload: Workload) -> None:
     assert parse_workload(dump_workload(workload), "x") == workload

@@ -29,7 +29,7 @@ def said(timeline: Timeline) -> tuple[object, ...]:
 
 
 @given(cases())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_names_of_operations_decide_nothing(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     made, ranks = program(*case), case[1]
     renamed = replace(made, ops=tuple(replace(op, name="renamed") for op in made.ops))

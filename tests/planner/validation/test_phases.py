@@ -22,7 +22,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
 
 @pytest.mark.slow
 @given(timelines())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_phases_of_a_rank_add_up_to_its_part_of_the_step(timeline: Timeline) -> None:
     sums = [sum(predicted_phases(timeline, rank).values()) for rank in range(2)]
     assert max(sums) <= timeline.step_time * (1 + 1e-9)
@@ -31,7 +31,7 @@ def test_phases_of_a_rank_add_up_to_its_part_of_the_step(timeline: Timeline) -> 
 
 @pytest.mark.slow
 @given(timelines())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_step_multiplies_and_updates(timeline: Timeline) -> None:
     phases = predicted_phases(timeline, 0)
     busy = timeline.busy(0)["compute"]

@@ -85,7 +85,7 @@ def test_a_plan_file_comes_back_from_torchrec_as_it_was(tmp_path: Path) -> None:
     seen: set[str] = set()
 
     @given(st.data(), cases_with_kernels(), st.sampled_from(["cuda", "cpu"]))
-    @settings(deadline=None, derandomize=True, max_examples=200)  # all types are drawn
+    @settings(derandomize=True, max_examples=200)  # all types are drawn
     def there_and_back(data: st.DataObject, case: Case, device: str) -> None:
         workload, topology, plan = case
         if workload.pipeline is Pipeline.PREFETCH:  # its caches say so, which the file need not
@@ -109,7 +109,6 @@ def test_a_plan_file_comes_back_from_torchrec_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @given(st.data(), cases_with_kernels())
-@settings(deadline=None)
 def test_a_torchrec_plan_comes_back_from_us_as_it_was(data: st.DataObject, case: Case) -> None:
     workload, topology, plan = case
     theirs = make_torchrec_plan(plan, data.draw(places(plan)))

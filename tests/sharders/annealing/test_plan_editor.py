@@ -46,7 +46,7 @@ def moves(editor: PlanEditor, rng: Random) -> Iterator[Move]:
 
 
 @given(cases() | fixed_cases())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_plan_is_kept_as_it_is(case: Case) -> None:
     editor, _ = editing(case)
     assert editor.plan() == case[2]
@@ -54,7 +54,7 @@ def test_a_plan_is_kept_as_it_is(case: Case) -> None:
 
 @pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_moves_are_timed_as_the_plans_they_lead_to(case: Case, seed: int) -> None:
     editor, problem = editing(case)
     made = [{}, *islice(moves(editor, Random(seed)), 4)]

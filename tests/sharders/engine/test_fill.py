@@ -32,7 +32,7 @@ def filled(engine: Engine, parameters: dict[str, float]) -> float | None:
 
 
 @given(cases(), st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_plans_are_valid_and_timed_as_the_objective_times_them(
     case: tuple[Workload, Topology, ShardingPlan], seed: int
 ) -> None:

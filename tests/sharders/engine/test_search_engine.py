@@ -58,7 +58,7 @@ def engine_for(case: Case) -> Engine:
 
 @pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_plans_are_timed_as_the_objective_times_them(case: Case, seed: int) -> None:
     (workload, topology, plan), engine = case, engine_for(case)
     objective = engine.problem.objective
@@ -109,7 +109,7 @@ def test_replicas_of_several_types_come_and_go_as_the_objective_has_them(rows: i
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -> None:
     engine = engine_for(case)
     engine.start(engine.choices_of(case[2]), seed)
@@ -134,7 +134,7 @@ def power_means(values: NDArray[np.float64]) -> float:
 
 @pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
     case: Case, seed: int
 ) -> None:
@@ -168,7 +168,7 @@ def check_cycles(engine: Engine, plan: ShardingPlan, rng: Random) -> None:
 
 @pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_step_is_shorter_than_a_cycle_of_its_program(case: Case, seed: int) -> None:
     check_cycles(engine_for(case), case[2], Random(seed))
 
@@ -246,7 +246,7 @@ def test_bounds_change_no_decision(world_size: int) -> None:
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_moves_of_places_leave_the_options_as_they_are(case: Case, seed: int) -> None:
     workload, topology, plan = case
     engine = engine_for(case)

@@ -123,7 +123,7 @@ def test_num_shards_is_what_is_made(ranks: tuple[int, int]) -> None:
 
 
 @given(cases())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_no_shard_is_larger_than_the_first(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, _ = case
     for table in workload.tables:
@@ -185,7 +185,7 @@ def test_one_block_of_columns_only_if_asked_for() -> None:
 
 
 @given(fixed_cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_table_can_be_fixed_where_any_plan_has_it(
     case: tuple[Workload, Topology, ShardingPlan],
 ) -> None:
