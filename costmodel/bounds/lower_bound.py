@@ -44,9 +44,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.bounds.feature_index import FeatureIndex
+from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
-from costmodel.bounds.paths import StepGraph, StreamOps, Vector, WeightedCycle
+from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, Seconds
-from costmodel.bounds.feature_index import FeatureIndex
+from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.option_features import GroupKernel, Part
 from costmodel.domain.hardware import Gpu
 from costmodel.kernels.collectives import CollectiveForm
@@ -16,7 +16,6 @@ from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import RANK_FEATURES, TemplateOp, WorkKind
 
-Vector = NDArray[np.float64]
 Lines = tuple[tuple[float, float], ...]
 """Constants and slopes."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)

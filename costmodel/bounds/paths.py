@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.bounds.feature_index import FeatureIndex
+from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.op_times import OpTimes
 from costmodel.bounds.precedence import Flags, compatible_ops, heaviest_compatible
 from costmodel.step.graph import HOST_THREADS, Resource
@@ -27,7 +26,6 @@ from costmodel.step.template import (
     WorkKind,
 )
 
-Vector = NDArray[np.float64]
 _SUMS = (WorkKind.STREAM, WorkKind.LINEAR)
 """Durations that are sums over features: where all of those are 0, there is none."""
 STREAMS = (Resource.COMPUTE, Resource.DATA_DIST, *(group.value for group in ProcessGroup))
@@ -114,7 +112,7 @@ class StreamOps:
                     latest = max(reached, key=lambda each: (ends[each], each))
                 came_from[number] = latest
                 ends[number] += ends[latest]
-        path = [number]
+        path = [next(reversed(between))]
         while path[-1] in came_from:
             path.append(came_from[path[-1]])
         path.reverse()

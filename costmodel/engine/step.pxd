@@ -61,7 +61,7 @@ cdef class StepClock:
     cdef vectorised_void _after_two(self, Py_ssize_t end, double base, Py_ssize_t row) noexcept
 
     @cython.locals(
-        paired=Py_ssize_t, index=Py_ssize_t, first=Py_ssize_t, lag=double, second=Py_ssize_t,
+        pair=Py_ssize_t, index=Py_ssize_t, first=Py_ssize_t, lag=double, second=Py_ssize_t,
         wait=double, rank=Py_ssize_t, start=double, other=double, known=double,
     )
     cdef vectorised_void _start(self, Py_ssize_t end, double base, Py_ssize_t count) noexcept

@@ -207,30 +207,19 @@ class StepClock:
     def _start(self, end: int, base: float, count: int) -> None:
         """Give every rank the latest of a time and of some sources, each plus a lag.
 
-        Two sources at a time, as what takes time is to read and to write what ranks have so far.
+        Two sources at a time, as what takes time is to read and to write what ranks have so far; an
+        odd one counts twice.
         """
-        paired = count % 2
-        if paired:
-            first, lag = self.others[0], self.waits[0]
-            for rank in range(self.num_ranks):
-                start = self.ends[first, rank] + lag
-                self.ends[end, rank] = start if start > base else base
-        elif count == 0:
+        if count == 0:
             for rank in range(self.num_ranks):
                 self.ends[end, rank] = base
-        else:
-            first, lag, second, wait = self.others[0], self.waits[0], self.others[1], self.waits[1]
-            paired = 2
-            for rank in range(self.num_ranks):
-                start, other = self.ends[first, rank] + lag, self.ends[second, rank] + wait
-                start = start if start > base else base
-                self.ends[end, rank] = start if start > other else other
-        for index in range(paired, count, 2):
+        for index in range(0, count, 2):
+            pair = min(index + 1, count - 1)
             first, lag = self.others[index], self.waits[index]
-            second, wait = self.others[index + 1], self.waits[index + 1]
+            second, wait = self.others[pair], self.waits[pair]
             for rank in range(self.num_ranks):
                 start, other = self.ends[first, rank] + lag, self.ends[second, rank] + wait
-                known = self.ends[end, rank]
+                known = self.ends[end, rank] if index > 0 else base
                 start = start if start > known else known
                 self.ends[end, rank] = start if start > other else other
 

@@ -14,7 +14,6 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.plan import (
     ComputeKernel,
     ShardingPlan,
-    ShardingType,
     TableSharding,
     make_shards,
 )
@@ -224,22 +223,24 @@ def _wider(planned: Planned, sharding: TableSharding) -> ShardingPlan | None:
     None where they are not narrow, are placed by the user, or the plan would not fit.
     """
     table, ranks = planned.workload.table(sharding.table), sharding.block_ranks
-    kind = sharding.sharding_type
     width = table.embedding_dim // max(1, len(ranks))
-    if not kind.splits_columns or width >= NARROW or len(ranks) % 2 or table.ranks:
+    if (
+        not sharding.sharding_type.splits_columns
+        or width >= NARROW
+        or len(ranks) % 2
+        or table.ranks
+    ):
         return None
-    wider = planned_sharding(planned, sharding, kind, ranks[: len(ranks) // 2])
+    wider = on_ranks(planned, sharding, ranks[: len(ranks) // 2])
     changed = with_table(planned.plan, wider)
     return changed if _fits(planned, changed) else None
 
 
-def planned_sharding(
-    planned: Planned, sharding: TableSharding, kind: ShardingType, ranks: Sequence[int]
-) -> TableSharding:
-    """Return a table's sharding of another type, or on other ranks."""
+def on_ranks(planned: Planned, sharding: TableSharding, ranks: Sequence[int]) -> TableSharding:
+    """Return a table's sharding on other ranks, by the same type."""
     table, kernel = planned.workload.table(sharding.table), sharding.compute_kernel
     shards = make_shards(
-        kind,
+        sharding.sharding_type,
         table.num_embeddings,
         table.embedding_dim,
         ranks=ranks,
@@ -248,7 +249,6 @@ def planned_sharding(
     )
     return replace(
         sharding,
-        sharding_type=kind,
         compute_kernel=ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel,
         shards=shards,
     )

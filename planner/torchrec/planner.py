@@ -42,10 +42,7 @@ from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
 from planner.torchrec.plan_request import PlanRequest
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
-from planner.torchrec.topology import (
-    current_topology,
-    resolve_profile,
-)
+from planner.torchrec.topology import current_topology, resolve_profile
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.one_pass import SizeGreedy, SizeLookupGreedy
-from sharders.greedy.tuning import Tuning
+from sharders.greedy.tuning import Found, Tuning
 from sharders.problem.sharding_problem import (
     IMPROVED,
     Budget,
@@ -32,8 +32,6 @@ from sharders.problem.sharding_problem import (
 
 FIRST_MOVES = 200
 """Moves after which the time of one is known."""
-
-Found = tuple[Seconds, Choices]
 
 
 @dataclass(slots=True)

@@ -25,14 +25,12 @@ from costmodel.domain.plan import ShardingType
 from sharders.engine.fill import Rule
 from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
-from sharders.engine.tables import Choices
-from sharders.greedy.tuning import NEUTRAL, Chain, Parameters, Tuning
+from sharders.greedy.tuning import NEUTRAL, Chain, Found, Parameters, Tuning
 from sharders.lp.lp import placed, smallest
 from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
 from sharders.problem.option_costs import OptionCosts
 
 KINDS = tuple(ShardingType)
-Found = tuple[Seconds, Choices]
 EVERY_TYPE = (1 << len(KINDS)) - 1
 """The bits of all sharding types."""
 FIRST = (ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.TABLE_ROW_WISE)
@@ -103,7 +101,7 @@ class Start:
 
     types: int
     """Their bits."""
-    plans: list[tuple[Seconds, Choices]]
+    plans: list[Found]
 
 
 class TypeSets:
@@ -184,7 +182,7 @@ class TypeSets:
         solved = programs.solve(types)
         if solved is not None and solved.value > self.params.behind * best:
             return solved.value, None
-        plans: list[tuple[Seconds, Choices]] = []
+        plans: list[Found] = []
         value = best if best < inf else 1.0
         if solved is not None:
             value, plan = solved.value, programs.plan(types, solved.shares)
@@ -196,10 +194,10 @@ class TypeSets:
             plans += programs.packed(solved.shares)
         return value, Start(types, plans)
 
-    def _greedy(self, types: int) -> tuple[Seconds, Choices] | None:
+    def _greedy(self, types: int) -> Found | None:
         """Return the best plan of some rules, and of changes of the best; None: no room."""
         self.engine.offer(types)
-        best: tuple[Seconds, Choices] | None = None
+        best: Found | None = None
         chain: Chain | None = None
         for rule in (*RULES, *self.tuning.rules(self.params.tuned_rules)):
             time = self._time(rule)

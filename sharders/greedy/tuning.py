@@ -19,6 +19,8 @@ from sharders.engine.tables import Choices
 from sharders.problem.sharding_problem import Budget, Progress
 
 Parameters = Mapping[str, float]
+Found = tuple[Seconds, Choices]
+"""A plan's step time, and the plan."""
 RANGES: Mapping[str, tuple[float, float]] = {
     "split_above": (0.02, 4.0),
     "replicate_below": (0.0, 4.0),
@@ -101,11 +103,11 @@ class Tuning:
         self.balanced_load, self.capacity = problem.balanced_load, problem.capacity
         self.evaluated, self._programs_before = 0, len(engine.groups_of)
         self.best: Seconds = float("inf")
-        self.found: dict[int, tuple[Seconds, Choices]] = {}
+        self.found: dict[int, Found] = {}
         self.chains: list[Chain] = []
         """Best first, when they begin."""
 
-    def run(self) -> list[tuple[Seconds, Choices]]:
+    def run(self) -> list[Found]:
         """Return the best plan of every set of sharding types, best first; none if none fits."""
         self.begin()
         self.evolve()
@@ -129,7 +131,7 @@ class Tuning:
             for chain in self.chains:
                 self._step(chain, self.chains)
 
-    def plans(self) -> list[tuple[Seconds, Choices]]:
+    def plans(self) -> list[Found]:
         """Return the best plan of every set of sharding types so far, best first."""
         return sorted(self.found.values(), key=lambda pair: pair[0])
 
