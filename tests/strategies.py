@@ -66,6 +66,7 @@ def workloads(
         ),
         local_batch_size=draw(st.sampled_from([64, 1024])),
         pipeline=pipeline,
+        gradient_accumulation_steps=draw(st.sampled_from([1, 1, 1, 2])),
         optimizer=draw(st.sampled_from(Optimizer)),
         comms_forward=draw(st.sampled_from([None, DataType.FP16])),
     )

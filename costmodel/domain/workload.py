@@ -315,8 +315,12 @@ class Workload:
     tables: tuple[EmbeddingTable, ...]
     dense: DenseModel = DenseModel()
     local_batch_size: int = 4096
-    """Samples per rank and step."""
+    """Samples per rank and batch; a step has one batch, unless gradients are accumulated."""
     pipeline: Pipeline = Pipeline.SPARSE_DIST
+    gradient_accumulation_steps: int = 1
+    """Batches whose dense gradients add up before they are reduced and the dense model is updated
+    (TorchRec's ``GradientAccumulationWrapper``); they are one step. Tables that are not replicated
+    are updated after each."""
     optimizer: Optimizer = Optimizer.ROWWISE_ADAGRAD
     """Sparse optimizer, fused into the embedding backward; of tables that name no other."""
     output_type: DataType = DataType.FP32
@@ -337,9 +341,8 @@ class Workload:
             raise ValueError("a workload needs at least one table")
         if self.optimizer in {table.optimizer for table in self.tables}:
             object.__setattr__(self, "tables", tuple(map(self._plainly_updated, self.tables)))
-        if self.local_batch_size < 1:
-            raise ValueError(f"local_batch_size must be at least 1, got {self.local_batch_size}")
-        check_at_most("local_batch_size", self.local_batch_size, limits.MOST_SAMPLES)
+        self._check_count("local_batch_size", limits.MOST_SAMPLES)
+        self._check_count("gradient_accumulation_steps", limits.MOST_ACCUMULATED)
         check_at_most("tables' number", len(self.tables), limits.MOST_TABLES)
         by_name = {table.name: table for table in self.tables}
         if len(by_name) < len(self.tables):
@@ -349,6 +352,12 @@ class Workload:
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "_cache_widths", self._widest_cached())
         self._check_interaction()
+
+    def _check_count(self, name: str, most: int) -> None:
+        number = getattr(self, name)
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+        check_at_most(name, number, most)
 
     def _plainly_updated(self, table: EmbeddingTable) -> EmbeddingTable:
         """Return a table that does not name the workload's optimizer again."""
@@ -388,6 +397,11 @@ class Workload:
                 key = _lookup_kernel(table)
                 widest[key] = max(widest.get(key, 0), table.embedding_dim)
         return widest
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of a rank in one step, of all batches whose gradients add up."""
+        return self.local_batch_size * self.gradient_accumulation_steps
 
     @property
     def weight_bytes(self) -> float:

@@ -190,12 +190,17 @@ class Head(_WorkloadSection):
     local_batch_size: Int64 = Field(
         default=_WORKLOAD["local_batch_size"], json_schema_extra={"minimum": 1}
     )
-    """Samples per rank (GPU) and step."""
+    """Samples per rank (GPU) and batch; a step has one, unless gradients are accumulated."""
     pipeline: Annotated[Pipeline, Field(strict=False)] = _WORKLOAD["pipeline"]
     """How the training loop overlaps batches: `none` and `sparse_dist` are TorchRec's
     TrainPipelineBase and TrainPipelineSparseDist, `prefetch_sparse_dist` its
     PrefetchTrainPipelineSparseDist, `fused_sparse_dist` its TrainPipelineFusedSparseDist,
     `semi_sync` its TrainPipelineSemiSync, `dlrm` is plain facebookresearch/dlrm."""
+    gradient_accumulation_steps: Int64 = Field(
+        default=_WORKLOAD["gradient_accumulation_steps"], json_schema_extra={"minimum": 1}
+    )
+    """Batches whose dense gradients add up before they are reduced and the dense model is updated:
+    one step (`num_steps` of TorchRec's GradientAccumulationWrapper)."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _WORKLOAD["optimizer"]
     """What updates the embeddings, fused into their backward pass."""
     output_type: Annotated[DataType, Field(strict=False)] = _WORKLOAD["output_type"]
