@@ -172,7 +172,7 @@ def test_plans_that_differ_elsewhere_only_are_told_apart() -> None:
     assert len(found) == 8
     assert search.mean(even) < 0.996 * search.mean(heap)
     assert min(map(search.mean, found)) == pytest.approx(search.mean(even), rel=1e-4)
-    assert list(RobustSearch(problem, lambda: False).elsewhere(heap)) == []
+    assert len(list(RobustSearch(problem, lambda: False).elsewhere(heap))) == 2
 
 
 def test_a_comparison_chooses_only_where_plans_can_be_made_better(hosted: ShardingProblem) -> None:
