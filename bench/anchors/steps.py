@@ -24,7 +24,7 @@ is in no published kernel.
 
 Lookup and prefetch in those traces are the least disturbed figures. Of all in HBM the caption has
 2.07 ms "fwd + bwd": more than the 1.1 ms of the same forward from a cache that is in HBM, too (1.2
-predicted), and less than HBM takes for both (5.5 GB at 2.4 TB/s). It is kept as a forward's.
+predicted), and less than HBM takes for both (5.7 GB at 2.4 TB/s). It is kept as a forward's.
 """
 
 import csv
