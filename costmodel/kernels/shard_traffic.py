@@ -257,10 +257,9 @@ def _cache_rows(shards: LookupShards) -> tuple[Array, Array]:
     18 ms of lookup in a cache of 1 M rows for 0.89 M distinct rows a batch, 1.1 ms in one of 2 M
     (torchrec_steps.csv, prefetch_emo). A row without a place is taken to come once a batch.
 
-    The step with 1 M rows takes 113 ms more than this explains. Sets of 32 places that overflow are
-    not it: Poisson counts leave 3.0% of a batch's rows without a place, 1.3% with 2 M, less than 3
-    ms. It is in the backward: where the cache is filled again before that (EMO+EMS, the same pull
-    request) the step is 94 ms shorter, though lookup and prefetch take 16 ms longer.
+    The step with 1 M rows was published as 182 ms longer than with all rows in HBM and, of a run of
+    the day before, as 51 ms longer; this gives 58. Sets of 32 places that overflow are left out:
+    Poisson counts leave 3.0% of a batch's rows without a place, 1.3% with 2 M, less than 3 ms.
     """
     lookups, places = shards.table_lookups, shards.cache_load_factor * shards.num_rows
     unique = shards.curves.unique_rows(lookups)

@@ -211,7 +211,7 @@ def compare(
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
     names = tuple(sharders) or (*sharder_names(), AUTO)
-    attempts = run_apart(names, task.problem, search, task.picked)
+    attempts = run_apart(names, task.problem, search, task)
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
     if not found:
@@ -366,6 +366,12 @@ class _PlanningTask:
             baseline=beaten(beside, choice),
         )
         return self.planned(choice.attempt, sure)
+
+    def time(self, limit: Seconds) -> Seconds:
+        """Return how much of a time limit the choice among plans wants."""
+        from planner.planning.choice import choosing_time
+
+        return choosing_time(self.problem, limit)
 
     def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
         """Return the attempt that ``auto`` chooses, its plan made better as ``plan`` does."""

@@ -1,13 +1,13 @@
 """Which plan to choose of those found: the shortest step expected, not the shortest predicted.
 
 1. Plans are timed under the same samples of the models' errors (``costmodel.uncertainty``): the
-   best ones found, the baseline's, and where descents from them end on machines that are off by
-   such errors (``planner.planning.robust``).
+   best ones found, the baseline's, and what these become on machines that are off by such errors,
+   by annealing on one of them and by descents on all (``planner.planning.robust``).
 2. The shortest mean wins, unless the models cannot tell others from it. Among these
    ``robust.Preference`` decides: even lookups and memory, headroom, few and wide shards.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
@@ -19,14 +19,23 @@ from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
 from planner.planning.confidence import confidence_of
 from planner.planning.report import Confidence
-from planner.planning.robust import RobustSearch, robust_search
+from planner.planning.robust import (
+    LEAST_SCENARIOS,
+    RobustSearch,
+    affordable_machines,
+    robust_search,
+)
 from planner.planning.search import Attempt
 from planner.planning.verdict import SAME_STEP
 from sharders.greedy.one_pass import LookupGreedy
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 MOST_STARTS = 4
-"""Plans from which descents start: those with the shortest mean steps on the sampled machines."""
+"""Plans that are made better: those with the shortest mean steps on the sampled machines."""
+MOST_BEHIND = 1.25
+"""Times the shortest mean step that theirs may be: descents gain some percent."""
+CHOOSING = 0.4
+"""Share of a time limit, in a comparison."""
 MOST_CANDIDATES = 8
 LEAST_CANDIDATES = 3
 """Plans timed under all samples: as many as there is time for, and the fewest where descents were
@@ -82,8 +91,8 @@ def choose(
     ends: list[Attempt] = []
     if robust is not None:
         found = _distinct([*found[1:], *_whole(problem)], found[0])
-        starts = _by_mean(robust, found)[:MOST_STARTS]
-        ends = [_descended(robust, start, problem) for start in starts if robust.has_time()]
+        for start in _starts(robust, found):
+            ends += _improved(robust, start, problem)
         ends = _by_mean(robust, ends)
         found = [*found[:1], *_by_mean(robust, found[1:])]
     elif improve:
@@ -103,6 +112,15 @@ def choose(
     if robust is not None and len(equal) > 1:
         chosen = min(equal, key=lambda n: (robust.preference(_plan(candidates[n])), means[n]))
     return _choice(candidates, samples, chosen, equal, ends)
+
+
+def choosing_time(problem: ShardingProblem, limit: Seconds) -> Seconds:
+    """Return how much of a time limit to choose in, the search having the rest.
+
+    A share where plans can be made better in it; none where that is worth more to the search.
+    """
+    share = CHOOSING * limit
+    return share if affordable_machines(problem, share) >= LEAST_SCENARIOS else 0.0
 
 
 def _choice(
@@ -175,10 +193,28 @@ def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]
     return sorted(attempts, key=lambda each: robust.mean(_plan(each)))
 
 
-def _descended(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Attempt:
-    plan = robust.descend(_plan(start))
+def _starts(robust: RobustSearch, found: Sequence[Attempt]) -> list[Attempt]:
+    """Return the plans that are worth making better, the best first."""
+    ranked = _by_mean(robust, found)[:MOST_STARTS]
+    most = MOST_BEHIND * robust.mean(_plan(ranked[0]))
+    return [start for start in ranked if robust.mean(_plan(start)) <= most]
+
+
+def _improved(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Iterator[Attempt]:
+    """Yield what a plan found becomes, as long as there is time.
+
+    The best of where runs of annealing on single machines end, and where a descent from there does.
+    """
+    plan = min((_plan(start), *robust.elsewhere(_plan(start))), key=robust.mean)
+    if plan != start.plan:
+        yield _with_plan(start, plan, problem)
+    if robust.has_time():
+        yield _with_plan(start, robust.descend(plan), problem)
+
+
+def _with_plan(attempt: Attempt, plan: ShardingPlan, problem: ShardingProblem) -> Attempt:
     return replace(
-        start,
+        attempt,
         plan=plan,
         step_time=problem.objective.step_time(plan),
         status=SearchStatus.CONVERGED,

@@ -36,11 +36,13 @@ from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
+from sharders.engine.fill import Rule
 from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Move
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.one_pass import SizeGreedy
+from sharders.greedy.tuning import NEUTRAL
 from sharders.problem.options import make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
@@ -106,6 +108,33 @@ def test_replicas_of_several_types_come_and_go_as_the_objective_has_them(rows: i
         engine.anneal(2, (1e3, 1e3, 1.0))  # so hot that every move is made
         plan = engine.plan_of(engine.present())
         assert engine.present_time() == pytest.approx(Objective(*case).step_time(plan), rel=1e-12)
+
+
+def test_moves_among_more_kernels_than_an_integer_has_bits_are_timed_as_whole_plans_are() -> None:
+    optimizers = tuple(Optimizer)[:2]
+    kinds = product((DataType.FP32, DataType.FP16), (Pooling.SUM, Pooling.MEAN), optimizers)
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=20_000, embedding_dim=64, pooling_factor=40,
+            data_type=data_type, pooling=pooling, optimizer=optimizer,
+        )
+        for i, (data_type, pooling, optimizer) in enumerate(kinds)
+    )  # fmt: skip
+    dense = DenseModel(bottom_mlp=(8,), top_mlp=(1,))
+    workload, machine = Workload(tables=tables, dense=dense), topology(4, local_world_size=2)
+    objective = Objective(workload, machine)
+    problem = ShardingProblem(workload=workload, topology=machine, objective=objective)
+    engine, random = Engine(problem), Random(0)
+    assert len(engine.arrays.columns.kernels) > 32
+    engine.fill(Rule(NEUTRAL, problem.balanced_load, problem.capacity))
+    for _ in range(3):
+        engine.start(engine.present(), random.getrandbits(31))
+        engine.anneal(50, (1e3, 1e3, 1.0))  # so hot that every move is made
+        moved = np.array(engine.search.plan.numbers)
+        engine.rebuild()
+        assert np.asarray(engine.search.plan.numbers) == pytest.approx(moved, rel=1e-6)
+        plan = engine.plan_of(engine.present())
+        assert engine.present_time() == pytest.approx(objective.step_time(plan), rel=1e-9)
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
