@@ -98,6 +98,8 @@ class TableFields(_WorkloadSection):
         default=_TABLE["pooling_factor"], json_schema_extra={"exclusiveMinimum": 0}
     )
     """Mean number of ids looked up per sample, over all features of the table."""
+    pooling_std: float = Field(default=_TABLE["pooling_std"], json_schema_extra={"minimum": 0})
+    """Standard deviation of the number of ids per sample."""
     bags_per_sample: float = Field(
         default=_TABLE["bags_per_sample"], json_schema_extra={"exclusiveMinimum": 0}
     )
@@ -209,6 +211,11 @@ class Head(_WorkloadSection):
     """Quantized communication; by default none."""
     index_bytes: Literal[4, 8] = _WORKLOAD["index_bytes"]
     """Bytes of one id on the wire."""
+    length_spread: float | None = Field(
+        default=_WORKLOAD["length_spread"], json_schema_extra={"minimum": 0, "maximum": 1}
+    )
+    """Standard deviation over ranks of the ids in a rank's batch, over their mean: all wait for the
+    rank that has most. By default that of independent samples, by the tables' `pooling_std`."""
     dense: Dense = Field(default_factory=Dense)
     """The data-parallel part of the model."""
 
