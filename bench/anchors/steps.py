@@ -22,13 +22,14 @@ had been timed the day before (4096, where the load factor is FBGEMM's default o
 batch, not 467, with the same 27.0 GB reserved. So its difference to all in HBM is known as 51 ms
 and as 182, and whether it is faster than a table in host memory (374) is not known. The traces of
 4099 agree with the first: lookup and prefetch, 45 ms, and a backward of which the plan without a
-cache shows that what found no place costs about 17 ms. Two runs that locked no rows took 415 and
+cache shows that what found no place costs about 15 ms. Two runs that locked no rows took 415 and
 442 ms (4096 and 3899), with 44 ms of lookup and prefetch: what sets single cold runs 130 ms apart
 is in no published kernel.
 
 Lookup and prefetch in those traces are the least disturbed figures. Of all in HBM the caption has
 2.07 ms "fwd + bwd": more than the 1.1 ms of the same forward from a cache that is in HBM, too (1.2
 predicted), and less than HBM takes for both (5.7 GB at 2.4 TB/s). It is kept as a forward's.
+The profile's rate of host memory is from the lookup of the plan without a cache, 37 ms.
 """
 
 import csv
