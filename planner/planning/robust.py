@@ -87,7 +87,8 @@ class Preference(NamedTuple):
     shards: int
     """Shards in all: fewer are wider, and fewer kernels' arguments, checkpoints' files, metrics."""
     cut: int
-    """Tables that are not whole. Replicated ones are."""
+    """Tables that are not whole. Replicated ones are; those cut by rows are not, on one rank
+    either."""
     types: int
     """Sharding types in use: each has collectives of its own."""
     uneven: int
@@ -288,7 +289,8 @@ class RobustSearch:
             count = 1 if whole else option.num_shards(self._problem.topology)
             width = table.embedding_dim // option.num_column_shards
             narrow = count if width < min(NARROW, table.embedding_dim) else 0
-            known = _Shape(narrow, count, int(count > 1), option.sharding_type)
+            cut = count > 1 or option.sharding_type.splits_rows
+            known = _Shape(narrow, count, int(cut), option.sharding_type)
             self._shapes[index, choice] = known
         return known
 

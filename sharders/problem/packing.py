@@ -41,8 +41,9 @@ _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
 def packed(problem: ShardingProblem) -> ShardingPlan | None:
     """Return a plan that fits in memory; None if none is found.
 
-    Tables stay whole first; then the large ones are split; then tables go to host memory, the
-    largest first, where their kernels allow it. Always the same for the same problem.
+    Tables stay whole first; then the large ones are split; then tables go to host memory, where
+    their kernels allow it, those first with most bytes for each that is looked up. Always the same
+    for the same problem.
     """
     for candidates in _selections(problem):
         plan = _Packing(problem, candidates).plan()
@@ -157,9 +158,14 @@ def _spilled(
     every: Sequence[Sequence[SizedOption]],
     most: float,
 ) -> list[SizedOption]:
-    """Put the largest tables behind host memory until the rest is small enough."""
+    """Put tables behind host memory until the rest is small enough.
+
+    First those with most bytes for each that is looked up: what they have there is read slowly.
+    """
     result, total = list(chosen), sum(candidate.total for candidate in chosen)
-    for index in sorted(range(len(result)), key=lambda i: -result[i].total):
+    tables = problem.workload.tables
+    read = [table.pooling_factor * table.embedding_dim for table in tables]
+    for index in sorted(range(len(result)), key=lambda i: -result[i].total / read[i]):
         if total <= most:
             break
         spare = _smallest(every[index], problem.capacity)
