@@ -66,10 +66,12 @@ def check_room(problem: ShardingProblem) -> None:
     """
     workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
     whole = [least_table_bytes(workload, problem.topology, table) for table in workload.tables]
+    different = {id(options): options for options in problem.options.values()}
+    may_be_whole = {key: _may_be_whole(options) for key, options in different.items()}
     doubtful = [
         table
         for table, size in zip(workload.tables, whole, strict=True)
-        if size > DOUBTFUL * problem.capacity or not _may_be_whole(problem, table)
+        if size > DOUBTFUL * problem.capacity or not may_be_whole[id(problem.options[table.name])]
     ]
     most = _least_fitting(problem, doubtful)
     sizes = zip(workload.tables, whole, strict=True)
@@ -85,9 +87,8 @@ def check_room(problem: ShardingProblem) -> None:
         raise infeasible(workload, problem.topology, told)
 
 
-def _may_be_whole(problem: ShardingProblem, table: EmbeddingTable) -> bool:
+def _may_be_whole(options: Sequence[TableOption]) -> bool:
     """Return whether one of a table's options is what ``least_table_bytes`` counts."""
-    options = problem.options[table.name]
     kinds = {option.sharding_type for option in options}
     return ShardingType.TABLE_WISE in kinds or kinds == {ShardingType.DATA_PARALLEL}
 
