@@ -28,7 +28,7 @@ from costmodel.step.graph import ExecutionGraph, Resource, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.input_dist import BATCH_COPIED
 from costmodel.step.issue import ZERO_GRADIENTS_OPS
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from costmodel.step.optimizer import DenseOptimizer
 from costmodel.step.program import Program
 from costmodel.step.sparse import SparsePart
@@ -46,11 +46,15 @@ def synthesize(
     return expand(program(workload, topology, plan), num_steps)
 
 
-def program(workload: Workload, topology: Topology, plan: ShardingPlan) -> Program:
-    """Return one step of the workload's pipeline under a plan."""
-    loads = group_loads(workload, topology, plan)
-    template = Templates(workload, topology).of((load.key, tuple(load.traffic)) for load in loads)
-    return evaluated(template, loads)
+def program(
+    workload: Workload, topology: Topology, plan: ShardingPlan, loads: PlanLoads | None = None
+) -> Program:
+    """Return one step of the workload's pipeline under a plan; ``loads`` may know shards of it."""
+    groups = (loads or PlanLoads(workload, topology)).groups(plan)
+    template = Templates(workload, topology).of(
+        (group.key, tuple(group.traffic)) for group in groups
+    )
+    return evaluated(template, groups)
 
 
 def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -> Template:

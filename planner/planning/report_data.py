@@ -121,10 +121,12 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
         "simplest_above_bound": verdict.within_bound,
         "host_critical_path_s": verdict.host_time,
         "runner_up": verdict.runner_up,
+        "runner_up_types": verdict.runner_up_types,
         "probability_faster": verdict.probability_faster,
         "ahead_of_runner_up": verdict.ahead,
         "free_local_batch_size": verdict.free_batch,
         "turn": None if turn is None else turn_data(turn),
+        "num_rivals": verdict.num_rivals,
     }
 
 

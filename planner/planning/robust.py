@@ -87,7 +87,8 @@ class Preference(NamedTuple):
     shards: int
     """Shards in all: fewer are wider, and fewer kernels' arguments, checkpoints' files, metrics."""
     cut: int
-    """Tables that are not whole. Replicated ones are."""
+    """Tables that are not whole. Replicated ones are; those cut by rows are not, on one rank
+    either."""
     types: int
     """Sharding types in use: each has collectives of its own."""
     uneven: int
@@ -157,14 +158,15 @@ class RobustSearch:
     def elsewhere(self, plan: ShardingPlan) -> Iterator[ShardingPlan]:
         """Yield where short runs of annealing from a plan end, one on each of the machines.
 
+        Some are made whether or not there is time: they take less than it took to get ready.
         Where the host decides as predicted, the search cannot tell plans apart that lie far apart
         on a machine with a faster host.
         """
         if not offered(self._problem, [plan]):
             return
         tables, params = len(self._problem.workload.tables), AnnealingParams()
-        for editor in self._machines:
-            if not self._go_on():
+        for number, editor in enumerate(self._machines):
+            if number >= LEAST_SCENARIOS and not self._go_on():
                 return
             editor.start(plan)
             yield editor.annealed(MOVES * tables, params.heat / tables, params.cold)
@@ -287,7 +289,8 @@ class RobustSearch:
             count = 1 if whole else option.num_shards(self._problem.topology)
             width = table.embedding_dim // option.num_column_shards
             narrow = count if width < min(NARROW, table.embedding_dim) else 0
-            known = _Shape(narrow, count, int(count > 1), option.sharding_type)
+            cut = count > 1 or option.sharding_type.splits_rows
+            known = _Shape(narrow, count, int(cut), option.sharding_type)
             self._shapes[index, choice] = known
         return known
 
