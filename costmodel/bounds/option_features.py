@@ -278,6 +278,7 @@ class _Cuts:
             "features": features / world,
             "ids": ids,
             "columns": total(loads.columns) / world,
+            "fetch_time": total(loads.fetch_time) / world,
             "table_columns": table_columns,
             "sent_ids": ids,
             "sent_features": features,
