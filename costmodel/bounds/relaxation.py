@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
-from costmodel.bounds.master import TableChoice, Game, Prices, Solved
+from costmodel.bounds.master import Game, Prices, Solved, TableChoice
 from costmodel.bounds.option_features import BoundOptions
 from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.bounds.program_cycles import ProgramCycles
