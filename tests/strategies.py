@@ -33,6 +33,7 @@ def tables(
         num_embeddings=draw(st.sampled_from([*([] if even else [3]), 100, 5_000, 1_000_000])),
         embedding_dim=draw(st.sampled_from([4, 16, 64, 128])),
         pooling_factor=draw(st.sampled_from([0.5, 1.0, 20.0])),
+        pooling_std=draw(st.sampled_from([0.0, 30.0])),
         bags_per_sample=draw(st.sampled_from([1.0, 1.0, 0.25])),
         data_type=draw(st.sampled_from([DataType.FP32, DataType.FP16])),
         pooling=pooling,
@@ -66,7 +67,9 @@ def workloads(
         ),
         local_batch_size=draw(st.sampled_from([64, 1024])),
         pipeline=pipeline,
+        gradient_accumulation_steps=draw(st.sampled_from([1, 1, 1, 2])),
         optimizer=draw(st.sampled_from(Optimizer)),
+        length_spread=draw(st.sampled_from([None, 0.1])),
         comms_forward=draw(st.sampled_from([None, DataType.FP16])),
     )
 

@@ -45,10 +45,11 @@ UVM_UPDATE_RATIO = 1.13
 of the 5.63 ms of a backward for 415 k rows of 512 bytes, on an H100 that gathers 46 GB/s
 (embedding.csv)."""
 MISS_BYTES = 400.0
-"""What looking for a place in the UVM cache for a missing row takes, as bytes over PCIe. A miss
-takes 54 ns with rows of 2 KiB (29 ms of prefetch for 536 k of them, torchrec_steps.csv) and 24 ns
-with rows of 512 bytes (2.96 of 3.36 ms for 126 k of them, embedding.csv): this leaves 8% and 10%.
-Held out: 27 ms of prefetch for 714 k rows of 2 KiB, half of which find no place, 8% less."""
+"""What looking for a place in the UVM cache for a missing row takes, as bytes over PCIe. With the
+other traffic of prefetches it leaves 2% of the 54 ns that a miss takes with rows of 2 KiB (29 ms
+for 536 k of them, torchrec_steps.csv) and 1% of 24 ns with rows of 512 bytes (2.96 of 3.36 ms for
+126 k of them, embedding.csv). Held out: 41 ms of prefetch for 714 k rows of 2 KiB, 8% less; 27 ms
+for as many of which half find no place, 17% less."""
 
 
 PREFETCH_ID_BYTES, PREFETCH_ROW_BYTES = 364.0, 384.0
@@ -257,10 +258,9 @@ def _cache_rows(shards: LookupShards) -> tuple[Array, Array]:
     18 ms of lookup in a cache of 1 M rows for 0.89 M distinct rows a batch, 1.1 ms in one of 2 M
     (torchrec_steps.csv, prefetch_emo). A row without a place is taken to come once a batch.
 
-    The step with 1 M rows takes 113 ms more than this explains. Sets of 32 places that overflow are
-    not it: Poisson counts leave 3.0% of a batch's rows without a place, 1.3% with 2 M, less than 3
-    ms. It is in the backward: where the cache is filled again before that (EMO+EMS, the same pull
-    request) the step is 94 ms shorter, though lookup and prefetch take 16 ms longer.
+    The step with 1 M rows was published as 182 ms longer than with all rows in HBM and, of a run of
+    the day before, as 51 ms longer; this gives 49. Sets of 32 places that overflow are left out:
+    Poisson counts leave 3.0% of a batch's rows without a place, 1.3% with 2 M, less than 3 ms.
     """
     lookups, places = shards.table_lookups, shards.cache_load_factor * shards.num_rows
     unique = shards.curves.unique_rows(lookups)

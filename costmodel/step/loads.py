@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.domain.hardware import Topology
+from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import (
     ComputeKernel,
     Shard,
@@ -227,6 +228,7 @@ def lookup_shard(
         num_samples=workload.local_batch_size * (1 if replicated else topology.world_size),
         compute_kernel=sharding.compute_kernel,
         cache_load_factor=table.cache_share if cached is None else cached,
+        fullness=fullest_batch(workload, topology.world_size) if replicated else 1.0,
         batches_in_cache=workload.pipeline.batches_in_cache,
     )
 

@@ -10,11 +10,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from random import Random
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
+from costmodel.engine.objective import Objective
+from costmodel.step.loads import PlanLoads
 from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
 from planner.planning.confidence import confidence_of
@@ -195,14 +198,25 @@ def _timed(
 ) -> tuple[list[Attempt], StepSamples]:
     """Time plans under the samples, while there is time; the first ones in any case."""
     draws, workload, topology = Draws(), problem.workload, problem.topology
-    samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws)
+    known = known_loads(problem)
+    left = time_left()
+    samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws, loads=known)
+    took = left - time_left() if left < inf else 0.0
     timed = [candidates[0]]
     for each in islice(candidates, 1, None):
-        if len(timed) >= least and time_left() <= 0:
+        if len(timed) >= least and time_left() <= took:
             break
-        own = sample_steps(workload, topology, (_plan(each),), draws=draws)
+        own = sample_steps(workload, topology, (_plan(each),), draws=draws, loads=known)
         samples, timed = samples.beside(own), [*timed, each]
     return timed, samples
+
+
+def known_loads(problem: ShardingProblem) -> PlanLoads:
+    """Return what shards add to their ranks, with those of the plans that were timed known."""
+    objective = problem.objective
+    if isinstance(objective, Objective):
+        return objective.loads
+    return PlanLoads(problem.workload, problem.topology)
 
 
 def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]:

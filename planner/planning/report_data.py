@@ -35,6 +35,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "world_size": report.world_size,
         "local_world_size": report.local_world_size,
         "local_batch_size": report.local_batch_size,
+        "gradient_accumulation_steps": report.gradient_accumulation_steps,
         "weight_bytes": report.weight_bytes,
         "peak_memory_bytes": report.peak_memory_bytes,
         "usable_memory_bytes": report.usable_bytes,

@@ -64,6 +64,11 @@ def _never() -> bool:
     return False
 
 
+def _without_end(first_plan: Seconds) -> Seconds:
+    del first_plan
+    return inf
+
+
 def _unwatched(sharder: str, progress: Progress) -> None:
     del sharder, progress
 
@@ -82,6 +87,9 @@ class Search:
     watch: Watch = _unwatched
     clock: Callable[[], Seconds] = time.monotonic
     """What the time limit is measured by; benches use CPU time."""
+    deadline: Callable[[Seconds], Seconds] = _without_end
+    """When to end, by the clock, whatever the time limit: told what the first plan took, which says
+    how long what follows the search takes on this machine, now."""
     began: Seconds | None = None
     """When the command began, by the clock: what it took since counts, too; None: it begins now."""
     gap: float = 0.01
@@ -223,6 +231,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
         quickest = min((attempt.time for attempt in attempts), default=0.0)
+        deadline = min(deadline, search.deadline(quickest))
         now = search.clock()
         over = now + quickest > deadline  # none is quicker than the first
         if found and (search.interrupted() or over or gains.over()):
@@ -234,7 +243,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
                 break
             share = search.portfolio.member(name).time_fraction if len(names) > 1 else 1.0
             plans_left = max(1, int(share * plans_left))
-        elif len(names) > 1:
+        elif len(names) > 1 and (attempts or fractions[name] < 1):
             option_time = option_time or _option_time(problem, search)
             left = deadline - now
             share = _share(names[position:], problem, left, option_time, search.portfolio)

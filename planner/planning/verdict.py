@@ -63,7 +63,7 @@ class PlanVerdict:
     def hardly_matters(self) -> bool:
         """Whether all plans found are as good, or even the simplest one can hardly be beaten."""
         close = self.within_bound is not None and self.within_bound <= SAME_STEP
-        return self.spread <= SAME_STEP or close
+        return close or (self.num_candidates > 1 and self.spread <= SAME_STEP)
 
 
 def kinds_text(plan: ShardingPlan) -> str:

@@ -37,7 +37,8 @@ def verdict_sentences(verdict: PlanVerdict, step_time: Seconds) -> Iterator[str]
 def _first(verdict: PlanVerdict) -> str:
     found = count(verdict.num_candidates, "plan")
     if verdict.hardly_matters:
-        if verdict.within_bound is not None and verdict.within_bound <= verdict.spread:
+        alone = verdict.num_candidates == 1
+        if verdict.within_bound is not None and (alone or verdict.within_bound <= verdict.spread):
             share = percent_fine(max(_LEAST_SHARE, verdict.within_bound))
             return f"Sharding hardly matters: the simplest plan is within {share} of the bound"
         share = percent_fine(max(_LEAST_SHARE, verdict.spread))

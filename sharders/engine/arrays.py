@@ -189,14 +189,13 @@ class _Writer:
     def _shards(self, table: EmbeddingTable, option: TableOption) -> list[tuple[int, int]]:
         """Return the rows of one column block's shards; add those that are not there yet.
 
-        Shards of any type are alike if they have the same rows and columns; without hashing, the
-        place of the rows counts, too.
+        Shards of types that are alike in memory are if they have the same rows and columns; without
+        hashing, the place of the rows counts, too.
         """
         kind, runs = option.sharding_type, []
         if kind not in self.blocks:
             self.blocks[kind] = like_row_blocks(self.problem.topology, table, kind)
-        replicated = kind is ShardingType.DATA_PARALLEL
-        kernel = option.compute_kernel, option.cache_load_factor, replicated
+        kernel = option.compute_kernel, option.cache_load_factor, kind.alike_in_memory
         for offset, num_rows, count in self.blocks[kind]:
             alike = (kernel, option.num_column_shards, offset, num_rows)
             if alike not in self.known:
@@ -216,7 +215,7 @@ class _Writer:
         lookup = lookup_shard(problem.workload, problem.topology, table, option, shard)
         self.shards.append(lookup)
         kernel, cached = option.compute_kernel, option.cache_load_factor
-        key = kind is ShardingType.DATA_PARALLEL, kernel, cached
+        key = kind.alike_in_memory, kernel, cached
         if key not in self.of_table:
             self.of_table[key] = len(self.factors)
             self.factors.append(

@@ -113,3 +113,9 @@ def test_sharders_that_tie_are_counted() -> None:
 
 def test_a_sharder_that_is_ahead_ties_with_none() -> None:
     assert not tied_sentence(sharders(4 * MS, 4.1 * MS))
+
+
+def test_one_plan_alone_does_not_say_that_sharding_hardly_matters() -> None:
+    alone = {"num_candidates": 1, "spread": 0.0, "runner_up": None, "probability_faster": None}
+    assert said(**alone) == "No other plan was found to compare with."
+    assert said(**alone, within_bound=0.005).startswith("Sharding hardly matters: the simplest")
