@@ -91,6 +91,8 @@ class Explanation:
     path: tuple[PathRow, ...]
     choices: tuple[TableExplanation, ...]
     remedies: tuple[Remedy, ...] = ()
+    unplanned: tuple[tuple[str, str], ...] = ()
+    """Changes that no plan was found with, and why."""
     turn: Turn | None = None
     """The assumption that decides against the plans found beside it; None: none could."""
 
@@ -118,8 +120,10 @@ def explain(
     changes = changes_of(loaded, what_ifs)
     own = replace(search or Search(time_limit=TIME_LIMIT), **options)
     turn = turn_of(loaded, own)
-    found = sorted(remedies(loaded, changes, own), key=lambda remedy: -remedy.samples_per_second)
-    return replace(explained(loaded), remedies=tuple(found), turn=turn)
+    refused: list[tuple[str, str]] = []
+    each = remedies(loaded, changes, own, lambda text, error: refused.append((text, str(error))))
+    found = sorted(each, key=lambda remedy: -remedy.samples_per_second)
+    return replace(explained(loaded), remedies=tuple(found), unplanned=tuple(refused), turn=turn)
 
 
 def changes_of(planned: Planned, what_ifs: Sequence[str]) -> tuple[Change, ...]:

@@ -133,15 +133,9 @@ class AnnealingSearch:
 
     def _begin_early(self) -> None:
         """Run a little from the first plans."""
-        self._join_best()
         until = self.moves + self.params.early_moves * self.num_tables
         while self.contenders and self.moves < until and not self.spent():
             self.run_next()
-
-    def _join_best(self) -> None:
-        """Let the best plan join with moves to all types."""
-        if self.best[0] < inf:
-            self.join(Start(self.sets.offered, [self.best]))
 
     def _starts(self, known: Sequence[tuple[Seconds, ShardingPlan]]) -> Iterator[Start | None]:
         """Yield known plans and greedy ones; those known that the first rules beat come last.
@@ -177,7 +171,8 @@ class AnnealingSearch:
                 choices = self.engine.choices_of(result.plan)
                 types = self.engine.types_of(choices)
                 self.join(Start(types, [(result.step_time, choices)]))
-        self._join_best()
+        if self.best[0] < inf:
+            self.join(Start(self.sets.offered, [self.best]))
 
     def balanced(self, plan: Choices) -> Found:
         """Return what other places make of a plan; its options stay as they are."""

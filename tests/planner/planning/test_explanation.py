@@ -111,7 +111,8 @@ def test_what_is_asked_for_is_what_planning_anew_finds() -> None:
     ("asked", "reason"),
     [
         ("gpu=2", "cannot be changed"),
-        ("gpus=two", "invalid literal"),
+        ("gpus=two", "a whole number is needed, got `two`"),
+        ("host=slow", "what its time is multiplied by"),
         ("dtype=fp17", "no data type `fp17`"),
         ("hardware=h1000", "h1000"),
         ("host=0", "what its time is multiplied by"),
@@ -122,6 +123,14 @@ def test_a_change_that_cannot_be_is_refused(asked: str, reason: str) -> None:
     planned = planned_on(2, sharder="naive")
     with pytest.raises(InputError, match=reason):
         explain(planned, (asked,))
+
+
+def test_a_change_that_no_plan_is_found_with_says_why() -> None:
+    found = explain(planned_on(2, sharder="naive"), ("batch=16_000_000", "batch=64"), max_plans=5)
+    assert [each.change for each in found.remedies] == ["batch=64"]
+    ((change, reason),) = found.unplanned
+    assert change == "batch=16_000_000"
+    assert "no plan fits" in reason
 
 
 def test_an_interrupt_keeps_what_was_found() -> None:
