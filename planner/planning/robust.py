@@ -54,15 +54,17 @@ MOVES = 100
 seconds, and shorten the expected step of dlrm_dcnv2 from 7.58 to 7.46 ms; four times as many to
 7.45."""
 MOST_PLACES = 8
-"""Sets of ranks tried for one option of one table, lightly loaded ranks first."""
+"""Sets of ranks tried for one option of one table, lightly loaded ranks first; and the ranks where
+it is, as far as the option has them: its own load makes them look busy."""
 MOST_PASSES = 6
 """Looks at every table."""
 EDITOR_TIME: Seconds = 0.015
 OPTION_TIME: Seconds = 4.5e-5
 """What an editor takes, and for each option of a table besides, once costs are known: 0.19 s for
 the 3,900 of 300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8."""
-READY = 0.25
-"""Share of the time left in which to get ready; half of it is for descents, that included."""
+READY, DESCENTS = 0.25, 0.7
+"""Shares of the time left in which to get ready, and to be done with descents: to time plans under
+all samples takes less."""
 _MOST = 10**9
 
 Array = NDArray[np.float64]
@@ -306,8 +308,10 @@ class RobustSearch:
         order = sorted(
             range(topology.world_size), key=lambda r: (float(load[r]), -float(free[r]), r)
         )
+        stay = sorted(order, key=lambda rank: rank not in present.ranks)  # of these, by load
         for option in self._problem.options[self._predicted.tables[index].name]:
-            for ranks in islice(places(topology, option, order), MOST_PLACES):
+            light = islice(places(topology, option, order), MOST_PLACES)
+            for ranks in dict.fromkeys((*light, *islice(places(topology, option, stay), 1))):
                 choice = PlacedOption(option, ranks)
                 if choice != present and not self._shape(index, choice).narrow:
                     yield choice
@@ -326,9 +330,9 @@ def robust_search(
 ) -> RobustSearch | None:
     """Return a search over as many machines as there is time for; None: there is none for two.
 
-    Half of the time left goes into descents at most, getting ready included.
+    ``DESCENTS`` of the time left go into descents at most, getting ready included.
     """
-    end = time_left() / 2 if time_left() < inf else 0.0
+    end = (1 - DESCENTS) * time_left() if time_left() < inf else 0.0
     num_machines = affordable_machines(problem, time_left())
     if num_machines < LEAST_SCENARIOS:
         return None

@@ -23,11 +23,11 @@ LATE_SHARE, LATE_TIME = 0.1, 1.0
 LEAST_TIME: Seconds = 0.2
 """What a stage may take of what the limit leaves: one round of the bound at 3 tables and 64 GPUs
 takes 0.1 s."""
-PASSES = 3.0
+PASSES = 2.5
 """What follows the search takes at least, in times of the first plan, made and timed: samples of
-its step 1.1, its report 0.7, the file 0.4 at 5,000 tables on 1,024 GPUs, and as much at 2,000 on
-256. That plan is the one piece of work of the workload's size that every search has done before, on
-this machine, beside whatever keeps it busy."""
+its step 1.2, its report 0.6, the file and the screen 0.5 at 5,000 tables on 1,024 GPUs, and as much
+at 2,000 on 256. That plan is the one piece of work of the workload's size that every search has
+done before, on this machine, beside whatever keeps it busy."""
 OPTION_TIME: Seconds = 5e-4
 """What the first bound takes for each option of a table: 0.16 s for the 260 of 26 tables on 8 GPUs.
 Where that is no more than ``EARLY_SHARE`` of the time left, it comes before the search."""

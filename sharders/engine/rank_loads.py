@@ -214,6 +214,8 @@ class RankLoads:
         left = self.plan.loads[rank, column] + sign * self.tables.features[size, FEATURES]
         is_left = sign > 0 or left > SOME_LEFT
         for feature in range(NUM_FEATURES):
+            if is_left and self.tables.features[size, feature] == 0.0:
+                continue  # few tables have rows to fetch
             column = features + feature
             before, rate = self.plan.loads[rank, column], self.exchange_rates[column]
             amount = before + sign * self.tables.features[size, feature] if is_left else 0.0
