@@ -134,9 +134,8 @@ class AnnealingSearch:
     def _begin_early(self) -> None:
         """Run from the best of the first plans, and with moves to all types from what that finds.
 
-        After 3 CPU seconds 112 tables on 32 GPUs with UVM are 2% above the best known, not 5%, and
-        without the second run 6%; after 1.6 seconds 881 on 16 are 0.4% above it, not 3%, and
-        without the first run 4%: there most sets of types are new, and each one's step is written.
+        After 1.6 CPU seconds 881 tables on 16 GPUs are 1% above the best known, not 3%, and without
+        the first run 4%: there most sets of types are new, and each one's step is written.
         """
         for _ in range(2):
             if self.contenders and not self.spent():
