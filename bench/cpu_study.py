@@ -39,6 +39,7 @@ from planner.validation.judge import (
 )
 from planner.validation.machine_speed import (
     Slowdowns,
+    common_slowdown,
     probe_data,
     probes,
     slowdown_texts,
@@ -69,7 +70,9 @@ class Study:
     scores: Mapping[str, float]
     """TorchRec's rating of every plan, in seconds."""
     slowdowns: Slowdowns
-    """How much slower the machine was than in the calibration; empty where it was not measured."""
+    """How much slower kernels were than in the calibration; empty where it was not measured."""
+    slowdown: float | None
+    """And the machine, by the median of them."""
     at_speed: tuple[Outcome, ...]
     """The same with predictions for that speed."""
 
@@ -122,20 +125,21 @@ def studied(
     }
     ranks = {each: [rank_result(rank) for rank in entry["ranks"]] for each, entry in record.items()}
     first = next(iter(ranks.values()))
-    factors = slowdowns(probed, [[rank] for rank in first])
+    slowdown = common_slowdown(probed, [[rank] for rank in first])
 
-    def judged(factors: Slowdowns) -> tuple[Outcome, ...]:
+    def judged(slowdown: float) -> tuple[Outcome, ...]:
         return tuple(
-            outcome(each, predicted(file, topology.hardware, factors), ranks[each])
+            outcome(each, predicted(file, topology.hardware, slowdown), ranks[each])
             for each, file in files.items()
         )
 
     return Study(
         name=name,
-        outcomes=judged({}),
+        outcomes=judged(1.0),
         scores={each: entry["torchrec_score_s"] for each, entry in record.items()},
-        slowdowns=factors,
-        at_speed=judged(factors),
+        slowdowns=slowdowns(probed, [[rank] for rank in first]),
+        slowdown=slowdown,
+        at_speed=judged(slowdown or 1.0),
     )
 
 
@@ -159,6 +163,7 @@ def summary(study: Study) -> dict[str, Any]:
         "geomean_error": verdict.geomean_error,
         "cpu_error": verdict.cpu_error,
         "machine_slowdown": {family.value: factor for family, factor in study.slowdowns.items()},
+        "median_machine_slowdown": study.slowdown,
         "geomean_error_at_speed": geomean_error(study.at_speed),
         "cpu_error_at_speed": cpu_error(study.at_speed),
         "largest_error": max(outcomes, key=lambda each: abs(each.error)).error,
@@ -199,9 +204,7 @@ def show(study: Study, *, phases: bool) -> None:
         f"processor time {figures['cpu_error']:.1%}; "
         f"{figures['pairs_told_apart']} of {figures['pairs']} pairs told apart, noise at most "
         f"{figures['noise']:.1%}\n"
-        f"  machine         {', '.join(slowdown_texts(study.slowdowns)) or 'not compared'}\n"
-        f"                  at that speed error {figures['geomean_error_at_speed']:.1%}, "
-        f"of processor time {figures['cpu_error_at_speed']:.1%}\n"
+        f"{_machine_text(study)}"
         f"  Kendall's tau   ours {tau['ours']:.2f}, told apart {sure['ours']:.2f}; "
         f"TorchRec's rating {tau['torchrec']:.2f}, {sure['torchrec']:.2f}\n"
         f"  success of {CANDIDATES}    ours {wins['ours']:.1%}; TorchRec's rating "
@@ -209,6 +212,17 @@ def show(study: Study, *, phases: bool) -> None:
         f"  our pick is {figures['our_pick_over_theirs']:.2f}x as fast as TorchRec's, "
         f"{figures['our_pick_over_fastest'] - 1:.1%} behind the fastest measured\n"
         f"  open: {', '.join('|'.join(pair) for pair in figures['open_pairs']) or 'none'}"
+    )
+
+
+def _machine_text(study: Study) -> str:
+    """Return two lines of how fast the machine was; none where it was not measured."""
+    if study.slowdown is None:
+        return ""
+    return (
+        f"  machine         {', '.join(slowdown_texts(study.slowdowns))}\n"
+        f"                  {100 * (study.slowdown - 1):+.0f}% in the median; at that speed error "
+        f"{geomean_error(study.at_speed):.1%}, of processor time {cpu_error(study.at_speed):.1%}\n"
     )
 
 

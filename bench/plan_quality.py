@@ -26,6 +26,7 @@ from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
@@ -107,7 +108,13 @@ def attempt(
     instance: DrawnProblem, sharder: str, seconds: Seconds, seed: int = SEED
 ) -> dict[str, Any]:
     """Run one sharder on the process's CPU clock; return its plan's step and how it got there."""
-    problem = instance.problem()
+    return attempt_on(instance.problem(), sharder, seconds, seed)[0]
+
+
+def attempt_on(
+    problem: ShardingProblem, sharder: str, seconds: Seconds, seed: int
+) -> tuple[dict[str, Any], ShardingPlan | None]:
+    """Run one sharder on a problem; return its step and how it got there, and its plan, if any."""
     start = time.process_time()
     seen: list[tuple[Seconds, Seconds]] = []
 
@@ -123,9 +130,9 @@ def attempt(
     try:
         attempts = run_sharders(sharders_for(sharder), problem, search)
     except PlannerError as error:
-        return {**row, "cpu_s": time.process_time() - start, "error": str(error)}
+        return {**row, "cpu_s": time.process_time() - start, "error": str(error)}, None
     best = min(attempts, key=lambda each: each.step_time)
-    return {
+    found = {
         **row,
         "cpu_s": round(time.process_time() - start, 3),
         "step_s": best.step_time,
@@ -134,6 +141,7 @@ def attempt(
         "by": best.sharder,
         "trace": [(round(at, 3), step) for at, step in seen],
     }
+    return found, best.plan
 
 
 def bound(instance: Instance) -> dict[str, Seconds]:

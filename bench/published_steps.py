@@ -48,8 +48,9 @@ from costmodel.domain.workload import (
 )
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.traffic import Traffic
+from costmodel.step.buckets import GradientBuckets
 from costmodel.step.builder import Mark, StepBuilder
-from costmodel.step.dense import DenseCosts, DensePart, GradientBuckets
+from costmodel.step.dense import DenseCosts, DensePart
 from costmodel.step.evaluation import evaluated
 from costmodel.step.expansion import expand
 from costmodel.step.graph import Resource, Stage

@@ -206,6 +206,8 @@ def choice() -> str:
     means = mean_regrets(records)
     shown = [f"{means[key]:.1%}" if key in means else "-" for key in keys]
     lines.append(f"| mean | | | | | {' | '.join(shown)} |")
+    above = [f"{means[key] - means['best_expected']:.2%}" if key in means else "-" for key in keys]
+    lines.append(f"| mean above the least | | | | | {' | '.join(above)} |")
     return "\n".join(lines)
 
 

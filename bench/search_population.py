@@ -6,8 +6,9 @@
 
 Problems are drawn by ``bench.population``. Every run is a process of its own, limited in CPU
 seconds, and its result is written as soon as it ends, a line of ``search_population.jsonl``; what
-is there for this commit is not done again, so a bench that was broken off goes on. The best step
-ever seen of every instance, whoever found it, accumulates in ``search_population_best.json``.
+is there for this commit is not done again, so a bench that was broken off goes on. The best plan
+ever found of every instance, whoever found it, is kept in ``search_population_plans.json.gz``, and
+timed again by every run: ``search_population_best.json`` has its step by the model of today.
 
 Printed is the distribution over instances of how much longer the steps found are than the best
 known, for every sharder and time: of the median seed, and how far seeds are apart. A run's trace
@@ -23,7 +24,15 @@ from pathlib import Path
 from statistics import median, median_high
 from typing import Any
 
-from bench.plan_quality import attempt, isolated, provenance, read, updated
+from bench.known_plans import (
+    PLANS,
+    Choices,
+    choices_of,
+    read_plans,
+    step_today,
+    write_plans,
+)
+from bench.plan_quality import attempt_on, isolated, provenance, read, updated
 from bench.population import HELD_OUT, POPULATION, TUNING, UNEVEN
 from costmodel.base.units import MS, Seconds
 from costmodel.bounds.lower_bound import step_time_bound
@@ -37,6 +46,8 @@ AT: Sequence[Seconds] = (1.0, 3.0, 10.0)
 """CPU seconds at which steps are compared; the last one is the limit of a usual run."""
 
 Run = dict[str, Any]
+Timed = tuple[Choices | None, Seconds]
+"""The best plan known of an instance, None if there is none, and its step."""
 
 
 def known_runs(path: Path = RESULTS) -> list[Run]:
@@ -47,21 +58,38 @@ def known_runs(path: Path = RESULTS) -> list[Run]:
 
 
 def write_run(run: Run, path: Path = RESULTS) -> None:
-    """Add a run to the results, and note its step where it is the best known."""
+    """Add a run to the results."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(run) + "\n")
-    if "step_s" in run:
-        note_best(run)
 
 
-def note_best(run: Run, path: Path = BEST) -> None:
-    """Keep a run's step as the best known of its instance, if it is."""
+def note_best(
+    run: Run, choices: Choices | None, timed: Timed, path: Path = BEST, plans: Path = PLANS
+) -> None:
+    """Keep a run's plan as the best known of its instance, if it is.
+
+    Parameters
+    ----------
+    run, choices
+        The run, and its plan; None: it has none.
+    timed
+        The plan known when the run ended, and its step by the model of today. Another process may
+        have kept a better one since.
+    path, plans
+        Where steps and plans are kept.
+
+    """
+    name = run["instance"]
 
     def change(best: dict[str, Any]) -> None:
-        known = best.get(run["instance"], {"step_s": inf})
-        if run["step_s"] < known["step_s"]:
+        known, kept = best.get(name, {}), read_plans(plans)
+        step = timed[1] if kept.get(name) == timed[0] else known["step_s"]
+        if choices is not None and run["step_s"] < step:
             found = {key: run[key] for key in ("step_s", "sharder", "seconds", "seed", "commit")}
-            best[run["instance"]] = {**known, **found}
+            best[name] = {**known, **found}
+            write_plans({**kept, name: choices}, plans)
+        elif step < inf:
+            best[name] = {**known, "step_s": step}
 
     updated(path, change)
 
@@ -173,10 +201,15 @@ def sample(names: Sequence[str], count: int | None) -> list[str]:
     return [names[number * len(names) // count] for number in range(count)]
 
 
-def run_one(name: str, sharder: str, seconds: Seconds, seed: int) -> Run:
-    """Return one run's result in a process of its own."""
-    run: Run = isolated(attempt, POPULATION[name], sharder, seconds, seed)
-    return {"instance": name, **run}
+def run_one(
+    name: str, sharder: str, seconds: Seconds, seed: int
+) -> tuple[Run, Choices | None, Timed]:
+    """Return one run's result, its plan, and the best plan known, timed by today's model."""
+    problem = POPULATION[name].problem()
+    run, plan = attempt_on(problem, sharder, seconds, seed)
+    known = read_plans().get(name)
+    choices = None if plan is None else choices_of(problem, plan)
+    return {"instance": name, **run}, choices, (known, step_today(problem, known))
 
 
 def _arguments() -> argparse.Namespace:
@@ -205,8 +238,10 @@ def main() -> None:
     for seed, name, sharder in [] if args.show else jobs:
         if (name, sharder, args.seconds, seed, commit) in done:
             continue
-        run = {**run_one(name, sharder, args.seconds, seed), "commit": commit}
+        run, choices, timed = isolated(run_one, name, sharder, args.seconds, seed)
+        run["commit"] = commit
         write_run(run)
+        note_best(run, choices, timed)
         step = f"{run['step_s'] / MS:.3f} ms" if "step_s" in run else "no plan"
         print(f"{name:<16}{args.seconds:>4g} s  {sharder:<18}seed {seed}  {step}", flush=True)
     for name in names if args.bounds else []:

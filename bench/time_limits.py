@@ -27,10 +27,10 @@ from typing import Any
 from bench.draw_workloads import WORKLOADS
 from bench.plan_quality import LOCAL_BATCH, provenance
 from costmodel.base.units import Seconds
-from planner.cli.plan import LATE_SHARE, LATE_TIME
 from planner.files.disk import write_text
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
+from planner.planning.stages import LATE_SHARE, LATE_TIME
 
 RESULTS = Path(__file__).parent / "results" / "time_limits.json"
 LIMITS = (3, 10, 60)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from machines import machine
 
 from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import (
     DataType,
@@ -21,6 +21,8 @@ from costmodel.domain.workload import (
 from costmodel.inputs.distribution import Zipf
 from sharders.problem.options import make_plan, make_sharding, table_options
 
+_CACHED = (ComputeKernel.FUSED, ComputeKernel.DENSE, ComputeKernel.FUSED_UVM_CACHING)
+
 
 @st.composite
 def tables(
@@ -33,11 +35,13 @@ def tables(
         num_embeddings=draw(st.sampled_from([*([] if even else [3]), 100, 5_000, 1_000_000])),
         embedding_dim=draw(st.sampled_from([4, 16, 64, 128])),
         pooling_factor=draw(st.sampled_from([0.5, 1.0, 20.0])),
+        pooling_std=draw(st.sampled_from([0.0, 30.0])),
         bags_per_sample=draw(st.sampled_from([1.0, 1.0, 0.25])),
         data_type=draw(st.sampled_from([DataType.FP32, DataType.FP16])),
         pooling=pooling,
         weighted=pooling is Pooling.SUM and draw(st.booleans()),
         optimizer=draw(st.sampled_from([None, None, Optimizer.ADAM])),
+        compute_kernels=draw(st.sampled_from([(), (), _CACHED])),
         inputs=Zipf(
             exponent=draw(st.sampled_from([0.0, 1.05])),
             hot_rows_first=not even and draw(st.booleans()),
@@ -66,7 +70,9 @@ def workloads(
         ),
         local_batch_size=draw(st.sampled_from([64, 1024])),
         pipeline=pipeline,
+        gradient_accumulation_steps=draw(st.sampled_from([1, 1, 1, 2])),
         optimizer=draw(st.sampled_from(Optimizer)),
+        length_spread=draw(st.sampled_from([None, 0.1])),
         comms_forward=draw(st.sampled_from([None, DataType.FP16])),
     )
 

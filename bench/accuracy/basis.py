@@ -6,7 +6,7 @@ product, the memory's bandwidth. Plans are those of ``cost_greedy``, the same in
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,16 @@ HARDWARE = "h100-sxm"
 SHARDER = "cost_greedy"
 BEYOND = "beyond its range"
 COLUMNS = (Source.MEASURED, Source.FITTED, BEYOND, Source.DATASHEET, Source.ASSUMED)
+CONTENDING: Mapping[str, tuple[Role, ...]] = {
+    "products": (Role.PRODUCT,),
+    "lookups": (Role.LOOKUP, Role.UPDATE),
+}
 ABOUT = (
     f"Shares in % of the critical path of a step on {HARDWARE}, by what the number is that decides "
     "each stretch of it, and the stretches that count most. Beyond its range: what was measured or "
-    "fitted, used for more or larger tables, products, messages or nodes than that was. Products "
-    "behind collectives: the part of the path that contention would lengthen by 9 to 13% "
-    "(`bench.overlap`), which no duration has in it."
+    "fitted, used for more or larger tables, products, messages or nodes than that was. Behind "
+    "collectives: the parts of the path that contention would lengthen by 6 to 14% (products) and "
+    "by 3 to 27% (lookups; `bench.overlap`), which no duration has in it."
 )
 
 
@@ -81,26 +85,25 @@ def results() -> dict[str, Any]:
         found[name] = {
             "step_s": timeline.step_time,
             "stages": stages,
-            "products_behind_s": products_behind_collectives(timeline),
+            "behind_s": {
+                kind: behind_collectives(timeline, roles) for kind, roles in CONTENDING.items()
+            },
         }
     return found
 
 
-def products_behind_collectives(timeline: Timeline) -> Seconds:
-    """Return seconds of matrix products on the critical path while their rank's links are busy.
-
-    ``bench.overlap`` measured such products to take 9 to 13% longer, which durations leave out.
-    """
+def behind_collectives(timeline: Timeline, roles: Collection[Role]) -> Seconds:
+    """Return seconds of such kernels on the critical path while their rank's links are busy."""
     nodes, path = timeline.graph.nodes, timeline.critical_path()
-    products = [each for each in path if nodes[each.node].role is Role.PRODUCT]
-    ranks = {nodes[each.node].rank for each in products}
+    kernels = [each for each in path if nodes[each.node].role in roles]
+    ranks = {nodes[each.node].rank for each in kernels}
     begin, end = timeline.window
     busy: dict[int, list[tuple[Seconds, Seconds]]] = defaultdict(list)
     for number, node in enumerate(nodes):
         if node.kind is NodeKind.COLLECTIVE and node.rank in ranks:
             busy[node.rank].append((timeline.starts[number], timeline.ends[number]))
     total = 0.0
-    for each in products:
+    for each in kernels:
         if each.stage is not Stage.HOST:
             first, last = max(each.start, begin), min(each.start + each.seconds, end)
             total += _covered(first, last, busy[nodes[each.node].rank])
@@ -170,7 +173,8 @@ def basis_table(found: Mapping[str, Any]) -> str:
         ]
         most = ", ".join(text for _, text in sorted(stretches, reverse=True)[:4])
         columns = (percent(shares.get(kind, 0.0) / job["step_s"], 0) for kind in COLUMNS)
-        behind = percent(job["products_behind_s"] / job["step_s"])
-        rows.append([name, f"{job['step_s'] / MS:.2f} ms", *columns, behind, most])
-    header = ["job", "step", *COLUMNS, "products behind collectives", "most of it"]
+        behind = (percent(job["behind_s"][kind] / job["step_s"]) for kind in CONTENDING)
+        rows.append([name, f"{job['step_s'] / MS:.2f} ms", *columns, *behind, most])
+    contending = (f"{kind} behind collectives" for kind in CONTENDING)
+    header = ["job", "step", *COLUMNS, *contending, "most of it"]
     return table(header, rows)

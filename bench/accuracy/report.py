@@ -102,7 +102,10 @@ def measured(results: Results) -> Sections:
     """Return every public measurement."""
     found = results["anchors"]
     return {
-        "Lookups on GPUs, left out": (anchors.LAUNCHES, anchors.launch_table(found)),
+        "Lookups on GPUs, left out": (
+            f"{anchors.LAUNCHES}\n\n{anchors.launch_table(found)}\n\n{anchors.REFIT}",
+            anchors.refit_table(found),
+        ),
         "What steps rest on": (basis.ABOUT, basis.basis_table(results["basis"])),
         "Anchors": (anchors.ANCHORS, anchors.anchor_table(found)),
     }

@@ -6,8 +6,9 @@ worse than the committed file allows, and fails if anything did. Needs `../share
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
-from bench.anchors import kernels, steps
+from bench.anchors import kernels, pipelines, steps
 from bench.anchors.anchor import RESULTS, Anchor, committed, worsened, written
 from bench.fitting.sources import DATA
 
@@ -18,7 +19,8 @@ SOURCES: Mapping[str, Callable[[], Iterator[Anchor]]] = {
     "dense kernels": kernels.dense_kernels,
     "published steps": steps.published_steps,
     "TorchRec steps": steps.torchrec_steps,
-    "memory": steps.memory,
+    "memory": lambda: chain(steps.memory(), pipelines.memory()),
+    "TorchRec pipelines": pipelines.pipelines,
 }
 
 

@@ -12,8 +12,10 @@ tracebacks that anomaly detection keeps of every forward operator cost is not kn
 """
 
 import csv
+from collections.abc import Iterator
 from typing import Any
 
+from bench.anchors.anchor import Anchor, single
 from bench.anchors.steps import RANKS, round_robin_plan
 from bench.fitting.sources import DATA
 from costmodel.base.units import GB, MS, Seconds
@@ -94,17 +96,46 @@ def gains(machine: str, builder: type[StepBuilder]) -> dict[Pipeline, tuple[Seco
     return {each: (seconds, seconds / first - 1) for each, seconds in times.items()}
 
 
-def measured() -> dict[Pipeline, tuple[Seconds, float, float]]:
-    """Return every pipeline's measured batch, its difference to sparse_dist, and peak bytes."""
+def rows() -> dict[Pipeline, dict[str, str]]:
+    """Return every pipeline's row."""
     with (DATA / "torchrec_steps.csv").open(newline="", encoding="utf-8") as file:
-        rows = {row["variant"]: row for row in csv.DictReader(file) if row["source_pr"] == SOURCE}
-    found = {each: rows[name] for each, name in PIPELINES.items()}
-    times = {each: float(row["total_ms_P90"]) * MS / BATCHES for each, row in found.items()}
+        found = {row["variant"]: row for row in csv.DictReader(file) if row["source_pr"] == SOURCE}
+    return {each: found[name] for each, name in PIPELINES.items()}
+
+
+def measured() -> dict[Pipeline, tuple[Seconds, float]]:
+    """Return every pipeline's measured batch, and its difference to sparse_dist."""
+    times = {each: float(row["total_ms_P90"]) * MS / BATCHES for each, row in rows().items()}
     first = times[Pipeline.SPARSE_DIST]
-    return {
-        each: (seconds, seconds / first - 1, float(found[each]["peak_alloc_GB"]) * GB)
-        for each, seconds in times.items()
-    }
+    return {each: (seconds, seconds / first - 1) for each, seconds in times.items()}
+
+
+def pipelines() -> Iterator[Anchor]:
+    """Yield steps of the other pipelines over sparse_dist's, on both GPUs."""
+    known = measured()
+    for machine in MACHINES:
+        for pipeline, (_, gain) in gains(machine, AnomalyDetection).items():
+            if pipeline is not Pipeline.SPARSE_DIST:
+                yield single(
+                    "step over that of sparse_dist",
+                    f"{SOURCE}, {PIPELINES[pipeline]}, {machine} assumed",
+                    measured=1 + known[pipeline][1],
+                    predicted=1 + gain,
+                    unit="ratio",
+                )
+
+
+def memory() -> Iterator[Anchor]:
+    """Yield predicted memory beside the allocator's peaks."""
+    for pipeline, row in rows().items():
+        for what, column in (("allocated", "peak_alloc_GB"), ("reserved", "peak_reserved_GB")):
+            yield single(
+                f"memory {what}",
+                f"{SOURCE}, {PIPELINES[pipeline]}",
+                measured=float(row[column]) * GB,
+                predicted=peak_bytes(pipeline),
+                unit="bytes",
+            )
 
 
 def peak_bytes(pipeline: Pipeline) -> float:
@@ -118,16 +149,16 @@ def peak_bytes(pipeline: Pipeline) -> float:
 
 def main() -> None:
     """Print a row for every pipeline."""
-    sources = {"measured": {each: known[:2] for each, known in measured().items()}}
+    sources = {"measured": measured()}
     for machine in MACHINES:
         sources[machine] = gains(machine, StepBuilder)
         sources[f"{machine}, anomaly detection"] = gains(machine, AnomalyDetection)
     for source, times in sources.items():
         said = (f"{p} {s / MS:6.1f} ms {gain:+6.2%}" for p, (s, gain) in times.items())
         print(f"{source:34} " + "   ".join(said))
-    for pipeline, (_, _, held) in measured().items():
+    for pipeline, row in rows().items():
         predicted = peak_bytes(pipeline) / GB
-        print(f"{pipeline:20} {held / GB:6.2f} GB allocated, {predicted:6.2f} GB predicted")
+        print(f"{pipeline:20} {row['peak_alloc_GB']} GB allocated, {predicted:6.2f} GB predicted")
 
 
 if __name__ == "__main__":

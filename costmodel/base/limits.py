@@ -15,7 +15,9 @@ MOST_COLUMNS = 2**16
 MOST_IDS = 1e6
 """Mean ids per sample: histories of users have up to some ten thousand."""
 MOST_SAMPLES = 2**24
-"""Samples per rank and step."""
+"""Samples per rank and batch."""
+MOST_ACCUMULATED = 64
+"""Batches between two updates of the dense model; a step is as many times as long to work out."""
 MOST_WIDTH = 2**20
 """Width of a layer of the dense model."""
 MOST_LAYERS = 1_000

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Bytes
 from costmodel.domain.blocks import like_row_blocks, num_row_blocks
 from costmodel.domain.hardware import Topology
+from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
 from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_block_ranks
 from costmodel.domain.workload import EmbeddingTable, Workload
@@ -220,6 +221,7 @@ class _Cuts:
     def __init__(self, workload: Workload, topology: Topology) -> None:
         self.workload, self.topology = workload, topology
         self.modules = Counter(_module(table) for table in workload.tables)
+        self.fullest = fullest_batch(workload, topology.world_size)
         self.known: dict[object, int] = {}
         self.of_table: dict[tuple[ShardingType, ComputeKernel], int] = {}
         self.same: dict[ShardFactors, int] = {}
@@ -269,6 +271,7 @@ class _Cuts:
                 table=table, first_row=first, num_rows=length, num_columns=width,
                 num_samples=samples, compute_kernel=kernel,
                 cache_load_factor=1.0 if caching else table.cache_share,
+                fullness=self.fullest if replicated else 1.0,
                 batches_in_cache=self.workload.pipeline.batches_in_cache,
             ))  # fmt: skip
             self.copies.append(count * repeats)
@@ -304,6 +307,7 @@ class _Cuts:
             "features": features / world,
             "ids": ids,
             "columns": total(loads.columns) / world,
+            "fetch_time": total(loads.fetch_time) / world,
             "table_columns": table_columns,
             "sent_ids": ids,
             "sent_features": features,

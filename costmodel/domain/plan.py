@@ -39,6 +39,16 @@ class ShardingType(StrEnum):
         return self in _WITHIN_NODE
 
     @property
+    def alike_in_memory(self) -> "ShardingType":
+        """The type whose shards of as many rows and columns take the same memory.
+
+        Row shards add their outputs up, each type in its own way; column blocks are tables of fewer
+        columns.
+        """
+        replicated = self is ShardingType.DATA_PARALLEL
+        return self if replicated or self.splits_rows else ShardingType.TABLE_WISE
+
+    @property
     def divides_after_exchange(self) -> bool:
         """Whether mean pooling is a division of the module's outputs: lookups of row shards add up.
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import ceil
+from math import ceil, sqrt
 
 from costmodel.base import limits
 from costmodel.base.limits import check_at_most
@@ -164,6 +164,8 @@ class EmbeddingTable:
     """Columns; a multiple of 4, as FBGEMM needs."""
     pooling_factor: float = 1.0
     """Mean number of ids looked up per sample, over all features of the table."""
+    pooling_std: float = 0.0
+    """Standard deviation of that number, from sample to sample."""
     feature_names: tuple[str, ...] = ()
     """Features that share the table; empty stands for one feature of the table's name."""
     bags_per_sample: float = 1.0
@@ -203,6 +205,9 @@ class EmbeddingTable:
         if not self.pooling_factor > 0:
             raise ValueError(f"pooling_factor must be above 0, got {self.pooling_factor}")
         check_at_most("pooling_factor", self.pooling_factor, limits.MOST_IDS)
+        if not self.pooling_std >= 0:
+            raise ValueError(f"pooling_std must be at least 0, got {self.pooling_std}")
+        check_at_most("pooling_std", self.pooling_std, limits.MOST_IDS)
         if not self.bags_per_sample > 0:
             raise ValueError(f"bags_per_sample must be above 0, got {self.bags_per_sample}")
         check_at_most("bags_per_sample", self.bags_per_sample, limits.MOST_IDS)
@@ -315,8 +320,12 @@ class Workload:
     tables: tuple[EmbeddingTable, ...]
     dense: DenseModel = DenseModel()
     local_batch_size: int = 4096
-    """Samples per rank and step."""
+    """Samples per rank and batch; a step has one batch, unless gradients are accumulated."""
     pipeline: Pipeline = Pipeline.SPARSE_DIST
+    gradient_accumulation_steps: int = 1
+    """Batches whose dense gradients add up before they are reduced and the dense model is updated
+    (TorchRec's ``GradientAccumulationWrapper``); they are one step. Tables that are not replicated
+    are updated after each."""
     optimizer: Optimizer = Optimizer.ROWWISE_ADAGRAD
     """Sparse optimizer, fused into the embedding backward; of tables that name no other."""
     output_type: DataType = DataType.FP32
@@ -328,7 +337,11 @@ class Workload:
     """Quantized communication of the gradients; None: none."""
     index_bytes: int = 8
     """Bytes of one id on the wire."""
+    length_spread: float | None = None
+    """Standard deviation over ranks of the ids in a rank's batch, over their mean; None: that of
+    independent samples and tables, by their ``pooling_std``."""
     name: str = "workload"
+    _batch_spread: float = field(init=False, repr=False, compare=False)
     _by_name: Mapping[str, EmbeddingTable] = field(init=False, repr=False, compare=False)
     _cache_widths: Mapping[object, int] = field(init=False, repr=False, compare=False)
 
@@ -337,18 +350,34 @@ class Workload:
             raise ValueError("a workload needs at least one table")
         if self.optimizer in {table.optimizer for table in self.tables}:
             object.__setattr__(self, "tables", tuple(map(self._plainly_updated, self.tables)))
-        if self.local_batch_size < 1:
-            raise ValueError(f"local_batch_size must be at least 1, got {self.local_batch_size}")
-        check_at_most("local_batch_size", self.local_batch_size, limits.MOST_SAMPLES)
+        self._check_count("local_batch_size", limits.MOST_SAMPLES)
+        self._check_count("gradient_accumulation_steps", limits.MOST_ACCUMULATED)
+        if self.length_spread is not None and not 0 <= self.length_spread <= 1:
+            raise ValueError(f"length_spread must be in [0, 1], got {self.length_spread}")
         check_at_most("tables' number", len(self.tables), limits.MOST_TABLES)
         by_name = {table.name: table for table in self.tables}
         if len(by_name) < len(self.tables):
             times = Counter(table.name for table in self.tables)
             twice = sorted(name for name, count in times.items() if count > 1)
             raise ValueError(f"table names must be unique, got twice: {', '.join(twice)}")
+        object.__setattr__(self, "_batch_spread", self._spread())
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "_cache_widths", self._widest_cached())
         self._check_interaction()
+
+    def _check_count(self, name: str, most: int) -> None:
+        number = getattr(self, name)
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+        check_at_most(name, number, most)
+
+    def _spread(self) -> float:
+        """Return the spread of a batch's ids: that of independent samples and tables adds up."""
+        if self.length_spread is not None:
+            return self.length_spread
+        ids = sum(table.pooling_factor for table in self.tables)
+        variance = sum(table.pooling_std**2 for table in self.tables)
+        return sqrt(variance / self.local_batch_size) / ids
 
     def _plainly_updated(self, table: EmbeddingTable) -> EmbeddingTable:
         """Return a table that does not name the workload's optimizer again."""
@@ -388,6 +417,16 @@ class Workload:
                 key = _lookup_kernel(table)
                 widest[key] = max(widest.get(key, 0), table.embedding_dim)
         return widest
+
+    @property
+    def batch_spread(self) -> float:
+        """Return ``length_spread``, or what stands for it."""
+        return self._batch_spread
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of a rank in one step, of all batches whose gradients add up."""
+        return self.local_batch_size * self.gradient_accumulation_steps
 
     @property
     def weight_bytes(self) -> float:

@@ -12,6 +12,9 @@ from costmodel.engine.step import Step, StepClock
 from costmodel.step.program import Op, Program
 from costmodel.step.template import Template, TemplateOp, Work, WorkKind
 
+MOST_AT_ONCE = 1 << 22
+"""Durations of variants that are laid out at once: 32 MiB."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenStep:
@@ -55,12 +58,18 @@ class GivenStep:
             local_ranks=self.topology.local_world_size,
             num_ops=self.step.num_ops,
         )
-        times = np.zeros(max(len(durations[op]) for op in self.ops) if self.ops else 1)
-        for variant in range(len(times)):
+        num_variants = max(len(durations[op]) for op in self.ops) if self.ops else 1
+        times = np.zeros(num_variants)
+        at_once = max(1, MOST_AT_ONCE // numbers.size)
+        for first in range(0, num_variants, at_once):
+            some = min(at_once, num_variants - first)
+            block = np.empty((some, *numbers.shape))
             for row, op in enumerate(self.ops):
                 seconds = durations[op]
-                numbers[row] = seconds[variant if len(seconds) > 1 else 0]
-            times[variant] = clock.step_time(self.step)
+                block[:, row] = seconds[first : first + some] if len(seconds) > 1 else seconds
+            for variant in range(some):
+                numbers[:] = block[variant]
+                times[first + variant] = clock.step_time(self.step)
         return times
 
 

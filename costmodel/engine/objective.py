@@ -30,7 +30,7 @@ class Objective:
 
     def step_time(self, plan: ShardingPlan) -> Seconds:
         """Return the steady-state step time of a plan."""
-        groups = self._loads.groups(plan)
+        groups = self.loads.groups(plan)
         signature = signature_of(groups)
         if signature not in self._timers:
             self._timers[signature] = StepTimer(self._templates.of(signature), signature)
@@ -41,7 +41,8 @@ class Objective:
         return np.array([self.step_time(plan) for plan in plans])
 
     @cached_property
-    def _loads(self) -> PlanLoads:
+    def loads(self) -> PlanLoads:
+        """What shards add to their ranks, as far as plans were timed that have them."""
         return PlanLoads(self.workload, self.topology)
 
     @cached_property

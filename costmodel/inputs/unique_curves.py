@@ -5,7 +5,7 @@ of a table. A least-recently-used cache of C rows holds the distinct rows of the
 U(T) = C (Che's approximation), so
 
 * misses of n lookups that start from an empty cache:  U(n) if n <= T, else C + (n - T) U'(T);
-* distinct rows of n lookups that a warm cache lacks:  U(T + n) - U(T).
+* distinct rows of n lookups that a warm cache lacks:  U(T + n) - U(T), hit by n U'(T) of them.
 
 ``UniqueCurves`` answers for many shards at once, each with a curve of its own; a search asks for
 ten thousand of them before its first plan.
@@ -79,9 +79,8 @@ class UniqueCurves:
         filled = self.filling_lookups(cache_rows)
         unique = self.unique_rows(num_lookups)
         until = np.minimum(filled, GRID[-1])  # finite
-        seen, step = self.unique_rows(until), 0.01 * until
-        miss_ratio = (self.unique_rows(until + step) - seen) / np.where(step > 0, step, 1.0)
-        beyond = np.maximum(unique, seen + (num_lookups - until) * miss_ratio)
+        seen = self.unique_rows(until)
+        beyond = np.maximum(unique, seen + (num_lookups - until) * self._slope(until))
         return np.where(num_lookups <= filled, unique, beyond)
 
     def warm_misses(self, num_lookups: Numbers, cache_rows: Numbers) -> Array:
@@ -90,6 +89,18 @@ class UniqueCurves:
         until = np.minimum(filled, GRID[-1])
         missed = self.unique_rows(until + num_lookups) - self.unique_rows(until)
         return np.where(np.isinf(filled), 0.0, missed)
+
+    def warm_reads(self, num_lookups: Numbers, cache_rows: Numbers) -> Array:
+        """Return the lookups of a batch whose rows a cache warmed by earlier batches lacks."""
+        until = np.minimum(self.filling_lookups(cache_rows), GRID[-1])
+        missed = self.warm_misses(num_lookups, cache_rows)
+        return np.where(missed > 0, np.maximum(missed, num_lookups * self._slope(until)), 0.0)
+
+    def _slope(self, num_lookups: Array) -> Array:
+        """Return U', the share of lookups that hit a row for the first time after so many."""
+        step = np.where(num_lookups > 0, 0.01 * num_lookups, 1.0)
+        slope: Array = (self.unique_rows(num_lookups + step) - self.unique_rows(num_lookups)) / step
+        return slope
 
     def kept_rows(self, num_lookups: Numbers, cache_rows: Numbers, batches: Numbers) -> Array:
         """Return how many distinct rows of a batch find a place in a cache of that many rows.
@@ -150,6 +161,10 @@ class UniqueCurve:
     def warm_misses(self, num_lookups: float, cache_rows: float) -> float:
         """Return distinct rows of a batch that a cache warmed by earlier batches lacks."""
         return float(self._alone.warm_misses(num_lookups, cache_rows)[0])
+
+    def warm_reads(self, num_lookups: float, cache_rows: float) -> float:
+        """Return the lookups of a batch whose rows a cache warmed by earlier batches lacks."""
+        return float(self._alone.warm_reads(num_lookups, cache_rows)[0])
 
     def kept_rows(self, num_lookups: float, cache_rows: float, batches: int) -> float:
         """Return how many distinct rows of a batch find a place in a cache of that many rows."""

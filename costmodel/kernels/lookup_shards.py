@@ -33,6 +33,9 @@ class LookupShard:
     data_parallel."""
     compute_kernel: ComputeKernel
     cache_load_factor: float
+    fullness: float = 1.0
+    """Ids that fall on the table over those of so many samples on average: more than 1 where a rank
+    looks its own samples up, and others wait for the rank that has most ids."""
     batches_in_cache: int = 1
     """Batches whose rows a UVM cache must hold at once (``Pipeline.batches_in_cache``)."""
 
@@ -74,6 +77,7 @@ class LookupShards:
     id_share: Array
     cache_load_factor: Array
     batches_in_cache: Array
+    fullness: Array
     pooling_factor: Array
     table_bags: Array
     """Lengths of ids that a table has per sample."""
@@ -112,6 +116,7 @@ class LookupShards:
             id_share=array([shard.id_share for shard in shards]),
             cache_load_factor=array([shard.cache_load_factor for shard in shards]),
             batches_in_cache=array([shard.batches_in_cache for shard in shards]),
+            fullness=array([shard.fullness for shard in shards]),
             pooling_factor=array([table.pooling_factor for table in tables]),
             table_bags=array([table.num_bags for table in tables]),
             element_bytes=array([table.data_type.num_bytes for table in tables]),
@@ -140,7 +145,7 @@ class LookupShards:
     @property
     def table_lookups(self) -> Array:
         """Ids of a step that fall on the table."""
-        return self.num_samples * self.pooling_factor
+        return self.num_samples * self.pooling_factor * self.fullness
 
     @property
     def num_lookups(self) -> Array:

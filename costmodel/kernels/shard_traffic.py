@@ -17,7 +17,8 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
-from costmodel.kernels.lookup_shards import KERNELS, Array, LookupShard, LookupShards, sectors
+from costmodel.kernels.lookup_shards import KERNELS, Array, LookupShard, LookupShards, Mask, sectors
+from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 
 ROW_GATHER_TIME: Seconds = 600e-9
@@ -45,10 +46,11 @@ UVM_UPDATE_RATIO = 1.13
 of the 5.63 ms of a backward for 415 k rows of 512 bytes, on an H100 that gathers 46 GB/s
 (embedding.csv)."""
 MISS_BYTES = 400.0
-"""What looking for a place in the UVM cache for a missing row takes, as bytes over PCIe. A miss
-takes 54 ns with rows of 2 KiB (29 ms of prefetch for 536 k of them, torchrec_steps.csv) and 24 ns
-with rows of 512 bytes (2.96 of 3.36 ms for 126 k of them, embedding.csv): this leaves 8% and 10%.
-Held out: 27 ms of prefetch for 714 k rows of 2 KiB, half of which find no place, 8% less."""
+"""What looking for a place in the UVM cache for a missing row takes, as bytes over PCIe. With the
+other traffic of prefetches it leaves 2% of the 54 ns that a miss takes with rows of 2 KiB (29 ms
+for 536 k of them, torchrec_steps.csv) and 1% of 24 ns with rows of 512 bytes (2.96 of 3.36 ms for
+126 k of them, embedding.csv). Held out: 41 ms of prefetch for 714 k rows of 2 KiB, 8% less; 27 ms
+for as many of which half find no place, 17% less."""
 
 
 PREFETCH_ID_BYTES, PREFETCH_ROW_BYTES = 364.0, 384.0
@@ -212,17 +214,63 @@ def _uvm_caching(shards: LookupShards, rows: _Rows, caches: Caches) -> _Moved:
     (split_table_batched_embeddings_ops_training.py 196-205, 1228-1240). A row comes in while
     another goes back: every cached row has been updated.
     """
-    inserted, bypassing = _cache_rows(shards)
+    inserted, bypassing, reads = _cache_rows(shards)
     row_bytes = shards.row_bytes
-    host_read = inserted * UVM_UPDATE_RATIO * row_bytes + bypassing * row_bytes
-    prefetched = PREFETCH_ID_BYTES * shards.num_lookups + PREFETCH_ROW_BYTES * rows.unique
+    fetched = _fetched(shards, inserted, rows.unique, caches)
+    within = ~_fetches_ahead(shards)
     return _Moved(
-        read_more=2.0 * inserted * row_bytes,
+        read_more=fetched.rows * within,
         update=2.0 * (rows.unique * (row_bytes + rows.per_row) - bypassing * row_bytes),
-        host_read=host_read + (inserted + bypassing) * MISS_BYTES,
+        host_read=fetched.host * within + reads * row_bytes + bypassing * MISS_BYTES,
         host_update=UVM_UPDATE_RATIO * (rows.unique * rows.state + bypassing * row_bytes),
-        prefetched=prefetched if caches.warp_bytes else 0.0,  # a core reads host memory as any
+        prefetched=fetched.bookkeeping * within,
     )
+
+
+class _Fetched(NamedTuple):
+    """Bytes that move while a batch's rows come into a UVM cache."""
+
+    host: Array
+    rows: Array
+    """Of HBM, for the rows that come and those that go back."""
+    bookkeeping: Array
+    """Of HBM, to find out which."""
+
+
+def _fetched(shards: LookupShards, inserted: Array, unique: Array, caches: Caches) -> _Fetched:
+    row_bytes = shards.row_bytes
+    found = PREFETCH_ID_BYTES * shards.num_lookups + PREFETCH_ROW_BYTES * unique
+    return _Fetched(
+        host=inserted * (UVM_UPDATE_RATIO * row_bytes + MISS_BYTES),
+        rows=2.0 * inserted * row_bytes,
+        # a core reads host memory as any
+        bookkeeping=found if caches.warp_bytes else np.zeros_like(found),
+    )
+
+
+def _fetches_ahead(shards: LookupShards) -> Mask:
+    """Return which shards' rows come into caches apart from lookups, while others are locked."""
+    ahead: Mask = shards.batches_in_cache > 1
+    return ahead
+
+
+def fetch_times(shards: LookupShards, caches: Caches, rates: LookupRates) -> Array:
+    """Return seconds in which rows come into UVM caches where that is apart from lookups.
+
+    Of the host's link and of HBM, one after the other as in a lookup that does both; they add up
+    over the shards of a rank.
+    """
+    seconds = np.zeros(len(shards.num_rows))
+    cached = shards.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]
+    places = np.flatnonzero(cached & _fetches_ahead(shards))
+    if len(places):
+        own = shards.taken(places)
+        inserted, _, _ = _cache_rows(own)
+        fetched = _fetched(own, inserted, own.curves.unique_rows(own.table_lookups), caches)
+        moved = fetched.host / rates.uvm_bandwidth
+        moved += (fetched.rows + fetched.bookkeeping) / rates.lookup_bandwidth
+        seconds[places] = np.where(own.num_lookups > 0, moved, 0.0)
+    return seconds
 
 
 def _dense(shards: LookupShards, rows: _Rows, caches: Caches) -> _Moved:
@@ -248,26 +296,28 @@ _KERNEL_TRAFFIC = {
 }
 
 
-def _cache_rows(shards: LookupShards) -> tuple[Array, Array]:
-    """Return a batch's rows that come into the UVM cache, and those that find no place there.
+def _cache_rows(shards: LookupShards) -> tuple[Array, Array, Array]:
+    """Return a batch's rows that come into the UVM cache, those without a place, and their reads.
 
     FBGEMM reads rows without a place from host memory in the forward and updates them there in the
     backward. With ``PrefetchTrainPipelineSparseDist`` rows of the batch in training are locked
     while the next one's come in, so that a cache of less than two batches' rows has such rows:
     18 ms of lookup in a cache of 1 M rows for 0.89 M distinct rows a batch, 1.1 ms in one of 2 M
-    (torchrec_steps.csv, prefetch_emo). A row without a place is taken to come once a batch.
+    (torchrec_steps.csv, prefetch_emo). Every id of a row without a place reads it.
 
-    The step with 1 M rows takes 113 ms more than this explains. Sets of 32 places that overflow are
-    not it: Poisson counts leave 3.0% of a batch's rows without a place, 1.3% with 2 M, less than 3
-    ms. It is in the backward: where the cache is filled again before that (EMO+EMS, the same pull
-    request) the step is 94 ms shorter, though lookup and prefetch take 16 ms longer.
+    The step with 1 M rows was published as 182 ms longer than with all rows in HBM and, of a run of
+    the day before, as 51 ms longer; this gives 51. Sets of 32 places that overflow are left out:
+    Poisson counts leave 3.0% of a batch's rows without a place, 1.3% with 2 M, less than 3 ms.
     """
     lookups, places = shards.table_lookups, shards.cache_load_factor * shards.num_rows
     unique = shards.curves.unique_rows(lookups)
     missing = shards.curves.warm_misses(lookups, places)
     kept = shards.curves.kept_rows(lookups, places, shards.batches_in_cache)
     kept = np.maximum(kept, unique - missing)
-    return kept - (unique - missing), unique - kept
+    bypassing = reads = unique - kept
+    if bypassing.any():
+        reads = bypassing * shards.curves.warm_reads(lookups, places) / np.maximum(missing, 1e-300)
+    return kept - (unique - missing), bypassing, reads
 
 
 def _on_chip_row_bytes(shards: LookupShards, caches: Caches) -> Array:

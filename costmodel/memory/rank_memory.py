@@ -213,7 +213,8 @@ def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTa
 
     Whole, as splits add buffers; where only data_parallel is allowed, a copy on every rank.
     """
-    if allowed_types(workload, table) == (ShardingType.DATA_PARALLEL,):
+    constrained = bool(table.sharding_types)  # others may always be whole
+    if constrained and allowed_types(workload, table) == (ShardingType.DATA_PARALLEL,):
         kind, kernel = ShardingType.DATA_PARALLEL, ComputeKernel.DENSE
         factors = shard_factors(workload, topology, table, kind, kernel)
         copy = shard_bytes(factors, table.num_embeddings, table.embedding_dim, 1.0)

@@ -290,7 +290,7 @@ class StepBuilder:
         form = replace(form, optional=optional)
         return Work(kind=WorkKind.EXCHANGE, amount=num_bytes, form=form)
 
-    def all_to_all_size(self, own: Linear, total: Linear) -> Linear:
+    def all_to_all_size(self, own: Linear, total: Linear, excess: float = 0.0) -> Linear:
         """Return the size of the even all-to-all that an uneven one costs as much as.
 
         Parameters
@@ -299,6 +299,8 @@ class StepBuilder:
             Bytes a rank holds for, or gets from, all ranks together; 1/W of them are its own.
         total
             The same of all ranks.
+        excess
+            By what share of the mean the fullest rank has more to send or to get, the other way.
 
         Notes
         -----
@@ -312,10 +314,11 @@ class StepBuilder:
         takes half as long as 8 MB both ways (gloo, two cores of an x86-64: 1.7 and 3.4 ms).
 
         """
-        if not self.synchronous:
-            return own
         ranks = self.world_size
-        return (own * (ranks - 2.0) + total) / (2.0 * (ranks - 1))
+        size = own
+        if self.synchronous:
+            size, excess = (own * (ranks - 2.0) + total) / (2.0 * (ranks - 1)), excess / 2.0
+        return size + total * (excess / ranks) if excess else size
 
     def ranks(self, group: ProcessGroup) -> RankGroup:
         """Return the shape of a process group."""

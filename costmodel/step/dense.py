@@ -1,15 +1,15 @@
-"""The data-parallel part of a step: MLPs, interaction, loss, gradient buckets, optimizer.
+"""The data-parallel part of a step: MLPs, interaction and loss, forward and backward.
 
 Kernels are those of PyTorch's eager mode, counted in the single-GPU steps of
 ``v100_dlrm_kernels.csv`` and in the 8 x V100 TorchRec trace.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Concatenate, NamedTuple, ParamSpec
 
-from costmodel.base.units import MIB, Bytes, Seconds
+from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.dense_layers import (
     DenseLayer,
     bottom_layers,
@@ -22,9 +22,8 @@ from costmodel.domain.dense_layers import (
     sparse_width,
     top_layers,
 )
-from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Estimate, Gpu, Source
+from costmodel.domain.hardware import Basis, Bound, Estimate, Gpu, Source
 from costmodel.domain.workload import DataType, Interaction, Workload
-from costmodel.kernels.collectives import collective_estimate
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
     batched_product_time,
@@ -34,14 +33,11 @@ from costmodel.kernels.pointwise import (
     pointwise_time,
     view_concat_time,
 )
+from costmodel.step.buckets import GradientBuckets
 from costmodel.step.builder import STREAMED, StepBuilder
 from costmodel.step.graph import Resource, Role, Stage
 from costmodel.step.issue import Issue
-from costmodel.step.program import ProcessGroup
 
-FIRST_BUCKET: Bytes = 1 * MIB
-BUCKET: Bytes = 25 * MIB
-"""Sizes at which DistributedDataParallel sends gradients (torch.nn.parallel, ``bucket_cap_mb``)."""
 _INDEX_BACKWARD = Issue(2.0, 4.0)
 Given = ParamSpec("Given")
 
@@ -65,49 +61,6 @@ def _gradient_sizes(layer: DenseLayer) -> tuple[Bytes, ...]:
     """Return bytes of a layer's gradients: the bias comes first, and has a copy of its own."""
     weights = 4.0 * layer.num_inputs * layer.num_outputs
     return (4.0 * layer.num_outputs, weights) if layer.bias else (weights,)
-
-
-@dataclass(slots=True)
-class GradientBuckets:
-    """DistributedDataParallel's reducer: gradients fill buckets, full buckets are all-reduced.
-
-    One reducer per wrapped module.
-    """
-
-    builder: StepBuilder
-    name: str
-    capacity: Bytes = FIRST_BUCKET
-    held: Bytes = 0.0
-    sent: list[int] = field(default_factory=list)
-    """Operations of the all-reduces so far."""
-
-    def add(self, num_bytes: Bytes) -> None:
-        """Copy a gradient into the bucket; send the bucket when it is full."""
-        if self.builder.world_size == 1:
-            return
-        gpu = self.builder.hardware.gpu
-        self.builder.kernel(
-            f"{self.name} bucket copy", Stage.DENSE_BACKWARD,
-            pointwise_time(2 * num_bytes, gpu), num_bytes=2 * num_bytes,
-        )  # fmt: skip
-        self.held += num_bytes
-        if self.held >= self.capacity:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what the bucket holds."""
-        if not self.held:
-            return
-        builder = self.builder
-        group = builder.ranks(ProcessGroup.WORLD)
-        estimate = collective_estimate(CollectiveOp.ALL_REDUCE, self.held, group, builder.hardware)
-        self.sent.append(
-            builder.collective(
-                f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
-                num_bytes=self.held, basis=estimate.basis,
-            )
-        )  # fmt: skip
-        self.held, self.capacity = 0.0, BUCKET
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline
+from costmodel.step.buckets import ALONE, Accumulation
 from costmodel.step.builder import StepBuilder, Wait
 from costmodel.step.exchange import label
 from costmodel.step.graph import Role, Stage
@@ -123,7 +124,7 @@ class Gradients:
         size = outputs.all_to_all_size(group, codec)
         return self.kernels.collective(group, "gradients", CollectiveOp.ALL_TO_ALL, size)
 
-    def backward(self, after: Exchanges) -> tuple[int, ...]:
+    def backward(self, after: Exchanges, accumulation: Accumulation = ALONE) -> tuple[int, ...]:
         """Fused backward and update of every group, each when its own gradients are there.
 
         Replicated tables wait for nothing, and are all-reduced as buckets fill. Returns the
@@ -135,20 +136,16 @@ class Gradients:
             with self.builder.part_of(group.key):
                 if self.kernels.outputs.is_exchanged(group):
                     waits = self._receive(group, waits)
-                replicas = self._replicas(group)
+                replicas = self._replicas(group, accumulation)
                 for kernel in reversed(group.kernels):
                     self._lookup_backward(group, kernel, waits)
                     reduced += replicas.add(kernel) if replicas else []
         return tuple(reduced)
 
-    def _replicas(self, group: GroupFormulas) -> ReplicaBuckets | None:
+    def _replicas(self, group: GroupFormulas, accumulation: Accumulation) -> ReplicaBuckets | None:
         """Return what sums a group's gradients over the ranks, where all ranks have its tables."""
         replicated = group.key.sharding_type is ShardingType.DATA_PARALLEL
-        return (
-            ReplicaBuckets(self.kernels, group)
-            if replicated and self.builder.world_size > 1
-            else None
-        )
+        return ReplicaBuckets(self.kernels, group, accumulation) if replicated else None
 
     def _receive(self, group: GroupFormulas, after: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Wait for a group's gradients and scale them; returns what they still wait for.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
+from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.step.builder import Mark, StepBuilder, Wait
@@ -59,7 +60,9 @@ class InputDist:
         per_sample = 4.0 * workload.dense.num_dense_features + 4.0
         for table in workload.tables:
             per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
-            per_sample += table.pooling_factor * per_id + LENGTH_BYTES * table.num_bags
+            per_sample += (
+                self._fullest * table.pooling_factor * per_id + LENGTH_BYTES * table.num_bags
+            )
         num_bytes = workload.local_batch_size * per_sample
         stays = self.builder.synchronous  # a CPU has the batch where it computes
         copied = self.builder.kernel(
@@ -109,7 +112,7 @@ class InputDist:
         for group in self.distributed:
             features = self.builder.all_to_all_size(group.features, group.sent_features)
             ids = self.builder.all_to_all_size(
-                group.ids, group.sent_ids * float(self.builder.world_size)
+                group.ids, group.sent_ids * float(self.builder.world_size), self._fullest - 1.0
             )
             sizes = [
                 ("lengths", features * samples * LENGTH_BYTES),
@@ -146,6 +149,11 @@ class InputDist:
                     stage=Stage.INPUT_DIST, issue=SUM_LENGTHS,
                 )  # fmt: skip
                 self.builder.wait(f"wait for {name} lengths", self._issued)
+
+    @property
+    def _fullest(self) -> float:
+        """Ids of the rank that has most of them in its batch, over the mean."""
+        return fullest_batch(self.workload, self.builder.world_size)
 
     @property
     def _issued(self) -> tuple[Wait, ...]:
@@ -199,12 +207,13 @@ class InputDist:
     def _bucketize(self, group: GroupFormulas) -> None:
         """Group the ids by the rank that has their row; every rank gets all lengths."""
         lengths, builder = self._sent_lengths(group), self.builder
-        moved = 2.0 * self._id_bytes(group) * group.sent_ids
+        moved = 2.0 * self._sent_id_bytes(group)
         moved += lengths * (1.0 + self._destinations(group))
         seconds = builder.stream_time(moved)
         if builder.synchronous:  # a core divides for longer than it copies
             copied = (1.0 / builder.hardware.gpu.memory_bandwidth) * moved
-            seconds = builder.linear_time(CORE_BUCKETIZE_TIME * group.sent_ids + copied)
+            divided = CORE_BUCKETIZE_TIME * self._fullest * group.sent_ids
+            seconds = builder.linear_time(divided + copied)
         with builder.part_of(group.key):
             builder.kernel(
                 f"{label(group)} bucketize ids", Stage.INPUT_DIST, seconds,
@@ -215,7 +224,7 @@ class InputDist:
                 spread = self._destinations(group) * lengths
                 add_stream(
                     self.builder, f"{label(group)} stagger ids",
-                    2.0 * (self._id_bytes(group) * group.sent_ids + spread),
+                    2.0 * (self._sent_id_bytes(group) + spread),
                     stage=Stage.INPUT_DIST, issue=PERMUTE_IDS,
                 )  # fmt: skip
 
@@ -230,7 +239,10 @@ class InputDist:
 
     def _sent_bytes(self, group: GroupFormulas) -> Linear:
         """Bytes of ids, weights and lengths of a rank's batch, one copy per column shard."""
-        return self._id_bytes(group) * group.sent_ids + self._sent_lengths(group)
+        return self._sent_id_bytes(group) + self._sent_lengths(group)
+
+    def _sent_id_bytes(self, group: GroupFormulas) -> Linear:
+        return self._id_bytes(group) * self._fullest * group.sent_ids
 
     def _sent_lengths(self, group: GroupFormulas) -> Linear:
         features = group.sent_features / self._destinations(group)

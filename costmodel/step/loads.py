@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.domain.hardware import Topology
+from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import (
     ComputeKernel,
     Shard,
@@ -22,9 +23,9 @@ from costmodel.domain.plan import (
 )
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import is_hashed
-from costmodel.kernels.embedding import combine
+from costmodel.kernels.embedding import combine, lookup_rates
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
-from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
+from costmodel.kernels.shard_traffic import fetch_times, gpu_caches, shard_traffics
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
@@ -44,6 +45,8 @@ class GroupLoad:
     """Ids a rank receives per step, from all ranks."""
     columns: Array
     """Output columns a rank produces per sample of the global batch."""
+    fetch_time: Array
+    """Seconds in which a batch's rows come into UVM caches, where that is apart from lookups."""
     table_columns: float
     """Output columns of the whole tables per sample."""
     sent_ids: float
@@ -85,6 +88,7 @@ class ShardRow(NamedTuple):
     features: float
     ids: float
     columns: float
+    fetch_time: float
 
 
 _Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
@@ -169,7 +173,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
     ranks, counts = _ranks(rows)
     each = np.repeat([row[2:] for row in rows], counts, axis=0).T
     totals = [np.bincount(ranks, one, topology.world_size).astype(np.float64) for one in each]
-    features, ids, columns = totals
+    features, ids, columns, fetch_time = totals
     return GroupLoad(
         key=key,
         traffic={
@@ -178,6 +182,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         features=features,
         ids=ids,
         columns=columns,
+        fetch_time=fetch_time,
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
@@ -227,6 +232,7 @@ def lookup_shard(
         num_samples=workload.local_batch_size * (1 if replicated else topology.world_size),
         compute_kernel=sharding.compute_kernel,
         cache_load_factor=table.cache_share if cached is None else cached,
+        fullness=fullest_batch(workload, topology.world_size) if replicated else 1.0,
         batches_in_cache=workload.pipeline.batches_in_cache,
     )
 
@@ -239,15 +245,15 @@ class ShardLoads(NamedTuple):
     features: Array
     ids: Array
     columns: Array
+    fetch_time: Array
 
 
 def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) -> ShardLoads:
     """Return what each of some shards adds to its rank."""
+    caches = gpu_caches(topology.hardware.gpu)
     traffic = shard_traffics(
-        shards,
-        optimizer=workload.optimizer,
-        output_type=workload.output_type,
-        caches=gpu_caches(topology.hardware.gpu),
+        shards, optimizer=workload.optimizer, output_type=workload.output_type, caches=caches
     )
     columns = shards.num_columns * shards.num_bags / shards.num_samples
-    return ShardLoads(traffic, shards.table_bags, shards.num_lookups, columns)
+    fetch_time = fetch_times(shards, caches, lookup_rates(topology.hardware))
+    return ShardLoads(traffic, shards.table_bags, shards.num_lookups, columns, fetch_time)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from costmodel.domain.codecs import wire_element_bytes, wire_type
 from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Workload
 from costmodel.step.builder import StepBuilder
@@ -33,14 +34,28 @@ class OutputExchange:
         return samples * group.columns * self.element_bytes
 
     def local_size(self, group: GroupFormulas) -> Linear:
-        """Bytes of all of a group's outputs for the rank's own samples."""
-        return self.workload.local_batch_size * self.element_bytes * group.table_columns
+        """Bytes of all of a group's outputs for the rank's own samples.
+
+        Unpooled, they are as many as its ids: those of the rank that has most.
+        """
+        return self._mean_local_size(group) * (1.0 + self._excess(group))
 
     def all_to_all_size(self, group: GroupFormulas, codec: DataType | None) -> Linear:
         """Bytes of a group's outputs on the wire, as an all-to-all of all ranks counts them."""
-        every = self.local_size(group) * float(self.builder.world_size)
-        size = self.builder.all_to_all_size(self.size(group), every)
+        mean = self._mean_local_size(group)
+        size = self.builder.all_to_all_size(
+            self.size(group), mean * float(self.builder.world_size), self._excess(group)
+        )
         return size * self.wire_ratio(codec)
+
+    def _mean_local_size(self, group: GroupFormulas) -> Linear:
+        return self.workload.local_batch_size * self.element_bytes * group.table_columns
+
+    def _excess(self, group: GroupFormulas) -> float:
+        """Return by what share the rank with most outputs for its own samples exceeds the mean."""
+        if group.key.pooled:
+            return 0.0
+        return fullest_batch(self.workload, self.builder.world_size) - 1.0
 
     def is_exchanged(self, group: GroupFormulas) -> bool:
         """Tell whether ranks exchange the group's outputs at all."""

@@ -17,6 +17,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.step.expansion import ProgramGraph, rows_before
+from costmodel.step.loads import PlanLoads
 from costmodel.step.program import ProcessGroup, Program
 from costmodel.step.synthesis import NUM_STEPS, program
 from costmodel.step.timeline import Timeline
@@ -27,9 +28,11 @@ _NOTHING = -1
 """What a node waits for that can start at once."""
 
 
-def plan_timeline(workload: Workload, topology: Topology, plan: ShardingPlan) -> Timeline:
+def plan_timeline(
+    workload: Workload, topology: Topology, plan: ShardingPlan, loads: PlanLoads | None = None
+) -> Timeline:
     """Return when everything runs in a few consecutive steps under a plan, on all ranks."""
-    return program_timeline(program(workload, topology, plan))
+    return program_timeline(program(workload, topology, plan, loads))
 
 
 def program_timeline(step: Program, num_steps: int = NUM_STEPS) -> Timeline:

@@ -8,7 +8,7 @@ never splits. Buckets have one data type each.
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Workload
-from costmodel.step.dense import BUCKET, FIRST_BUCKET
+from costmodel.step.buckets import ADD_PASSES, BUCKET, FIRST_BUCKET, Accumulation
 from costmodel.step.graph import Stage
 from costmodel.step.group_kernels import GroupKernels
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
@@ -18,8 +18,10 @@ from costmodel.step.template import GroupFormulas, Linear
 class ReplicaBuckets:
     """All-reduces the gradients of one group's lookup kernels, bucket by bucket."""
 
-    def __init__(self, kernels: GroupKernels, group: GroupFormulas) -> None:
-        self._kernels, self._group = kernels, group
+    def __init__(
+        self, kernels: GroupKernels, group: GroupFormulas, accumulation: Accumulation
+    ) -> None:
+        self._kernels, self._group, self._accumulation = kernels, group, accumulation
         self._waiting = [
             members
             for bucket in buckets(kernels.workload, group.key)
@@ -28,9 +30,16 @@ class ReplicaBuckets:
         self._copied: set[KernelKey] = set()
 
     def add(self, kernel: KernelKey) -> list[int]:
-        """Copy a kernel's gradient; send the buckets that are complete, in their order."""
-        moved = 2.0 * self._group.parameter_bytes[kernel]
-        self._kernels.stream(self._group, "gradient copy", moved, stage=Stage.DENSE_BACKWARD)
+        """Copy a kernel's gradient; send the buckets that are complete, in their order.
+
+        It is added to that of the batches before it, where there is one.
+        """
+        size, stage = self._group.parameter_bytes[kernel], Stage.DENSE_BACKWARD
+        if self._accumulation.adds:
+            self._kernels.stream(self._group, "add gradient", ADD_PASSES * size, stage=stage)
+        if self._kernels.builder.world_size == 1 or not self._accumulation.reduces:
+            return []
+        self._kernels.stream(self._group, "gradient copy", 2.0 * size, stage=stage)
         self._copied.add(kernel)
         sent = []
         while self._waiting and self._copied.issuperset(self._waiting[0]):

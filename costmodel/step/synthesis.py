@@ -12,22 +12,23 @@ facebookresearch/dlrm for plain DLRM.
 
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Pipeline, Workload
+from costmodel.step.buckets import Accumulation, GradientBuckets
 from costmodel.step.builder import StepBuilder, Wait
-from costmodel.step.dense import DenseCosts, DensePart, GradientBuckets
+from costmodel.step.dense import DenseCosts, DensePart
 from costmodel.step.evaluation import evaluated
 from costmodel.step.expansion import expand
 from costmodel.step.graph import ExecutionGraph, Resource, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.input_dist import BATCH_COPIED
 from costmodel.step.issue import ZERO_GRADIENTS_OPS
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from costmodel.step.optimizer import DenseOptimizer
 from costmodel.step.program import Program
 from costmodel.step.sparse import SparsePart
@@ -45,11 +46,15 @@ def synthesize(
     return expand(program(workload, topology, plan), num_steps)
 
 
-def program(workload: Workload, topology: Topology, plan: ShardingPlan) -> Program:
-    """Return one step of the workload's pipeline under a plan."""
-    loads = group_loads(workload, topology, plan)
-    template = Templates(workload, topology).of((load.key, tuple(load.traffic)) for load in loads)
-    return evaluated(template, loads)
+def program(
+    workload: Workload, topology: Topology, plan: ShardingPlan, loads: PlanLoads | None = None
+) -> Program:
+    """Return one step of the workload's pipeline under a plan; ``loads`` may know shards of it."""
+    groups = (loads or PlanLoads(workload, topology)).groups(plan)
+    template = Templates(workload, topology).of(
+        (group.key, tuple(group.traffic)) for group in groups
+    )
+    return evaluated(template, groups)
 
 
 def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -> Template:
@@ -59,10 +64,7 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
     show that; TorchRec 1.9 starts to distribute the next batch before forward.
     """
     dense = DensePart(sparse.builder, DenseCosts(sparse.workload, sparse.builder.hardware.gpu))
-    if distributes_after_forward and sparse.workload.pipeline is Pipeline.SPARSE_DIST:
-        _sparse_dist(sparse.builder, sparse, dense, after_forward=True)
-    else:
-        _write(sparse, dense)
+    _write(sparse, dense, distributes_after_forward=distributes_after_forward)
     return sparse.builder.template()
 
 
@@ -85,24 +87,56 @@ class Templates:
         return DenseCosts(self.workload, self.topology.hardware.gpu)
 
 
-def _write(sparse: SparsePart, dense: DensePart) -> None:
-    write = {
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One of the batches of a step: what its parts are written with."""
+
+    sparse: SparsePart
+    dense: DensePart
+    accumulation: Accumulation
+
+    @property
+    def builder(self) -> StepBuilder:
+        """What all parts are written with."""
+        return self.sparse.builder
+
+    def reducer(self, name: str) -> GradientBuckets:
+        """Return the reducer of a module of dense parameters."""
+        return GradientBuckets(self.builder, name, accumulation=self.accumulation)
+
+    def zero_gradients(self, *, wanted: bool) -> None:
+        """Zero the dense gradients, if they are not for a batch to add to."""
+        if wanted:
+            self.builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+
+
+def _write(
+    sparse: SparsePart, dense: DensePart, *, distributes_after_forward: bool = False
+) -> None:
+    """Write a step: a pipeline's batches up to the one after which the dense model is updated.
+
+    What a batch waits for of the one before is then of the same step, but for the first batch's.
+    """
+    write: Callable[[_Batch], None] = {
         Pipeline.SPARSE_DIST: _sparse_dist,
-        Pipeline.PREFETCH: _sparse_dist,
+        Pipeline.PREFETCH: _prefetch_sparse_dist,
         Pipeline.FUSED_SPARSE_DIST: _fused_sparse_dist,
         Pipeline.SEMI_SYNC: _semi_sync,
         Pipeline.NONE: _unpipelined,
         Pipeline.DLRM: _plain_dlrm,
     }[sparse.workload.pipeline]
-    write(sparse.builder, sparse, dense)
+    if distributes_after_forward and write is _sparse_dist:
+        write = partial(_sparse_dist, after_forward=True)
+    last = sparse.workload.gradient_accumulation_steps - 1
+    for number in range(last + 1):
+        write(_Batch(sparse, dense, Accumulation(adds=number > 0, reduces=number == last)))
 
 
-def _sparse_dist(
-    builder: StepBuilder, sparse: SparsePart, dense: DensePart, *, after_forward: bool = False
-) -> None:
+def _sparse_dist(batch: _Batch, *, after_forward: bool = False) -> None:
     """Compute batch k while k + 1 is distributed and k + 2 copied."""
+    builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     copied = builder.latest(BATCH_COPIED)
-    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+    batch.zero_gradients(wanted=not batch.accumulation.adds)
     if not after_forward:
         _start_input_dist(sparse, copied)
     _copy_batch(sparse)
@@ -117,10 +151,37 @@ def _sparse_dist(
     if after_forward:
         _start_input_dist(sparse, copied)
     _finish_input_dist(sparse)
-    _torchrec_backward(builder, sparse, dense)
+    _torchrec_backward(batch)
 
 
-def _fused_sparse_dist(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _prefetch_sparse_dist(batch: _Batch) -> None:
+    """Compute batch k; between its forward and backward, fetch the rows of k + 1.
+
+    k + 1 is distributed before forward, and k + 2 starts to be when all else is issued.
+
+    TorchRec has a stream for the rows, which the next forward waits for. But the kernel that copies
+    them waits for the host's link on all multiprocessors, and no published step hides it: beside
+    all rows in HBM 27 ms more where it takes 29, 51 and 182 more where it and the lookup take 45
+    (torchrec_steps.csv, prefetch_emo). So compute waits for it, as if it had that stream.
+    """
+    builder, sparse, dense = batch.builder, batch.sparse, batch.dense
+    batch.zero_gradients(wanted=not batch.accumulation.adds)
+    _copy_batch(sparse)
+    _finish_input_dist(sparse)
+    dense.bottom_forward()
+    sparse.forward()
+    sparse.gather_outputs()
+    dense.interaction_forward()
+    dense.top_forward()
+    with builder.on(Resource.DATA_DIST):
+        sparse.inputs.receive()
+    _wait_for_data_dist(builder, sparse.inputs.distributed)
+    sparse.fetch()
+    _torchrec_backward(batch)
+    _start_input_dist(sparse, builder.latest(BATCH_COPIED))
+
+
+def _fused_sparse_dist(batch: _Batch) -> None:
     """Look batch k up where k - 1 was updated: after that, beside the dense optimizer.
 
     Both are on ``data_dist``, as autograd runs an operator's backward on the stream of its forward.
@@ -128,10 +189,11 @@ def _fused_sparse_dist(builder: StepBuilder, sparse: SparsePart, dense: DensePar
     bottom MLP runs, and its update runs beside that MLP's backward. The optimizer waits for the
     update: backward ends when all streams that it used are done.
     """
+    builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     with builder.on(Resource.DATA_DIST):
         sparse.inputs.receive()
         sparse.forward()
-    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+    batch.zero_gradients(wanted=not batch.accumulation.adds)
     _start_input_dist(sparse, builder.latest(BATCH_COPIED))
     _copy_batch(sparse)
     dense.bottom_forward()
@@ -140,15 +202,16 @@ def _fused_sparse_dist(builder: StepBuilder, sparse: SparsePart, dense: DensePar
     dense.interaction_forward()
     dense.top_forward()
     _finish_input_dist(sparse)
-    _torchrec_backward(builder, sparse, dense, updates_on=Resource.DATA_DIST)
+    _torchrec_backward(batch, updates_on=Resource.DATA_DIST)
 
 
-def _semi_sync(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _semi_sync(batch: _Batch) -> None:
     """Look k + 1 up between forward and backward of k, with rows that k has yet to update.
 
     Its outputs travel during that backward. The embeddings' backward is one of its own, after the
     dense one, which ends with a wait for its all-reduces.
     """
+    builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     _start_input_dist(sparse, builder.latest(BATCH_COPIED))
     dense.bottom_forward()
     _wait_for_data_dist(builder, sparse.inputs.distributed)
@@ -162,21 +225,22 @@ def _semi_sync(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> No
     sparse.forward()
     _finish_input_dist(sparse)
     builder.join(Resource.AUTOGRAD)
-    reducer = GradientBuckets(builder, "dense")
+    reducer = batch.reducer("dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
     dense.bottom_backward(reducer)
     reducer.flush()
     _wait_for_gradients(builder, after=tuple(reducer.sent))
-    replicas = sparse.gradients.backward(after=sparse.gradients.split())
+    replicas = sparse.gradients.backward(sparse.gradients.split(), batch.accumulation)
     builder.join(Resource.MAIN)
-    _update(builder, sparse, after=replicas)
-    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+    _update(batch, after=replicas)
+    batch.zero_gradients(wanted=batch.accumulation.reduces)
 
 
-def _unpipelined(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _unpipelined(batch: _Batch) -> None:
     """Copy, distribute and compute one batch after the other, on the compute stream."""
-    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+    sparse, dense = batch.sparse, batch.dense
+    batch.zero_gradients(wanted=not batch.accumulation.adds)
     sparse.inputs.copy()
     dense.bottom_forward()
     sparse.inputs.start(copied=())
@@ -186,31 +250,32 @@ def _unpipelined(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> 
     sparse.gather_outputs()
     dense.interaction_forward()
     dense.top_forward()
-    _torchrec_backward(builder, sparse, dense)
+    _torchrec_backward(batch)
 
 
-def _plain_dlrm(builder: StepBuilder, sparse: SparsePart, dense: DensePart) -> None:
+def _plain_dlrm(batch: _Batch) -> None:
     """Look up, exchange behind the bottom MLP, and the same backwards; ids are already there.
 
     Bottom and top MLP are separate DistributedDataParallel modules.
     """
-    builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
+    builder, sparse, dense = batch.builder, batch.sparse, batch.dense
+    batch.zero_gradients(wanted=not batch.accumulation.adds)
     sparse.forward()
     dense.bottom_forward()
     sparse.gather_outputs()
     dense.interaction_forward()
     dense.top_forward()
     builder.join(Resource.AUTOGRAD)
-    top, bottom = GradientBuckets(builder, "top"), GradientBuckets(builder, "bottom")
+    top, bottom = batch.reducer("top"), batch.reducer("bottom")
     dense.top_backward(top)
     dense.interaction_backward(top)
     top.flush()
     gradients = sparse.gradients.split()
     dense.bottom_backward(bottom)
     bottom.flush()
-    sparse.gradients.backward(after=gradients)
+    sparse.gradients.backward(gradients, batch.accumulation)
     builder.join(Resource.MAIN)
-    _update(builder, sparse, after=(*top.sent, *bottom.sent))
+    _update(batch, after=(*top.sent, *bottom.sent))
 
 
 def _start_input_dist(sparse: SparsePart, copied: tuple[Wait, ...]) -> None:
@@ -239,37 +304,36 @@ def _wait_for_data_dist(builder: StepBuilder, groups: Sequence[GroupFormulas]) -
             builder.kernel("wait for inputs", Stage.INPUT_DIST, 0.0, after=after)
 
 
-def _torchrec_backward(
-    builder: StepBuilder,
-    sparse: SparsePart,
-    dense: DensePart,
-    *,
-    updates_on: Resource = Resource.COMPUTE,
-) -> None:
+def _torchrec_backward(batch: _Batch, *, updates_on: Resource = Resource.COMPUTE) -> None:
     """Backward of a DistributedModelParallel DLRM.
 
     One reducer for all dense parameters, one for the data_parallel tables. Where the tables'
     updates are on the compute stream, too, the bottom MLP's backward is queued behind their wait
     for the embeddings' gradients.
     """
+    builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     builder.join(Resource.AUTOGRAD)
-    reducer = GradientBuckets(builder, "dense")
+    reducer = batch.reducer("dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
     sent = sparse.gradients.split()
     with builder.on(updates_on):
-        replicas = sparse.gradients.backward(after=sent)
+        replicas = sparse.gradients.backward(sent, batch.accumulation)
     dense.bottom_backward(reducer)
     reducer.flush()
     builder.join(Resource.MAIN)
     updated = () if updates_on is Resource.COMPUTE else builder.last(updates_on)
-    _update(builder, sparse, after=(*reducer.sent, *replicas, *updated))
+    _update(batch, after=(*reducer.sent, *replicas, *updated))
 
 
-def _update(builder: StepBuilder, sparse: SparsePart, after: tuple[Wait, ...]) -> None:
-    """Update the dense parameters once every all-reduce is done."""
-    _wait_for_gradients(builder, after)
-    DenseOptimizer(builder, sparse.workload).write(sparse.replicated)
+def _update(batch: _Batch, after: tuple[Wait, ...]) -> None:
+    """Update the dense parameters once every all-reduce is done, after the last batch of a step.
+
+    Before that the compute stream only waits for what updates tables on another.
+    """
+    _wait_for_gradients(batch.builder, after)
+    if batch.accumulation.reduces:
+        DenseOptimizer(batch.builder, batch.sparse.workload).write(batch.sparse.replicated)
 
 
 def _wait_for_gradients(builder: StepBuilder, after: tuple[Wait, ...]) -> None:

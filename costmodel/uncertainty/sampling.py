@@ -43,7 +43,8 @@ class Draws:
     def normal(self, name: str) -> Array:
         """Return one number per sample."""
         if name not in self._known:
-            order = np.random.default_rng((self.seed, crc32(name.encode())))
+            entropy = np.array([self.seed, crc32(name.encode())], dtype=np.uint32)
+            order = np.random.Generator(np.random.PCG64(entropy))  # as default_rng, but sooner
             self._known[name] = order.permutation(_quantiles(self.num_samples))
         return self._known[name]
 

@@ -35,6 +35,14 @@ GENERATED = {
     "reference/profile.md": lambda: schemas.page("profile"),
     "reference/torchrec-settings.md": torchrec_settings.page,
 }
+MADE_FROM = {
+    "planner/cli/__init__.py": "reference/commands.md",
+    "planner/files/workload_schema.py": "reference/workload.md",
+    "planner/files/plan_schema.py": "reference/plan.md",
+    "planner/files/profile_schema.py": "reference/profile.md",
+    "planner/torchrec/settings.py": "reference/torchrec-settings.md",
+}
+"""Where the generated pages come from: what pages of the repository link to instead of them."""
 IMAGES = (".png", ".svg")
 _SOURCES = {page: source for source, page in PAGES.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -75,6 +83,8 @@ def _link(match: re.Match[str], source: str, uri: str) -> str:
     wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
     if wanted.startswith("docs/"):
         page = wanted.removeprefix("docs/")
+    elif wanted in MADE_FROM and source.startswith("docs/"):
+        page = MADE_FROM[wanted]
     elif wanted in PAGES or wanted.endswith(IMAGES):
         page = PAGES.get(wanted, wanted)
     elif (ROOT / wanted).exists():

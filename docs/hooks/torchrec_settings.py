@@ -18,6 +18,7 @@ _TITLES = {
     "sharder": "Sharders",
     "fused_params": "Sharders' fused parameters",
     "table": "EmbeddingBagConfig and EmbeddingConfig",
+    "GradientAccumulationConfig": "GradientAccumulationConfig, of the training loop",
 }
 _ORDER = list(Treatment)
 

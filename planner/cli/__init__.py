@@ -4,6 +4,7 @@ Commands are imported when used, and import what is heavy when they run, so that
 ``--help`` and completion are immediate.
 """
 
+import atexit
 import errno
 import gc
 import os
@@ -100,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_streams()
     gc.set_threshold(*_COLLECTING)
+    atexit.register(gc.freeze)  # nobody waits for cycles among thousands of tables
     try:
         _keep_to_memory_limit()
         with raising():

@@ -62,6 +62,7 @@ def command(
     limit = settings.time_limit if given else TIME_LIMIT
     progress = ProgressLine(output, limit)
     found, start = [], time.monotonic()
+    refused: list[tuple[str, str]] = []
     with interruptible(ending=True) as interrupt, progress:
         search = Search(
             seed=seed,
@@ -71,12 +72,13 @@ def command(
         )
         explanation = replace(explanation, turn=turn_of(planned, search))
         left = replace(search, time_limit=max(0.0, limit - (search.clock() - start)))
-        for remedy in remedies(planned, changes, left):
+        tried = remedies(planned, changes, left, lambda text, why: refused.append((text, str(why))))
+        for remedy in tried:
             found.append(remedy)
             if interrupt.happened:
                 break
     found.sort(key=lambda remedy: -remedy.samples_per_second)
-    explanation = replace(explanation, remedies=tuple(found))
+    explanation = replace(explanation, remedies=tuple(found), unplanned=tuple(refused))
     if output.json:
         output.data(explanation_data(explanation))
     elif html != "-":

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
 MOST_JOBS = 256
-LATE_SHARE, LATE_TIME = 0.1, 1.0
-"""A command may take longer than its limit by this share of it, and so many seconds."""
 
 
 @click.command("plan")
@@ -230,6 +228,8 @@ def _early(end: str | None) -> str:
 
 def _late(planned: "Planned", seconds: float, limit: float | None) -> str:
     """Say why a command took longer than its limit, if it did."""
+    from planner.planning.stages import LATE_SHARE, LATE_TIME
+
     search = planned.report.search
     if search is None or limit is None or seconds <= limit * (1 + LATE_SHARE) + LATE_TIME:
         return ""

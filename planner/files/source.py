@@ -7,7 +7,7 @@ so that duplicate keys are seen, and a problem found later in the data can still
 import json
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.base.errors import InputError, Problem
@@ -31,9 +31,10 @@ MOST_PROBLEMS = 100
 _YAML_TAG = "tag:yaml.org,2002:"
 _SCALARS = {"null", "bool", "int", "float"}
 _NUMBERS = {"int": int, "float": float}
-_PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+_PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:e[-+][0-9]+)?)?")
 """One that YAML 1.1 and Python read alike: no octal, no base 60, no underscores."""
 _QUOTES = {'"', "'", "#"}
+_INT, _FLOAT = _YAML_TAG + "int", _YAML_TAG + "float"
 _TEXT_TAGS = {_YAML_TAG + name for name in ("str", "timestamp", "value")}
 
 
@@ -142,10 +143,44 @@ def parse_json(text: str, source: str) -> Document:
         raise InputError(source, (Problem(message=f"not usable: {error}"),), text) from None
 
 
+@cache
+def _loader() -> Any:  # noqa: ANN401 - a class of PyYAML
+    """Return a loader that looks up once what each spelling is, and knows plain numbers at sight.
+
+    PyYAML tries up to five regular expressions for every scalar.
+    """
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class _Loader(base):  # type: ignore[misc]
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self._tags: dict[str, str] = {}
+
+        def resolve(self, kind: type, value: str | None, implicit: object) -> str:
+            if kind is not yaml.ScalarNode or value is None or implicit != (True, False):
+                found: str = super().resolve(kind, value, implicit)
+                return found
+            tag = self._tags.get(value)
+            if tag is None:
+                tag = _number_tag(value) or super().resolve(kind, value, implicit)
+                self._tags[value] = tag
+            return tag
+
+    return _Loader
+
+
+def _number_tag(value: str) -> str | None:
+    if not _PLAIN_NUMBER.fullmatch(value):
+        return None
+    return _FLOAT if "." in value else _INT
+
+
 def _compose(text: str, source: str) -> "yaml.Node | None":
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = _loader()
     try:
         if _may_be_deep(text) and _is_deep(yaml.parse(text, Loader=loader)):
             problem = Problem(message="lists or mappings are nested too deeply")
@@ -205,15 +240,23 @@ class _NodeReader:
         self.lines = text.splitlines()
         self.problems: list[Problem] = []
         self._constructor = yaml.SafeLoader("")
+        self._scalars, self._mappings = yaml.ScalarNode, yaml.MappingNode
+        self._known: dict[tuple[str, str], Any] = {}
+        """Scalars by tag and spelling."""
         self._open: set[int] = set()
         self._built: dict[int, Any] = {}
         """Aliases share what their anchor became."""
 
     def value(self, node: "yaml.Node") -> Any:  # noqa: ANN401 - plain YAML data
-        import yaml
-
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
+        if isinstance(node, self._scalars):
+            spelled = node.tag, node.value
+            if spelled not in self._known:
+                noted = len(self.problems)
+                value = self._scalar(node)
+                if len(self.problems) > noted:  # each is told of
+                    return value
+                self._known[spelled] = value
+            return self._known[spelled]
         if id(node) in self._open:
             return self._refuse(node, "an alias must not contain itself")
         if len(self._open) == MAX_DEPTH:
@@ -222,19 +265,17 @@ class _NodeReader:
             self._open.add(id(node))
             self._built[id(node)] = (
                 self._mapping(node)
-                if isinstance(node, yaml.MappingNode)
+                if isinstance(node, self._mappings)
                 else [self.value(item) for item in node.value]
             )
             self._open.discard(id(node))
         return self._built[id(node)]
 
     def _mapping(self, node: "yaml.MappingNode") -> dict[str, Any]:
-        import yaml
-
         data: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
+            if not isinstance(key, self._scalars):
                 self._refuse(key, "a key must be text")
             elif key.tag == _YAML_TAG + "merge":
                 self._refuse(key, "merge keys are not supported", "use `defaults` for all tables")

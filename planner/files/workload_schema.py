@@ -98,6 +98,8 @@ class TableFields(_WorkloadSection):
         default=_TABLE["pooling_factor"], json_schema_extra={"exclusiveMinimum": 0}
     )
     """Mean number of ids looked up per sample, over all features of the table."""
+    pooling_std: float = Field(default=_TABLE["pooling_std"], json_schema_extra={"minimum": 0})
+    """Standard deviation of the number of ids per sample."""
     bags_per_sample: float = Field(
         default=_TABLE["bags_per_sample"], json_schema_extra={"exclusiveMinimum": 0}
     )
@@ -190,12 +192,17 @@ class Head(_WorkloadSection):
     local_batch_size: Int64 = Field(
         default=_WORKLOAD["local_batch_size"], json_schema_extra={"minimum": 1}
     )
-    """Samples per rank (GPU) and step."""
+    """Samples per rank (GPU) and batch; a step has one, unless gradients are accumulated."""
     pipeline: Annotated[Pipeline, Field(strict=False)] = _WORKLOAD["pipeline"]
     """How the training loop overlaps batches: `none` and `sparse_dist` are TorchRec's
     TrainPipelineBase and TrainPipelineSparseDist, `prefetch_sparse_dist` its
     PrefetchTrainPipelineSparseDist, `fused_sparse_dist` its TrainPipelineFusedSparseDist,
     `semi_sync` its TrainPipelineSemiSync, `dlrm` is plain facebookresearch/dlrm."""
+    gradient_accumulation_steps: Int64 = Field(
+        default=_WORKLOAD["gradient_accumulation_steps"], json_schema_extra={"minimum": 1}
+    )
+    """Batches whose dense gradients add up before they are reduced and the dense model is updated:
+    one step (`num_steps` of TorchRec's GradientAccumulationWrapper)."""
     optimizer: Annotated[Optimizer, Field(strict=False)] = _WORKLOAD["optimizer"]
     """What updates the embeddings, fused into their backward pass."""
     output_type: Annotated[DataType, Field(strict=False)] = _WORKLOAD["output_type"]
@@ -204,6 +211,11 @@ class Head(_WorkloadSection):
     """Quantized communication; by default none."""
     index_bytes: Literal[4, 8] = _WORKLOAD["index_bytes"]
     """Bytes of one id on the wire."""
+    length_spread: float | None = Field(
+        default=_WORKLOAD["length_spread"], json_schema_extra={"minimum": 0, "maximum": 1}
+    )
+    """Standard deviation over ranks of the ids in a rank's batch, over their mean: all wait for the
+    rank that has most. By default that of independent samples, by the tables' `pooling_std`."""
     dense: Dense = Field(default_factory=Dense)
     """The data-parallel part of the model."""
 

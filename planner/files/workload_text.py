@@ -30,6 +30,10 @@ def workload_data(workload: Workload) -> dict[str, Any]:
         "output_type": _plain(workload.output_type),
         "index_bytes": workload.index_bytes,
     }
+    if workload.gradient_accumulation_steps > 1:
+        data["gradient_accumulation_steps"] = workload.gradient_accumulation_steps
+    if workload.length_spread is not None:
+        data["length_spread"] = workload.length_spread
     comms = {"forward": workload.comms_forward, "backward": workload.comms_backward}
     given = {name: _plain(data_type) for name, data_type in comms.items() if data_type}
     if given:

@@ -14,7 +14,7 @@ from planner.files.workload import workload_from_document
 from planner.files.workload_text import dump_workload_data, inputs_data
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import FeatureSample, RecordedIds
-from planner.inspection.statistics import TableObservation, observe
+from planner.inspection.statistics import TableObservation, length_spread, observe
 
 DIGITS = 5
 """Significant digits of shares and hits in files: more is noise of the sample."""
@@ -30,6 +30,8 @@ class Inspection:
     """Arrays of the file that are not ids, or belong to no table of the workload."""
     missing: tuple[str, ...] = ()
     """Tables of the workload that the file says nothing about."""
+    length_spread: float | None = None
+    """Deviation between batches of the workload's ``local_batch_size``, over their mean ids."""
     padding: Mapping[str, int] = field(default_factory=dict)
     """Negative ids by feature: taken as padding, not as lookups."""
 
@@ -83,7 +85,8 @@ def _tables_of(
 ) -> Inspection:
     matched = _matched(samples, workload, source)
     _check_rows(matched, workload, source)
-    used = {feature.name for features in matched.values() for feature in features}
+    all_features = [feature for features in matched.values() for feature in features]
+    used = {feature.name for feature in all_features}
     unused = tuple(f.name for f in samples.features if f.name not in used)
     return Inspection(
         source=source,
@@ -98,7 +101,8 @@ def _tables_of(
         ),
         skipped=(*samples.skipped, *(unused if samples.named else ())),
         missing=tuple(table.name for table in workload.tables if table.name not in matched),
-        padding=_padding([feature for features in matched.values() for feature in features]),
+        length_spread=length_spread(all_features, workload.local_batch_size),
+        padding=_padding(all_features),
     )
 
 
@@ -176,8 +180,7 @@ def fragment(
         {
             "name": table.name,
             "num_embeddings": table.num_embeddings,
-            "pooling_factor": _rounded(table.pooling_factor),
-            "inputs": _written(table.inputs_as(law)),
+            **_reads(table, law),
         }
         for table in inspection.tables
     ]
@@ -198,7 +201,7 @@ def load_patched(path: str | Path) -> tuple[dict[str, Any], Workload]:
 
 
 def patched(data: Mapping[str, Any], inspection: Inspection, *, law: str = "histogram") -> str:
-    """Return a workload file with the pooling factors and distributions that were counted.
+    """Return a workload file with the lengths and distributions that were counted.
 
     Everything else stays as it was written, but for comments and layout.
     """
@@ -206,16 +209,19 @@ def patched(data: Mapping[str, Any], inspection: Inspection, *, law: str = "hist
     rows = []
     for row in data["tables"]:
         table = seen.get(row["name"])
-        new = (
-            {}
-            if table is None
-            else {
-                "pooling_factor": _rounded(table.pooling_factor),
-                "inputs": _written(table.inputs_as(law)),
-            }
-        )
-        rows.append({**row, **new})
-    return dump_workload_data({**data, "tables": rows})
+        rows.append({**row, **({} if table is None else _reads(table, law))})
+    spread = inspection.length_spread
+    counted = {} if spread is None else {"length_spread": _rounded(spread)}
+    return dump_workload_data({**data, **counted, "tables": rows})
+
+
+def _reads(table: TableObservation, law: str) -> dict[str, Any]:
+    """Return how a batch reads a table, as fields of a workload file."""
+    return {
+        "pooling_factor": _rounded(table.pooling_factor),
+        **({"pooling_std": _rounded(table.pooling_std)} if table.pooling_std else {}),
+        "inputs": _written(table.inputs_as(law)),
+    }
 
 
 def _written(inputs: InputDistribution) -> dict[str, Any]:

@@ -28,6 +28,9 @@ def inspection_text(inspection: Inspection, width: int) -> Iterator[Text]:
     if inspection.skipped:
         yield Text("")
         yield Text(f"  no ids, left out: {printable(', '.join(inspection.skipped))}")
+    if inspection.length_spread is not None:
+        yield Text("")
+        yield Text(f"  ids of a rank's batch: {percent(inspection.length_spread)} deviation")
     if inspection.padding:
         features = (f"{number:,} of {name}" for name, number in inspection.padding.items())
         yield Text("")
@@ -43,6 +46,7 @@ def inspection_data(inspection: Inspection) -> dict[str, Any]:
         "tables": [_data(table) for table in inspection.tables],
         "skipped": list(inspection.skipped),
         "missing": list(inspection.missing),
+        "length_spread": inspection.length_spread,
         "padding": dict(inspection.padding),
     }
 
@@ -65,6 +69,7 @@ def _statistics(tables: tuple[TableObservation, ...]) -> list[Column]:
         Column(header="Table", cells=[printable(t.name) for t in tables]),
         column("Rows", [f"{t.num_embeddings:,}" for t in tables], 5),
         column("Pooling", [significant(t.pooling_factor) for t in tables]),
+        column("Deviation", [significant(t.pooling_std) for t in tables], 5),
         column("Unique", [_share(t.unique_fraction) for t in tables]),
         column("Hottest row", [_share(t.hot_rows[0].lookup_share) for t in tables], 2),
         column("Half of all on", [count(t.half_rows, "row") for t in tables], 3),

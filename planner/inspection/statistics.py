@@ -23,6 +23,8 @@ NUM_RANGES = 64
 """Ranges of rows counted apart: a row-wise split over so many ranks is described exactly."""
 SKEW_RANKS = 8
 """A node's GPUs: the row-wise split whose skew is shown, and decides whether ranges are kept."""
+LEAST_BATCHES = 8
+"""Batches of which a spread is counted: of fewer it is a quarter off or more."""
 EVEN_SKEW = 1.05
 """Skew up to which ids are taken as hashed: 5% more on the busiest of eight ranks."""
 
@@ -50,6 +52,8 @@ class TableObservation:
     """Mean lookups of a batch."""
     pooling_factor: float
     """Mean ids per sample, over all features."""
+    pooling_std: float
+    """Standard deviation of the ids per sample."""
     longest_bag: int
     """Most ids of one feature in one sample."""
     unique_rows: float
@@ -121,6 +125,7 @@ def observe(
         num_batches=len(batches),
         num_lookups=lookups,
         pooling_factor=pooling,
+        pooling_std=_std(features),
         longest_bag=max(int(feature.lengths.max(initial=0)) for feature in features),
         unique_rows=sum(map(len, counted)) / len(batches),
         reuse_rows=bins,
@@ -131,6 +136,31 @@ def observe(
         zipf=fitted_zipf(bins, num_lookups=lookups, num_embeddings=rows, num_batches=len(batches)),
         half_batch_error=_half_batch_error(features, inputs, rows, len(batches)),
     )
+
+
+def length_spread(features: Sequence[FeatureSample], local_batch_size: int) -> float | None:
+    """Return the standard deviation of the ids in ranks' batches over their mean.
+
+    A rank's batch is taken to be samples that were recorded one after the other. All features count
+    together, so that lengths that go together, in a sample or at a time, do so here. None where
+    fewer batches were recorded than tell a deviation.
+    """
+    num_batches = min(feature.num_samples for feature in features) // local_batch_size
+    if num_batches < LEAST_BATCHES:
+        return None
+    whole = num_batches * local_batch_size
+    ids = sum(
+        feature.lengths[:whole].reshape(num_batches, -1).sum(axis=1, dtype=np.float64)
+        for feature in features
+    )
+    return float(np.std(ids, ddof=1) / np.mean(ids))
+
+
+def _std(features: Sequence[FeatureSample]) -> float:
+    """Return the deviation of samples' ids; features of other samples count as independent."""
+    if len({feature.num_samples for feature in features}) == 1:
+        return float(np.std(np.sum([feature.lengths for feature in features], axis=0)))
+    return float(np.sqrt(sum(np.var(f.lengths) for f in features if f.num_samples)))
 
 
 def _batches(features: Sequence[FeatureSample], num_batches: int) -> Iterator[NDArray[np.int64]]:

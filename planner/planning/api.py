@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from planner.planning.choice import Choice
 
 DEFAULT_HARDWARE = "h100-sxm"
+JUDGING_PASSES = 2.0
+"""What each look at another batch, or at another assumption, takes (``stages.PASSES``)."""
+WITHOUT_CHOICE = (
+    "the time limit left none for the models' errors: the step is as predicted, without an "
+    "interval, and the plan is the fastest so predicted"
+)
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
@@ -211,7 +217,7 @@ def compare(
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
     names = tuple(sharders) or (*sharder_names(), AUTO)
-    attempts = run_apart(names, task.problem, search, task.picked)
+    attempts = run_apart(names, task.problem, search, task)
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
     if not found:
@@ -306,10 +312,14 @@ class _PlanningTask:
         bound: Seconds = 0.0,
     ) -> Report:
         """Simulate an attempt's plan."""
+        from costmodel.step.program_timeline import plan_timeline
+        from planner.planning.choice import known_loads
+
         workload, topology = self.problem.workload, self.problem.topology
         found = _found(attempt)
         bounds = [bound, *(each.bound for each in attempts if each.bound is not None)]
-        made = make_report(workload, topology, found, _simulated(workload, topology, found))
+        timeline = plan_timeline(workload, topology, found, known_loads(self.problem))
+        made = make_report(workload, topology, found, timeline)
         search = SearchReport(
             sharder=attempt.sharder,
             requested=requested,
@@ -327,6 +337,7 @@ class _PlanningTask:
 
     def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
         """Search, choose among what was found and the baseline, and report on it, all in time."""
+        from planner.planning.choice import choose
         from planner.planning.judging import make_verdict
 
         problem, names = self.problem, sharders_for(sharder)
@@ -340,14 +351,24 @@ class _PlanningTask:
             stages.begin(PlanningStage.BASELINE, attempts)
             beside = judge(attempts, stages.time_left)
         stages.begin(PlanningStage.CHOICE, attempts)
-        choice = self.chosen(attempts, beside, stages.time_left, improve=sharder == AUTO)
+        found, choice = self._candidates(attempts, beside), None
+        if stages.fits(PlanningStage.CHOICE):
+            choice = choose(problem, found, stages.time_left, improve=sharder == AUTO)
         stages.begin(PlanningStage.BOUND, attempts)
         bound = stages.bound()
         stages.begin(PlanningStage.REPORT, attempts)
-        report = self.report(
-            choice.attempt, attempts, requested=sharder, seed=search.seed, bound=bound
+        fastest = min(found, key=lambda each: each.step_time) if sharder == AUTO else found[0]
+        chosen = fastest if choice is None else choice.attempt
+        report = self.report(chosen, attempts, requested=sharder, seed=search.seed, bound=bound)
+        report = _with_search(
+            report,
+            first_plan=stages.until_first_plan(attempts),
+            history=found_after,
+            end=search_end(names, attempts).value,
         )
-        report = _with_first_plan(report, stages.until_first_plan(attempts))
+        if choice is None:
+            report = replace(report, notes=(*report.notes, WITHOUT_CHOICE), baseline=beside)
+            return self.planned(chosen, report)
         if sharder == AUTO:
             verdict = make_verdict(
                 problem,
@@ -355,48 +376,36 @@ class _PlanningTask:
                 simplest=attempts[0].step_time,
                 bound=bound,
                 host_time=report.breakdown.get(Stage.HOST, 0.0),
-                time_left=stages.time_left,
+                time_left=lambda: stages.time_left(passes=JUDGING_PASSES),
             )
             report = replace(report, verdict=verdict)
-        end = search_end(names, attempts)
-        sure = replace(
-            report,
-            search=report.search and replace(report.search, history=found_after, end=end.value),
-            confidence=choice.confidence,
-            baseline=beaten(beside, choice),
-        )
-        return self.planned(choice.attempt, sure)
+        sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
+        return self.planned(chosen, sure)
+
+    def time(self, limit: Seconds) -> Seconds:
+        """Return how much of a time limit the choice among plans wants."""
+        from planner.planning.choice import choosing_time
+
+        return choosing_time(self.problem, limit)
 
     def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
         """Return the attempt that ``auto`` chooses, its plan made better as ``plan`` does."""
-        return self.chosen(attempts, None, time_left, improve=True).attempt
-
-    def chosen(
-        self,
-        attempts: Sequence[Attempt],
-        beside: Baseline | None,
-        time_left: Callable[[], Seconds],
-        *,
-        improve: bool,
-    ) -> "Choice":
-        """Choose among the plans found and the baseline's; if not to improve, take the fastest."""
         from planner.planning.choice import choose
 
+        found = self._candidates(attempts, None)
+        return choose(self.problem, found, time_left).attempt
+
+    def _candidates(self, attempts: Sequence[Attempt], beside: Baseline | None) -> list[Attempt]:
+        """Return the plans found, the fastest first, those known before and the baseline's."""
         found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
-        found += [
-            Attempt(sharder="start", plan=plan, step_time=seconds, status=SearchStatus.GIVEN)
-            for seconds, plan in self.problem.known_times()
-        ]
+        given = [("start", seconds, plan) for seconds, plan in self.problem.known_times()]
         if beside is not None and beside.plan is not None:
-            found.append(
-                Attempt(
-                    sharder=beside.sharder,
-                    plan=beside.plan,
-                    step_time=beside.step_time,
-                    status=SearchStatus.GIVEN,
-                )
-            )
-        return choose(self.problem, found, time_left, improve=improve)
+            given.append((beside.sharder, beside.step_time, beside.plan))
+        found += [
+            Attempt(sharder=name, plan=plan, step_time=seconds, status=SearchStatus.GIVEN)
+            for name, seconds, plan in given
+        ]
+        return found
 
     def planned(self, attempt: Attempt, report: Report) -> Planned:
         """Return an attempt's plan with everything it is about."""
@@ -449,8 +458,8 @@ def beaten(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
     )
 
 
-def _with_first_plan(report: Report, seconds: Seconds) -> Report:
-    return replace(report, search=report.search and replace(report.search, first_plan=seconds))
+def _with_search(report: Report, **found: Any) -> Report:  # noqa: ANN401 - fields of SearchReport
+    return replace(report, search=report.search and replace(report.search, **found))
 
 
 def _found(attempt: Attempt) -> ShardingPlan:

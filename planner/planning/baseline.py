@@ -37,6 +37,9 @@ _STAND_IN_PASSES = 4
 GPUs, 4 at 5,000 on 1,024. Where less time is left nothing is compared with."""
 _PROPOSAL_SHARE = 0.8
 """Share of the time limit after which TorchRec's planner proposes no more."""
+_IMPORT_TIME: Seconds = 3.0
+"""Importing torchrec takes 4.2 CPU seconds here. Where a search has less it is not even started,
+unless somebody asked to wait for it: it would take a core from the search for nothing."""
 _POLL: Seconds = 0.05
 
 TimeLeft: TypeAlias = Callable[[], Seconds]
@@ -86,6 +89,12 @@ def baseline_beside(
         yield lambda _attempts, _left: None
     elif name == TORCHREC and name not in searched:
         require_torchrec("the baseline `torchrec`")
+        if not search.wait and search.seconds < _IMPORT_TIME:
+            yield lambda attempts, left: _instead(
+                f"takes longer to import than the search; {WAIT_FOR_IT}",
+                problem, search, attempts, left,
+            )  # fmt: skip
+            return
         end = time.monotonic() + search.time_limit if search.wait else 0.0
         with _started(problem, search.time_limit) as process:
             yield lambda attempts, time_left: _torchrec(
@@ -111,8 +120,18 @@ def _torchrec(waiting: _Waiting, problem: ShardingProblem, time_left: TimeLeft) 
     if isinstance(told, ShardingPlan):
         step_time = problem.objective.step_time(told)
         return Baseline(sharder=TORCHREC, step_time=step_time, plan=told)
-    stand_in = _run_here(STAND_IN, problem, waiting.search, waiting.attempts, time_left)
-    return stand_in and replace(stand_in, reason=f"TorchRec's own planner {told}")
+    return _instead(told, problem, waiting.search, waiting.attempts, time_left)
+
+
+def _instead(
+    reason: str,
+    problem: ShardingProblem,
+    search: Search,
+    attempts: Sequence[Attempt],
+    time_left: TimeLeft,
+) -> Baseline | None:
+    stand_in = _run_here(STAND_IN, problem, search, attempts, time_left)
+    return stand_in and replace(stand_in, reason=f"TorchRec's own planner {reason}")
 
 
 @contextmanager

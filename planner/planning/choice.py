@@ -1,34 +1,47 @@
 """Which plan to choose of those found: the shortest step expected, not the shortest predicted.
 
 1. Plans are timed under the same samples of the models' errors (``costmodel.uncertainty``): the
-   best ones found, the baseline's, and where descents from them end on machines that are off by
-   such errors (``planner.planning.robust``).
+   best ones found, the baseline's, and what these become on machines that are off by such errors,
+   by annealing on one of them and by descents on all (``planner.planning.robust``).
 2. The shortest mean wins, unless the models cannot tell others from it. Among these
    ``robust.Preference`` decides: even lookups and memory, headroom, few and wide shards.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from random import Random
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
+from costmodel.engine.objective import Objective
+from costmodel.step.loads import PlanLoads
 from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
 from planner.planning.confidence import confidence_of
 from planner.planning.report import Confidence
-from planner.planning.robust import RobustSearch, robust_search
+from planner.planning.robust import (
+    LEAST_SCENARIOS,
+    RobustSearch,
+    affordable_machines,
+    robust_search,
+)
 from planner.planning.search import Attempt
-from planner.planning.verdict import SAME_STEP
+from planner.planning.verdict import SAME_STEP, kinds_text
 from sharders.greedy.one_pass import LookupGreedy
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 MOST_STARTS = 4
-"""Plans from which descents start: those with the shortest mean steps on the sampled machines."""
+"""Plans that are made better: those with the shortest mean steps on the sampled machines."""
+MOST_BEHIND = 1.5
+"""Times the shortest predicted step that theirs may be: to make a plan better gains some percent,
+and the first look at one with collectives of its own takes 10 ms on every machine."""
+CHOOSING = 0.4
+"""Share of a time limit, in a comparison."""
 MOST_CANDIDATES = 8
-LEAST_CANDIDATES = 3
+LEAST_CANDIDATES = 4
 """Plans timed under all samples: as many as there is time for, and the fewest where descents were
 made. Without time for these it is the plan with the shortest predicted step alone."""
 DOUBT = 0.6
@@ -81,15 +94,20 @@ def choose(
     robust = robust_search(problem, time_left) if improve else None
     ends: list[Attempt] = []
     if robust is not None:
-        found = _distinct([*found[1:], *_whole(problem)], found[0])
-        starts = _by_mean(robust, found)[:MOST_STARTS]
-        ends = [_descended(robust, start, problem) for start in starts if robust.has_time()]
+        whole = _whole(problem)
+        found = _distinct(sorted([*found[1:], *whole], key=_step_time), found[0])
+        most = MOST_BEHIND * found[0].step_time
+        near = [each for each in found if each.step_time <= most]
+        far = [each for each in found if each.step_time > most]
+        for start in _by_mean(robust, near)[:MOST_STARTS]:
+            if not ends or robust.has_time():
+                ends += _improved(robust, start, problem)
         ends = _by_mean(robust, ends)
-        found = [*found[:1], *_by_mean(robust, found[1:])]
+        found = [*found[:1], *_by_mean(robust, near), *far]
     elif improve:
         found = sorted(found, key=_step_time)
     by_others = [each for each in attempts if each.status is SearchStatus.GIVEN]
-    candidates = _distinct([*ends[:1], *by_others, *ends[1:], *found], found[0])[:MOST_CANDIDATES]
+    candidates = _candidates(found, ends, by_others)
     least = 1 if robust is None else LEAST_CANDIDATES
     candidates, samples = _timed(problem, candidates, time_left, least)
     means = [samples.mean(number) for number in range(len(candidates))]
@@ -103,6 +121,29 @@ def choose(
     if robust is not None and len(equal) > 1:
         chosen = min(equal, key=lambda n: (robust.preference(_plan(candidates[n])), means[n]))
     return _choice(candidates, samples, chosen, equal, ends)
+
+
+def _candidates(
+    found: Sequence[Attempt], ends: Sequence[Attempt], by_others: Sequence[Attempt]
+) -> list[Attempt]:
+    """Return what to time under all samples, the first of all found first.
+
+    Among the earliest is the best plan of other sharding types, if any was found: what may turn the
+    choice.
+    """
+    best = [*ends[:1], *found][0]
+    others = [each for each in found if kinds_text(_plan(each)) != kinds_text(_plan(best))]
+    order = [*ends[:1], *by_others, *others[:1], *ends[1:], *found]
+    return _distinct(order, found[0])[:MOST_CANDIDATES]
+
+
+def choosing_time(problem: ShardingProblem, limit: Seconds) -> Seconds:
+    """Return how much of a time limit to choose in, the search having the rest.
+
+    A share where plans can be made better in it; none where that is worth more to the search.
+    """
+    share = CHOOSING * limit
+    return share if affordable_machines(problem, share) >= LEAST_SCENARIOS else 0.0
 
 
 def _choice(
@@ -157,14 +198,25 @@ def _timed(
 ) -> tuple[list[Attempt], StepSamples]:
     """Time plans under the samples, while there is time; the first ones in any case."""
     draws, workload, topology = Draws(), problem.workload, problem.topology
-    samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws)
+    known = known_loads(problem)
+    left = time_left()
+    samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws, loads=known)
+    took = left - time_left() if left < inf else 0.0
     timed = [candidates[0]]
     for each in islice(candidates, 1, None):
-        if len(timed) >= least and time_left() <= 0:
+        if len(timed) >= least and time_left() <= took:
             break
-        own = sample_steps(workload, topology, (_plan(each),), draws=draws)
+        own = sample_steps(workload, topology, (_plan(each),), draws=draws, loads=known)
         samples, timed = samples.beside(own), [*timed, each]
     return timed, samples
+
+
+def known_loads(problem: ShardingProblem) -> PlanLoads:
+    """Return what shards add to their ranks, with those of the plans that were timed known."""
+    objective = problem.objective
+    if isinstance(objective, Objective):
+        return objective.loads
+    return PlanLoads(problem.workload, problem.topology)
 
 
 def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -175,10 +227,21 @@ def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]
     return sorted(attempts, key=lambda each: robust.mean(_plan(each)))
 
 
-def _descended(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Attempt:
-    plan = robust.descend(_plan(start))
+def _improved(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Iterator[Attempt]:
+    """Yield what a plan found becomes, as long as there is time.
+
+    The best of where runs of annealing on single machines end, and where a descent from there does.
+    """
+    plan = min((_plan(start), *robust.elsewhere(_plan(start))), key=robust.mean)
+    if plan != start.plan:
+        yield _with_plan(start, plan, problem)
+    if robust.has_time():
+        yield _with_plan(start, robust.descend(plan), problem)
+
+
+def _with_plan(attempt: Attempt, plan: ShardingPlan, problem: ShardingProblem) -> Attempt:
     return replace(
-        start,
+        attempt,
         plan=plan,
         step_time=problem.objective.step_time(plan),
         status=SearchStatus.CONVERGED,

@@ -49,6 +49,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
             }
             for remedy in explanation.remedies
         ],
+        "unplanned": dict(explanation.unplanned),
     }
 
 

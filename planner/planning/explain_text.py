@@ -21,6 +21,8 @@ _MOST_ROWS = 24
 _MOST_WAYS = 2
 _CUT = "≤ "
 """Marks what a search found that was cut short."""
+_SAME = 5e-4
+"""Steps that differ by less are written alike."""
 _WORTH = 0.005
 """A change is worth printing from half a percent on."""
 
@@ -62,10 +64,14 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
     else:
         yield Text("    nothing that was tried")
     others = [each for each in explanation.remedies if each not in helpful]
-    if others:
+    if others or explanation.unplanned:
         yield Text("  What would not", style="bold")
+    if others:
         columns = _remedy_columns(others, explanation.report)
         yield from map(Text, table(columns, width=width, indent=4, gap=2))
+    for change_text, reason in explanation.unplanned:
+        lines = wrap(f"{change_text}: {reason}", width - 6, subsequent_indent="  ")
+        yield from (Text(f"    {line}") for line in lines)
     if any(each.is_cut for each in explanation.remedies):
         yield Text(f"    {_CUT} cut short by `--time-limit`: more time may find a shorter step")
 
@@ -104,11 +110,10 @@ def _path_columns(rows: tuple[PathRow, ...]) -> list[Column]:
 def _choices_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield the tables looked up most, and where the others are."""
     choices = explanation.choices[:MOST_TOLD]
-    step_time = explanation.report.step_time
     columns = [
         Column(header="", cells=[printable(choice.sharding.table) for choice in choices]),
         Column(header="", cells=[_how(choice) for choice in choices]),
-        Column(header="", cells=[_why(choice, step_time) for choice in choices]),
+        Column(header="", cells=[_why(choice, explanation.report) for choice in choices]),
     ]
     yield from map(Text, table(columns, width=width, indent=4, gap=4))
     left = len(explanation.choices) - len(choices)
@@ -123,13 +128,17 @@ def _how(choice: TableExplanation) -> str:
     return f"{sharding.sharding_type} ×{len(sharding.shards)}"
 
 
-def _why(choice: TableExplanation, step_time: float) -> str:
+def _why(choice: TableExplanation, report: Report) -> str:
     """Say what a table is, and what the step would be were it alone sharded otherwise."""
+    step_time = report.step_time
     about = f"{memory(choice.weight_bytes)}, {percent(choice.lookup_share)} of the lookups"
     if choice.others is None:
         return about
     if choice.others.fixed:
         return f"{about}; {alternatives_text(choice.others, step_time)}"
+    times = choice.others.step_times.values()
+    if times and all(abs(seconds / step_time - 1) < _SAME for seconds in times):
+        return f"{about}; {_spare(choice, report)}"
     ways = dict(islice(choice.others.step_times.items(), _MOST_WAYS))
     nearest = replace(choice.others, step_times=ways)
     others = alternatives_text(nearest, step_time, choice.effect)
@@ -137,6 +146,16 @@ def _why(choice: TableExplanation, step_time: float) -> str:
     if choice.wider_step_time is not None:
         narrow = f"; blocks twice as wide {change(choice.wider_step_time / step_time)}"
     return f"{about}; otherwise {others}{narrow}"
+
+
+def _spare(choice: TableExplanation, report: Report) -> str:
+    """Say why it is the same wherever a table is: how far its busiest rank is from the last one."""
+    lookups = {rank.rank: rank.lookup for rank in report.ranks}
+    rank = max(choice.sharding.ranks, key=lookups.__getitem__)
+    spare = max(lookups.values()) - lookups[rank]
+    if spare < _SAME * report.step_time:
+        return f"any other way is as good, though rank {rank} looks up longest"
+    return f"any other way is as good: rank {rank} looks up {duration(spare)} less than the busiest"
 
 
 def _helpful(explanation: Explanation) -> list[Remedy]:

@@ -14,9 +14,11 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.plan import (
     ComputeKernel,
     ShardingPlan,
+    ShardingType,
     TableSharding,
     make_shards,
 )
+from costmodel.domain.validity import allowed_types
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
@@ -89,6 +91,8 @@ class Explanation:
     path: tuple[PathRow, ...]
     choices: tuple[TableExplanation, ...]
     remedies: tuple[Remedy, ...] = ()
+    unplanned: tuple[tuple[str, str], ...] = ()
+    """Changes that no plan was found with, and why."""
     turn: Turn | None = None
     """The assumption that decides against the plans found beside it; None: none could."""
 
@@ -116,8 +120,10 @@ def explain(
     changes = changes_of(loaded, what_ifs)
     own = replace(search or Search(time_limit=TIME_LIMIT), **options)
     turn = turn_of(loaded, own)
-    found = sorted(remedies(loaded, changes, own), key=lambda remedy: -remedy.samples_per_second)
-    return replace(explained(loaded), remedies=tuple(found), turn=turn)
+    refused: list[tuple[str, str]] = []
+    each = remedies(loaded, changes, own, lambda text, error: refused.append((text, str(error))))
+    found = sorted(each, key=lambda remedy: -remedy.samples_per_second)
+    return replace(explained(loaded), remedies=tuple(found), unplanned=tuple(refused), turn=turn)
 
 
 def changes_of(planned: Planned, what_ifs: Sequence[str]) -> tuple[Change, ...]:
@@ -223,24 +229,31 @@ def _wider(planned: Planned, sharding: TableSharding) -> ShardingPlan | None:
     None where they are not narrow, are placed by the user, or the plan would not fit.
     """
     table, ranks = planned.workload.table(sharding.table), sharding.block_ranks
-    width = table.embedding_dim // max(1, len(ranks))
-    if (
-        not sharding.sharding_type.splits_columns
-        or width >= NARROW
-        or len(ranks) % 2
-        or table.ranks
-    ):
+    kind, half = sharding.sharding_type, len(ranks) // 2
+    is_narrow = kind.splits_columns and table.embedding_dim // max(1, len(ranks)) < NARROW
+    if not is_narrow or len(ranks) % 2 or table.ranks:
         return None
-    wider = on_ranks(planned, sharding, ranks[: len(ranks) // 2])
+    if half == 1:  # a table of one block is whole
+        whole = ShardingType.TABLE_WISE
+        if kind.splits_rows or whole not in allowed_types(planned.workload, table):
+            return None
+        kind = whole
+    wider = on_ranks(planned, sharding, ranks[:half], kind)
     changed = with_table(planned.plan, wider)
     return changed if _fits(planned, changed) else None
 
 
-def on_ranks(planned: Planned, sharding: TableSharding, ranks: Sequence[int]) -> TableSharding:
-    """Return a table's sharding on other ranks, by the same type."""
+def on_ranks(
+    planned: Planned,
+    sharding: TableSharding,
+    ranks: Sequence[int],
+    sharding_type: ShardingType | None = None,
+) -> TableSharding:
+    """Return a table's sharding on other ranks, by the same type unless another is given."""
+    sharding_type = sharding_type or sharding.sharding_type
     table, kernel = planned.workload.table(sharding.table), sharding.compute_kernel
     shards = make_shards(
-        sharding.sharding_type,
+        sharding_type,
         table.num_embeddings,
         table.embedding_dim,
         ranks=ranks,
@@ -249,6 +262,7 @@ def on_ranks(planned: Planned, sharding: TableSharding, ranks: Sequence[int]) ->
     )
     return replace(
         sharding,
+        sharding_type=sharding_type,
         compute_kernel=ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel,
         shards=shards,
     )

@@ -1,19 +1,18 @@
 """Finding what a choice rests on: what it was made among, what would turn it, what is free."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import log
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
-from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.plan import ShardingPlan
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, ErrorModel, error_model
 from costmodel.uncertainty.sensitivity import PlanStep, crossing
 from planner.planning.choice import Choice
-from planner.planning.verdict import PlanVerdict, Turn
+from planner.planning.verdict import PlanVerdict, Turn, kinds_text
 from sharders.problem.sharding_problem import ShardingProblem
 
 ASSUMPTIONS = {
@@ -53,6 +52,7 @@ def make_verdict(
 
     """
     means = [choice.samples.mean(number) for number in range(len(choice.plans))]
+    turn, num_rivals = deciding(problem, choice.plans, means, time_left)
     return PlanVerdict(
         num_candidates=len(choice.plans),
         num_equal=len(choice.equals),
@@ -60,10 +60,12 @@ def make_verdict(
         within_bound=simplest / bound - 1 if bound else None,
         host_time=host_time,
         runner_up=None if choice.runner_up is None else choice.runner_up.sharder,
+        runner_up_types=_runner_up_types(choice),
         probability_faster=choice.probability_faster,
         ahead=_ahead(choice, means),
         free_batch=_free_batch(problem, choice.plans[0], time_left),
-        turn=deciding(problem, choice.plans, means, time_left),
+        turn=turn,
+        num_rivals=num_rivals,
     )
 
 
@@ -73,27 +75,37 @@ def _ahead(choice: Choice, means: Sequence[Seconds]) -> float:
     return means[choice.plans.index(choice.runner_up.plan)] / means[0] - 1
 
 
+def _runner_up_types(choice: Choice) -> str | None:
+    if choice.runner_up is None or choice.runner_up.plan is None:
+        return None
+    kinds = kinds_text(choice.runner_up.plan)
+    return f"another {kinds}" if kinds == kinds_text(choice.plans[0]) else kinds
+
+
 def deciding(
     problem: ShardingProblem,
     plans: Sequence[ShardingPlan],
     means: Sequence[Seconds],
     time_left: Callable[[], Seconds],
-) -> Turn | None:
+) -> tuple[Turn | None, int]:
     """Return the assumption that needs to be off least for another plan to win, if any could.
 
-    The first plan is the chosen one; ``means`` are expected steps, by which rivals are ranked.
+    The first plan is the chosen one; ``means`` are expected steps, by which rivals are ranked:
+    plans of other sharding types. Beside it, how many of them there was time for.
     """
     workload, topology = problem.workload, problem.topology
     errors = error_model(topology, workload.dense.precision)
     rivals = sorted(range(1, len(plans)), key=means.__getitem__)
     rivals = [n for n in rivals if kinds_text(plans[n]) != kinds_text(plans[0])][:MOST_RIVALS]
     if not rivals or time_left() <= 0:
-        return None
+        return None, 0
     chosen = PlanStep.of(workload, topology, plans[0])
     turns: list[Turn] = []
+    compared = 0
     for rival in rivals:
         if time_left() <= 0:
             break
+        compared += 1
         other = PlanStep.of(workload, topology, plans[rival])
         for assumption, causes in ASSUMPTIONS.items():
             ours, theirs = chosen.times(causes), other.times(causes)
@@ -112,14 +124,7 @@ def deciding(
                         rival_ahead=bool(theirs[middle] < ours[middle]),
                     )
                 )
-    return min(turns, key=lambda turn: turn.deviations, default=None)
-
-
-def kinds_text(plan: ShardingPlan) -> str:
-    """Return a plan's sharding types, those of most tables first: ``24 table_wise, 2 row_wise``."""
-    counts = Counter(sharding.sharding_type for sharding in plan.tables)
-    order = sorted(counts, key=lambda kind: (-counts[kind], list(ShardingType).index(kind)))
-    return ", ".join(f"{counts[kind]} {kind}" for kind in order)
+    return min(turns, key=lambda turn: turn.deviations, default=None), compared
 
 
 def _spread(errors: ErrorModel, causes: Sequence[Cause]) -> float:

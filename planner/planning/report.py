@@ -151,6 +151,8 @@ class Report:
     usable_bytes: Bytes
     """Memory of one GPU that is left for tables."""
     tables: tuple[TableReport, ...]
+    gradient_accumulation_steps: int = 1
+    """Batches of ``local_batch_size`` in the step."""
     hardware_assumed: bool = False
     """Whether nobody chose the hardware, so that the default was taken."""
     confidence: Confidence | None = None
@@ -182,7 +184,8 @@ class Report:
     @property
     def samples_per_second(self) -> float:
         """Throughput of all GPUs together, at the step time to quote."""
-        return self.local_batch_size * self.world_size / self.expected
+        samples = self.local_batch_size * self.gradient_accumulation_steps
+        return samples * self.world_size / self.expected
 
     @property
     def speedup(self) -> float | None:
@@ -224,6 +227,7 @@ def make_report(
         num_tables=len(workload.tables),
         weight_bytes=workload.weight_bytes,
         local_batch_size=workload.local_batch_size,
+        gradient_accumulation_steps=workload.gradient_accumulation_steps,
         hardware=topology.hardware.name,
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,

@@ -35,6 +35,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "world_size": report.world_size,
         "local_world_size": report.local_world_size,
         "local_batch_size": report.local_batch_size,
+        "gradient_accumulation_steps": report.gradient_accumulation_steps,
         "weight_bytes": report.weight_bytes,
         "peak_memory_bytes": report.peak_memory_bytes,
         "usable_memory_bytes": report.usable_bytes,
@@ -120,10 +121,12 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
         "simplest_above_bound": verdict.within_bound,
         "host_critical_path_s": verdict.host_time,
         "runner_up": verdict.runner_up,
+        "runner_up_types": verdict.runner_up_types,
         "probability_faster": verdict.probability_faster,
         "ahead_of_runner_up": verdict.ahead,
         "free_local_batch_size": verdict.free_batch,
         "turn": None if turn is None else turn_data(turn),
+        "num_rivals": verdict.num_rivals,
     }
 
 

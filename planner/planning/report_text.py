@@ -88,9 +88,11 @@ def headline_text(report: Report, width: int) -> Iterator[Text]:
     nodes = f" in {report.num_nodes} nodes" if report.num_nodes > 1 else ""
     assumed = " (assumed; set --hardware)" if report.hardware_assumed else ""
     weights = memory(report.weight_bytes)
+    batches = report.gradient_accumulation_steps
+    accumulated = f" × {batches:,} a step" if batches > 1 else ""
     parts = (
         f"{count(report.num_tables, 'table')}, {weights} of weights",
-        f"local batch {report.local_batch_size:,}",
+        f"local batch {report.local_batch_size:,}{accumulated}",
         f"{report.world_size} × {report.hardware}{nodes}{assumed}",
     )
     lines = [" · ".join(parts)] if sum(map(len, parts)) + 6 <= width else list(parts)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from costmodel.base.errors import PlannerError
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.step_samples import sample_steps
-from planner.planning.judging import deciding, kinds_text
+from planner.planning.judging import deciding
 from planner.planning.plugins import AUTO
 from planner.planning.search import Search, run_sharders, sharders_for
-from planner.planning.verdict import Turn
+from planner.planning.verdict import Turn, kinds_text
 from sharders.problem.sharding_problem import ShardingProblem
 
 if TYPE_CHECKING:
@@ -46,4 +46,5 @@ def turn_of(planned: "Planned", search: Search) -> Turn | None:
     samples = sample_steps(workload, topology, plans)
     end = search.clock() + own.time_limit / 2
     means = [samples.mean(number) for number in range(len(plans))]
-    return deciding(problem, plans, means, lambda: end - search.clock())
+    turn, _ = deciding(problem, plans, means, lambda: end - search.clock())
+    return turn

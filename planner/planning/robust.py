@@ -25,10 +25,12 @@ from costmodel.engine.objective import Objective
 from costmodel.uncertainty.scenarios import scenarios
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.engine.arrays import offered
+from sharders.engine.params import AnnealingParams
 from sharders.problem.options import places
 from sharders.problem.sharding_problem import ShardingProblem
 
-NUM_SCENARIOS = 8
+NUM_SCENARIOS, LEAST_SCENARIOS = 8, 2
+"""Machines searched over; with time for fewer than the least, on none."""
 LOOKUP_STEP = 0.02
 """Difference between the lookups of two plans' busiest ranks that counts, as a share of the step.
 It is what the own errors of lookups (18%) make of lookups that are a tenth of the step."""
@@ -47,13 +49,22 @@ SLACK = 0.005
 """Share of the mean step that a preferable plan may cost."""
 GAIN = 1e-3
 """Share of the mean step that counts as shorter."""
+MOVES = 100
+"""Moves for each table of a run on one machine: at 26 tables on 8 GPUs all runs take 0.05 CPU
+seconds, and shorten the expected step of dlrm_dcnv2 from 7.58 to 7.46 ms; four times as many to
+7.45."""
 MOST_PLACES = 8
-"""Sets of ranks tried for one option of one table, lightly loaded ranks first."""
+"""Sets of ranks tried for one option of one table, lightly loaded ranks first; and the ranks where
+it is, as far as the option has them: its own load makes them look busy."""
 MOST_PASSES = 6
 """Looks at every table."""
-OPTION_TIME: Seconds = 5e-5
-"""What an editor takes for each option of a table, once costs are known: 0.19 s for the 3,900 of
-300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8."""
+EDITOR_TIME: Seconds = 0.015
+OPTION_TIME: Seconds = 4.5e-5
+"""What an editor takes, and for each option of a table besides, once costs are known: 0.19 s for
+the 3,900 of 300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8."""
+READY, DESCENTS = 0.25, 0.7
+"""Shares of the time left in which to get ready, and to be done with descents: to time plans under
+all samples takes less."""
 _MOST = 10**9
 
 Array = NDArray[np.float64]
@@ -78,7 +89,8 @@ class Preference(NamedTuple):
     shards: int
     """Shards in all: fewer are wider, and fewer kernels' arguments, checkpoints' files, metrics."""
     cut: int
-    """Tables that are not whole. Replicated ones are."""
+    """Tables that are not whole. Replicated ones are; those cut by rows are not, on one rank
+    either."""
     types: int
     """Sharding types in use: each has collectives of its own."""
     uneven: int
@@ -144,6 +156,22 @@ class RobustSearch:
     def preference(self, plan: ShardingPlan) -> Preference:
         """Return what a plan is preferred by; last of all where it has other options."""
         return self.start(plan) if offered(self._problem, [plan]) else LAST
+
+    def elsewhere(self, plan: ShardingPlan) -> Iterator[ShardingPlan]:
+        """Yield where short runs of annealing from a plan end, one on each of the machines.
+
+        Some are made whether or not there is time: they take less than it took to get ready.
+        Where the host decides as predicted, the search cannot tell plans apart that lie far apart
+        on a machine with a faster host.
+        """
+        if not offered(self._problem, [plan]):
+            return
+        tables, params = len(self._problem.workload.tables), AnnealingParams()
+        for number, editor in enumerate(self._machines):
+            if number >= LEAST_SCENARIOS and not self._go_on():
+                return
+            editor.start(plan)
+            yield editor.annealed(MOVES * tables, params.heat / tables, params.cold)
 
     def descend(self, plan: ShardingPlan) -> ShardingPlan:
         """Return where a descent from a plan ends: no longer a mean step, but for ``SLACK``.
@@ -263,7 +291,8 @@ class RobustSearch:
             count = 1 if whole else option.num_shards(self._problem.topology)
             width = table.embedding_dim // option.num_column_shards
             narrow = count if width < min(NARROW, table.embedding_dim) else 0
-            known = _Shape(narrow, count, int(count > 1), option.sharding_type)
+            cut = count > 1 or option.sharding_type.splits_rows
+            known = _Shape(narrow, count, int(cut), option.sharding_type)
             self._shapes[index, choice] = known
         return known
 
@@ -279,8 +308,10 @@ class RobustSearch:
         order = sorted(
             range(topology.world_size), key=lambda r: (float(load[r]), -float(free[r]), r)
         )
+        stay = sorted(order, key=lambda rank: rank not in present.ranks)  # of these, by load
         for option in self._problem.options[self._predicted.tables[index].name]:
-            for ranks in islice(places(topology, option, order), MOST_PLACES):
+            light = islice(places(topology, option, order), MOST_PLACES)
+            for ranks in dict.fromkeys((*light, *islice(places(topology, option, stay), 1))):
                 choice = PlacedOption(option, ranks)
                 if choice != present and not self._shape(index, choice).narrow:
                     yield choice
@@ -299,14 +330,21 @@ def robust_search(
 ) -> RobustSearch | None:
     """Return a search over as many machines as there is time for; None: there is none for two.
 
-    Half of the time left goes into descents at most, a third of that into getting ready.
+    ``DESCENTS`` of the time left go into descents at most, getting ready included.
     """
-    end = time_left() / 2 if time_left() < inf else 0.0
-    each = OPTION_TIME * problem.num_options
-    affordable = NUM_SCENARIOS if time_left() == inf else int(time_left() / 6 / each) - 2
-    if affordable < 2:
+    end = (1 - DESCENTS) * time_left() if time_left() < inf else 0.0
+    num_machines = affordable_machines(problem, time_left())
+    if num_machines < LEAST_SCENARIOS:
         return None
-    return RobustSearch(problem, lambda: time_left() > end, min(NUM_SCENARIOS, affordable))
+    return RobustSearch(problem, lambda: time_left() > end, num_machines)
+
+
+def affordable_machines(problem: ShardingProblem, seconds: Seconds) -> int:
+    """Return over how many machines there is time to search."""
+    if seconds == inf:
+        return NUM_SCENARIOS
+    each = EDITOR_TIME + OPTION_TIME * problem.num_options
+    return min(NUM_SCENARIOS, int(READY * seconds / each) - 2)
 
 
 def _on(problem: ShardingProblem, workload: Workload, topology: Topology) -> ShardingProblem:

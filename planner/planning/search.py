@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from enum import StrEnum
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from costmodel.base.errors import InfeasibleError, MissingDependencyError, PlannerError, PluginError
 from costmodel.base.units import Seconds
@@ -38,8 +38,6 @@ LEAST_QUIET: Seconds = 0.5
 """With these 26 tables on 8 GPUs end after 2 to 3 CPU seconds of 10 with the plan they would end
 with (three seeds), 100 on 8 after 5 within 0.4%, 400 on 16 after 8 to 10 within 0.1%; half the
 patience loses 2% there."""
-CHOOSING = 0.75
-"""Share of its time in a comparison that ``auto`` searches for; in the rest it chooses."""
 PROBES = 3
 """Times that the cost of an option is measured: a busy machine may take twice as long for one."""
 WORTH_WAITING = 1e-3
@@ -66,6 +64,11 @@ def _never() -> bool:
     return False
 
 
+def _without_end(first_plan: Seconds) -> Seconds:
+    del first_plan
+    return inf
+
+
 def _unwatched(sharder: str, progress: Progress) -> None:
     del sharder, progress
 
@@ -84,6 +87,9 @@ class Search:
     watch: Watch = _unwatched
     clock: Callable[[], Seconds] = time.monotonic
     """What the time limit is measured by; benches use CPU time."""
+    deadline: Callable[[Seconds], Seconds] = _without_end
+    """When to end, by the clock, whatever the time limit: told what the first plan took, which says
+    how long what follows the search takes on this machine, now."""
     began: Seconds | None = None
     """When the command began, by the clock: what it took since counts, too; None: it begins now."""
     gap: float = 0.01
@@ -225,6 +231,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
         quickest = min((attempt.time for attempt in attempts), default=0.0)
+        deadline = min(deadline, search.deadline(quickest))
         now = search.clock()
         over = now + quickest > deadline  # none is quicker than the first
         if found and (search.interrupted() or over or gains.over()):
@@ -236,7 +243,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
                 break
             share = search.portfolio.member(name).time_fraction if len(names) > 1 else 1.0
             plans_left = max(1, int(share * plans_left))
-        elif len(names) > 1:
+        elif len(names) > 1 and (attempts or fractions[name] < 1):
             option_time = option_time or _option_time(problem, search)
             left = deadline - now
             share = _share(names[position:], problem, left, option_time, search.portfolio)
@@ -348,21 +355,41 @@ def _startup_options(name: str, problem: ShardingProblem) -> float:
     return sharder.startup_options(problem) if isinstance(sharder, Paced) else 0.0
 
 
-Chooser = Callable[[Sequence[Attempt], Callable[[], Seconds]], Attempt]
-"""Chooses among what the sharders of ``auto`` found, given what time is left."""
+class Chooser(Protocol):
+    """Chooses among what the sharders of ``auto`` found."""
+
+    def time(self, limit: Seconds) -> Seconds:
+        """Return how much of a time limit it wants to choose in."""
+        ...
+
+    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+        """Return the attempt to use, given what time is left."""
+        ...
 
 
-def _fastest(attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
-    del time_left
-    return min(attempts, key=lambda attempt: attempt.step_time)
+class Fastest:
+    """Chooses the shortest predicted step, in no time."""
+
+    def time(self, limit: Seconds) -> Seconds:
+        """Return none."""
+        del limit
+        return 0.0
+
+    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+        """Return the fastest."""
+        del time_left
+        return min(attempts, key=lambda attempt: attempt.step_time)
+
+
+FASTEST = Fastest()
 
 
 def run_apart(
-    names: Sequence[str], problem: ShardingProblem, search: Search, choose: Chooser = _fastest
+    names: Sequence[str], problem: ShardingProblem, search: Search, chooser: Chooser = FASTEST
 ) -> tuple[Attempt, ...]:
     """Run sharders, or ``auto``, one after the other, none knowing what the others found.
 
-    What the sharders of ``auto`` find is chosen among by ``choose``, in a quarter of its time.
+    What the sharders of ``auto`` find is chosen among by ``chooser``, within the time of ``auto``.
 
     Each has the whole time limit, and ends sooner where it gains nothing for a while. Being
     interrupted ends it; the last one heard is then one that has a plan.
@@ -373,23 +400,23 @@ def run_apart(
             for name in names:
                 if heeding.interrupted() and any(attempt.plan for attempt in attempts):
                     break
-                attempts.append(_alone(name, problem, heeding, choose))
+                attempts.append(_alone(name, problem, heeding, chooser))
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
     return tuple(attempts)
 
 
-def _alone(name: str, problem: ShardingProblem, search: Search, choose: Chooser) -> Attempt:
-    start = search.clock()
-    own = replace(search, time_limit=CHOOSING * search.time_limit) if name == AUTO else search
+def _alone(name: str, problem: ShardingProblem, search: Search, chooser: Chooser) -> Attempt:
+    start, own = search.clock(), chooser if name == AUTO else FASTEST
+    choosing = own.time(search.time_limit) if search.max_plans is None else 0.0
+    searching = replace(search, time_limit=search.time_limit - choosing)
     try:
-        tried = run_sharders(sharders_for(name), problem, own)
+        tried = run_sharders(sharders_for(name), problem, searching)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
     end = start + search.time_limit if search.max_plans is None else inf
-    pick = choose if name == AUTO else _fastest
-    best = pick([each for each in tried if each.plan], lambda: end - search.clock())
+    best = own.picked([each for each in tried if each.plan], lambda: end - search.clock())
     evaluated = sum(attempt.evaluated for attempt in tried)
     return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
 

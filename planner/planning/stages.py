@@ -18,9 +18,16 @@ from sharders.problem.sharding_problem import Progress, ShardingProblem
 REPORT_SHARE = 0.25
 """Share of the time left when the search begins that is kept for what follows it. 2,000 tables on
 256 GPUs take 5 s for these."""
+LATE_SHARE, LATE_TIME = 0.1, 1.0
+"""A command may take longer than its limit by this share of it, and so many seconds."""
 LEAST_TIME: Seconds = 0.2
-"""What a stage may take even past the limit: one round of the bound at 3 tables and 64 GPUs takes
-0.1 s."""
+"""What a stage may take of what the limit leaves: one round of the bound at 3 tables and 64 GPUs
+takes 0.1 s."""
+PASSES = 2.5
+"""What follows the search takes at least, in times of the first plan, made and timed: samples of
+its step 1.2, its report 0.6, the file and the screen 0.5 at 5,000 tables on 1,024 GPUs, and as much
+at 2,000 on 256. That plan is the one piece of work of the workload's size that every search has
+done before, on this machine, beside whatever keeps it busy."""
 OPTION_TIME: Seconds = 5e-4
 """What the first bound takes for each option of a table: 0.16 s for the 260 of 26 tables on 8 GPUs.
 Where that is no more than ``EARLY_SHARE`` of the time left, it comes before the search."""
@@ -39,6 +46,10 @@ class _Share:
     """Share of what the limit leaves."""
     least: Seconds = 0.0
     """Not less of the time taken, as long as the limit leaves it."""
+    passes_after: float = 0.5
+    """What the stages after it take at least, as ``PASSES``."""
+    passes: float = 0.0
+    """What it takes itself at least, if it is not left out."""
 
 
 class PlanningStage(Enum):
@@ -51,9 +62,9 @@ class PlanningStage(Enum):
 
 
 _SHARES = {
-    PlanningStage.BASELINE: _Share(0.1, 0.3),
-    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.5),
-    PlanningStage.BOUND: _Share(0.15, 0.7),
+    PlanningStage.BASELINE: _Share(0.1, 0.3, passes_after=PASSES),
+    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.5, passes_after=1.2, passes=1.2),
+    PlanningStage.BOUND: _Share(0.15, 0.7, passes_after=1.2),
     PlanningStage.REPORT: _Share(1.0, 1.0),
 }
 
@@ -67,6 +78,7 @@ class Stages:
         self._began, self._deadline = began, began + search.seconds
         self._end = inf
         self._searched = began
+        self._pass_time = 0.0
         self._bound = 0.0
         self._bounds = improving_bounds(problem.workload, problem.topology, self.time_left)
 
@@ -79,25 +91,41 @@ class Stages:
         self._searched = search.clock()
         left = max(0.0, self._deadline - self._searched)
         limit = search.time_limit if left == inf else (1 - REPORT_SHARE) * left
-        return replace(search, time_limit=limit, enough=self._bound * (1 + search.gap))
+        enough = self._bound * (1 + search.gap)
+        return replace(search, time_limit=limit, enough=enough, deadline=self._search_end)
+
+    def _search_end(self, first_plan: Seconds) -> Seconds:
+        """Return when the search has to end, given what its first plan took."""
+        return self._deadline - PASSES * first_plan
 
     def begin(self, stage: PlanningStage, attempts: Sequence[Attempt]) -> None:
         """Let a stage that follows the search have its time, and say that it begins."""
         now, share = self._search.clock(), _SHARES[stage]
+        left = self._deadline - now
         taken = max(share.least, share.of_taken * (now - self._began))
-        allowed = min(taken, share.of_left * (self._deadline - now))
-        self._end = inf if self._deadline == inf else now + max(LEAST_TIME, allowed)
+        self._pass_time = min(each.time for each in attempts if each.plan is not None)
+        after = share.passes_after * self._pass_time
+        allowed = max(LEAST_TIME, min(taken, share.of_left * left))
+        self._end = inf if left == inf else now + min(allowed, left - after)
         found = [attempt.step_time for attempt in attempts if attempt.plan is not None]
         evaluated = sum(attempt.evaluated for attempt in attempts)
         self._search.watch(stage.value, Progress(evaluated=evaluated, best=min(found)))
+
+    def fits(self, stage: PlanningStage) -> bool:
+        """Return whether a stage, and those after it, would end as soon as a command has to."""
+        limit, share = self._deadline - self._began, _SHARES[stage]
+        needed = (share.passes + share.passes_after) * self._pass_time
+        return self._search.clock() + needed <= self._deadline + LATE_SHARE * limit + LATE_TIME
 
     def until_first_plan(self, attempts: Sequence[Attempt]) -> Seconds:
         """Return how long it took from the command's start to the end of the first sharder."""
         return self._searched + attempts[0].time - self._began
 
-    def time_left(self) -> Seconds:
-        """Return what the stage has left."""
-        return 0.0 if self._search.interrupted() else self._end - self._search.clock()
+    def time_left(self, passes: float = 0.0) -> Seconds:
+        """Return what the stage has left, after something that takes so many ``PASSES``."""
+        if self._search.interrupted():
+            return 0.0
+        return self._end - self._search.clock() - passes * self._pass_time
 
     def bound(self) -> Seconds:
         """Return what no plan undercuts, as far as the stage's time allows."""

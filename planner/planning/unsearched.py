@@ -23,7 +23,7 @@ def unsearched(planned: Planned, changes: Iterable[Change]) -> Iterator[Remedy]:
         except PlannerError:
             continue
         (confidence,) = confidences(workload, topology, (plan,))
-        samples = workload.local_batch_size * topology.world_size
+        samples = workload.samples_per_step * topology.world_size
         yield Remedy(
             change=change.text,
             step_time=confidence.expected,

@@ -1,9 +1,10 @@
 """What a choice of a plan rests on, as data (``planner.planning.judging`` finds it)."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from costmodel.base.units import Seconds
-from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.plan import ShardingPlan, ShardingType
 
 SAME_STEP = 0.01
 """Expected steps that differ by less are one: no model here is that good."""
@@ -44,6 +45,9 @@ class PlanVerdict:
     host_time: Seconds
     """The host's part of the critical path, as predicted."""
     runner_up: str | None
+    """Its sharder."""
+    runner_up_types: str | None
+    """And its sharding types; ``another`` before those of the chosen plan."""
     probability_faster: float | None
     """That the chosen plan is faster than the runner-up."""
     ahead: float
@@ -52,9 +56,18 @@ class PlanVerdict:
     """Largest local batch up to which more samples hardly take longer; None: more take longer."""
     turn: Turn | None
     """The assumption that decides: the likeliest to turn the choice; None: none could."""
+    num_rivals: int
+    """Plans of other sharding types that were looked at for that."""
 
     @property
     def hardly_matters(self) -> bool:
         """Whether all plans found are as good, or even the simplest one can hardly be beaten."""
         close = self.within_bound is not None and self.within_bound <= SAME_STEP
-        return self.spread <= SAME_STEP or close
+        return close or (self.num_candidates > 1 and self.spread <= SAME_STEP)
+
+
+def kinds_text(plan: ShardingPlan) -> str:
+    """Return a plan's sharding types, those of most tables first: ``24 table_wise, 2 row_wise``."""
+    counts = Counter(sharding.sharding_type for sharding in plan.tables)
+    order = sorted(counts, key=lambda kind: (-counts[kind], list(ShardingType).index(kind)))
+    return ", ".join(f"{counts[kind]} {kind}" for kind in order)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from costmodel.base.units import Seconds
 from costmodel.step.graph import Stage
+from costmodel.uncertainty.sensitivity import FACTORS
 from planner.planning.confidence_text import odds
 from planner.planning.report import Report
 from planner.planning.verdict import LIKELY, SAME_STEP, PlanVerdict, Turn
@@ -13,6 +14,7 @@ _HOST_DECIDES = 0.3
 """Share of the critical path from which on it is said that the host launches."""
 _FASTER = 0.6
 """Odds from which on a plan is said to be faster."""
+_MOST_OFF = float(FACTORS[-1])
 _LEAST_SHARE = 0.001
 """Shares are said with one decimal."""
 _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
@@ -21,14 +23,22 @@ _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
 def verdict_sentences(verdict: PlanVerdict, step_time: Seconds) -> Iterator[str]:
     """Yield what a choice rests on, the most important first, as sentences."""
     yield _first(verdict) + _why(verdict, step_time) + "."
-    if verdict.turn is not None and not verdict.hardly_matters:
+    if verdict.hardly_matters:
+        return
+    if verdict.turn is not None:
         yield turn_sentence(verdict.turn)
+    elif verdict.num_rivals:
+        yield (
+            "No plan found of other sharding types wins were the host, lookups or collectives "
+            f"alone up to {_MOST_OFF:g}× faster or slower."
+        )
 
 
 def _first(verdict: PlanVerdict) -> str:
     found = count(verdict.num_candidates, "plan")
     if verdict.hardly_matters:
-        if verdict.within_bound is not None and verdict.within_bound <= verdict.spread:
+        alone = verdict.num_candidates == 1
+        if verdict.within_bound is not None and (alone or verdict.within_bound <= verdict.spread):
             share = percent_fine(max(_LEAST_SHARE, verdict.within_bound))
             return f"Sharding hardly matters: the simplest plan is within {share} of the bound"
         share = percent_fine(max(_LEAST_SHARE, verdict.spread))
@@ -42,13 +52,14 @@ def _first(verdict: PlanVerdict) -> str:
         return "No other plan was found to compare with"
     if verdict.probability_faster < _FASTER:
         return (
-            f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than the runner-up, "
-            f"of {verdict.runner_up}; which is faster is open, P {odds(verdict.probability_faster)}"
+            f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than {_other(verdict)}"
+            f"; which is faster is open, P {odds(verdict.probability_faster)}"
         )
-    return (
-        f"Faster than the runner-up, of {verdict.runner_up}, "
-        f"with P {odds(verdict.probability_faster)}"
-    )
+    return f"Faster than {_other(verdict)}, with P {odds(verdict.probability_faster)}"
+
+
+def _other(verdict: PlanVerdict) -> str:
+    return f"the runner-up ({verdict.runner_up_types}, of {verdict.runner_up})"
 
 
 def _why(verdict: PlanVerdict, step_time: Seconds) -> str:

@@ -26,6 +26,8 @@ LAUNCHES = {
     LaunchMode.COMPILED: "dense model by torch.compile",
     LaunchMode.CUDA_GRAPHS: "dense model in CUDA graphs",
 }
+_LEAST_EFFECT = 1e-3
+"""Share of the step that a stage changes by, to be named."""
 _FP16, _BF16 = DataType.FP16, DataType.BF16
 
 
@@ -112,12 +114,16 @@ def _refused(text: str, reason: str, name: str = "") -> InputError:
     return InputError("--what-if", (problem,))
 
 
-def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy | None:
-    """Return what a search from the present plan finds after a change; None: no plan is found."""
-    try:
-        new = plan_from(planned.plan, change.workload, change.topology, search)
-    except PlannerError:
-        return None
+def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
+    """Return what a search from the present plan finds after a change.
+
+    Raises
+    ------
+    PlannerError
+        No plan is found.
+
+    """
+    new = plan_from(planned.plan, change.workload, change.topology, search)
     same_ranks = new.plan.world_size == planned.plan.world_size
     before = {sharding.table: sharding for sharding in planned.plan.tables}
     changed = sum(before[each.table] != each for each in new.plan.tables)
@@ -174,7 +180,10 @@ def _host(planned: Planned, value: str) -> Change:
     if value in launches:
         workload = _launched(planned.workload, launches[value])
         return Change(text=value, workload=workload, topology=planned.topology)
-    factor = float(value)
+    try:
+        factor = float(value)
+    except ValueError:
+        factor = 0.0
     if not 0 < factor < 1e3:
         raise ValueError("host is `graphs`, `compiled`, or what its time is multiplied by")
     topology = scaled(planned.topology, {Cause.HOST: factor})
@@ -182,7 +191,10 @@ def _host(planned: Planned, value: str) -> Change:
 
 
 def _positive(value: str) -> int:
-    number = int(value.replace(",", "").replace("_", ""))
+    try:
+        number = int(value.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise ValueError(f"a whole number is needed, got `{value}`") from None
     if number < 1:
         raise ValueError(f"at least 1 is needed, got {number}")
     return number
@@ -213,22 +225,32 @@ def _is_replicated(sharding: TableSharding) -> bool:
 
 
 def effect(before: Mapping[Stage, Seconds], after: Mapping[Stage, Seconds]) -> str:
-    """Name the stage of the critical path that changes most the way the step does."""
+    """Name the stage of the critical path that changes most the way the step does, if any does."""
     from planner.planning.report_text import STAGE_NAMES
     from planner.show.format import signed_duration
 
     changes = {stage: after.get(stage, 0.0) - before.get(stage, 0.0) for stage in Stage}
     direction = 1.0 if sum(after.values()) > sum(before.values()) else -1.0
     stage = max(changes, key=lambda each: direction * changes[each])
+    if abs(changes[stage]) < _LEAST_EFFECT * sum(before.values()):
+        return ""
     return f"{STAGE_NAMES[stage]} {signed_duration(changes[stage])}"
+
+
+def _ignored(change: str, error: PlannerError) -> None:
+    del change, error
 
 
 def remedies(
     planned: Planned,
     changes: Sequence[Change],
     search: Search,
+    left_out: Callable[[str, PlannerError], None] = _ignored,
 ) -> Iterator[Remedy]:
-    """Yield what each change brings, all in the search's time limit, until interrupted."""
+    """Yield what each change brings, all in the search's time limit, until interrupted.
+
+    ``left_out`` is told the changes that no plan is found with, and why.
+    """
     began = search.clock()
     for number, change in enumerate(changes):
         if search.interrupted():
@@ -236,6 +258,7 @@ def remedies(
         left = began + search.time_limit - search.clock()
         own = replace(search, time_limit=max(0.1, left / (len(changes) - number)), began=None)
         search.watch(f"what if: {change.text}", Progress(evaluated=0, best=planned.report.expected))
-        found = remedy_of(planned, change, own)
-        if found is not None:
-            yield found
+        try:
+            yield remedy_of(planned, change, own)
+        except PlannerError as error:
+            left_out(change.text, error)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from costmodel.base.limits import MOST_RANKS, MOST_SAMPLES
+from costmodel.base.limits import MOST_ACCUMULATED, MOST_RANKS, MOST_SAMPLES
 from planner.files.disk import file_error, read_text
 from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep_data import SCHEMA_VERSION, point_data, sweep_data
@@ -28,6 +28,7 @@ class _KeptPoint(BaseModel):
     world_size: _Count
     num_nodes: _Count
     local_batch_size: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
+    gradient_accumulation_steps: Annotated[int, Field(ge=1, le=MOST_ACCUMULATED)] = 1
     expected_step_time_s: _Time | None
     step_time_low_s: _Time | None
     step_time_high_s: _Time | None
@@ -88,6 +89,7 @@ def _point(kept: _KeptPoint) -> SweepPoint:
         world_size=kept.world_size,
         num_nodes=kept.num_nodes,
         local_batch_size=kept.local_batch_size,
+        gradient_accumulation_steps=kept.gradient_accumulation_steps,
         step_time=kept.expected_step_time_s,
         interval=None if ends[0] is None or ends[1] is None else (ends[0], ends[1]),
         gap=kept.gap,

@@ -21,6 +21,8 @@ class SweepPoint:
     world_size: int
     num_nodes: int
     local_batch_size: int
+    gradient_accumulation_steps: int = 1
+    """Batches of a step."""
     price: float | None = None
     """What an hour of one GPU costs, in any currency; None: cost is counted in GPU-hours."""
     step_time: Seconds | None = None
@@ -42,7 +44,7 @@ class SweepPoint:
     @property
     def global_batch_size(self) -> int:
         """Samples of one step, on all GPUs together."""
-        return self.local_batch_size * self.world_size
+        return self.local_batch_size * self.gradient_accumulation_steps * self.world_size
 
     @property
     def samples_per_second(self) -> float:

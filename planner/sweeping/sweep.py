@@ -156,6 +156,7 @@ def _grid(
                     world_size=world_size,
                     num_nodes=topology.num_nodes,
                     local_batch_size=batch,
+                    gradient_accumulation_steps=workload.gradient_accumulation_steps,
                     price=prices.get(name),
                     key=_key(own, about_profile, name, world_size, sharder, search),
                 )

@@ -29,6 +29,7 @@ def point_data(point: SweepPoint, *, on_front: bool) -> dict[str, Any]:
         "world_size": point.world_size,
         "num_nodes": point.num_nodes,
         "local_batch_size": point.local_batch_size,
+        "gradient_accumulation_steps": point.gradient_accumulation_steps,
         "global_batch_size": point.global_batch_size,
         "expected_step_time_s": point.step_time,
         "step_time_low_s": low,

@@ -228,6 +228,7 @@ def _reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
     config, samples = found.config, reading.local_batch_size
     observed = observe(reading.batches, config.feature_names) if reading.batches else None
     read = _constrained_reads(config, found.constraint, samples)
+    std = observed.pooling_std if observed is not None and read is None else 0.0
     if read is None and observed is not None:
         read = observed.pooling_factor, observed.bags_per_sample
     pooling_factor, bags = read or (float(len(config.feature_names)), 1.0)
@@ -236,8 +237,13 @@ def _reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
         sent, inputs = deduplicated(
             inputs, config.num_embeddings, pooling_factor * samples, reading.world_size
         )
-        pooling_factor = sent / samples
-    return {"pooling_factor": pooling_factor, "bags_per_sample": bags, "inputs": inputs}
+        std, pooling_factor = std * sent / (samples * pooling_factor), sent / samples
+    return {
+        "pooling_factor": pooling_factor,
+        "pooling_std": std,
+        "bags_per_sample": bags,
+        "inputs": inputs,
+    }
 
 
 def sharding_choices(

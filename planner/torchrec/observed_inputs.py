@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, TypeAlias
 
 import torch
@@ -18,6 +19,8 @@ class ObservedInputs:
 
     pooling_factor: float
     """Ids per sample, over all features of the table."""
+    pooling_std: float
+    """Standard deviation of the ids per sample."""
     bags_per_sample: float
     """Lengths of ids that a feature has per sample: 1 unless batches are variable (VBE)."""
     inputs: ReuseHistogram
@@ -30,7 +33,7 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
     """
     counts: list[int] = []
     lookups = samples = counted = 0
-    bags = 0.0
+    bags = deviations = 0.0
     for batch in batches:
         ids = _ids(batch, feature_names)
         if ids is None:
@@ -38,6 +41,7 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
         samples += _features(batch).stride()
         bags += _num_bags(_features(batch), feature_names)
         lookups += ids.numel()
+        deviations += _deviations(_features(batch), feature_names)
         counted += 1
         counts.extend(_hits(ids))
     if samples == 0:
@@ -45,6 +49,7 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
     return ObservedInputs(
         # a feature absent from every sample still takes a lookup now and then
         pooling_factor=max(lookups, 1) / samples,
+        pooling_std=sqrt(deviations / samples),
         bags_per_sample=bags / samples,
         inputs=ReuseHistogram(
             row_shares=histogram_of(counts), num_lookups=max(1.0, lookups / counted)
@@ -69,6 +74,18 @@ def _num_bags(features: Any, feature_names: Sequence[str]) -> float:  # noqa: AN
     strides: dict[str, int] = dict(zip(features.keys(), features.stride_per_key(), strict=True))
     own = [strides[name] for name in feature_names if name in strides]
     return sum(own) / len(own)
+
+
+def _deviations(features: Any, feature_names: Sequence[str]) -> float:  # noqa: ANN401
+    """Return the sum over a batch's samples of their ids' squared deviation from the mean.
+
+    Features with samples of their own (VBE) count as independent.
+    """
+    present = [name for name in feature_names if name in features.keys()]  # noqa: SIM118
+    lengths = [features[name].lengths().double() for name in present]
+    if len({len(each) for each in lengths}) == 1:
+        lengths = [torch.stack(lengths).sum(dim=0)]
+    return sum(float(((each - each.mean()) ** 2).sum()) for each in lengths if len(each))
 
 
 def _hits(ids: torch.Tensor) -> Iterable[int]:

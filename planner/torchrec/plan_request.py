@@ -29,6 +29,7 @@ class PlanRequest:
     """Name or path of the profile."""
     local_batch_size: int
     pipeline: Pipeline
+    gradient_accumulation_steps: int
     dense: DenseModel | None
     """None: the model's linear layers are read."""
     constraints: Mapping[str, Any]
@@ -73,6 +74,7 @@ class PlanRequest:
             dense=self.dense or model.dense,
             local_batch_size=self.local_batch_size,
             pipeline=self.pipeline,
+            gradient_accumulation_steps=self.gradient_accumulation_steps,
             optimizer=model.optimizer,
             output_type=model.output_type,
             comms_forward=model.comms_forward,

@@ -96,6 +96,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     pipeline
         How the training loop overlaps batches. Constraints with a ``prefetch_pipeline`` in their
         ``cache_params`` make TrainPipelineSparseDist the prefetching one.
+    gradient_accumulation_steps
+        ``num_steps`` of the loop's ``GradientAccumulationWrapper``: batches of a predicted step.
 
     """
 
@@ -122,6 +124,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         seed: int = 0,
         dense: DenseModel | None = None,
         pipeline: Pipeline = Pipeline.SPARSE_DIST,
+        gradient_accumulation_steps: int = 1,
     ) -> None:
         topology = topology or current_topology()
         super().__init__(
@@ -157,6 +160,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             hardware=name,
             local_batch_size=self._batch_size,
             pipeline=Pipeline.PREFETCH if prefetches else pipeline,
+            gradient_accumulation_steps=gradient_accumulation_steps,
             dense=dense,
             constraints=self._constraints,
             fixed=fixed_plan or TorchRecPlan(plan={}),

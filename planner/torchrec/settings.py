@@ -195,6 +195,13 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
             "num_embeddings_post_pruning", "input_dim",
         ),
     },
+    "GradientAccumulationConfig": {
+        "num_steps": Setting(
+            _YES, "`IterationTimePlanner(gradient_accumulation_steps=)`: batches of a step"
+        ),
+        "is_enabled": Setting(_NEUTRAL, "one batch a step is none"),
+        "num_warmup_steps": Setting(_NEUTRAL, "of the first steps only"),
+    },
 }  # fmt: skip
 """By what they are settings of: TorchRec's classes, ``sharder`` for the constructors of all
 sharders, ``fused_params`` for FBGEMM's arguments in them, ``table`` for its configuration."""

@@ -14,7 +14,14 @@ from planner.validation.checks import check_machine, check_same_job, check_workl
 from planner.validation.job import Job
 from planner.validation.judge import Outcome, Verdict, judge, outcome
 from planner.validation.launch import run_job
-from planner.validation.machine_speed import Slowdowns, probe_data, probes, slowdowns, slowed
+from planner.validation.machine_speed import (
+    Slowdowns,
+    common_slowdown,
+    probe_data,
+    probes,
+    slowdowns,
+    slowed,
+)
 from planner.validation.phases import StepPrediction
 
 
@@ -29,6 +36,8 @@ class Validation:
     job: Job
     slowdowns: Slowdowns = field(default_factory=dict)
     """Empty where the calibration's measurements are not there to be repeated."""
+    slowdown: float | None = None
+    """How much slower the machine was than when calibrated; None as ``slowdowns`` are empty."""
     at_speed: tuple[Outcome, ...] = ()
     """The same with predictions for the machine's speed during the run; empty as ``slowdowns``."""
 
@@ -80,19 +89,20 @@ def validate(
     )
     total = job.num_blocks
     ranks = run_job(files, job, lambda done: progress(done, total) if progress else None)
-    factors = slowdowns(chosen, ranks)
+    slowdown = common_slowdown(chosen, ranks)
 
-    def judged(factors: Slowdowns) -> tuple[Outcome, ...]:
+    def judged(slowdown: float) -> tuple[Outcome, ...]:
         return tuple(
-            outcome(name, predicted(file, profile, factors), [rank[index] for rank in ranks])
+            outcome(name, predicted(file, profile, slowdown), [rank[index] for rank in ranks])
             for index, (file, name) in enumerate(zip(files, names, strict=True))
         )
 
-    outcomes = judged({})
+    outcomes = judged(1.0)
     return Validation(
         outcomes=outcomes,
-        slowdowns=factors,
-        at_speed=judged(factors) if factors else (),
+        slowdowns=slowdowns(chosen, ranks),
+        slowdown=slowdown,
+        at_speed=judged(slowdown) if slowdown else (),
         verdict=judge(outcomes),
         hardware=profile.name,
         device=profile.device,
@@ -109,11 +119,9 @@ def topology_of(file: PlanFile, profile: HardwareProfile) -> Topology:
     )
 
 
-def predicted(
-    file: PlanFile, profile: HardwareProfile, factors: Slowdowns | None = None
-) -> StepPrediction:
-    """Return a plan's simulated step, on a machine that is slower by these factors."""
+def predicted(file: PlanFile, profile: HardwareProfile, slowdown: float = 1.0) -> StepPrediction:
+    """Return a plan's simulated step, on a machine that is so much slower."""
     timeline = plan_timeline(file.workload, topology_of(file, profile), file.plan)
-    if factors:
-        timeline = simulate(slowed(timeline.graph, factors))
+    if slowdown != 1.0:
+        timeline = simulate(slowed(timeline.graph, slowdown))
     return StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)

@@ -17,6 +17,7 @@ def validation_data(validation: Validation) -> dict[str, Any]:
         "steps": validation.job.steps,
         "plans": [outcome_data(each) for each in validation.outcomes],
         "machine_slowdown": {family.value: f for family, f in validation.slowdowns.items()},
+        "median_machine_slowdown": validation.slowdown,
         "geomean_error_at_that_speed": geomean_error(validation.at_speed)
         if validation.at_speed
         else None,

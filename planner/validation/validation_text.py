@@ -96,11 +96,14 @@ def _verdict(verdict: Verdict, num_plans: int, width: int) -> Iterator[str]:
 
 def _machine(validation: Validation) -> Iterator[str]:
     """Yield how much slower the machine was than when calibrated, and the error beside that."""
-    if not validation.slowdowns:
+    if validation.slowdown is None:
         return
     yield f"  machine    {', '.join(slowdown_texts(validation.slowdowns))} against the calibration"
     left, busy = geomean_error(validation.at_speed), cpu_error(validation.at_speed)
-    yield f"             at that speed: error {percent(left)}, of processor time {percent(busy)}"
+    yield (
+        f"             {100 * (validation.slowdown - 1):+.0f}% in the median; at that speed: "
+        f"error {percent(left)}, of processor time {percent(busy)}"
+    )
 
 
 def _worth_showing(validation: Validation) -> list[Outcome]:

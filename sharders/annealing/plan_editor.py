@@ -66,6 +66,20 @@ class PlanEditor:
         """Return the current plan."""
         return self._engine.plan_of(self._engine.present())
 
+    def annealed(self, num_moves: int, hot: float, cold: float) -> ShardingPlan:
+        """Return the best plan of a run of annealing from the current one, which stays current.
+
+        Tables keep within the plan's sharding types. ``hot`` and ``cold`` are the temperatures at
+        the begin and the end, as shares of the step time.
+        """
+        engine, present = self._engine, self._engine.present()
+        engine.offer(engine.types_of(present))
+        engine.start(present)
+        engine.anneal(num_moves, (hot, cold, float(num_moves)))
+        found = engine.plan_of(engine.best_since())
+        engine.start(present)
+        return found
+
     def free(self) -> Array:
         """Return the bytes of HBM left on every rank."""
         return self._row(self._engine.search.loads.free_row)

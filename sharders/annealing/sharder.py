@@ -43,7 +43,7 @@ class Annealing:
         """Anneal until nothing better is found for a while, or the budget is spent."""
         annealed, different = anneal(problem, budget, rng, self.params)
         if not is_small(problem):
-            in_time = takewhile(lambda _: not budget.spent(annealed.evaluated), different)
+            in_time = takewhile(lambda _: budget.time_left() > 0, different)
             return _with_others(annealed, in_time)
         others = tuple(different)
         found = dict.fromkeys([annealed.plan, *others, *problem.known])  # each of them once

@@ -136,14 +136,18 @@ class TypeSets:
         """Return how many plans were made."""
         return self._made + self.tuning.evaluated
 
-    def at_once(self) -> Iterator[Start]:
-        """Yield plans of usual greedy rules, of the first set's program, and of tuned rules."""
+    def at_once(self) -> Iterator[Start | None]:
+        """Yield plans of usual greedy rules, of the first set's program, and of tuned rules.
+
+        None: before rules are tuned.
+        """
         self.engine.offer(EVERY_TYPE)
         self.tuning.begin()
         yield from self._tuned(1)
         first = next(self.explored, None)
         if first is not None:
             yield first
+        yield None
         self.engine.offer(EVERY_TYPE)
         self.tuning.evolve()
         yield from self._tuned(self.params.max_at_once)

@@ -17,6 +17,7 @@ from costmodel.kernels.traffic import Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.loads import lookup_shard, shard_loads
+from costmodel.step.template import RANK_FEATURES
 from sharders.engine.tables import SPREADS, Choices, Floats, Tables
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
@@ -189,14 +190,13 @@ class _Writer:
     def _shards(self, table: EmbeddingTable, option: TableOption) -> list[tuple[int, int]]:
         """Return the rows of one column block's shards; add those that are not there yet.
 
-        Shards of any type are alike if they have the same rows and columns; without hashing, the
-        place of the rows counts, too.
+        Shards of types that are alike in memory are if they have the same rows and columns; without
+        hashing, the place of the rows counts, too.
         """
         kind, runs = option.sharding_type, []
         if kind not in self.blocks:
             self.blocks[kind] = like_row_blocks(self.problem.topology, table, kind)
-        replicated = kind is ShardingType.DATA_PARALLEL
-        kernel = option.compute_kernel, option.cache_load_factor, replicated
+        kernel = option.compute_kernel, option.cache_load_factor, kind.alike_in_memory
         for offset, num_rows, count in self.blocks[kind]:
             alike = (kernel, option.num_column_shards, offset, num_rows)
             if alike not in self.known:
@@ -216,7 +216,7 @@ class _Writer:
         lookup = lookup_shard(problem.workload, problem.topology, table, option, shard)
         self.shards.append(lookup)
         kernel, cached = option.compute_kernel, option.cache_load_factor
-        key = kind is ShardingType.DATA_PARALLEL, kernel, cached
+        key = kind.alike_in_memory, kernel, cached
         if key not in self.of_table:
             self.of_table[key] = len(self.factors)
             self.factors.append(
@@ -247,7 +247,7 @@ class _Writer:
             first=firsts,
             rows=rows,
             traffic=loads.traffic,
-            features=np.column_stack((loads.features, loads.ids, loads.columns)),
+            features=np.column_stack([getattr(loads, name) for name in RANK_FEATURES]),
             held=self._held(shards),
             at=at,
         )

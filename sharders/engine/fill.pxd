@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Tables
 
-cdef int64_t DATA_PARALLEL, TABLE_WISE, REPLICATED, WHOLE, SMALL, LARGE, LAST, ON_NODES
+cdef int64_t DATA_PARALLEL, TABLE_WISE, REPLICATED, WHOLE, SMALL, LARGE, LAST, FIXED, ON_NODES
 
 @cython.final
 cdef class Rule:

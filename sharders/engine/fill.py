@@ -12,7 +12,7 @@ import numpy as np
 
 from costmodel.domain.plan import ShardingType
 from sharders.engine.search_state import SearchState
-from sharders.engine.tables import ON_NODES
+from sharders.engine.tables import FIXED, ON_NODES
 
 DATA_PARALLEL = list(ShardingType).index(ShardingType.DATA_PARALLEL)
 TABLE_WISE = list(ShardingType).index(ShardingType.TABLE_WISE)
@@ -67,8 +67,8 @@ class Greedy:
     def fill(self, rule: Rule) -> bool:
         """Make the rule's plan the present choices; return whether all tables have found room.
 
-        Tables are placed by load, and once more by size if that finds no room. Loads are not
-        brought up to date (``SearchState.rebuild``).
+        Tables are placed by load, and once more by size if that finds no room; first those that
+        must be on certain ranks. Loads are not brought up to date (``SearchState.rebuild``).
         """
         tables, balanced = self.search.tables, 0.0
         for table in range(tables.num_tables):
@@ -78,6 +78,8 @@ class Greedy:
                 option = self._next(rule, table, balanced)
                 size = self._bytes(option) * tables.num_shards(option)
                 self.key[table] = size if by_size else self._load(rule, option)
+                if tables.spread[option] == FIXED:
+                    self.key[table] = math.inf
                 self.order[table] = table
             self._sort()
             if self._place_all(rule, balanced):

@@ -20,6 +20,7 @@ cdef class RankLoads:
     cdef readonly Py_ssize_t end_row, num_groups, num_kernels
     cdef readonly double[::1] exchange_rates
     cdef readonly double[::1] rooms
+    cdef readonly int64_t[::1] kernel_changed
     cdef public double host_room
 
     @cython.locals(spread=int64_t, block=Py_ssize_t, node=Py_ssize_t)
@@ -81,7 +82,7 @@ cdef class RankLoads:
     @cython.locals(
         row=Py_ssize_t, total=double, index=Py_ssize_t, kernel=Py_ssize_t, rank=Py_ssize_t
     )
-    cdef void look_up(self, int64_t kernels) noexcept
+    cdef void look_up(self) noexcept
     @cython.locals(
         plan=PlanState, first=Py_ssize_t, at=Py_ssize_t, back=Py_ssize_t, index=Py_ssize_t,
         rank=Py_ssize_t, forward=double, backward=double, more=double,
@@ -91,7 +92,7 @@ cdef class RankLoads:
     cdef bint _is_hidden(self, Py_ssize_t rank, Py_ssize_t first, double seconds) noexcept
     @cython.locals(
         plan=PlanState, row=Py_ssize_t, rank=Py_ssize_t, column=Py_ssize_t, table=Py_ssize_t,
-        group=Py_ssize_t,
+        group=Py_ssize_t, kernel=Py_ssize_t,
     )
     cdef void rebuild(self) noexcept
     @cython.locals(

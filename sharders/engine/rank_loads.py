@@ -96,6 +96,8 @@ class RankLoads:
         self.num_groups = exchange_rates.size // NUM_FEATURES
         self.num_kernels = plan.backward - plan.forward
         self.rooms, self.host_room = rooms, host_room
+        self.kernel_changed = np.zeros(self.num_kernels, dtype=np.int64)
+        """Whether the traffic of a lookup kernel has changed, of every one; they may be many."""
 
     def rank_of(self, option: int, choices: Choices, row: int, shard: int) -> int:
         """Return the rank of one of an option's shards, whose blocks' ranks are in that row."""
@@ -159,6 +161,7 @@ class RankLoads:
         stays = others.option[other_row] == option
         ids = sent = 0.0
         traffic = self._traffic(self.tables.kernel[option])
+        self.kernel_changed[self.tables.kernel[option]] = 1
         features = self.tables.group[option] * NUM_FEATURES
         noted = self._note_powers(features)
         first = self.tables.first[option]
@@ -211,6 +214,8 @@ class RankLoads:
         left = self.plan.loads[rank, column] + sign * self.tables.features[size, FEATURES]
         is_left = sign > 0 or left > SOME_LEFT
         for feature in range(NUM_FEATURES):
+            if is_left and self.tables.features[size, feature] == 0.0:
+                continue  # few tables have rows to fetch
             column = features + feature
             before, rate = self.plan.loads[rank, column], self.exchange_rates[column]
             amount = before + sign * self.tables.features[size, feature] if is_left else 0.0
@@ -291,14 +296,15 @@ class RankLoads:
                 bits |= 1 << group
         return bits
 
-    def look_up(self, kernels: int) -> None:
-        """Recompute the lookup times of the changed ranks, of the kernels with these bits."""
+    def look_up(self) -> None:
+        """Recompute the lookup times of the changed ranks, of the kernels that have changed."""
         row, total = self.load_row, self.plan.numbers[self.power_row, 0]
         for index in range(self.plan.num_changed):
             total -= power(self.plan.numbers[row, self.plan.changed[index]])
         for kernel in range(self.num_kernels):
-            if kernels >> kernel & 1:
+            if self.kernel_changed[kernel]:
                 self._look_up(kernel)
+                self.kernel_changed[kernel] = 0
         for index in range(self.plan.num_changed):
             total += power(self.plan.numbers[row, self.plan.changed[index]])
         if total < CANCELLED * self.plan.numbers[self.power_row, 0]:
@@ -351,7 +357,9 @@ class RankLoads:
         for group in range(self.num_groups):
             self._sum_up(group)
         plan.note_all_changed()
-        self.look_up(-1)
+        for kernel in range(self.num_kernels):
+            self.kernel_changed[kernel] = 1
+        self.look_up()
         plan.commit()
 
     def _load_all(self, table: int, option: int) -> None:

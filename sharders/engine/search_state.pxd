@@ -50,7 +50,7 @@ cdef class SearchState:
     )
     cdef int64_t _timed(self, Move move, double limit) noexcept
     @cython.locals(
-        groups=int64_t, kernels=int64_t, sums=bint, index=Py_ssize_t, table=Py_ssize_t,
+        groups=int64_t, sums=bint, index=Py_ssize_t, table=Py_ssize_t,
         before=Py_ssize_t, after=Py_ssize_t,
     )
     cdef (bint, int64_t) _change(self, Move move) noexcept

@@ -191,8 +191,7 @@ class SearchState:
 
     def _change(self, move: Move) -> tuple[bool, int]:
         """Change the loads as a move says; return whether sums changed, and its groups' bits."""
-        groups = kernels = 0
-        sums = False
+        groups, sums = 0, False
         for index in range(move.length):
             table = move.table[index]
             before, after = move.option[index], self.choices.option[table]
@@ -203,8 +202,7 @@ class SearchState:
                 sums = True
             self.loads.change(after, self.choices, table, move, index, 1.0)
             groups |= 1 << self.tables.group[before] | 1 << self.tables.group[after]
-            kernels |= 1 << self.tables.kernel[before] | 1 << self.tables.kernel[after]
-        self.loads.look_up(kernels)
+        self.loads.look_up()
         return sums, groups
 
     def _swap(self, move: Move) -> None:

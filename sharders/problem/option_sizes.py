@@ -80,8 +80,9 @@ class _DifferentShards:
             )
             if kind not in blocks:
                 blocks[kind] = self._blocks(table, kind)
-            if (kind, kernel, cached) not in factors:
-                factors[kind, kernel, cached] = len(self.factors)
+            key = kind.alike_in_memory, kernel, cached
+            if key not in factors:
+                factors[key] = len(self.factors)
                 self.factors.append(
                     shard_factors(problem.workload, problem.topology, table, kind, kernel, cached)
                 )
@@ -90,7 +91,7 @@ class _DifferentShards:
             for num_rows, share, count in blocks[kind]:
                 shape = (num_rows, columns, share, count * option.num_column_shards)
                 self.shapes.append(shape)
-                self.factor.append(factors[kind, kernel, cached])
+                self.factor.append(factors[key])
 
     def _blocks(self, table: EmbeddingTable, kind: ShardingType) -> list[tuple[int, float, int]]:
         """Return rows, share of the ids and number of the different shards of a column block."""

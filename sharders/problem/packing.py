@@ -41,8 +41,9 @@ _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
 def packed(problem: ShardingProblem) -> ShardingPlan | None:
     """Return a plan that fits in memory; None if none is found.
 
-    Tables stay whole first; then the large ones are split; then tables go to host memory, the
-    largest first, where their kernels allow it. Always the same for the same problem.
+    Tables stay whole first; then the large ones are split; then tables go to host memory, where
+    their kernels allow it, those first with most bytes for each that is looked up. Always the same
+    for the same problem.
     """
     for candidates in _selections(problem):
         plan = _Packing(problem, candidates).plan()
@@ -65,10 +66,12 @@ def check_room(problem: ShardingProblem) -> None:
     """
     workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
     whole = [least_table_bytes(workload, problem.topology, table) for table in workload.tables]
+    different = {id(options): options for options in problem.options.values()}
+    may_be_whole = {key: _may_be_whole(options) for key, options in different.items()}
     doubtful = [
         table
         for table, size in zip(workload.tables, whole, strict=True)
-        if size > DOUBTFUL * problem.capacity or not _may_be_whole(problem, table)
+        if size > DOUBTFUL * problem.capacity or not may_be_whole[id(problem.options[table.name])]
     ]
     most = _least_fitting(problem, doubtful)
     sizes = zip(workload.tables, whole, strict=True)
@@ -84,9 +87,8 @@ def check_room(problem: ShardingProblem) -> None:
         raise infeasible(workload, problem.topology, told)
 
 
-def _may_be_whole(problem: ShardingProblem, table: EmbeddingTable) -> bool:
+def _may_be_whole(options: Sequence[TableOption]) -> bool:
     """Return whether one of a table's options is what ``least_table_bytes`` counts."""
-    options = problem.options[table.name]
     kinds = {option.sharding_type for option in options}
     return ShardingType.TABLE_WISE in kinds or kinds == {ShardingType.DATA_PARALLEL}
 
@@ -156,9 +158,14 @@ def _spilled(
     every: Sequence[Sequence[SizedOption]],
     most: float,
 ) -> list[SizedOption]:
-    """Put the largest tables behind host memory until the rest is small enough."""
+    """Put tables behind host memory until the rest is small enough.
+
+    First those with most bytes for each that is looked up: what they have there is read slowly.
+    """
     result, total = list(chosen), sum(candidate.total for candidate in chosen)
-    for index in sorted(range(len(result)), key=lambda i: -result[i].total):
+    tables = problem.workload.tables
+    read = [table.pooling_factor * table.embedding_dim for table in tables]
+    for index in sorted(range(len(result)), key=lambda i: -result[i].total / read[i]):
         if total <= most:
             break
         spare = _smallest(every[index], problem.capacity)

@@ -55,12 +55,11 @@ class Occupancy:
 
     def fits(self, ranks: Sequence[int], sizes: Sequence[ShardBytes]) -> bool:
         """Return whether shards of these sizes fit on these ranks, all together."""
-        hbm = np.bincount(ranks, list(_totals(sizes)), len(self.free))
-        if (hbm[hbm > 0] > self.free[hbm > 0]).any():
+        free = self.free
+        if any(size > free[rank] for rank, size in _summed(ranks, _totals(sizes)).items()):
             return False
-        nodes, held = self._hosted(ranks, sizes)
-        host = np.bincount(nodes, held, len(self.host_free))
-        return not (host[host > 0] > self.host_free[host > 0]).any()
+        hosted = _summed(*self._hosted(ranks, sizes))
+        return not any(size > self.host_free[node] for node, size in hosted.items())
 
     def add(
         self, ranks: Sequence[int], sizes: Sequence[ShardBytes], loads: Sequence[float]
@@ -69,7 +68,9 @@ class Occupancy:
         places = np.asarray(ranks)
         np.add.at(self.load, places, loads)
         np.subtract.at(self.free, places, list(_totals(sizes)))
-        np.subtract.at(self.host_free, *self._hosted(ranks, sizes))
+        nodes, held = self._hosted(ranks, sizes)
+        if nodes:
+            np.subtract.at(self.host_free, nodes, held)
 
     def _hosted(
         self, ranks: Sequence[int], sizes: Sequence[ShardBytes]
@@ -78,6 +79,15 @@ class Occupancy:
         hosted = [number for number, size in enumerate(sizes) if size.host]
         nodes = [ranks[number] // self._local_world_size for number in hosted]
         return nodes, [float(sizes[number].host) for number in hosted]
+
+
+def _summed(places: Sequence[int], sizes: Iterable[float]) -> dict[int, float]:
+    """Return the sum of the sizes at every place where one is above 0."""
+    total: dict[int, float] = {}
+    for place, size in zip(places, sizes, strict=True):
+        if size > 0:
+            total[place] = total.get(place, 0.0) + size
+    return total
 
 
 def _totals(sizes: Sequence[ShardBytes]) -> Iterator[float]:
@@ -126,21 +136,27 @@ def place_tables(
 
     """
     tables = problem.workload.tables
-    size = [whole_table_bytes(problem.workload, problem.topology, table) for table in tables]
     scores = [score(table) for table in tables]
     indices = list(range(len(tables)))
-    if sort:
-        indices.sort(key=lambda i: (-scores[i], -size[i], -i))
+    preferred: dict[int, list[TableOption]] = {}
+
+    def size(index: int) -> float:
+        return whole_table_bytes(problem.workload, problem.topology, tables[index])
 
     def least_intrusive(index: int) -> Iterator[tuple[TableOption, Loads]]:
         table, score = tables[index], scores[index]
-        for option in _by_preference(problem, table):
+        options = problem.options[table.name]
+        if id(options) not in preferred:
+            preferred[id(options)] = _by_preference(problem, options)
+        for option in preferred[id(options)]:
             yield option, partial(_shares, table, score)
 
+    if sort:
+        indices.sort(key=lambda i: (-scores[i], -size(i), -i))
     try:
         return place(problem, indices, least_intrusive, order)
     except OutOfRoomError:
-        by_size = sorted(indices, key=lambda i: (-size[i], i))
+        by_size = sorted(indices, key=lambda i: (-size(i), i))
         return place_or_pack(problem, by_size, least_intrusive, order)
 
 
@@ -242,11 +258,11 @@ def different_bytes(
 _ORDER = {kind: place for place, kind in enumerate(ShardingType)}
 
 
-def _by_preference(problem: ShardingProblem, table: EmbeddingTable) -> list[TableOption]:
+def _by_preference(problem: ShardingProblem, options: Sequence[TableOption]) -> list[TableOption]:
     """Options from the least to the most intrusive; data_parallel is the last resort."""
     in_hbm = (ComputeKernel.FUSED, ComputeKernel.DENSE)
     return sorted(
-        problem.options[table.name],
+        options,
         key=lambda option: (
             option.sharding_type is ShardingType.DATA_PARALLEL,
             option.compute_kernel not in in_hbm,
@@ -280,13 +296,18 @@ def _rank_sets(
         yield from (tuple(places[i : i + count]) for i in range(len(places) - count + 1))
         return
     size = float(sizes[0].total)
-    roomy = occupancy.with_room(order, size)
     if kind is ShardingType.TABLE_COLUMN_WISE:
+        roomy = occupancy.with_room(order, size)
         for node in dict.fromkeys(rank // local for rank in roomy):
             mates = [rank for rank in roomy if rank // local == node]
             if len(mates) >= count:
                 yield tuple(mates[:count])
         return
+    # mostly the first ranks have room, and nobody asks for more
+    head = order[:count].tolist()
+    if len(head) == count and (occupancy.free[head] >= size).all():
+        yield tuple(head)
+    roomy = occupancy.with_room(order, size)
     yield from (tuple(roomy[i : i + count]) for i in range(len(roomy) - count + 1))
 
 

@@ -14,7 +14,7 @@ from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms, usable_bytes
 from costmodel.memory.storage import ShardBytes
 from costmodel.step.synthesis import Templates
-from sharders.problem.options import TableOption, table_options
+from sharders.problem.options import TableOption, options_by_name
 
 if TYPE_CHECKING:
     from sharders.problem.option_costs import OptionCost
@@ -69,10 +69,7 @@ class ShardingProblem:
     @cached_property
     def options(self) -> Mapping[str, tuple[TableOption, ...]]:
         """Every table's legal options, by name."""
-        return {
-            table.name: table_options(self.workload, self.topology, table)
-            for table in self.workload.tables
-        }
+        return options_by_name(self.workload, self.topology)
 
     @cached_property
     def templates(self) -> Templates:

@@ -85,7 +85,7 @@ def test_lookups_of_shapes_left_out_are_predicted(phase: str, most: float) -> No
 def test_a_plan_counts_as_fitting_only_where_its_fragments_fit_too() -> None:
     # a smaller reserve would call plans fitting that public runs showed to need more
     spare = [anchor.error for anchor in committed() if anchor.family == MEMORY_NEEDED]
-    assert len(spare) == 8
+    assert len(spare) == 9
     assert 0 <= min(spare) < 0.01
 
 
@@ -94,9 +94,9 @@ def test_predicted_memory_is_between_allocated_and_reserved_with_little_more() -
         what: [anchor.error for anchor in committed() if anchor.family == f"memory {what}"]
         for what in ("allocated", "reserved", "used")
     }
-    assert len(of["allocated"]) == len(of["reserved"]) == 8
+    assert len(of["allocated"]) == len(of["reserved"]) == 12
     assert min(of["allocated"]) > 0
-    assert len(of["used"]) == 5
+    assert len(of["used"]) == 6
     assert max(of["used"]) < 0.15
     # outputs, gradients and batches count at their largest, which no moment has all of
     assert max(of["reserved"]) < 0.25

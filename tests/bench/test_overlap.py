@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bench.overlap import RESULTS, kind_of, merged, overlapped_share
+from bench.overlap import RESULTS, kind_of, merged, overlapped_share, slowdown
 
 
 def test_intervals_that_touch_are_one() -> None:
@@ -19,7 +19,13 @@ def test_kernels_are_told_apart_by_name() -> None:
     assert kind_of("volta_sgemm_128x64_nn") == "matrix product"
     assert kind_of("split_embedding_codegen_forward_unweighted_kernel") == "lookup"
     assert kind_of("void at::native::vectorized_elementwise_kernel<4>") == "elementwise"
+    assert kind_of("fbgemm_gpu::permute_2D_data_kernel") is None
     assert kind_of("cub::DeviceScanKernel") is None
+
+
+def test_a_slowdown_is_that_of_a_run_that_is_overlapped_all_along() -> None:
+    # 10 us alone; half overlapped 11, wholly 12: 20% longer
+    assert slowdown(10.0, [(11.0, 0.5), (12.0, 1.0)]) == pytest.approx(1.2)
 
 
 def test_collectives_slow_matrix_products_down_by_more_than_their_scatter() -> None:
@@ -29,3 +35,9 @@ def test_collectives_slow_matrix_products_down_by_more_than_their_scatter() -> N
     for row in products:
         assert 1.05 < row["slowdown"] < 1.15
         assert row["slowdown"] - 1 > 2 * row["scatter_alone"]
+
+
+def test_collectives_inside_a_node_slow_lookups_down() -> None:
+    rows = json.loads(RESULTS.read_text("utf-8"))
+    (row,) = [row for row in rows if row["set"].startswith("A100-PG509-200")]
+    assert row["slowdown"] - 1 > 20 * row["scatter_alone"]

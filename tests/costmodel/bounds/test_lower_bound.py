@@ -108,6 +108,7 @@ def _fits(workload: Workload, ranks: Topology, plan: ShardingPlan) -> bool:
     pooling=st.tuples(*[st.sampled_from([1.0, 30.0])] * 2),
     batch=st.sampled_from([256, 16384]),
     pipeline=st.sampled_from(Pipeline),
+    batches=st.sampled_from([1, 2]),
     memory=st.sampled_from([1.0, 80.0]),
 )
 @settings(max_examples=12)
@@ -117,6 +118,7 @@ def test_never_above_the_optimum(
     pooling: tuple[float, ...],
     batch: int,
     pipeline: Pipeline,
+    batches: int,
     memory: float,
 ) -> None:
     workload = Workload(
@@ -126,6 +128,7 @@ def test_never_above_the_optimum(
         dense=DenseModel(bottom_mlp=(16,), top_mlp=(16, 1)),
         local_batch_size=batch,
         pipeline=pipeline,
+        gradient_accumulation_steps=batches,
     )
     ranks = topology(2, 2, machine(memory=memory * 2**30))
     objective = Objective(workload, ranks)

@@ -39,4 +39,7 @@ def test_its_own_durations_give_the_simulated_step(case: Case) -> None:
 def test_variants_are_timed_each_by_itself(case: Case) -> None:
     once, twice = timed(case, 1.0, 2.0)
     assert timed(case, 2.0) == pytest.approx([twice])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("costmodel.engine.given.MOST_AT_ONCE", 1)
+        assert timed(case, 1.0, 2.0) == [once, twice]
     assert once <= twice <= 2.0 * once * (1 + 1e-12)

@@ -1,6 +1,7 @@
 """Distinct rows, cache misses and row ranges, by hand and against sampled batches."""
 
 from collections import OrderedDict
+from math import exp
 
 import numpy as np
 import pytest
@@ -66,6 +67,16 @@ def test_a_cache_that_holds_everything_misses_each_row_once() -> None:
 def test_a_warm_cache_misses_less_than_a_cold_one() -> None:
     curve = unique_curve(Zipf(), 1_000_000)
     assert 0 < curve.warm_misses(10_000, 100_000) < curve.unique_rows(10_000)
+
+
+def test_a_row_that_a_warm_cache_lacks_is_read_by_each_of_its_ids() -> None:
+    # uniform: of 5,000 rows the cache has 1,000; 4,000 ids of the batch are to one of the others
+    curve = unique_curve(Zipf(exponent=0.0), 5000)
+    assert curve.warm_reads(5000, 1000) == pytest.approx(4000, rel=0.01)
+    assert curve.warm_misses(5000, 1000) == pytest.approx(4000 * (1 - exp(-1)), rel=0.01)
+    assert curve.warm_reads(5000, 5000) == 0.0
+    skewed = unique_curve(Zipf(), 1_000_000)
+    assert skewed.warm_reads(10_000, 100_000) < 1.2 * skewed.warm_misses(10_000, 100_000)
 
 
 def test_a_cache_short_of_places_keeps_the_same_share_of_every_batch() -> None:

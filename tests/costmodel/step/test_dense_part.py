@@ -15,14 +15,9 @@ from costmodel.domain.hardware import Bound, Source
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, DenseModel, Interaction, Workload
 from costmodel.kernels.gemm import gemm_estimate
+from costmodel.step.buckets import BUCKET, FIRST_BUCKET, GradientBuckets
 from costmodel.step.builder import StepBuilder
-from costmodel.step.dense import (
-    BUCKET,
-    FIRST_BUCKET,
-    DenseCosts,
-    DensePart,
-    GradientBuckets,
-)
+from costmodel.step.dense import DenseCosts, DensePart
 from costmodel.step.graph import NodeKind, Stage
 
 DOT = DenseModel(bottom_mlp=(128, 64), top_mlp=(256, 1), interaction=Interaction.DOT)

@@ -12,8 +12,11 @@ from strategies import cases
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
+from costmodel.kernels.embedding import lookup_time
+from costmodel.step.loads import PlanLoads
 from costmodel.step.simulator import simulate
 from costmodel.step.synthesis import program, synthesize
+from costmodel.uncertainty import step_samples
 from costmodel.uncertainty.error_model import Cause, ErrorModel, Spread
 from costmodel.uncertainty.sampling import Array, Draws
 from costmodel.uncertainty.step_samples import StepSamples, plan_noise, sample_program, sample_steps
@@ -95,10 +98,10 @@ def test_what_all_plans_share_does_not_change_which_is_faster() -> None:
 def test_ranks_with_different_tables_are_off_by_different_factors() -> None:
     work, ranks, apart, together = two_plans()
     draws = Draws()
-    noise = plan_noise(work, ranks, apart, draws).lookups
+    noise = plan_noise(apart, draws, PlanLoads(work, ranks)).lookups
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.2
     # the mean of two like tables' errors: 1 / sqrt(2)
-    both = plan_noise(work, ranks, together, draws).lookups
+    both = plan_noise(together, draws, PlanLoads(work, ranks)).lookups
     assert both[:, 0].std() == pytest.approx(0.5**0.5, rel=0.1)
 
 
@@ -167,3 +170,22 @@ def test_no_curse_from_plans_that_are_never_picked() -> None:
 def test_regret_by_hand() -> None:
     # the other plan is faster by 1 s in one sample of two
     assert samples(np.array([2.0, 2.0]), np.array([1.0, 3.0])).regret(0) == 0.5
+
+
+@pytest.mark.parametrize("dense", [0, 1e9])
+def test_a_rank_has_the_mean_of_its_tables_by_their_seconds(
+    dense: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_samples, "_DENSE", dense)
+    work, ranks, apart, together = two_plans()
+    loads, draws = PlanLoads(work, ranks), Draws()
+    own = np.stack([draws.normal(f"lookups of {table.name}") for table in work.tables], axis=1)
+    for each in (apart, together):
+        seconds = np.zeros((len(work.tables), ranks.world_size))
+        for index, rows in enumerate(loads.rows(each)):
+            for row in rows:
+                alone = lookup_time(np.array([row.traffic]), ranks.hardware, weighted=False)
+                seconds[index, row.ranks] += alone
+        total = seconds.sum(axis=0)
+        means = own @ (seconds / np.where(total > 0, total, 1.0))
+        assert plan_noise(each, draws, loads).lookups == pytest.approx(means)

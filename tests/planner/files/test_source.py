@@ -1,9 +1,10 @@
 import time
 
 import pytest
+import yaml
 
 from costmodel.base.errors import InputError
-from planner.files.source import MAX_DEPTH, parse_json, parse_yaml
+from planner.files.source import MAX_DEPTH, _loader, parse_json, parse_yaml
 from planner.files.workload import parse_workload
 from planner.show.errors import render_error
 
@@ -133,3 +134,42 @@ def test_any_scalar_is_a_value_or_an_error_in_words(value: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_workload(f"tables:\n  - {{name: a, num_embeddings: {value}, embedding_dim: x}}", "a")
     assert render_error(caught.value)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        *("0", "00", "01", "1.", "1.0", "1e5", "1.0e5", "1.0e+5", "1.5e-07", "1.0E+5", "10.e+3"),
+        *(
+            "1_0",
+            "0x10",
+            "0b1",
+            "0o7",
+            "1:30",
+            "12:30:45",
+            ".5",
+            "-1",
+            "+1",
+            "-1.5",
+            "1.5.2",
+            "\uff19",
+        ),
+        *("~", "null", "yes", "on", "true", "2020-01-01", "=", "a", "''", "'1'", '"2"'),
+        *("!!str 3", "!!int 4", "9" * 30),
+    ],
+)
+def test_a_scalar_is_what_pyyaml_takes_it_for(spelling: str) -> None:
+    text = f"a: {spelling}\nb: [{spelling}, {spelling}]\n{spelling}: 1\n"
+    assert tags(yaml.compose(text, _loader())) == tags(yaml.compose(text, yaml.SafeLoader))
+
+
+def tags(node: yaml.Node) -> list[str]:
+    parts = node.value if isinstance(node.value, list) else []
+    inside = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]
+    return [node.tag, *(tag for part in inside for tag in tags(part))]
+
+
+def test_a_number_that_cannot_be_is_told_of_each_time() -> None:
+    with pytest.raises(InputError) as refused:
+        parse_yaml(f"a: {'9' * 400}\nb: {'9' * 400}\n", "numbers.yaml")
+    assert [problem.line for problem in refused.value.problems] == [1, 2]

@@ -247,9 +247,10 @@ def test_shipped_workloads_follow_the_schema(path: Path) -> None:
     assert load_workload(path).name == path.stem
 
 
-def test_856_tables_are_parsed_once_and_in_c(parsers: list[object]) -> None:
+def test_856_tables_are_parsed_once_and_in_c(parsers: list[type]) -> None:
     load_workload(next(path for path in SHIPPED if path.stem == "open_856"))
-    assert parsers == [yaml.CSafeLoader]
+    (parser,) = parsers
+    assert issubclass(parser, yaml.CSafeLoader)
 
 
 def test_json_files_load_too() -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from costmodel.inputs.distribution import UniqueFraction, Zipf, lookup_share, unique_curve
 from planner.inspection.samples import FeatureSample, from_lengths
-from planner.inspection.statistics import observe
+from planner.inspection.statistics import length_spread, observe
 
 
 def feature(ids: object, lengths: object = None, name: str = "x") -> FeatureSample:
@@ -101,3 +101,16 @@ def test_ids_of_one_time_that_resemble_each_other_are_noticed() -> None:
     random = np.random.default_rng(0)
     ids = np.concatenate([random.integers(0, 1000, 4000), random.integers(1000, 2000, 4000)])
     assert observe("x", [feature(ids)]).half_batch_error > 0.5
+
+
+def test_the_spread_of_batches_counts_lengths_that_go_together() -> None:
+    # eight batches of two samples, 2 ids and 6 in turns: mean 4, deviation sqrt(8 / 7) 2
+    lengths = np.array([1, 1, 3, 3] * 4)
+    one, other = (
+        FeatureSample(name=name, ids=np.zeros(lengths.sum(), int), lengths=lengths)
+        for name in ("a", "b")
+    )
+    assert length_spread([one], 2) == pytest.approx(np.sqrt(8 / 7) / 2)
+    assert length_spread([one, other], 2) == length_spread([one], 2)
+    assert length_spread([one], 3) is None
+    assert observe("t", [one, other]).pooling_std == 2.0

@@ -76,6 +76,19 @@ def test_the_default_is_torchrec_where_it_is_installed(
 
 
 @pytest.mark.usefixtures("pretend")
+def test_what_takes_longer_to_import_than_the_search_is_not_started(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baseline, "_started", None)  # nothing to call
+    found = judged(TORCHREC, problem, Search(time_limit=1.0, wait=False))
+    assert found is not None
+    assert found.sharder == STAND_IN
+    assert "import" in (found.reason or "")
+    with pytest.raises(TypeError):
+        judged(TORCHREC, problem, Search(time_limit=1.0, wait=True))
+
+
+@pytest.mark.usefixtures("pretend")
 @pytest.mark.parametrize(
     ("executable", "search", "reason"),
     [

@@ -1,5 +1,6 @@
 from math import inf
 
+import pytest
 from test_report_text import made, sharding, written
 from timelines import two_ranks
 
@@ -102,6 +103,39 @@ def test_narrow_blocks_have_their_reason() -> None:
         wider_step_time=1.1 * MS,
     )
     assert "table_wise +20.0%; blocks twice as wide +10.0%" in explained(narrow)
+
+
+@pytest.mark.parametrize(
+    ("rank", "says"),
+    [
+        (0, "any other way is as good, though rank 0 looks up longest"),
+        (1, "any other way is as good: rank 1 looks up 200 us less than the busiest"),
+    ],
+)
+def test_where_no_other_way_changes_anything_the_table_s_rank_says_why(
+    rank: int, says: str
+) -> None:
+    free = TableExplanation(
+        sharding=sharding("item", ShardingType.TABLE_WISE, rank),
+        weight_bytes=2**30,
+        lookup_share=0.5,
+        others=Alternatives(
+            step_times={"elsewhere": 1.0 * MS, "row_wise": 1.0001 * MS}, fixed=False
+        ),
+    )
+    assert says in explained(free)
+
+
+def test_changes_without_a_plan_are_told_with_the_reason() -> None:
+    explanation = Explanation(
+        report=made(),
+        last_rank=0,
+        path=path_rows(two_ranks()),
+        choices=(),
+        unplanned=(("gpus=1", "no plan fits: the tables need 90 GiB"),),
+    )
+    text = written(explanation_text(explanation, 100))
+    assert "What would not\n    gpus=1: no plan fits: the tables need 90 GiB\n" in text
 
 
 def test_tables_beyond_the_first_are_counted() -> None:

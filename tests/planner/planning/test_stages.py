@@ -8,7 +8,7 @@ import planner
 from costmodel.base.units import Seconds
 from planner.examples import example_workload
 from planner.planning.search import Attempt, Search
-from planner.planning.stages import PlanningStage, Stages
+from planner.planning.stages import PASSES, PlanningStage, Stages
 from sharders.problem.sharding_problem import ShardingProblem
 
 
@@ -38,6 +38,47 @@ def test_a_stage_may_not_take_what_the_limit_does_not_leave(problem: ShardingPro
     assert stages.time_left() == pytest.approx(0.5)  # half of what is left
     stages.begin(PlanningStage.BOUND, found)
     assert stages.time_left() == pytest.approx(0.7)
+
+
+def attempted(seconds: Seconds) -> list[Attempt]:
+    return [Attempt(sharder="naive", plan=object(), step_time=1.0, time=seconds)]  # type: ignore[arg-type]
+
+
+def test_what_follows_a_stage_is_left_its_time(problem: ShardingProblem) -> None:
+    stages = Stages(problem, Search(time_limit=10.0, began=0.0, clock=lambda: 7.0))
+    stages.begin(PlanningStage.CHOICE, attempted(1.0))
+    assert stages.time_left() == pytest.approx(1.5)  # half of what is left
+    stages.begin(PlanningStage.CHOICE, attempted(2.0))
+    assert stages.time_left() == pytest.approx(3.0 - 1.2 * 2.0)
+    stages.begin(PlanningStage.CHOICE, attempted(5.0))
+    assert stages.time_left() < 0
+
+
+def test_the_search_ends_the_sooner_the_longer_its_first_plan_took(
+    problem: ShardingProblem,
+) -> None:
+    searching = Stages(problem, Search(time_limit=10.0, began=0.0, clock=lambda: 2.0)).searching()
+    assert searching.deadline(0.0) == 10.0
+    assert searching.deadline(1.5) == pytest.approx(10.0 - PASSES * 1.5)
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(1.0, True), (1.2, False)])
+def test_a_stage_fits_that_lets_a_command_end_in_time(
+    problem: ShardingProblem, seconds: Seconds, *, fits: bool
+) -> None:
+    # samples and what follows take 2.4 times the first plan; from 9.5 s, at 10 + 1 + 1 s it is over
+    stages = Stages(problem, Search(time_limit=10.0, began=0.0, clock=lambda: 9.5))
+    stages.begin(PlanningStage.CHOICE, attempted(seconds))
+    assert stages.fits(PlanningStage.CHOICE) is fits
+
+
+def test_without_time_for_the_models_errors_the_report_says_so(problem: ShardingProblem) -> None:
+    ticks = Ticking(0.4)
+    late = planner.plan(problem.workload, gpus=2, baseline="none", clock=ticks, time_limit=0.01)
+    assert late.report.confidence is None
+    assert late.report.verdict is None
+    assert late.report.expected == late.report.step_time
+    assert any("without an interval" in note for note in late.report.notes)
 
 
 def test_what_is_counted_in_plans_has_all_the_time(problem: ShardingProblem) -> None:

@@ -17,10 +17,12 @@ def verdict(**changes: object) -> PlanVerdict:
         "within_bound": 0.3,
         "host_time": 0.1 * MS,
         "runner_up": "lp",
+        "runner_up_types": "5 row_wise",
         "probability_faster": 0.83,
         "ahead": 0.034,
         "free_batch": None,
         "turn": None,
+        "num_rivals": 0,
     }
     return PlanVerdict(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -40,12 +42,13 @@ TURN = Turn(
 
 
 def test_a_plan_that_is_faster_says_with_what_odds() -> None:
-    assert said() == "Faster than the runner-up, of lp, with P 83%."
+    assert said() == "Faster than the runner-up (5 row_wise, of lp), with P 83%."
 
 
 def test_open_odds_are_not_called_faster() -> None:
     assert said(probability_faster=0.47) == (
-        "Expected to be 3.4% shorter than the runner-up, of lp; which is faster is open, P 47%."
+        "Expected to be 3.4% shorter than the runner-up (5 row_wise, of lp); which is faster is "
+        "open, P 47%."
     )
 
 
@@ -61,6 +64,14 @@ def test_where_sharding_hardly_matters_the_first_words_say_so() -> None:
         "batches up to 16,384 are nearly free."
     )
     assert "the simplest plan is within 0.1% of the bound" in said(within_bound=0.0, spread=0.02)
+
+
+def test_where_no_assumption_turns_the_choice_that_is_said() -> None:
+    assert said(num_rivals=2).endswith(
+        " No plan found of other sharding types wins were the host, lookups or collectives alone "
+        "up to 4× faster or slower."
+    )
+    assert "No plan" not in said(num_rivals=2, spread=0.001)
 
 
 def test_the_assumption_that_decides_is_named_with_its_value() -> None:
@@ -102,3 +113,9 @@ def test_sharders_that_tie_are_counted() -> None:
 
 def test_a_sharder_that_is_ahead_ties_with_none() -> None:
     assert not tied_sentence(sharders(4 * MS, 4.1 * MS))
+
+
+def test_one_plan_alone_does_not_say_that_sharding_hardly_matters() -> None:
+    alone = {"num_candidates": 1, "spread": 0.0, "runner_up": None, "probability_faster": None}
+    assert said(**alone) == "No other plan was found to compare with."
+    assert said(**alone, within_bound=0.005).startswith("Sharding hardly matters: the simplest")

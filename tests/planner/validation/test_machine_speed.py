@@ -6,7 +6,7 @@ from costmodel.base.units import MIB, MS
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
-from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
+from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
@@ -21,6 +21,7 @@ from planner.calibration.records import Record
 from planner.validation.job import Block, RankResult
 from planner.validation.machine_speed import (
     PROBES_PER_FAMILY,
+    common_slowdown,
     probes,
     slowdown_texts,
     slowdowns,
@@ -89,19 +90,18 @@ def test_slowdowns_are_medians_over_rounds_and_ranks() -> None:
     assert slowdowns(chosen, [[RankResult(blocks=(Block(wall=(), cpu=(), foreign=0.0),))]]) == {}
 
 
-def test_every_kind_of_node_is_slowed_by_its_own_factor() -> None:
+def test_one_kernel_that_changed_by_itself_is_not_the_machine() -> None:
+    # products take 1.3 and 1.0 times as long, lookups 1.04 times: the machine is 4% slower
+    chosen = [record(product(512), 4 * MS), record(product(600), 4 * MS), record(lookup(9), 5 * MS)]
+    block = Block(wall=(1.0,), cpu=(1.0,), foreign=0.0, probes=(5.2 * MS, 4 * MS, 5.2 * MS))
+    ranks = [[RankResult(blocks=(block, block))]]
+    assert common_slowdown(chosen, ranks) == pytest.approx(1.04)
+    assert slowdowns(chosen, ranks)[Family.GEMM] == pytest.approx(1.15)
+    assert common_slowdown(chosen, [[RankResult(blocks=())]]) is None
+
+
+def test_everything_is_slowed_host_work_included() -> None:
     node = Node("any", NodeKind.KERNEL, Stage.DENSE_FORWARD, 0, "compute", 1.0)
-    nodes = (
-        node,
-        replace(node, role=Role.PRODUCT),
-        replace(node, role=Role.LOOKUP),
-        replace(node, role=Role.UPDATE),
-        replace(node, role=Role.EXCHANGE),
-        replace(node, kind=NodeKind.COLLECTIVE),
-        replace(node, kind=NodeKind.HOST),
-    )
-    factors = {
-        Family.STREAM: 2.0, Family.GEMM: 3.0, Family.EMBEDDING: 5.0, Family.COLLECTIVE: 7.0,
-    }  # fmt: skip
-    made = slowed(ExecutionGraph(nodes=nodes, world_size=1), factors)
-    assert [each.seconds for each in made.nodes] == [2.0, 3.0, 5.0, 5.0, 7.0, 7.0, 1.0]
+    nodes = (node, replace(node, kind=NodeKind.COLLECTIVE), replace(node, kind=NodeKind.HOST))
+    made = slowed(ExecutionGraph(nodes=nodes, world_size=1), 1.5)
+    assert [each.seconds for each in made.nodes] == [1.5, 1.5, 1.5]

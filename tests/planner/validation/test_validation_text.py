@@ -65,15 +65,17 @@ def test_the_machine_s_speed_is_told_from_the_model_s_error() -> None:
     slower = replace(
         validation(GOOD, BAD),
         slowdowns={Family.GEMM: 1.1, Family.COLLECTIVE: 0.95},
+        slowdown=1.025,
         at_speed=(plan("good", 20.0, 20.0), plan("bad", 40.0, 40.0)),
     )
     lines = [line.plain for line in validation_text(slower, 100)]
     assert lines[9:11] == [
         "  machine    products +10%, collectives -5% against the calibration",
-        "             at that speed: error 0%, of processor time 0%",
+        "             +2% in the median; at that speed: error 0%, of processor time 0%",
     ]
     data = validation_data(slower)
     assert data["machine_slowdown"] == {"gemm": 1.1, "collective": 0.95}
+    assert data["median_machine_slowdown"] == 1.025
     assert data["geomean_error_at_that_speed"] == pytest.approx(0.0)
     assert validation_data(validation(GOOD))["geomean_error_at_that_speed"] is None
 

@@ -154,6 +154,9 @@ def test_sample_batches_say_how_tables_are_read() -> None:
     read = solved(planner).workload.table("t1")
     ids = sample["f1"].values()
     assert read.pooling_factor == pytest.approx(len(ids) / 50)
+    assert read.pooling_std == pytest.approx(
+        float(sample["f1"].lengths().double().std(correction=0))
+    )
     assert isinstance(read.inputs, ReuseHistogram)
     assert read.inputs.num_lookups == len(ids)
     distinct = len(ids.unique())

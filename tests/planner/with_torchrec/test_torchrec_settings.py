@@ -13,6 +13,7 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     SplitTableBatchedEmbeddingBagsCodegen,
 )
+from torchrec.distributed import train_pipeline
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.fbgemm_qcomm_codec import (
@@ -62,6 +63,10 @@ from planner.torchrec.settings import (
 SHARDERS = (EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder())
 TRAINING_SHARDERS = [each for each in get_default_sharders() if "Quant" not in type(each).__name__]
 GIB = 2**30
+ACCUMULATION = [
+    each for each in [getattr(train_pipeline, "GradientAccumulationConfig", None)] if each
+]
+"""A version of torchrec may have none."""
 HEEDED = (Treatment.SUPPORTED, Treatment.APPROXIMATED)
 
 
@@ -335,6 +340,9 @@ PAIRS: Mapping[str, Mapping[str, Pair]] = {
         ),
         "total_num_buckets": (virtual(), virtual(total_num_buckets=10)),
     },
+    "GradientAccumulationConfig": {
+        "num_steps": (Case(), Case(planner={"gradient_accumulation_steps": 2})),
+    },
 }
 """For every setting that is heeded: what it is compared with, and it."""
 
@@ -354,6 +362,7 @@ def installed() -> Iterator[tuple[str, str]]:
         "CacheParams": [CacheParams],
         "KeyValueParams": [KeyValueParams],
         "table": [EmbeddingBagConfig, EmbeddingConfig],
+        "GradientAccumulationConfig": ACCUMULATION,
     }
     for owner, kinds in records.items():
         yield from ((owner, field.name) for each in kinds for field in dataclasses.fields(each))
@@ -417,6 +426,8 @@ def set_at_once(owner: str, names: list[str]) -> Case:
         made = caching(**dict.fromkeys(names, 1))
     elif owner == "sharder":
         made = pooled(**{name: ["a"] for name in names if name.startswith("sharded_module")})
+    elif owner == "GradientAccumulationConfig":
+        made = Case()  # what a script does not tell the planner
     elif owner == "fused_params":
         made = pooled(fused_params={name: object() for name in names})
     else:

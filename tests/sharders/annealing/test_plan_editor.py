@@ -52,6 +52,21 @@ def test_a_plan_is_kept_as_it_is(case: Case) -> None:
     assert editor.plan() == case[2]
 
 
+@given(cases() | fixed_cases())
+@settings(max_examples=10)
+def test_annealing_leaves_the_plan_and_its_sharding_types(case: Case) -> None:
+    editor, problem = editing(case)
+    workload, ranks, plan = case
+    found = editor.annealed(200, 0.1, 1e-5)
+    check_plan(workload, ranks, found)
+    check_memory(workload, ranks, found)
+    kinds = [{sharding.sharding_type for sharding in each.tables} for each in (found, plan)]
+    assert kinds[0] <= kinds[1]
+    before, after = (problem.objective.step_time(each) for each in (plan, found))
+    assert after <= before * (1 + 1e-12)
+    assert editor.plan() == plan
+
+
 @pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=40)

@@ -13,6 +13,7 @@ from costmodel.engine.objective import Objective
 from planner.examples import example_hardware, example_problem, example_workload
 from sharders.annealing.sharder import Annealing
 from sharders.greedy.cost_greedy import CostGreedy
+from sharders.greedy.few_types import is_small
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
@@ -69,3 +70,16 @@ def test_is_never_worse_than_the_plans_it_knows() -> None:
     result = Annealing().shard(known, Budget(max_evaluations=500), Random(0))
     assert result.step_time <= greedy.step_time
     assert result.status is SearchStatus.LIMIT
+
+
+def test_plans_of_other_types_are_kept_where_the_search_ends_before_its_time() -> None:
+    """A choice is made among them, and they say what would turn it."""
+    problem = example_problem(example_workload(20, seed=5), world_size=4)
+    assert not is_small(problem)
+    stopped = Budget(max_evaluations=1500)
+    found = Annealing().shard(problem, stopped, Random(0))
+    kinds = {frozenset(s.sharding_type for s in plan.tables) for plan in found.others}
+    assert found.status is SearchStatus.LIMIT
+    assert len(kinds) > 1
+    late = replace(stopped, time_left=lambda: 0.0)
+    assert Annealing().shard(problem, late, Random(0)).others == ()

@@ -11,7 +11,7 @@ from strategies import cases
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import Workload
+from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
@@ -78,6 +78,22 @@ def test_tables_have_the_options_preferred_where_there_is_room(fill: float) -> N
     assert preferred > sum(
         table.sharding_type is ShardingType.DATA_PARALLEL for table in without.tables
     )
+
+
+def test_tables_that_must_be_on_certain_ranks_find_room_before_others_take_it() -> None:
+    # every rank has room for two tables, and the last one is the least loaded
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=10_000_000, embedding_dim=64, pooling_factor=8 - i,
+            sharding_types=(ShardingType.TABLE_WISE,), ranks=(0,) if i > 5 else (),
+        )
+        for i in range(8)
+    )  # fmt: skip
+    problem = example_problem(Workload(tables=tables), world_size=4, fill=0.9)
+    engine = Engine(problem)
+    assert filled(engine, dict(NEUTRAL)) is not None
+    plan = engine.plan_of(engine.present())
+    assert [plan.table(name).ranks for name in ("t6", "t7")] == [(0,), (0,)]
 
 
 def test_tuning_is_at_least_as_good_as_the_greedy() -> None:

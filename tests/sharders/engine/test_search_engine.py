@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from machines import topology
+from machines import machine, topology
 from numpy.typing import NDArray
 from strategies import cases, fixed_cases
 
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import (
@@ -31,16 +31,19 @@ from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.memory.rank_memory import check_memory
+from costmodel.memory.storage import table_shard_bytes
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
+from sharders.engine.fill import Rule
 from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Move
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.one_pass import SizeGreedy
+from sharders.greedy.tuning import NEUTRAL
 from sharders.problem.options import make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
@@ -106,6 +109,54 @@ def test_replicas_of_several_types_come_and_go_as_the_objective_has_them(rows: i
         engine.anneal(2, (1e3, 1e3, 1.0))  # so hot that every move is made
         plan = engine.plan_of(engine.present())
         assert engine.present_time() == pytest.approx(Objective(*case).step_time(plan), rel=1e-12)
+
+
+def test_moves_among_more_kernels_than_an_integer_has_bits_are_timed_as_whole_plans_are() -> None:
+    optimizers = tuple(Optimizer)[:2]
+    kinds = product((DataType.FP32, DataType.FP16), (Pooling.SUM, Pooling.MEAN), optimizers)
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=20_000, embedding_dim=64, pooling_factor=40,
+            data_type=data_type, pooling=pooling, optimizer=optimizer,
+        )
+        for i, (data_type, pooling, optimizer) in enumerate(kinds)
+    )  # fmt: skip
+    dense = DenseModel(bottom_mlp=(8,), top_mlp=(1,))
+    case = Workload(tables=tables, dense=dense), topology(4, local_world_size=2)
+    objective = Objective(*case)
+    problem = ShardingProblem(workload=case[0], topology=case[1], objective=objective)
+    engine, random = Engine(problem), Random(0)
+    assert len(engine.arrays.columns.kernels) > 32
+    engine.fill(Rule(NEUTRAL, problem.balanced_load, problem.capacity))
+    for _ in range(3):
+        engine.start(engine.present(), random.getrandbits(31))
+        engine.anneal(50, (1e3, 1e3, 1.0))  # so hot that every move is made
+        moved = np.array(engine.search.plan.numbers)
+        engine.rebuild()
+        assert np.asarray(engine.search.plan.numbers) == pytest.approx(moved, rel=1e-6)
+        plan = engine.plan_of(engine.present())
+        assert engine.present_time() == pytest.approx(objective.step_time(plan), rel=1e-9)
+
+
+@pytest.mark.parametrize("device", list(Device))
+@pytest.mark.parametrize("pooling", [Pooling.SUM, Pooling.MEAN])
+def test_every_option_takes_the_memory_that_it_takes_in_a_plan(
+    device: Device, pooling: Pooling
+) -> None:
+    # outputs of row shards are added up: they take less of a GPU, and more of a CPU
+    table = EmbeddingTable(name="t", num_embeddings=1000, embedding_dim=16, pooling=pooling)
+    case = Workload(tables=(table,)), topology(4, 2, machine(device=device))
+    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    engine = Engine(problem, every_option=True)
+    for option in table_options(*case, table):
+        places = range(0, 4, 2) if option.sharding_type.within_node else range(4)
+        sharding = make_sharding(table, case[1], option, places[: option.num_ranks])
+        engine.start(engine.choices_of(make_plan(case[1], [sharding])))
+        taken = np.zeros(4)
+        for shard, size in zip(sharding.shards, table_shard_bytes(*case, sharding), strict=True):
+            taken[shard.rank] += size.total
+        left = np.asarray(engine.search.plan.numbers)[engine.search.loads.free_row]
+        assert np.array(problem.rooms) - left == pytest.approx(taken)
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from strategies import cases, fixed_cases
 
 from costmodel.base.errors import InputError
-from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
@@ -16,6 +16,7 @@ from sharders.problem.options import (
     first_shard,
     make_sharding,
     option_of,
+    options_by_name,
     refusals,
     table_options,
 )
@@ -244,3 +245,31 @@ def test_shards_without_rows_are_not_offered_on_cpu() -> None:
     forced = replace(table, sharding_types=(ShardingType.ROW_WISE,))
     (refusal,) = refusals(Workload(tables=(forced,)), cpu)
     assert "no shards without rows" in str(refusal.problem.hint)
+
+
+@pytest.mark.parametrize(
+    "hardware", [example_hardware(), replace(example_hardware(), device=Device.CPU)]
+)
+def test_what_tables_share_is_what_each_has_alone(hardware: HardwareProfile) -> None:
+    ranks = Topology(hardware=hardware, world_size=4, local_world_size=2)
+    kinds = (
+        {},
+        {"num_embeddings": 3},
+        {"embedding_dim": 32},
+        {"min_shard_dim": 32},
+        {"pooling": Pooling.NONE},
+        {"ranks": (1,)},
+        {"sharding_types": (ShardingType.ROW_WISE, ShardingType.TABLE_WISE)},
+        {"compute_kernels": (ComputeKernel.FUSED_UVM,)},
+        {"compute_kernels": (ComputeKernel.FUSED_UVM_CACHING,)},
+        {"compute_kernels": (ComputeKernel.FUSED_UVM_CACHING,), "num_embeddings": 10**7},
+    )
+    tables = tuple(
+        replace(TABLE, name=f"{number} {again}", **kind)  # type: ignore[arg-type]
+        for number, kind in enumerate(kinds)
+        for again in range(2)
+    )
+    work = Workload(tables=tables)
+    found = options_by_name(work, ranks)
+    assert found == {table.name: table_options(work, ranks, table) for table in tables}
+    assert found["0 0"] is found["0 1"]

@@ -114,6 +114,20 @@ def test_host_memory_is_for_the_fewest_tables_that_make_room() -> None:
     assert 1 <= len(on_host) <= 5
 
 
+def test_tables_read_least_for_their_size_go_to_host_memory() -> None:
+    posed = hidden([4] * 4)
+    kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM)
+    tables = [replace(table, compute_kernels=kernels) for table in posed.workload.tables]
+    largest = max(tables, key=lambda table: table.num_embeddings)
+    tables += [replace(largest, name="hot", pooling_factor=300.0)]
+    problem = replace(posed, workload=replace(posed.workload, tables=tuple(tables)))
+    plan = problem.packing
+    assert plan is not None
+    on_host = {t.table for t in plan.tables if t.compute_kernel is ComputeKernel.FUSED_UVM}
+    assert on_host
+    assert "hot" not in on_host
+
+
 def test_what_cannot_fit_is_not_packed() -> None:
     posed = hidden([3] * 4)
     tables = (*posed.workload.tables, replace(posed.workload.tables[0], name="more"))

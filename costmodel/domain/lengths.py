@@ -1,0 +1,38 @@
+"""How many ids the fullest of several ranks has: lengths of bags differ, and batches with them.
+
+All ranks wait for the one with most ids wherever they exchange, so its batch counts where a rank
+works on its own samples: what it sends, its replicated tables' lookups, its unpooled outputs. What
+a rank receives is of all ranks' samples, and their differences cancel.
+"""
+
+from functools import lru_cache
+from math import erf, sqrt
+
+import numpy as np
+
+from costmodel.domain.workload import Workload
+
+_STEPS, _FARTHEST = 4_000, 10.0
+"""Of the integral: standard deviations on both sides, where nothing is left."""
+
+
+@lru_cache
+def expected_maximum(count: int) -> float:
+    """Return how far the largest of some normal draws lies above the mean, on average.
+
+    In standard deviations, with F their distribution function:
+
+        e(n) = integral over x > 0 of (1 - F(x)^n) - integral over x < 0 of F(x)^n
+    """
+    x = (np.arange(_STEPS) + 0.5) * (_FARTHEST / _STEPS)
+    above = np.array([0.5 * (1.0 + erf(each / sqrt(2.0))) for each in x])
+    width = _FARTHEST / _STEPS
+    return float(((1.0 - above**count) - (1.0 - above) ** count).sum() * width)
+
+
+def fullest_batch(workload: Workload, world_size: int) -> float:
+    """Return the ids in the batch of the rank that has most of them, over the mean, expected.
+
+    A sum over thousands of samples is close to normal: ``1 + e(W) batch_spread``.
+    """
+    return 1.0 + expected_maximum(world_size) * workload.batch_spread

@@ -1,0 +1,82 @@
+"""Gradients of dense parameters: added up over batches, filled into buckets, all-reduced."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from costmodel.base.units import MIB, Bytes
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.kernels.collectives import collective_estimate
+from costmodel.kernels.pointwise import pointwise_time
+from costmodel.step.builder import StepBuilder
+from costmodel.step.graph import Stage
+from costmodel.step.program import ProcessGroup
+
+FIRST_BUCKET: Bytes = 1 * MIB
+BUCKET: Bytes = 25 * MIB
+"""Sizes at which DistributedDataParallel sends gradients (torch.nn.parallel, ``bucket_cap_mb``)."""
+ADD_PASSES = 3.0
+"""Times that ``AccumulateGrad`` reads or writes a gradient's size where another is there."""
+
+
+class Accumulation(NamedTuple):
+    """What becomes of a batch's gradients of dense parameters and replicated tables."""
+
+    adds: bool = False
+    """Whether they are added to those of batches before it."""
+    reduces: bool = True
+    """Whether they are all-reduced, and the parameters updated: in all but the last batch of a step
+    DistributedDataParallel is under ``no_sync``, and gradients stay where autograd puts them."""
+
+
+ALONE = Accumulation()
+"""Every batch is a step."""
+
+
+@dataclass(slots=True)
+class GradientBuckets:
+    """DistributedDataParallel's reducer: gradients fill buckets, full buckets are all-reduced.
+
+    One reducer per wrapped module.
+    """
+
+    builder: StepBuilder
+    name: str
+    capacity: Bytes = FIRST_BUCKET
+    accumulation: Accumulation = ALONE
+    held: Bytes = 0.0
+    sent: list[int] = field(default_factory=list)
+    """Operations of the all-reduces so far."""
+
+    def add(self, num_bytes: Bytes) -> None:
+        """Copy a gradient into the bucket; send the bucket when it is full."""
+        gpu = self.builder.hardware.gpu
+        if self.accumulation.adds:
+            moved = ADD_PASSES * num_bytes
+            self.builder.kernel(
+                f"{self.name} add gradient", Stage.DENSE_BACKWARD,
+                pointwise_time(moved, gpu), num_bytes=moved,
+            )  # fmt: skip
+        if self.builder.world_size == 1 or not self.accumulation.reduces:
+            return
+        self.builder.kernel(
+            f"{self.name} bucket copy", Stage.DENSE_BACKWARD,
+            pointwise_time(2 * num_bytes, gpu), num_bytes=2 * num_bytes,
+        )  # fmt: skip
+        self.held += num_bytes
+        if self.held >= self.capacity:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the bucket holds."""
+        if not self.held:
+            return
+        builder = self.builder
+        group = builder.ranks(ProcessGroup.WORLD)
+        estimate = collective_estimate(CollectiveOp.ALL_REDUCE, self.held, group, builder.hardware)
+        self.sent.append(
+            builder.collective(
+                f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
+                num_bytes=self.held, basis=estimate.basis,
+            )
+        )  # fmt: skip
+        self.held, self.capacity = 0.0, BUCKET
