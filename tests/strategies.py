@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from machines import machine
 
 from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ComputeKernel, ShardingPlan
+from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import (
     DataType,
@@ -20,8 +20,6 @@ from costmodel.domain.workload import (
 )
 from costmodel.inputs.distribution import Zipf
 from sharders.problem.options import make_plan, make_sharding, table_options
-
-_CACHED = (ComputeKernel.FUSED, ComputeKernel.DENSE, ComputeKernel.FUSED_UVM_CACHING)
 
 
 @st.composite
@@ -41,7 +39,6 @@ def tables(
         pooling=pooling,
         weighted=pooling is Pooling.SUM and draw(st.booleans()),
         optimizer=draw(st.sampled_from([None, None, Optimizer.ADAM])),
-        compute_kernels=draw(st.sampled_from([(), (), _CACHED])),
         inputs=Zipf(
             exponent=draw(st.sampled_from([0.0, 1.05])),
             hot_rows_first=not even and draw(st.booleans()),
