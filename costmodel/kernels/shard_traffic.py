@@ -232,9 +232,9 @@ class _Fetched(NamedTuple):
 
     host: Array
     rows: Array
-    """Of HBM, for the rows that come and those that go back."""
+    """In HBM, for the rows that come and those that go back."""
     bookkeeping: Array
-    """Of HBM, to find out which."""
+    """In HBM, to find out which."""
 
 
 def _fetched(shards: LookupShards, inserted: Array, unique: Array, caches: Caches) -> _Fetched:

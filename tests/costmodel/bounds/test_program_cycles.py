@@ -49,7 +49,7 @@ def _cycles(
 
 @pytest.mark.slow
 @given(cases(min_tables=2), st.lists(st.booleans(), min_size=1, max_size=5))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_no_cycle_outweighs_the_plan_that_has_its_features(
     case: tuple[Workload, Topology, ShardingPlan], wanted: list[bool]
 ) -> None:
