@@ -23,6 +23,7 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.scenarios import scenarios
+from planner.planning.narrow import NARROW
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
@@ -42,9 +43,6 @@ HEADROOM_STEP = 0.01
 UNEVEN_STEP = 0.01
 """Difference in unevenness that counts: ranks times the sum of squares over the square of the sum,
 which is 1 where all ranks have the same, and as many as there are ranks where one has all."""
-NARROW = 32
-"""Columns below which a shard is narrow: 128 bytes of fp32, one line of cache. TorchRec's
-enumerator makes none below 128 unless told to."""
 SLACK = 0.005
 """Share of the mean step that a preferable plan may cost."""
 GAIN = 1e-3

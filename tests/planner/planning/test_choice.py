@@ -15,7 +15,8 @@ from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from planner.planning.api import make_topology
 from planner.planning.choice import SAME_STEP, choose, choosing_time
-from planner.planning.robust import NARROW, Preference, RobustSearch, robust_search
+from planner.planning.narrow import NARROW
+from planner.planning.robust import Preference, RobustSearch, robust_search
 from planner.planning.search import Attempt
 from sharders.annealing.plan_editor import PlacedOption
 from sharders.greedy.one_pass import Naive
