@@ -43,8 +43,10 @@ from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
 from planner.planning.api import Planned, make_topology, plan
+from planner.planning.one_sharder import run_sharder
 from planner.planning.plugins import AUTO, TORCHREC
-from planner.planning.search import Search, run_sharder, run_sharders, sharders_for
+from planner.planning.running import run_sharders
+from planner.planning.search import Search, sharders_for
 from planner.planning.verdict import kinds_text
 from planner.planning.verdict_text import verdict_sentences
 from sharders.problem.sharding_problem import ShardingProblem

@@ -27,7 +27,8 @@ from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import check_memory
 from planner.files.profiles import load_profile
-from planner.planning.search import Search, run_sharders, sharders_for
+from planner.planning.running import run_sharders
+from planner.planning.search import Search, sharders_for
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 

@@ -33,7 +33,8 @@ from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.files.disk import write_text
 from planner.files.profiles import load_profile
-from planner.planning.search import Search, run_sharders, sharders_for
+from planner.planning.running import run_sharders
+from planner.planning.search import Search, sharders_for
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 HARDWARE = "h100-sxm"

@@ -19,7 +19,8 @@ from costmodel.engine.objective import Objective
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 from planner.planning.api import make_topology
-from planner.planning.search import Search, run_sharders
+from planner.planning.running import run_sharders
+from planner.planning.search import Search
 from sharders.problem.sharding_problem import ShardingProblem
 
 ROOT = Path(__file__).parents[1]

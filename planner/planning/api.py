@@ -20,14 +20,8 @@ from planner.planning.confidence import confidences, ranked
 from planner.planning.history import SearchHistory
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
-from planner.planning.search import (
-    Attempt,
-    Search,
-    run_apart,
-    run_sharders,
-    search_end,
-    sharders_for,
-)
+from planner.planning.running import run_apart, run_sharders
+from planner.planning.search import Attempt, Search, search_end, sharders_for
 from planner.planning.stages import PlanningStage, Stages
 from planner.planning.views import Comparison, PlannedViews
 from sharders.problem.sharding_problem import SearchStatus

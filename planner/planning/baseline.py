@@ -21,9 +21,10 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from planner.environment.children import python_command
 from planner.environment.torchrec_presence import require_torchrec, torchrec_installed
+from planner.planning.one_sharder import run_sharder
 from planner.planning.plugins import TORCHREC, load_sharder
 from planner.planning.report import Baseline
-from planner.planning.search import Attempt, Search, run_sharder
+from planner.planning.search import Attempt, Search
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 STAND_IN = "torchrec_greedy"

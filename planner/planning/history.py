@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field, replace
 
 from costmodel.base.units import Seconds
+from planner.planning.gains import WORTH_WAITING
 from planner.planning.report import SearchPoint
-from planner.planning.search import WORTH_WAITING, Search
+from planner.planning.search import Search
 from sharders.problem.sharding_problem import Progress
 
 

@@ -25,7 +25,8 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from planner.environment.children import end_with, safe_path
 from planner.files.disk import os_reason
-from planner.planning.search import Attempt, Search, run_sharders
+from planner.planning.in_turn import run_in_turn
+from planner.planning.search import Attempt, Search
 from sharders import PortfolioParams
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
@@ -98,7 +99,7 @@ def run_in_parallel(
     MachineError
         This machine has no room for what processes share, such as a /dev/shm to write to.
     PlannerError
-        As ``run_sharders``.
+        As ``run_in_turn``.
 
     """
     context = multiprocessing.get_context("spawn")
@@ -138,7 +139,7 @@ def run_in_parallel(
         for _, process in workers.values():
             process.kill()
             process.join()
-    return reported.attempts() or run_sharders(names, problem, replace(search, jobs=1))
+    return reported.attempts() or run_in_turn(names, problem, replace(search, jobs=1))
 
 
 def _listen(
@@ -211,5 +212,5 @@ def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
     )
     found: tuple[Attempt, ...] = ()
     with suppress(PlannerError):
-        found = run_sharders(task.names, problem, search)
+        found = run_in_turn(task.names, problem, search)
     results.send(tuple(replace(attempt, error=None) for attempt in found if attempt.plan))

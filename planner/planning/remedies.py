@@ -12,7 +12,8 @@ from costmodel.domain.workload import DataType, Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import memory_per_rank, usable_bytes
 from costmodel.uncertainty.step_samples import sample_steps
-from planner.planning.search import Search, run_sharders
+from planner.planning.running import run_sharders
+from planner.planning.search import Search
 from planner.show.format import duration, percent
 from sharders.problem.sharding_problem import ShardingProblem
 

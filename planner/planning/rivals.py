@@ -8,7 +8,8 @@ from costmodel.engine.objective import Objective
 from costmodel.uncertainty.step_samples import sample_steps
 from planner.planning.judging import deciding
 from planner.planning.plugins import AUTO
-from planner.planning.search import Search, run_sharders, sharders_for
+from planner.planning.running import run_sharders
+from planner.planning.search import Search, sharders_for
 from planner.planning.verdict import Turn, kinds_text
 from sharders.problem.sharding_problem import ShardingProblem
 

@@ -15,7 +15,8 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import could_hold, host_bytes_usable
-from planner.planning.search import Attempt, Search, run_sharders, sharders_for
+from planner.planning.running import run_sharders
+from planner.planning.search import Attempt, Search, sharders_for
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged

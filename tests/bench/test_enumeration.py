@@ -6,7 +6,8 @@ import pytest
 from bench.enumeration import FAMILIES, FOUND, every_plan, optimum
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.engine.objective import Objective
-from planner.planning.search import Search, run_sharders, sharders_for
+from planner.planning.running import run_sharders
+from planner.planning.search import Search, sharders_for
 from sharders.baselines.ilp import Ilp
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 

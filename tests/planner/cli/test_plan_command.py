@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from planner.planning import search
+from planner.planning import in_turn
+from planner.planning.search import Attempt
 
 Command = Callable[..., Any]
 KEYS = {
@@ -148,13 +149,13 @@ def test_nothing_is_left_behind_when_the_plan_cannot_be_written(
 def test_ctrl_c_writes_the_best_plan_so_far(
     run: Command, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unhurried = search.run_sharder
+    unhurried = in_turn.run_sharder
 
-    def pressed(*arguments: Any) -> search.Attempt:  # noqa: ANN401 - passed on
+    def pressed(*arguments: Any) -> Attempt:  # noqa: ANN401 - passed on
         signal.raise_signal(signal.SIGINT)
         return unhurried(*arguments)
 
-    monkeypatch.setattr(search, "run_sharder", pressed)
+    monkeypatch.setattr(in_turn, "run_sharder", pressed)
     done = run("plan", "tables.yaml", "--gpus", "2")
     assert done.code == 130
     assert "(auto: naive won, 1 plan, seed 0)" in done.err
@@ -165,10 +166,10 @@ def test_ctrl_c_writes_the_best_plan_so_far(
 def test_ctrl_c_before_there_is_a_plan_writes_nothing(
     run: Command, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pressed(*_: object) -> search.Attempt:
+    def pressed(*_: object) -> Attempt:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search, "run_sharder", pressed)
+    monkeypatch.setattr(in_turn, "run_sharder", pressed)
     done = run("plan", "tables.yaml", "--gpus", "2")
     assert (done.code, done.out) == (130, "")
     assert "nothing was written" in done.err

@@ -15,7 +15,8 @@ from planner.planning import baseline
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside, default_baseline
 from planner.planning.plugins import TORCHREC
 from planner.planning.report import Baseline
-from planner.planning.search import Attempt, Search, run_sharders
+from planner.planning.running import run_sharders
+from planner.planning.search import Attempt, Search
 from sharders.problem.sharding_problem import ShardingProblem
 
 needs_torchrec = pytest.mark.skipif(

@@ -4,7 +4,9 @@ import pytest
 
 from costmodel.base.errors import InfeasibleError
 from planner.examples import example_problem, example_workload
-from planner.planning.search import Search, run_sharders, with_storage
+from planner.planning.one_sharder import with_storage
+from planner.planning.running import run_sharders
+from planner.planning.search import Search
 from sharders.baselines.optuna_search import OptunaSearch
 from sharders.greedy.one_pass import Naive
 from sharders.problem.sharding_problem import Progress, ShardingProblem

@@ -7,7 +7,8 @@ import pytest
 from costmodel.base.errors import MissingDependencyError, PluginError, UnknownNameError
 from planner.planning import plugins
 from planner.planning.plugins import load_sharder, sharder_names
-from planner.planning.search import Search, run_sharders
+from planner.planning.running import run_sharders
+from planner.planning.search import Search
 from sharders import SHARDERS
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 

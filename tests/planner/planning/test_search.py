@@ -1,6 +1,6 @@
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -10,19 +10,11 @@ import pytest
 
 from costmodel.base.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
-from planner.planning import search as search_module
-from planner.planning.search import (
-    LEAST_QUIET,
-    Attempt,
-    Gains,
-    Search,
-    SearchEnd,
-    run_apart,
-    run_sharder,
-    run_sharders,
-    search_end,
-    sharders_for,
-)
+from planner.planning import in_turn
+from planner.planning.gains import LEAST_QUIET, Gains
+from planner.planning.one_sharder import run_sharder
+from planner.planning.running import run_apart, run_sharders
+from planner.planning.search import Attempt, Search, SearchEnd, search_end, sharders_for
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember
 from sharders.greedy.one_pass import Naive
 from sharders.problem.sharding_problem import (
@@ -30,8 +22,15 @@ from sharders.problem.sharding_problem import (
     Progress,
     SearchResult,
     SearchStatus,
+    Sharder,
     ShardingProblem,
 )
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, sharders: Mapping[str, Sharder]) -> None:
+    """Have names stand for these sharders."""
+    for module in ("in_turn", "one_sharder"):
+        monkeypatch.setattr(f"planner.planning.{module}.load_sharder", sharders.__getitem__)
 
 
 def test_auto_stands_for_the_portfolio() -> None:
@@ -66,7 +65,7 @@ class Interrupted:
 @pytest.fixture
 def pressing(monkeypatch: pytest.MonkeyPatch) -> None:
     sharders = {"naive": Naive(), "once": Interrupted(1), "twice": Interrupted(2)}
-    monkeypatch.setattr("planner.planning.search.load_sharder", sharders.__getitem__)
+    stand_in(monkeypatch, sharders)
 
 
 @pytest.mark.usefixtures("pressing")
@@ -174,7 +173,7 @@ def test_the_best_step_told_of_never_rises(
 ) -> None:
     sharders = {"naive": Telling((5.0, 4.0)), "annealing": Telling((6.0, 3.0, 3.5))}
     told: list[tuple[str, float]] = []
-    monkeypatch.setattr("planner.planning.search.load_sharder", sharders.__getitem__)
+    stand_in(monkeypatch, sharders)
     watch = Search(watch=lambda name, progress: told.append((name, progress.best)))
     run_sharders(tuple(sharders), problem, watch)
     best = {name: [step for teller, step in told if teller == name] for name in sharders}
@@ -210,7 +209,7 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
         rng = Random(search.seed)
         return Attempt(sharder=name, plan=Naive().shard(given, Budget(), rng).plan)
 
-    monkeypatch.setattr("planner.planning.search._option_time", lambda *_: 1.0)
+    monkeypatch.setattr("planner.planning.in_turn._option_time", lambda *_: 1.0)
     needs = {"naive": Slow(), "lp": Slow(3.0), "uniform": Slow(1.5), "annealing": Slow(10.0)}
     members = {
         "naive": PortfolioMember(),
@@ -218,8 +217,8 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
         "uniform": PortfolioMember(time_fraction=0.2),
         "annealing": PortfolioMember(),
     }
-    monkeypatch.setattr("planner.planning.search.run_sharder", watched)
-    monkeypatch.setattr("planner.planning.search.load_sharder", needs.__getitem__)
+    monkeypatch.setattr("planner.planning.in_turn.run_sharder", watched)
+    stand_in(monkeypatch, needs)
     search = Search(
         time_limit=limit, clock=lambda: 0.0, portfolio=replace(PORTFOLIO, members=members)
     )
@@ -238,7 +237,7 @@ def test_later_sharders_know_all_plans_of_earlier_ones(
         known.append(given.known)
         return Attempt(sharder=name, plan=first, step_time=1.0, others=(second,))
 
-    monkeypatch.setattr("planner.planning.search.run_sharder", watched)
+    monkeypatch.setattr("planner.planning.in_turn.run_sharder", watched)
     run_sharders(("naive", "random"), problem, Search(clock=lambda: 0.0))
     assert known == [(), (first, second)]
 
@@ -252,7 +251,7 @@ def test_sharders_that_are_compared_have_the_same_time_and_know_nothing_of_each_
         seen.append((name, deadline - search.clock(), len(given.known)))
         return run_sharder(name, given, search, deadline)
 
-    monkeypatch.setattr("planner.planning.search.run_sharder", watched)
+    monkeypatch.setattr("planner.planning.in_turn.run_sharder", watched)
     names = ("naive", "random", "size_greedy")
     apart = run_apart(names, problem, Search(time_limit=60.0, clock=lambda: 0.0))
     assert [attempt.sharder for attempt in apart] == list(names)
@@ -320,7 +319,7 @@ def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -
 def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
     passes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "QUIET_PASSES", passes)
+    monkeypatch.setattr(in_turn, "QUIET_PASSES", passes)
     looks = count()
     search = Search(time_limit=500.0, clock=lambda: 0.3 * next(looks))
     problem = example_problem(example_workload(12), world_size=4)

@@ -9,7 +9,8 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
 from planner.planning.plugins import TORCHREC, load_sharder, sharder_names
-from planner.planning.search import Search, run_sharders
+from planner.planning.running import run_sharders
+from planner.planning.search import Search
 from planner.testing import SharderContract
 from planner.torchrec.sharder import TorchRecPlanner
 from sharders.problem.sharding_problem import Budget, Sharder, ShardingProblem

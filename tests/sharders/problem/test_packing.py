@@ -15,7 +15,7 @@ from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import example_hardware
-from planner.planning.search import load_sharder
+from planner.planning.plugins import load_sharder
 from sharders import PORTFOLIO
 from sharders.problem.packing import check_room
 from sharders.problem.sharding_problem import Budget, ShardingProblem

@@ -1,0 +1,109 @@
+"""Running sharders: in this process or several, together or apart."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Protocol
+
+from costmodel.base.errors import InfeasibleError, MissingDependencyError
+from costmodel.base.units import Seconds
+from planner.planning.in_turn import run_in_turn, until_interrupted
+from planner.planning.plugins import AUTO
+from planner.planning.search import Attempt, Search, sharders_for
+from sharders.problem.packing import check_room
+from sharders.problem.sharding_problem import ShardingProblem
+
+
+def run_sharders(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> tuple[Attempt, ...]:
+    """Run sharders one after the other; the time limit is for all of them together.
+
+    With others to come, a sharder may take its fraction of the time left (``sharders.PORTFOLIO``),
+    or rather of what those to come can do without; it is left out where it needs more. Where plans
+    are counted (``Search.max_plans``), it may look at its fraction of those left.
+
+    Whether or not time is left, the first one that finds a plan is heard. The first Ctrl-C ends the
+    search as soon as there is a plan, and the best one so far is the answer; a second one
+    (``KeyboardInterrupt``) is raised only if no sharder has returned a plan. With ``search.jobs``
+    all of this happens in so many processes (``planner.planning.parallel``).
+
+    Raises
+    ------
+    PlannerError
+        What the first sharder raised, if none finds a plan.
+
+    """
+    if search.jobs == 1:
+        return run_in_turn(names, problem, search)
+    from planner.planning.parallel import run_in_parallel
+
+    check_room(problem)
+    with until_interrupted(search) as heeding:
+        return run_in_parallel(names, problem, heeding)
+
+
+class Chooser(Protocol):
+    """Chooses among what the sharders of ``auto`` found."""
+
+    def time(self, limit: Seconds) -> Seconds:
+        """Return how much of a time limit it wants to choose in."""
+        ...
+
+    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+        """Return the attempt to use, given what time is left."""
+        ...
+
+
+class Fastest:
+    """Chooses the shortest predicted step, in no time."""
+
+    def time(self, limit: Seconds) -> Seconds:
+        """Return none."""
+        del limit
+        return 0.0
+
+    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
+        """Return the fastest."""
+        del time_left
+        return min(attempts, key=lambda attempt: attempt.step_time)
+
+
+FASTEST = Fastest()
+
+
+def run_apart(
+    names: Sequence[str], problem: ShardingProblem, search: Search, chooser: Chooser = FASTEST
+) -> tuple[Attempt, ...]:
+    """Run sharders, or ``auto``, one after the other, none knowing what the others found.
+
+    What the sharders of ``auto`` find is chosen among by ``chooser``, within the time of ``auto``.
+
+    Each has the whole time limit, and ends sooner where it gains nothing for a while. Being
+    interrupted ends it; the last one heard is then one that has a plan.
+    """
+    attempts: list[Attempt] = []
+    with until_interrupted(search) as heeding:
+        try:
+            for name in names:
+                if heeding.interrupted() and any(attempt.plan for attempt in attempts):
+                    break
+                attempts.append(_alone(name, problem, heeding, chooser))
+        except KeyboardInterrupt:
+            if not any(attempt.plan for attempt in attempts):
+                raise
+    return tuple(attempts)
+
+
+def _alone(name: str, problem: ShardingProblem, search: Search, chooser: Chooser) -> Attempt:
+    start, own = search.clock(), chooser if name == AUTO else FASTEST
+    choosing = own.time(search.time_limit) if search.max_plans is None else 0.0
+    searching = replace(search, time_limit=search.time_limit - choosing)
+    try:
+        tried = run_sharders(sharders_for(name), problem, searching)
+    except (InfeasibleError, MissingDependencyError) as error:
+        return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
+    end = start + search.time_limit if search.max_plans is None else inf
+    best = own.picked([each for each in tried if each.plan], lambda: end - search.clock())
+    evaluated = sum(attempt.evaluated for attempt in tried)
+    return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
