@@ -6,6 +6,7 @@ from costmodel.base.errors import InputError
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Workload
 from planner import Planned, explain, plan
+from planner.planning import what_if
 from planner.planning.explanation import changes_of
 from planner.planning.rivals import turn_of
 from planner.planning.search import Search
@@ -123,3 +124,15 @@ def test_an_interrupt_keeps_what_was_found() -> None:
     search = Search(max_plans=20, interrupted=press)
     changes = changes_of(planned, ("batch=128", "batch=256"))
     assert len(list(remedies_of(planned, changes, search))) <= 1
+
+
+def test_a_what_if_without_time_for_errors_is_still_beside_the_expected_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned = planned_on(2)
+    unsure = replace(planned, report=replace(planned.report, confidence=None))
+    monkeypatch.setattr(what_if, "plan_from", lambda *_: unsure)
+    found = next(remedies_of(planned, changes_of(planned, ("host=1",)), Search()))
+    assert found.is_scaled
+    assert found.step_time == pytest.approx(planned.report.expected)
+    assert found.samples_per_second == pytest.approx(planned.report.samples_per_second)
