@@ -22,7 +22,7 @@ from sharders.problem.sharding_problem import ShardingProblem
 
 PLANS = Path(__file__).parent / "results" / "search_population_plans.json.gz"
 Choices = list[list[Any]]
-"""Of every table in the workload's order."""
+"""One for every table, in the workload's order."""
 
 
 def read_plans(path: Path = PLANS) -> dict[str, Choices]:

@@ -211,6 +211,18 @@ def choice() -> str:
     return "\n".join(lines)
 
 
+def compare_sharders() -> str:
+    """Return how often `auto` is as good as all other sharders, by the time that each has."""
+    records = result("compare_sharders")
+    head = "| CPU seconds | workloads | as good or better | most it is worse |"
+    lines = [head, "|---|---|---|---|"]
+    for limit in sorted({int(name.split()[1].rstrip("s")) for name in records}):
+        worse = [row["worse"] for name, row in records.items() if name.endswith(f" {limit}s")]
+        good = sum(each == 0 for each in worse)
+        lines.append(f"| {limit} | {len(worse)} | {good} | {max(worse):.2%} |")
+    return "\n".join(lines)
+
+
 def pages() -> str:
     """Return sizes and times of pages."""
     found = result("pages")
@@ -225,6 +237,7 @@ def pages() -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "choice": choice,
+    "compare_sharders": compare_sharders,
     "published_steps": published_steps,
     "replay": replay,
     "nlp": nlp,

@@ -245,7 +245,8 @@ def large_table_forward(case: MeasuredPlan) -> Seconds:
     loads = group_loads(case.workload, case.topology, case.plan)
     (load,) = (each for each in loads if each.key.sharding_type is ShardingType.ROW_WISE)
     (traffic,) = load.traffic.values()
-    return float(forward_time(traffic, case.topology.hardware).max())
+    lookup = forward_time(traffic, case.topology.hardware)
+    return float((lookup + load.fetch_time).max())
 
 
 def memory() -> Iterator[Anchor]:

@@ -93,7 +93,7 @@ ON_CUDA = (
     OnCuda(
         "UVM and its cache",
         "host memory like any other",
-        "PCIe; prefetch kernels before the lookup, as bytes of its forward",
+        "PCIe; prefetch kernels as bytes of the forward, apart where the pipeline prefetches",
         "fbgemm_gpu split_table_batched_embeddings_ops_training.py 2983-3101",
     ),
     OnCuda(

@@ -42,7 +42,7 @@ class _Finder(MetaPathFinder):
         finally:
             self._asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._change)
+            spec.loader = _StandInLoader(spec.loader, self._change)
         return spec
 
     def _change(self, module: ModuleType) -> None:
@@ -57,7 +57,7 @@ class _Finder(MetaPathFinder):
             vars(module)["EmbeddingShardingPlanner"] = vars(planners)["TorchRecsPlanner"]
 
 
-class _Loader(Loader):
+class _StandInLoader(Loader):
     """Loads a module as another loader does, then changes it."""
 
     def __init__(self, loader: Any, change: Any) -> None:  # noqa: ANN401 - importlib's

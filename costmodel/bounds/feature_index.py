@@ -44,8 +44,21 @@ class FeatureIndex:
 
     def is_sure(self, feature: Feature) -> bool:
         """Return whether it has a value in all plans with its group: they may lack a kernel."""
-        of_group = [kernel for group, kernel in self._kernels if group == feature.group]
-        return feature.kernel is None or of_group == [feature.kernel]
+        return feature.kernel is None or self.kernels_of(feature.group) == [feature.kernel]
+
+    def kernels_of(self, group: GroupKey) -> list[KernelKey]:
+        """Return a group's lookup kernels."""
+        return [kernel for key, kernel in self._kernels if key == group]
+
+    def of_group(self, group: GroupKey) -> Vector:
+        """Return 1 for the features of a group and its kernels, 0 for others."""
+        flags = np.zeros(self.size)
+        first = self._groups[group]
+        flags[first : first + len(GROUP_FEATURES)] = 1.0
+        for kernel in self.kernels_of(group):
+            first = self._kernels[group, kernel]
+            flags[first : first + len(KERNEL_VALUES)] = 1.0
+        return flags
 
     def part(self, kernel: tuple[GroupKey, KernelKey], part: Part) -> int:
         """Return the place of a lookup kernel's part."""
@@ -71,6 +84,13 @@ class FeatureIndex:
         some = [kernel] if kernel else [key for key in self._kernels if key[0] in groups]
         return [self.part(each, Part.HERE) for each in some]
 
+    def places(self, kernels: Sequence[GroupKernel]) -> NDArray[np.intp]:
+        """Return the same of all that are known, a row each; of others 0."""
+        known = [(pair[0], pair[1]) in self._kernels for pair in kernels]
+        none = [0] * (len(GROUP_FEATURES) + len(KERNEL_VALUES))
+        rows = zip(kernels, known, strict=True)
+        return np.array([self.of_kernel(pair) if here else none for pair, here in rows])
+
     def of_kernel(self, kernel: GroupKernel) -> list[int]:
         """Return the places of the values of options that have a group and kernel."""
         first, second = self._groups[kernel[0]], self._kernels[kernel]
@@ -78,3 +98,16 @@ class FeatureIndex:
             *range(first, first + len(GROUP_FEATURES)),
             *range(second, second + len(KERNEL_VALUES)),
         ]
+
+
+def largest_features(
+    table: NDArray[np.intp], places: NDArray[np.intp], values: Vector, size: int
+) -> Vector:
+    """Return the largest value that every feature of a plan can have.
+
+    Of every option its table, the places of its features, and their values.
+    """
+    most = np.zeros((table[-1] + 1, size))
+    np.maximum.at(most, (table[:, None], places), values)
+    total: Vector = most.sum(axis=0)
+    return total

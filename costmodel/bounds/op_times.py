@@ -1,7 +1,7 @@
 """Least durations of the operations of a step's streams, as formulas of a plan's features."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -10,14 +10,17 @@ from numpy.typing import NDArray
 from costmodel.base.units import Bytes, Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.option_features import GroupKernel, Part
-from costmodel.domain.hardware import Gpu
+from costmodel.domain.hardware import HardwareProfile
 from costmodel.kernels.collectives import CollectiveForm
+from costmodel.kernels.embedding import lookup_rates
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
 from costmodel.step.groups import GroupKey
-from costmodel.step.template import RANK_FEATURES, TemplateOp, WorkKind
+from costmodel.step.template import RANK_FEATURES, Feature, TemplateOp, Work, WorkKind
 
 Lines = tuple[tuple[float, float], ...]
 """Constants and slopes."""
+BusyShares = Mapping[GroupKey | GroupKernel, float]
+"""On what share of the ranks groups of all plans, or lookup kernels, have work at least."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
 """Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
 _FORWARD: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
@@ -26,7 +29,9 @@ _BACKWARD: tuple[Part, ...] = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWAR
 
 @dataclass(frozen=True)
 class _Lookup:
-    """The duration of a lookup kernel: ``times (the largest rival + other)``, all parts of z."""
+    """The duration of a lookup kernel: ``constant + times (the largest rival + other)`` of z."""
+
+    constant: Seconds
 
     rivals: list[int]
     other: int
@@ -43,7 +48,9 @@ class OpTimes:
     """No plan's z exceeds this."""
     present: frozenset[GroupKey]
     """Groups that the plans in question have."""
-    gpu: Gpu
+    hardware: HardwareProfile
+    shares: BusyShares = field(default_factory=dict)
+    """What not all ranks may have work for."""
 
     def of(self, z: Vector) -> dict[int, Seconds]:
         """Return the duration of every operation, by number."""
@@ -53,7 +60,8 @@ class OpTimes:
         at = linear[places]
         seconds[places] = (constants + slopes * at[:, None]).max(axis=1)
         for place, lookup in self._lookups.items():
-            seconds[place] = lookup.times * (max(z[lookup.rivals]) + z[lookup.other])
+            longest = max(z[lookup.rivals])
+            seconds[place] = lookup.constant + lookup.times * (longest + z[lookup.other])
         return dict(zip(self.ops, seconds.tolist(), strict=True))
 
     def formula(self, number: int, z: Vector) -> tuple[Seconds, Vector]:
@@ -64,7 +72,7 @@ class OpTimes:
             weights = np.zeros(self.index.size)
             longest = max(lookup.rivals, key=z.__getitem__)
             weights[[longest, lookup.other]] = lookup.times
-            return 0.0, weights
+            return lookup.constant, weights
         constant, per_feature, lines = self._linear[place]
         if lines is None:
             return constant, per_feature
@@ -86,7 +94,7 @@ class OpTimes:
     @cached_property
     def _linear(self) -> list[tuple[Seconds, Vector, Lines | None]]:
         """Formulas of everything but lookups; of collectives, bytes and times per byte."""
-        return [self._linear_of(op) for op in self.ops.values()]
+        return [self._linear_of(*each) for each in self.ops.items()]
 
     @cached_property
     def _constants(self) -> Vector:
@@ -117,36 +125,61 @@ class OpTimes:
 
     def _lookup(self, kernel: GroupKernel, kind: WorkKind) -> _Lookup:
         rivals, other = _FORWARD, Part.FORWARD_OTHER
+        rates, gpu = lookup_rates(self.hardware), self.hardware.gpu
+        latency = rates.latency
+        if kind is WorkKind.FORWARD:
+            latency *= min(1.0, gpu.forward_correction.least_factor)
         if kind is WorkKind.BACKWARD:
             rivals, other = _BACKWARD, Part.BACKWARD_OTHER
+            latency = gpu.backward_correction.least_factor * rates.backward_latency
         return _Lookup(
+            constant=latency * self.shares.get(kernel, 0.0),
             rivals=[self.index.part(kernel, part) for part in rivals],
             other=self.index.part(kernel, other),
             times=WEIGHT_GRADIENT_RATIO if kind is WorkKind.WEIGHT_GRADIENT else 1.0,
         )
 
-    def _linear_of(self, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
-        work, gpu = op.work, self.gpu
+    def _linear_of(self, number: int, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
+        work, gpu = op.work, self.hardware.gpu
         amounts = np.zeros(self.index.size)
         always = self.exists(op)
         for feature, weight in work.amount.weights.items():
             if always or feature.group in op.part_of:  # others' amounts alone do not bring it
                 amounts[self.index.feature(feature)] += weight
         if work.kind is WorkKind.STREAM:
-            alike = all(
-                feature.name not in RANK_FEATURES and self.index.is_sure(feature)
-                for feature in work.amount.weights
-            )
-            some = work.amount.constant > 0 or bool(work.amount.weights)
             least = gpu.stream_correction.least_factor
-            fixed = least * (work.amount.constant / gpu.memory_bandwidth + gpu.kernel_latency)
-            constant = fixed if always and alike and some else 0.0
+            fixed = gpu.kernel_latency + work.amount.constant / gpu.memory_bandwidth
+            constant = least * fixed * self.busy_share(work) if always else 0.0
             return constant, least * amounts / gpu.memory_bandwidth, None
         if work.kind is WorkKind.EXCHANGE and work.form is not None:
             floor = float(work.form.time(work.amount.constant)) if always else 0.0
             return floor, amounts, lines_below(work.form, float(amounts @ self.largest), floor)
-        constant = work.seconds if always and work.kind is WorkKind.CONSTANT else 0.0
+        constant = 0.0
+        if work.kind is WorkKind.ISSUE:
+            constant = work.seconds * self.busy_share(self.ops[number + 1].work)
+        elif always or work.amount.constant < 0:
+            constant = work.amount.constant + work.seconds
         return constant, amounts, None
+
+    def busy_share(self, work: Work) -> float:
+        """Return on what share of the ranks an operation takes any time, at least."""
+        if work.least:
+            return 0.0
+        if work.kernel is not None:
+            return self.shares.get(work.kernel, 0.0)
+        if work.form is not None:
+            return float(float(work.form.time(0.0)) > 0)
+        if work.amount.constant > 0:
+            return 1.0
+        shares = [self._feature_share(feature) for feature in work.amount.weights]
+        return max(shares, default=0.0)
+
+    def _feature_share(self, feature: Feature) -> float:
+        if feature.group not in self.present or not self.index.is_sure(feature):
+            return 0.0
+        if feature.name in RANK_FEATURES:
+            return self.shares.get(feature.group, 0.0)
+        return 1.0
 
 
 @lru_cache(maxsize=10_000)  # parts of a branched bound have most collectives in common

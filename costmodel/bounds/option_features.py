@@ -7,7 +7,7 @@ and none for its size.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from itertools import product
 from typing import NamedTuple, TypeAlias
@@ -78,8 +78,13 @@ class BoundOptions:
     """``GROUP_FEATURES``, ``KERNEL_VALUES``: means over ranks where they have a value on each."""
     memory: Floats
     """HBM over all ranks."""
+    largest: Floats
+    """HBM of the largest shard."""
     alone: Floats
     """Forward and backward of the largest shard on the rank that has it, were it alone."""
+    busy: Floats
+    """Share of the ranks that look anything up, at least: those with one column block; 0 where a
+    shard has nothing to look up."""
 
     def signature(self, some: NDArray[np.intp] | None = None) -> Signature:
         """Return every sharding group of some of them (all) and its lookup kernels, in order."""
@@ -88,6 +93,25 @@ class BoundOptions:
         for group, kernel in (self.kernels[place] for place in used):
             kernels.setdefault(group, set()).add(kernel)
         return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
+
+    def busy_shares(self, groups: Iterable[GroupKey]) -> dict[GroupKey, float]:
+        """Return on what share of the ranks groups have work at least, in plans that have them."""
+        members = {group: [group == own for own, _ in self.kernels] for group in groups}
+        return {
+            group: float(self.busy[np.array(member)[self.kernel]].min(initial=1.0))
+            for group, member in members.items()
+        }
+
+    def some(self, kept: NDArray[np.bool_]) -> "BoundOptions | None":
+        """Return those that are kept; None where a table loses all."""
+        if not np.bincount(self.table[kept], minlength=self.table[-1] + 1).all():
+            return None
+        arrays = {
+            each.name: getattr(self, each.name)[kept]
+            for each in fields(self)
+            if each.name != "kernels"
+        }
+        return BoundOptions(kernels=self.kernels, **arrays)
 
 
 @dataclass(frozen=True)
@@ -129,7 +153,9 @@ class OptionFeatures:
             kernel=np.array(kernel, dtype=np.intp),
             values=described.values[which],
             memory=described.memory[which],
+            largest=described.largest[which],
             alone=described.alone[which],
+            busy=described.busy[which],
         )
 
     def _keys(self, table: EmbeddingTable) -> Iterator[OptionKey]:
@@ -184,7 +210,9 @@ class OptionFeatures:
 class _Described(NamedTuple):
     values: Floats
     memory: Floats
+    largest: Floats
     alone: Floats
+    busy: Floats
 
 
 class _Cuts:
@@ -234,6 +262,7 @@ class _Cuts:
             table.embedding_dim * table.output_rows_per_sample,
             replicated * table.weight_bytes,
             float(table is self.workload.tables[0]),
+            count,
         ))
         self.firsts.append(len(self.shards))
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
@@ -261,10 +290,10 @@ class _Cuts:
     def described(self) -> _Described:
         """Return all cuts as arrays."""
         if not self.shards:
-            return _Described(np.zeros((0, WIDTH)), np.zeros(0), np.zeros(0))
+            return _Described(np.zeros((0, WIDTH)), *[np.zeros(0)] * 4)
         world = self.topology.world_size
         copies, shards = np.array(self.copies, dtype=np.float64), LookupShards.of(self.shards)
-        present, per_shard, table_columns, parameters, here = np.array(self.cuts).T
+        present, per_shard, table_columns, parameters, here, columns = np.array(self.cuts).T
 
         def total(of_shards: Floats) -> Floats:
             sums: Floats = np.add.reduceat((of_shards.T * copies).T, self.firsts)
@@ -278,6 +307,7 @@ class _Cuts:
             "features": features / world,
             "ids": ids,
             "columns": total(loads.columns) / world,
+            "fetch_time": total(loads.fetch_time) / world,
             "table_columns": table_columns,
             "sent_ids": ids,
             "sent_features": features,
@@ -299,7 +329,13 @@ class _Cuts:
                 here,
             )),
             memory=total(np.asarray(sizes.total)),
+            largest=np.maximum.reduceat(np.asarray(sizes.total), self.firsts),
             alone=np.maximum.reduceat(alone, self.firsts),
+            busy=np.where(
+                np.minimum.reduceat(loads.traffic[:, Traffic.LOOKUPS], self.firsts) > 0,
+                total(np.ones(len(copies))) / (columns * world),
+                0.0,
+            ),
         )
 
     def _lookups(self, traffic: Floats, weighted: Floats) -> tuple[Floats, Floats]:

@@ -39,8 +39,14 @@ class WeightedCycle:
     weights: Vector
     common: Vector
     """The part of the weights that is the same on every rank."""
+    floor: Seconds
+    """The part of the constant that is there on every rank."""
     lookups: bool
     """Whether every lookup and every update is on it."""
+
+    def weight(self, z: Vector) -> Seconds:
+        """Return the weight for given features."""
+        return self.constant + float(self.weights @ z)
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,11 @@ def is_sure(op: TemplateOp) -> bool:
     return not (op.joined or op.work.least)
 
 
+def takes_all_as_long(op: TemplateOp) -> bool:
+    """Return whether a collective's time is the same everywhere: inside nodes each has its own."""
+    return op.work.kind is WorkKind.EXCHANGE and op.group is not ProcessGroup.INTRA_NODE
+
+
 @dataclass(frozen=True)
 class StepGraph:
     """Cycles of a step, and their weights as functions of a plan's features."""
@@ -186,7 +197,9 @@ class StepGraph:
             elif issued is None or self._lasts(issued):
                 modules = len({key[:2] for key in op.part_of})
                 weights[self.index.present(op.part_of)] += op.work.seconds / modules
-        return WeightedCycle(constant=constant, weights=weights, common=weights, lookups=False)
+        return WeightedCycle(
+            constant=constant, weights=weights, common=weights, floor=constant, lookups=False
+        )
 
     @staticmethod
     def _depends_on_rank(work: Work) -> bool:
@@ -206,10 +219,12 @@ class StepGraph:
         lookups = {n for n, op in self.ops.items() if op.work.kernel is not None}
         common = np.zeros(self.index.size)
         for number, (_, weights) in formulas.items():
-            exchange = self.ops[number].work.kind is WorkKind.EXCHANGE
-            common += weights if exchange else weights * self.index.of_plan
+            alike = takes_all_as_long(self.ops[number])
+            common += weights if alike else weights * self.index.of_plan
+        constant = sum(constant for constant, _ in formulas.values())
         return WeightedCycle(
-            constant=sum(constant for constant, _ in formulas.values()),
+            constant=constant,
+            floor=constant,
             weights=np.sum([weights for _, weights in formulas.values()], axis=0),
             common=common,
             lookups=lookups <= set(path),
@@ -217,5 +232,5 @@ class StepGraph:
 
     @cached_property
     def _times(self) -> OpTimes:
-        gpu = self.template.topology.hardware.gpu
-        return OpTimes(self.ops, self.index, self.largest, self.present, gpu)
+        hardware = self.template.topology.hardware
+        return OpTimes(self.ops, self.index, self.largest, self.present, hardware)

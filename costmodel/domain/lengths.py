@@ -13,7 +13,7 @@ import numpy as np
 from costmodel.domain.workload import Workload
 
 _STEPS, _FARTHEST = 4_000, 10.0
-"""Of the integral: standard deviations on both sides, where nothing is left."""
+"""The integral goes so many standard deviations to both sides, where nothing is left."""
 
 
 @lru_cache

@@ -44,6 +44,9 @@ SUM_LENGTHS = Issue(16.0, 3.0)
 """The rest of it without the block, 240 us."""
 LOOKUP = Issue(26.0, 8.0)
 """Offsets by ``cumsum``, conversions, ``bounds_check_indices``, lookup: 416 us."""
+FETCH_ROWS = Issue(10.0, 14.0)
+"""``prefetch`` of a lookup's UVM cache: the ids in one order, the distinct ones sorted, those found
+that are not there, and put there. Taken for the fused backward's, which sorts as much."""
 SEND_OUTPUTS = Issue(13.0, 1.0)
 """``All2All_Pooled_Req`` without the collective itself, 187 us."""
 SEND_SUMS_OPS = 12.0

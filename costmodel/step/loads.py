@@ -23,9 +23,9 @@ from costmodel.domain.plan import (
 )
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import is_hashed
-from costmodel.kernels.embedding import combine
+from costmodel.kernels.embedding import combine, lookup_rates
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
-from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
+from costmodel.kernels.shard_traffic import fetch_times, gpu_caches, shard_traffics
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
@@ -45,6 +45,8 @@ class GroupLoad:
     """Ids a rank receives per step, from all ranks."""
     columns: Array
     """Output columns a rank produces per sample of the global batch."""
+    fetch_time: Array
+    """Seconds in which a batch's rows come into UVM caches, where that is apart from lookups."""
     table_columns: float
     """Output columns of the whole tables per sample."""
     sent_ids: float
@@ -86,6 +88,7 @@ class ShardRow(NamedTuple):
     features: float
     ids: float
     columns: float
+    fetch_time: float
 
 
 _Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
@@ -170,7 +173,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
     ranks, counts = _ranks(rows)
     each = np.repeat([row[2:] for row in rows], counts, axis=0).T
     totals = [np.bincount(ranks, one, topology.world_size).astype(np.float64) for one in each]
-    features, ids, columns = totals
+    features, ids, columns, fetch_time = totals
     return GroupLoad(
         key=key,
         traffic={
@@ -179,6 +182,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         features=features,
         ids=ids,
         columns=columns,
+        fetch_time=fetch_time,
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
@@ -241,15 +245,15 @@ class ShardLoads(NamedTuple):
     features: Array
     ids: Array
     columns: Array
+    fetch_time: Array
 
 
 def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) -> ShardLoads:
     """Return what each of some shards adds to its rank."""
+    caches = gpu_caches(topology.hardware.gpu)
     traffic = shard_traffics(
-        shards,
-        optimizer=workload.optimizer,
-        output_type=workload.output_type,
-        caches=gpu_caches(topology.hardware.gpu),
+        shards, optimizer=workload.optimizer, output_type=workload.output_type, caches=caches
     )
     columns = shards.num_columns * shards.num_bags / shards.num_samples
-    return ShardLoads(traffic, shards.table_bags, shards.num_lookups, columns)
+    fetch_time = fetch_times(shards, caches, lookup_rates(topology.hardware))
+    return ShardLoads(traffic, shards.table_bags, shards.num_lookups, columns, fetch_time)

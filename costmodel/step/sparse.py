@@ -7,7 +7,7 @@ execution-graph notes is the table this follows. One sharding group is one set o
 from dataclasses import dataclass
 
 from costmodel.domain.dense_layers import pooled_width
-from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline, Workload
 from costmodel.step.builder import Mark, StepBuilder, Wait
@@ -18,6 +18,7 @@ from costmodel.step.group_kernels import GroupKernels
 from costmodel.step.groups import KernelKey
 from costmodel.step.input_dist import InputDist
 from costmodel.step.issue import (
+    FETCH_ROWS,
     GATHER_OUTPUTS,
     GATHER_SUMS_OPS,
     LOOKUP,
@@ -62,6 +63,19 @@ class SparsePart:
                 self._join_lookups(group)
                 if self._kernels.outputs.is_exchanged(group):
                     self.builder.mark(_sent(group), self._send_outputs(group))
+
+    def fetch(self) -> None:
+        """Bring the rows of the batch received last into UVM caches, on the current stream.
+
+        A lookup kernel whose tables are none of them cached fetches nothing.
+        """
+        for group in self.inputs.distributed:
+            with self.builder.part_of(group.key):
+                self.builder.kernel(
+                    f"{label(group)} fetch rows", Stage.LOOKUP_FORWARD,
+                    self.builder.linear_time(group.fetch_time), issue=FETCH_ROWS,
+                    basis=Basis(Bound.HOST_MEMORY, Source.FITTED),
+                )  # fmt: skip
 
     def gather_outputs(self) -> None:
         """Put together what the latest collectives brought, each group when its own is done.

@@ -28,7 +28,7 @@ class Feature(NamedTuple):
     """The lookup kernel whose number it is; none where it is the group's."""
 
 
-RANK_FEATURES = ("features", "ids", "columns")
+RANK_FEATURES = ("features", "ids", "columns", "fetch_time")
 """Have a value on every rank."""
 PLAN_FEATURES = (
     "table_columns",
@@ -84,6 +84,7 @@ class GroupFormulas:
     features: Linear
     ids: Linear
     columns: Linear
+    fetch_time: Linear
     table_columns: Linear
     sent_ids: Linear
     sent_features: Linear

@@ -145,10 +145,9 @@ def _why(choice: TableExplanation, report: Report) -> str:
         return about
     if choice.others.fixed:
         return f"{about}; {alternatives_text(choice.others, step_time)}"
-    times = choice.others.step_times.values()
-    if times and all(abs(seconds / step_time - 1) < _SAME for seconds in times):
-        return f"{about}; {_spare(choice, report)}"
     ways = dict(islice(choice.others.step_times.items(), _MOST_WAYS))
+    if ways and all(abs(seconds / step_time - 1) < _SAME for seconds in ways.values()):
+        return f"{about}; {' or '.join(ways)} is as good{_spare(choice, report)}"
     nearest = replace(choice.others, step_times=ways)
     others = alternatives_text(nearest, step_time, choice.effect)
     narrow = ""
@@ -163,8 +162,8 @@ def _spare(choice: TableExplanation, report: Report) -> str:
     rank = max(choice.sharding.ranks, key=lookups.__getitem__)
     spare = max(lookups.values()) - lookups[rank]
     if spare < _SAME * report.step_time:
-        return f"any other way is as good, though rank {rank} looks up longest"
-    return f"any other way is as good: rank {rank} looks up {duration(spare)} less than the busiest"
+        return f", though rank {rank} looks up longest"
+    return f": rank {rank} looks up {duration(spare)} less than the busiest"
 
 
 def _helpful(explanation: Explanation) -> list[Remedy]:

@@ -9,27 +9,20 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, Seconds
-from costmodel.domain.plan import (
-    ComputeKernel,
-    ShardingPlan,
-    TableSharding,
-    make_shards,
-)
+from costmodel.domain.plan import TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
-from costmodel.memory.rank_memory import check_memory
 from costmodel.step.graph import Node, NodeKind, Stage
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import PathSegment, Timeline
 from planner.planning.alternatives import Alternatives, alternatives
 from planner.planning.api import Planned, load_plan
 from planner.planning.diff import with_table
+from planner.planning.narrow import with_wider_blocks
 from planner.planning.report import Report
 from planner.planning.rivals import turn_of
-from planner.planning.robust import NARROW
 from planner.planning.search import Search
 from planner.planning.verdict import Turn
 from planner.planning.what_if import (
@@ -188,7 +181,11 @@ def _choices(planned: Planned, timeline: Timeline) -> tuple[TableExplanation, ..
     found = []
     for number, sharding in enumerate(chosen):
         other, is_told = others.get(sharding.table), number < MOST_TOLD
-        wider = _wider(planned, sharding) if is_told else None
+        wider = (
+            with_wider_blocks(planned.workload, planned.topology, planned.plan, sharding)
+            if is_told
+            else None
+        )
         nearest = other.nearest if other and not other.fixed and is_told else None
         found.append(
             TableExplanation(
@@ -219,48 +216,3 @@ def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
         output_type=workload.output_type,
     )
     return sum(estimate.seconds for estimate in estimates)
-
-
-def _wider(planned: Planned, sharding: TableSharding) -> ShardingPlan | None:
-    """Return the plan with twice as wide blocks of a table whose are narrow, on half their ranks.
-
-    None where they are not narrow, are placed by the user, or the plan would not fit.
-    """
-    table, ranks = planned.workload.table(sharding.table), sharding.block_ranks
-    width = table.embedding_dim // max(1, len(ranks))
-    if (
-        not sharding.sharding_type.splits_columns
-        or width >= NARROW
-        or len(ranks) % 2
-        or table.ranks
-    ):
-        return None
-    wider = on_ranks(planned, sharding, ranks[: len(ranks) // 2])
-    changed = with_table(planned.plan, wider)
-    return changed if _fits(planned, changed) else None
-
-
-def on_ranks(planned: Planned, sharding: TableSharding, ranks: Sequence[int]) -> TableSharding:
-    """Return a table's sharding on other ranks, by the same type."""
-    table, kernel = planned.workload.table(sharding.table), sharding.compute_kernel
-    shards = make_shards(
-        sharding.sharding_type,
-        table.num_embeddings,
-        table.embedding_dim,
-        ranks=ranks,
-        world_size=planned.plan.world_size,
-        local_world_size=planned.plan.local_world_size,
-    )
-    return replace(
-        sharding,
-        compute_kernel=ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel,
-        shards=shards,
-    )
-
-
-def _fits(planned: Planned, plan: ShardingPlan) -> bool:
-    try:
-        check_memory(planned.workload, planned.topology, plan)
-    except InfeasibleError:
-        return False
-    return True

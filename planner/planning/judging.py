@@ -12,7 +12,8 @@ from costmodel.memory.rank_memory import check_memory
 from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, ErrorModel, error_model
 from costmodel.uncertainty.sensitivity import PlanStep, crossing
 from planner.planning.choice import Choice
-from planner.planning.verdict import PlanVerdict, Turn, kinds_text
+from planner.planning.narrow import has_narrow_shards, with_wider_blocks
+from planner.planning.verdict import NarrowBlocks, PlanVerdict, Turn, kinds_text
 from sharders.problem.sharding_problem import ShardingProblem
 
 ASSUMPTIONS = {
@@ -66,6 +67,23 @@ def make_verdict(
         free_batch=_free_batch(problem, choice.plans[0], time_left),
         turn=turn,
         num_rivals=num_rivals,
+        narrow=narrow_blocks(problem, choice.plans[0]),
+    )
+
+
+def narrow_blocks(problem: ShardingProblem, plan: ShardingPlan) -> NarrowBlocks | None:
+    """Time the plan with the narrow blocks of all tables twice as wide, as far as they fit."""
+    workload, topology = problem.workload, problem.topology
+    narrow = [each for each in plan.tables if has_narrow_shards(workload, each)]
+    if not narrow:
+        return None
+    wider = plan
+    for sharding in narrow:
+        wider = with_wider_blocks(workload, topology, wider, sharding) or wider
+    now, then = (problem.objective.step_time(each) for each in (plan, wider))
+    return NarrowBlocks(
+        tables=tuple(sharding.table for sharding in narrow),
+        longer=None if wider is plan else then / now - 1,
     )
 
 

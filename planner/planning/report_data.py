@@ -1,7 +1,7 @@
 """Reports as JSON-able data: SI units, the unit in the key."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from costmodel.memory.rank_memory import RankMemory
@@ -127,6 +127,7 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
         "free_local_batch_size": verdict.free_batch,
         "turn": None if turn is None else turn_data(turn),
         "num_rivals": verdict.num_rivals,
+        "narrow_blocks": None if verdict.narrow is None else asdict(verdict.narrow),
     }
 
 

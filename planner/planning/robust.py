@@ -23,6 +23,7 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.scenarios import scenarios
+from planner.planning.narrow import NARROW
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams
@@ -42,9 +43,6 @@ HEADROOM_STEP = 0.01
 UNEVEN_STEP = 0.01
 """Difference in unevenness that counts: ranks times the sum of squares over the square of the sum,
 which is 1 where all ranks have the same, and as many as there are ranks where one has all."""
-NARROW = 32
-"""Columns below which a shard is narrow: 128 bytes of fp32, one line of cache. TorchRec's
-enumerator makes none below 128 unless told to."""
 SLACK = 0.005
 """Share of the mean step that a preferable plan may cost."""
 GAIN = 1e-3
@@ -54,15 +52,17 @@ MOVES = 100
 seconds, and shorten the expected step of dlrm_dcnv2 from 7.58 to 7.46 ms; four times as many to
 7.45."""
 MOST_PLACES = 8
-"""Sets of ranks tried for one option of one table, lightly loaded ranks first."""
+"""Sets of ranks tried for one option of one table, lightly loaded ranks first; and the ranks where
+it is, as far as the option has them: its own load makes them look busy."""
 MOST_PASSES = 6
 """Looks at every table."""
 EDITOR_TIME: Seconds = 0.015
 OPTION_TIME: Seconds = 4.5e-5
 """What an editor takes, and for each option of a table besides, once costs are known: 0.19 s for
 the 3,900 of 300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8."""
-READY = 0.25
-"""Share of the time left in which to get ready; half of it is for descents, that included."""
+READY, DESCENTS = 0.25, 0.7
+"""Shares of the time left in which to get ready, and to be done with descents: to time plans under
+all samples takes less."""
 _MOST = 10**9
 
 Array = NDArray[np.float64]
@@ -306,8 +306,10 @@ class RobustSearch:
         order = sorted(
             range(topology.world_size), key=lambda r: (float(load[r]), -float(free[r]), r)
         )
+        stay = sorted(order, key=lambda rank: rank not in present.ranks)  # of these, by load
         for option in self._problem.options[self._predicted.tables[index].name]:
-            for ranks in islice(places(topology, option, order), MOST_PLACES):
+            light = islice(places(topology, option, order), MOST_PLACES)
+            for ranks in dict.fromkeys((*light, *islice(places(topology, option, stay), 1))):
                 choice = PlacedOption(option, ranks)
                 if choice != present and not self._shape(index, choice).narrow:
                     yield choice
@@ -326,9 +328,9 @@ def robust_search(
 ) -> RobustSearch | None:
     """Return a search over as many machines as there is time for; None: there is none for two.
 
-    Half of the time left goes into descents at most, getting ready included.
+    ``DESCENTS`` of the time left go into descents at most, getting ready included.
     """
-    end = time_left() / 2 if time_left() < inf else 0.0
+    end = (1 - DESCENTS) * time_left() if time_left() < inf else 0.0
     num_machines = affordable_machines(problem, time_left())
     if num_machines < LEAST_SCENARIOS:
         return None

@@ -32,6 +32,16 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NarrowBlocks:
+    """Tables that are cut into blocks of few columns, and what speaks for it."""
+
+    tables: tuple[str, ...]
+    longer: float | None
+    """By what share the predicted step is longer with blocks twice as wide; None: they may not be,
+    or do not fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanVerdict:
     """What a choice was made among, and what it rests on."""
 
@@ -58,6 +68,8 @@ class PlanVerdict:
     """The assumption that decides: the likeliest to turn the choice; None: none could."""
     num_rivals: int
     """Plans of other sharding types that were looked at for that."""
+    narrow: NarrowBlocks | None = None
+    """None: there are none."""
 
     @property
     def hardly_matters(self) -> bool:

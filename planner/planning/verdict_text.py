@@ -6,8 +6,9 @@ from costmodel.base.units import Seconds
 from costmodel.step.graph import Stage
 from costmodel.uncertainty.sensitivity import FACTORS
 from planner.planning.confidence_text import odds
+from planner.planning.narrow import NARROW
 from planner.planning.report import Report
-from planner.planning.verdict import LIKELY, SAME_STEP, PlanVerdict, Turn
+from planner.planning.verdict import LIKELY, SAME_STEP, NarrowBlocks, PlanVerdict, Turn
 from planner.show.format import count, duration, percent_fine
 
 _HOST_DECIDES = 0.3
@@ -23,15 +24,29 @@ _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
 def verdict_sentences(verdict: PlanVerdict, step_time: Seconds) -> Iterator[str]:
     """Yield what a choice rests on, the most important first, as sentences."""
     yield _first(verdict) + _why(verdict, step_time) + "."
-    if verdict.hardly_matters:
-        return
-    if verdict.turn is not None:
+    if verdict.turn is not None and not verdict.hardly_matters:
         yield turn_sentence(verdict.turn)
-    elif verdict.num_rivals:
+    elif verdict.num_rivals and not verdict.hardly_matters:
         yield (
             "No plan found of other sharding types wins were the host, lookups or collectives "
             f"alone up to {_MOST_OFF:g}× faster or slower."
         )
+    if verdict.narrow is not None:
+        yield _narrow_sentence(verdict.narrow)
+
+
+def _narrow_sentence(narrow: NarrowBlocks) -> str:
+    """Say which tables are cut into narrow blocks, and why."""
+    others = len(narrow.tables) - 1
+    named = narrow.tables[0] + (f" and {count(others, 'other table')}" if others else "")
+    cut = f"Blocks of fewer than {NARROW} columns, of {named}: "
+    if narrow.longer is None:
+        return f"{cut}wider ones are not allowed, or do not fit."
+    if narrow.longer < _LEAST_SHARE:
+        kept = "so even load or room for twice the batch decided"
+        return f"{cut}the step is predicted to be no longer with twice as wide ones, {kept}."
+    longer = percent_fine(narrow.longer)
+    return f"{cut}the step is predicted to be {longer} longer with twice as wide ones."
 
 
 def _first(verdict: PlanVerdict) -> str:

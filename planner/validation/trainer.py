@@ -47,7 +47,7 @@ class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc] # torchre
 
 
 class Trainer:
-    """A sharded model with its optimizer and pipeline; ``step`` trains one batch."""
+    """A sharded model with its optimizer and pipeline; ``step`` trains the batches of a step."""
 
     def __init__(
         self,
@@ -71,16 +71,18 @@ class Trainer:
         )
         self._pipeline = _pipeline(workload, parallel, device)
         self._batches: Iterator[Batch] = cycle(batches)
+        self._batches_per_step = workload.gradient_accumulation_steps
         self._precision = _precision(workload, device)
 
     def advance(self) -> Any:  # noqa: ANN401 - a tensor
-        """Issue one batch; return the loss, which a GPU may still have to work out."""
+        """Issue one step; return its last loss, which a GPU may still have to work out."""
         with self._precision:
-            loss, _, _ = self._pipeline.progress(self._batches)
+            for _ in range(self._batches_per_step):
+                loss, _, _ = self._pipeline.progress(self._batches)
         return loss
 
     def step(self) -> float:
-        """Train one batch to the end on this rank; return the loss."""
+        """Train one step to the end on this rank; return its last loss."""
         loss = self.advance()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
@@ -93,7 +95,21 @@ def _pipeline(workload: Workload, parallel: nn.Module, device: torch.device) -> 
     optimizer = KeyedOptimizerWrapper(
         rest, lambda parameters: dense_optimizer(workload, parameters)
     )
-    return train_pipeline(workload.pipeline)(parallel, optimizer, device)
+    pipeline = train_pipeline(workload.pipeline)(parallel, optimizer, device)
+    return accumulating(pipeline, optimizer, parallel, workload.gradient_accumulation_steps)
+
+
+def accumulating(pipeline: Any, optimizer: Any, parallel: nn.Module, num_steps: int) -> Any:  # noqa: ANN401
+    """Return a pipeline that updates the dense model every few batches."""
+    if num_steps == 1:
+        return pipeline
+    from torchrec.distributed.train_pipeline import (  # not every version has it
+        GradientAccumulationConfig,
+        GradientAccumulationWrapper,
+    )
+
+    config = GradientAccumulationConfig(num_steps=num_steps)
+    return GradientAccumulationWrapper(pipeline, optimizer, parallel, config)
 
 
 def train_pipeline(pipeline: Pipeline) -> Callable[..., Any]:

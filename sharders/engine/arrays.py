@@ -17,6 +17,7 @@ from costmodel.kernels.traffic import Traffic
 from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 from costmodel.step.loads import lookup_shard, shard_loads
+from costmodel.step.template import RANK_FEATURES
 from sharders.engine.tables import SPREADS, Choices, Floats, Tables
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
@@ -246,7 +247,7 @@ class _Writer:
             first=firsts,
             rows=rows,
             traffic=loads.traffic,
-            features=np.column_stack((loads.features, loads.ids, loads.columns)),
+            features=np.column_stack([getattr(loads, name) for name in RANK_FEATURES]),
             held=self._held(shards),
             at=at,
         )

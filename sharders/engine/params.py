@@ -113,10 +113,6 @@ class AnnealingParams:
     balancing_moves: int = 10
     """Moves for each table that balance a plan: at 856 tables on 64 GPUs five gain 2 to 7% of the
     step, and 140 another 0.5%, as annealing does."""
-    early_moves: int = 50
-    """Moves for each table, from the best of the first plans, before rules are tuned: after one CPU
-    second 53 tables on 64 GPUs are 6% above the best known, not 21%, after 1.6 881 on 16 are 0.4%,
-    not 3%."""
     first_run: int = 50
     """Moves of a set's first run, for each table; later ones are as long as all before."""
     heat: float = 0.1

@@ -9,7 +9,7 @@ cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, CHAIN, LOOKUPS, NUM_TRAFF
 cdef Py_ssize_t TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PRESENT, NUM_TABLES
 cdef Py_ssize_t PARAMETERS, NUM_KERNEL_SUMS
 cdef int64_t EVERYWHERE, FIXED, ON_RANKS
-cdef double EMPTY, SOME_LEFT, CANCELLED
+cdef double EMPTY, SOME_LEFT, ROUNDED, CANCELLED
 
 @cython.final
 cdef class RankLoads:
@@ -55,7 +55,7 @@ cdef class RankLoads:
     ) noexcept
     @cython.locals(
         left=double, is_left=bint, feature=Py_ssize_t, column=Py_ssize_t, before=double,
-        rate=double, amount=double, more=double,
+        rate=double, amount=double, more=double, change=double,
     )
     cdef void _send_more(
         self, Py_ssize_t features, Py_ssize_t rank, Py_ssize_t size, double sign

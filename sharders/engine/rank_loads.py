@@ -37,6 +37,8 @@ EMPTY: float = 1e-6
 """Lookups below this are what rounding leaves on a rank whose last table went away."""
 SOME_LEFT: float = BAG_STEP / 2
 """Features, which are counted exactly, on a rank that has some are more."""
+ROUNDED: float = 1e-10
+"""Less than this share of what is taken away is what rounding leaves of a sum."""
 CANCELLED: float = 1e-4
 """What is left of a sum, as a share of it, is rounded to at most 1e-12 of itself if this is more:
 numbers have 16 digits."""
@@ -214,12 +216,17 @@ class RankLoads:
         left = self.plan.loads[rank, column] + sign * self.tables.features[size, FEATURES]
         is_left = sign > 0 or left > SOME_LEFT
         for feature in range(NUM_FEATURES):
+            if is_left and self.tables.features[size, feature] == 0.0:
+                continue  # few tables have rows to fetch
             column = features + feature
             before, rate = self.plan.loads[rank, column], self.exchange_rates[column]
-            amount = before + sign * self.tables.features[size, feature] if is_left else 0.0
+            more = sign * self.tables.features[size, feature]
+            amount = before + more if is_left else 0.0
+            if amount < -ROUNDED * more:  # nothing to fetch is no launch, either
+                amount = 0.0
             self.plan.loads[rank, column] = amount
-            more = power(rate * amount) - power(rate * before)
-            self.plan.numbers[self.exchanged_row + column, 0] += more
+            change = power(rate * amount) - power(rate * before)
+            self.plan.numbers[self.exchanged_row + column, 0] += change
 
     def _note_powers(self, features: int) -> int:
         """Note the powers of what a group's ranks exchange; return where in the journal."""

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.bounds.feature_index import FeatureIndex
-from costmodel.bounds.lower_bound import largest_features
+from costmodel.bounds.feature_index import FeatureIndex, largest_features
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
 from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.domain.plan import ComputeKernel, ShardingType

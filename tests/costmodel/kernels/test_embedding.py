@@ -23,6 +23,7 @@ from costmodel.kernels.embedding import (
     embedding_estimate,
     forward_bound,
     forward_time,
+    lookup_rates,
     weight_gradient_time,
 )
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
@@ -35,6 +36,7 @@ from costmodel.kernels.shard_traffic import (
     UVM_UPDATE_RATIO,
     WARP_BYTES,
     Caches,
+    fetch_times,
     gpu_caches,
     shard_traffic,
 )
@@ -220,14 +222,33 @@ def test_rows_without_a_place_in_the_cache_are_read_and_updated_in_host_memory()
     for got, without_place in ((alone, 1000), (locked, 2500)):
         updated = UVM_UPDATE_RATIO * without_place * 256
         assert got[Traffic.BACKWARD_UVM] == pytest.approx(updated, rel=0.02)
-        inserted = 4000 - without_place
-        moved = 256 * (UVM_UPDATE_RATIO * inserted + without_place) + 4000 * MISS_BYTES
-        assert got[Traffic.FORWARD_UVM] == pytest.approx(moved, rel=0.02)
-    roomy = {"cache_load_factor": 0.2}
-    assert (
-        traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, **roomy)
-        == traffic(WIDE, ComputeKernel.FUSED_UVM_CACHING, batches_in_cache=2, **roomy)
-    ).all()
+    moved = 256 * (UVM_UPDATE_RATIO * 3000 + 1000) + 4000 * MISS_BYTES
+    assert alone[Traffic.FORWARD_UVM] == pytest.approx(moved, rel=0.02)
+    # locked, the 1500 that find a place come apart from the lookup
+    assert locked[Traffic.FORWARD_UVM] == pytest.approx(2500 * (256 + MISS_BYTES), rel=0.02)
+
+
+def test_rows_that_come_apart_from_the_lookup_take_what_they_took_in_it() -> None:
+    # a fifth of the rows is cached, as many as two batches need
+    within, apart = (
+        shard(WIDE, ComputeKernel.FUSED_UVM_CACHING, batches_in_cache=batches) for batches in (1, 2)
+    )
+    rates = lookup_rates(machine())
+    bytes_of = [
+        np.array(
+            shard_traffic(each, optimizer=Optimizer.SGD, output_type=DataType.FP32, caches=WARPS)
+        )
+        for each in (within, apart)
+    ]
+    host, memory = (
+        bytes_of[0][column] - bytes_of[1][column]
+        for column in (Traffic.FORWARD_UVM, Traffic.FORWARD_HBM)
+    )
+    assert host == pytest.approx(0.8 * 4000 * (UVM_UPDATE_RATIO * 256 + MISS_BYTES), rel=0.02)
+    assert memory > 2 * 0.8 * 4000 * 256
+    expected = host / rates.uvm_bandwidth + memory / rates.lookup_bandwidth
+    seconds = [fetch_times(LookupShards.of([each]), WARPS, rates)[0] for each in (within, apart)]
+    assert seconds == [0.0, pytest.approx(expected)]
 
 
 def test_the_uvm_cache_holds_weights_and_not_states() -> None:

@@ -1,17 +1,20 @@
 """The order of the pipelines, and what overlaps in them."""
 
+from dataclasses import replace
+
 import pytest
 from machines import topology
 from plans import collectives, index, named, plan, step, table, workload
 
-from costmodel.domain.plan import ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DenseModel, Interaction, Pipeline, Workload
 from costmodel.step.graph import NodeKind, Stage
 from costmodel.step.program import Program
 from costmodel.step.program_timeline import plan_timeline
-from costmodel.step.synthesis import NUM_STEPS, synthesize
+from costmodel.step.synthesis import NUM_STEPS, program, synthesize
 
 TWO = topology(2)
+CACHED = ComputeKernel.FUSED_UVM_CACHING
 
 
 def made(pipeline: Pipeline) -> Program:
@@ -44,6 +47,47 @@ def test_sparse_dist_waits_for_what_the_step_before_sent() -> None:
     assert arrived.after_previous == (index(program, "copy batch"),)
     assert index(program, "wait for batch") < index(program, "permute ids")
     assert (reorder.resource, permute.resource) == ("data_dist", "data_dist")
+
+
+def prefetching(load_factor: float = 0.1) -> tuple[Workload, ShardingPlan]:
+    one = table(compute_kernels=(CACHED,), cache_load_factor=load_factor)
+    work = workload(one, pipeline=Pipeline.PREFETCH)
+    placed = plan(work, TWO, {"t": (ShardingType.TABLE_WISE, (1,))})
+    cached = replace(placed.tables[0], compute_kernel=CACHED, cache_load_factor=load_factor)
+    return work, replace(placed, tables=(cached,))
+
+
+def test_prefetch_fetches_the_next_batch_s_rows_after_forward() -> None:
+    made = program(prefetching()[0], TWO, prefetching()[1])
+    assert in_order(
+        made,
+        "zero gradients", "copy batch", "wait for splits", "table_wise ids", "bottom.0",
+        "table_wise lookup", "top.0", "table_wise reorder ids",
+        "wait for table_wise lengths", "wait for inputs", "table_wise fetch rows",
+        "autograd resumes", "table_wise lookup backward", "dense optimizer", "permute ids",
+        "splits",
+    )  # fmt: skip
+    (rows,) = named(made, "wait for inputs")
+    assert (rows.resource, made.ops[rows.after[0]].resource) == ("compute", "data_dist")
+    (splits,) = named(made, "wait for splits")
+    assert splits.after_previous == (index(made, "splits"),)
+
+
+def test_rows_are_fetched_where_the_cached_table_is_and_leave_the_lookup() -> None:
+    work, placed = prefetching()
+    apart = program(work, TWO, placed)
+    within = program(replace(work, pipeline=Pipeline.SPARSE_DIST), TWO, placed)
+    (fetch,), (lookup,) = named(apart, "table_wise fetch rows"), named(apart, "table_wise lookup")
+    (all_of_it,) = named(within, "table_wise lookup")
+    assert fetch.seconds[0] == 0.0 < fetch.seconds[1]
+    assert lookup.seconds[1] < all_of_it.seconds[1]
+    (issued,) = named(apart, "launch table_wise fetch rows")
+    assert issued.seconds[0] == 0.0 < issued.seconds[1]
+
+
+def test_uncached_tables_fetch_nothing() -> None:
+    (fetch,) = named(made(Pipeline.PREFETCH), "table_wise fetch rows")
+    assert not fetch.seconds.any()
 
 
 def test_compute_waits_for_the_data_dist_stream() -> None:

@@ -12,7 +12,8 @@ from planner.planning.alternatives import (
     alternatives_text,
     best_change,
 )
-from planner.planning.explanation import on_ranks, with_table
+from planner.planning.diff import with_table
+from planner.planning.narrow import on_ranks
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,8 @@ def test_a_step_is_what_the_objective_says_of_the_changed_plan(planned: planner.
     assert set(others) == {table.name for table in planned.workload.tables}
     moved = [s for s in planned.plan.tables if s.sharding_type == "table_wise"]
     sharding = moved[0]
-    elsewhere = on_ranks(planned, sharding, (1 - sharding.ranks[0],))
+    kind, other = sharding.sharding_type, (1 - sharding.ranks[0],)
+    elsewhere = on_ranks(planned.workload, planned.plan, sharding, other, kind)
     expected = objective.step_time(with_table(planned.plan, elsewhere))
     assert others[sharding.table].step_times[ELSEWHERE] == pytest.approx(expected, rel=1e-9)
 

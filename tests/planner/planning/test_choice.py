@@ -10,9 +10,13 @@ import planner
 from costmodel.base.units import GIB, Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
+from planner.files.profiles import load_profile
+from planner.planning.api import make_topology
 from planner.planning.choice import SAME_STEP, choose, choosing_time
-from planner.planning.robust import NARROW, Preference, RobustSearch, robust_search
+from planner.planning.narrow import NARROW
+from planner.planning.robust import Preference, RobustSearch, robust_search
 from planner.planning.search import Attempt
 from sharders.annealing.plan_editor import PlacedOption
 from sharders.greedy.one_pass import Naive
@@ -159,6 +163,30 @@ def test_a_known_plan_that_is_better_is_taken() -> None:
     choice = choose(problem, [together, apart], at_once)
     assert choice.attempt.sharder == "torchrec_greedy"
     assert choice.confidence.num_candidates == 1
+
+
+def test_narrow_blocks_become_wide_where_they_are() -> None:
+    """Ranks look busy by the lookups of the table itself; elsewhere it would add to others'."""
+    columns = ShardingType.COLUMN_WISE
+    tables = tuple(
+        EmbeddingTable(
+            name=name,
+            num_embeddings=10**6,
+            embedding_dim=64,
+            pooling_factor=pooling,
+            sharding_types=(columns,),
+        )
+        for name, pooling in (("hot", 150), ("b", 3), ("c", 2))
+    )
+    workload = Workload(tables=tables, local_batch_size=16384)
+    topology = make_topology(load_profile("h100-sxm"), 8)
+    objective = Objective(workload, topology)
+    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    ranks = (0, 1, 4, 5), (3, 7), (2, 6)
+    options = [TableOption(sharding_type=columns, num_column_shards=len(own)) for own in ranks]
+    shardings = map(make_sharding, tables, [topology] * 3, options, ranks)
+    search = RobustSearch(problem, lambda: True, 2)
+    assert search.descend(make_plan(topology, list(shardings))).table("hot").ranks == (0, 1)
 
 
 def test_plans_that_differ_elsewhere_only_are_told_apart() -> None:

@@ -117,8 +117,8 @@ def test_narrow_blocks_have_their_reason() -> None:
 @pytest.mark.parametrize(
     ("rank", "says"),
     [
-        (0, "any other way is as good, though rank 0 looks up longest"),
-        (1, "any other way is as good: rank 1 looks up 200 us less than the busiest"),
+        (0, "elsewhere or row_wise is as good, though rank 0 looks up longest"),
+        (1, "elsewhere or row_wise is as good: rank 1 looks up 200 us less than the busiest"),
     ],
 )
 def test_where_no_other_way_changes_anything_the_table_s_rank_says_why(

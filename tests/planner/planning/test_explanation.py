@@ -5,13 +5,18 @@ import pytest
 from costmodel.base.errors import InputError
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Workload
+from costmodel.engine.objective import Objective
 from planner import Planned, explain, plan
+from planner.files.plans import PlanFile
+from planner.files.profiles import load_profile
 from planner.planning import what_if
-from planner.planning.explanation import changes_of
+from planner.planning.api import judge, make_topology
+from planner.planning.explanation import changes_of, explained
 from planner.planning.rivals import turn_of
 from planner.planning.search import Search
 from planner.planning.what_if import LAUNCHES, usual_changes
 from planner.planning.what_if import remedies as remedies_of
+from sharders.problem.options import TableOption, make_plan, make_sharding
 
 FOREACH = "dense optimizer with foreach=True"
 
@@ -44,6 +49,22 @@ def test_rivals_searched_for_again_turn_a_choice_where_it_was_said_to_turn() -> 
     assert planned.report.verdict is not None
     assert planned.report.verdict.turn is not None
     assert turn_of(planned, Search(max_plans=100)) == planned.report.verdict.turn
+
+
+def test_two_narrow_blocks_are_weighed_against_a_whole_table() -> None:
+    """A table of one block of columns would be in no sharding group that there is."""
+    table = EmbeddingTable(name="t", num_embeddings=10**6, embedding_dim=32, pooling_factor=8)
+    topology = make_topology(load_profile("h100-sxm"), 2)
+    columns = TableOption(sharding_type=ShardingType.COLUMN_WISE, num_column_shards=2)
+    cut = make_plan(topology, [make_sharding(table, topology, columns, (0, 1))])
+    whole = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    wide = make_plan(topology, [make_sharding(table, topology, whole, (0,))])
+    for types in ((), (ShardingType.COLUMN_WISE,)):
+        workload = Workload(tables=(replace(table, sharding_types=types),), local_batch_size=512)
+        planned = judge(PlanFile(plan=cut, workload=workload, hardware="h100-sxm"))
+        (choice,) = explained(planned).choices
+        step_time = Objective(workload, topology).step_time(wide)
+        assert choice.wider_step_time == (None if types else pytest.approx(step_time, rel=1e-12))
 
 
 def test_foreach_helps_where_a_replicated_table_brings_the_optimizer_s_loop() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from costmodel.base.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
+from planner.planning import search as search_module
 from planner.planning.search import (
+    LEAST_QUIET,
     Attempt,
     Gains,
     Search,
@@ -312,6 +314,20 @@ def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -
     assert of.over("annealing")
     assert of.over()
     assert of.early is SearchEnd.QUIET
+
+
+@pytest.mark.parametrize("passes", [0.0, 5.0, 50.0])
+def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
+    passes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "QUIET_PASSES", passes)
+    looks = count()
+    search = Search(time_limit=500.0, clock=lambda: 0.3 * next(looks))
+    problem = example_problem(example_workload(12), world_size=4)
+    naive, annealing = run_sharders(("naive", "annealing"), problem, search)
+    assert annealing.early is SearchEnd.QUIET
+    quiet = max(LEAST_QUIET, passes * naive.time)
+    assert quiet < annealing.time < quiet + 6.0  # which is what it takes to the last gain
 
 
 @pytest.mark.parametrize(

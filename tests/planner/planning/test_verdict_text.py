@@ -5,7 +5,7 @@ from costmodel.step.graph import Stage
 from planner import plan
 from planner.examples import example_workload
 from planner.planning.report import Report
-from planner.planning.verdict import PlanVerdict, Turn
+from planner.planning.verdict import NarrowBlocks, PlanVerdict, Turn
 from planner.planning.verdict_text import tied_sentence, turn_sentence, verdict_sentences
 
 
@@ -29,6 +29,16 @@ def verdict(**changes: object) -> PlanVerdict:
 
 def said(**changes: object) -> str:
     return " ".join(verdict_sentences(verdict(**changes), 1 * MS))
+
+
+def test_narrow_blocks_have_a_reason() -> None:
+    narrow = NarrowBlocks(tables=("hist", "item", "shop"), longer=0.023)
+    assert said(narrow=narrow).endswith(
+        " Blocks of fewer than 32 columns, of hist and 2 other tables: the step is predicted to be "
+        "2.3% longer with twice as wide ones."
+    )
+    assert "even load or room" in said(narrow=replace(narrow, longer=-0.01))
+    assert "do not fit" in said(narrow=NarrowBlocks(tables=("hist",), longer=None), spread=0.001)
 
 
 TURN = Turn(

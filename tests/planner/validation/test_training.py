@@ -97,7 +97,7 @@ MIXED = (ShardingType.ROW_WISE, ShardingType.COLUMN_WISE, ShardingType.DATA_PARA
 @pytest.mark.slow
 @needs_two_cores
 def test_plans_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = workload(Pipeline.SPARSE_DIST)
+    made = replace(workload(Pipeline.SPARSE_DIST), gradient_accumulation_steps=2)
     plans = [
         write(plan_file((ShardingType.TABLE_WISE,), made), tmp_path / "whole.json"),
         write(plan_file(MIXED, made), tmp_path / "mixed.json"),

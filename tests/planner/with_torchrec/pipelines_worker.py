@@ -14,10 +14,6 @@ import torch.distributed as dist
 from torch import nn
 from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.planner import ParameterConstraints, Topology
-from torchrec.distributed.train_pipeline import (
-    GradientAccumulationConfig,
-    GradientAccumulationWrapper,
-)
 from torchrec.optim.keyed import KeyedOptimizerWrapper
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 from torchrec_cases import QUIET, ROWS, AnySharder
@@ -25,7 +21,7 @@ from torchrec_script import SAMPLES, STEPS, batches, model
 
 from planner import Pipeline
 from planner.torchrec import IterationTimePlanner
-from planner.validation.trainer import train_pipeline
+from planner.validation.trainer import accumulating, train_pipeline
 
 RATE = 0.1
 WHOLE = {f"t{i}": ParameterConstraints(sharding_types=["table_wise"]) for i in range(len(ROWS))}
@@ -41,6 +37,7 @@ def trained(pipeline: Pipeline, batches_per_update: int = 1) -> list[float]:
         SAMPLES,
         pipeline=pipeline,
         timeout_seconds=0.2,
+        gradient_accumulation_steps=batches_per_update,
         # replicated tables are updated with the dense model
         constraints=WHOLE if batches_per_update > 1 else {},
     )
@@ -51,9 +48,7 @@ def trained(pipeline: Pipeline, batches_per_update: int = 1) -> list[float]:
         lambda parameters: torch.optim.SGD(parameters, lr=RATE),
     )
     loop, source = train_pipeline(pipeline)(parallel, dense, device), batches(rank)
-    if batches_per_update > 1:
-        config = GradientAccumulationConfig(num_steps=batches_per_update)
-        loop = GradientAccumulationWrapper(loop, dense, parallel, config)
+    loop = accumulating(loop, dense, parallel, batches_per_update)
     return [float(loop.progress(source)[0]) for _ in range(STEPS)]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from strategies import cases, fixed_cases
 
 from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import (
     DataType,
@@ -32,6 +32,7 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.memory.rank_memory import check_memory
 from costmodel.memory.storage import table_shard_bytes
+from costmodel.step.template import RANK_FEATURES
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import AnnealingSearch
@@ -442,3 +443,27 @@ def test_every_module_with_types_is_compiled() -> None:
     }
     assert set(MODULES) == typed
     assert interpreted_modules() == ()
+
+
+def test_a_rank_that_cached_tables_have_left_fetches_nothing() -> None:
+    kernels = (ComputeKernel.FUSED_UVM_CACHING,), (ComputeKernel.FUSED,)
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=10_000 * (i + 1), embedding_dim=16, pooling_factor=3.0,
+            sharding_types=(ShardingType.TABLE_WISE,), compute_kernels=kernels[i % 2],
+        )
+        for i in range(8)
+    )  # fmt: skip
+    case = Workload(tables=tables, pipeline=Pipeline.PREFETCH), topology(4)
+    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    engine = Engine(problem, every_option=True)
+    placed = [make_sharding(t, case[1], table_options(*case, t)[0], [0]) for t in tables]
+    engine.start(engine.choices_of(make_plan(case[1], placed)), 0)
+    engine.anneal(400, (1.0, 1.0, 400.0))
+    column = RANK_FEATURES.index("fetch_time")
+    kept = np.asarray(engine.search.plan.loads)[:, column].copy()
+    engine.rebuild()
+    anew = np.asarray(engine.search.plan.loads)[:, column]
+    assert kept == pytest.approx(anew, rel=1e-9)
+    assert ((kept == 0.0) == (anew == 0.0)).all()
+    assert anew.any()

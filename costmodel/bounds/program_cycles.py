@@ -1,0 +1,252 @@
+"""Heaviest cycles of a whole step, host threads and device together, of plans with certain groups.
+
+Of plans that have some groups, and maybe others, every one runs the operations of these groups in
+the same order: what other groups bring only adds to what an operation waits for. So every cycle of
+the step of these operations alone is one of every such plan, and weighs no less there.
+
+Which ranks have work for a group is up to the plan. So a cycle is counted in several ways, each of
+them a mean over ranks: over all of them, where a group counts as launched on the least share of the
+ranks that any of its options has work for; over those ranks that have work for one group, which
+pay its launches in full, have at least the mean lookups of it, and maybe none of others; and over
+those that have work for any group, which pay at least the launches of the cheapest one.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from costmodel.base.units import Seconds
+from costmodel.bounds.feature_index import FeatureIndex, Vector
+from costmodel.bounds.op_times import BusyShares, OpTimes
+from costmodel.bounds.option_features import GroupKernel
+from costmodel.bounds.paths import WeightedCycle, takes_all_as_long
+from costmodel.engine.contraction import Kept, contract
+from costmodel.step.groups import GroupKey
+from costmodel.step.synthesis import NUM_STEPS
+from costmodel.step.template import Issued, Template, TemplateOp
+
+
+def step_of(template: Template, groups: Collection[GroupKey]) -> Template:
+    """Return the operations that all plans with some groups have, as a step."""
+    place: dict[int, int] = {}
+    for number, op in enumerate(template.ops):
+        if op.exists(groups):
+            place[number] = len(place)
+
+    def placed(op: TemplateOp) -> TemplateOp:
+        events = (each if isinstance(each, Issued) else place.get(each) for each in op.after)
+        return replace(
+            op,
+            after=tuple(each for each in events if each is not None),
+            after_previous=tuple(place[each] for each in op.after_previous if each in place),
+            launched_by=None if op.launched_by is None else place[op.launched_by],
+        )
+
+    return replace(template, ops=tuple(placed(template.ops[number]) for number in place))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """Ranks that a cycle's weight is a mean over."""
+
+    times: OpTimes
+    counted: Vector
+    """1 for features whose mean over these ranks is at least that over all ranks, else 0."""
+    cases: tuple[OpTimes, ...]
+    """Each of these ranks takes at least what one of these says, whatever is looked up."""
+
+
+@dataclass(frozen=True)
+class ProgramCycles:
+    """Cycles of plans that have some groups, and maybe others."""
+
+    template: Template
+    """Operations of all plans in question."""
+    index: FeatureIndex
+    largest: Vector
+    """No plan's z exceeds this."""
+    present: frozenset[GroupKey]
+    """Groups that the plans in question have."""
+    shares: Mapping[GroupKey, float]
+    """On what share of the ranks a group has work at least; 0 where a shard may have none."""
+
+    def heaviest(self, z: Vector) -> Iterator[WeightedCycle]:
+        """Yield a heavy cycle for given features, for each choice of ranks."""
+        for ranks in self._choices:
+            seconds, counted = ranks.times.of(z), ranks.times.of(z * ranks.counted)
+            for number in self._together:
+                counted[number] = seconds[number]
+            path = self._path(counted)
+            if path is not None:
+                yield self._cycle(path, z, ranks)
+
+    def _cycle(self, path: tuple[list[int], Seconds], z: Vector, ranks: _Ranks) -> WeightedCycle:
+        numbers, lags = path
+        constant = lags + min(
+            sum(times.formula(number, z)[0] for number in numbers) for times in ranks.cases
+        )
+        floor = lags + sum(self._anywhere.formula(number, z)[0] for number in numbers)
+        weights, common = np.zeros(self.index.size), np.zeros(self.index.size)
+        for number in numbers:
+            slopes = ranks.times.formula(number, z)[1]
+            alike = number in self._together
+            weights += slopes if alike else slopes * ranks.counted
+            common += slopes if alike else slopes * self.index.of_plan
+        return WeightedCycle(
+            constant=constant, weights=weights, common=common, floor=floor,
+            lookups=self._lookups <= set(numbers),
+        )  # fmt: skip
+
+    def _path(self, times: Mapping[int, Seconds]) -> tuple[list[int], Seconds] | None:
+        """Return the operations of a heavy cycle, and the lags between them.
+
+        Of ``NUM_STEPS`` steps one after the other, what the last one's end waited for: from where
+        it passes an operation that it also passes in the step before.
+        """
+        durations = [times[number] for number in self._numbers]
+        count = len(durations)
+        ends: list[Seconds] = []
+        waited: list[tuple[int, Seconds]] = []
+        for step in range(NUM_STEPS):
+            first = step * count
+            for duration, sources in zip(durations, self._sources, strict=True):
+                latest, source, lag = 0.0, -1, 0.0
+                for place, after in sources:
+                    at = first + place
+                    end = (ends[at] if at >= 0 else 0.0) + after
+                    if end >= latest:
+                        latest, source, lag = end, at, after
+                ends.append(latest + duration)
+                waited.append((source, lag))
+        at = max(((NUM_STEPS - 1) * count + place for place in self._final), key=ends.__getitem__)
+        passed: list[int] = []
+        lags: list[Seconds] = []
+        known: dict[int, int] = {}
+        while at >= 0:
+            if at + count in known:
+                begin = known[at + count]
+                return [self._numbers[each % count] for each in passed[begin:]], sum(lags[begin:])
+            known[at] = len(passed)
+            passed.append(at)
+            at, lag = waited[at]
+            lags.append(lag)
+        return None
+
+    @cached_property
+    def _program(self) -> Template:
+        return step_of(self.template, self.present)
+
+    @cached_property
+    def _contracted(self) -> tuple[tuple[Kept, ...], tuple[int, ...]]:
+        return contract(self._program)
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """Operations that are no part of a lag."""
+        return [each.op for each in self._contracted[0]]
+
+    @cached_property
+    def _sources(self) -> list[list[tuple[int, Seconds]]]:
+        """What each of them waits for, by place (less the count: in the step before), and lags."""
+        place = {number: at for at, number in enumerate(self._numbers)}
+        return [
+            [
+                (place[end.op] - (len(place) if end.is_before else 0), lag)
+                for end, lag in each.start.items()
+            ]
+            for each in self._contracted[0]
+        ]
+
+    @cached_property
+    def _final(self) -> list[int]:
+        place = {number: at for at, number in enumerate(self._numbers)}
+        return [place[number] for number in self._contracted[1]]
+
+    @cached_property
+    def _ops(self) -> dict[int, TemplateOp]:
+        return {number: self._program.ops[number] for number in self._numbers}
+
+    @cached_property
+    def _together(self) -> frozenset[int]:
+        """Collectives that take all ranks as long."""
+        return frozenset(number for number, op in self._ops.items() if takes_all_as_long(op))
+
+    @cached_property
+    def _lookups(self) -> frozenset[int]:
+        """All lookups and updates; one that is nowhere where groups may be missing."""
+        kernels = {op.work.kernel for op in self.template.ops} - {None}
+        found = frozenset(n for n, op in self._ops.items() if op.work.kernel is not None)
+        here = {self._ops[n].work.kernel for n in found}
+        return found if kernels == here else frozenset({-1})
+
+    def _times(self, shares: BusyShares) -> OpTimes:
+        hardware = self.template.topology.hardware
+        return OpTimes(self._ops, self.index, self.largest, self.present, hardware, shares)
+
+    @cached_property
+    def _kernels(self) -> dict[GroupKey, list[GroupKernel]]:
+        """The lookup kernels of the plans in question, of groups that all of them have."""
+        kernels = dict.fromkeys(op.work.kernel for op in self._ops.values())
+        return {
+            group: [each for each in kernels if each is not None and each[0] == group]
+            for group in self.present
+        }
+
+    def _everywhere(self) -> dict[GroupKey | GroupKernel, float]:
+        """Return groups that all ranks have work for, and their kernels where that is one."""
+        return self._busy(group for group, share in self.shares.items() if share >= 1.0)
+
+    def _busy(self, groups: Iterable[GroupKey]) -> dict[GroupKey | GroupKernel, float]:
+        """Return what is busy at least where groups are, as often as they are."""
+        shares: dict[GroupKey | GroupKernel, float] = {}
+        for group in groups:
+            shares[group] = self.shares[group]
+            if len(self._kernels[group]) == 1:
+                shares[self._kernels[group][0]] = self.shares[group]
+        return shares
+
+    @cached_property
+    def _anywhere(self) -> OpTimes:
+        """What any one rank takes at least, whatever it looks up."""
+        return self._times(self._everywhere())
+
+    @cached_property
+    def _choices(self) -> list[_Ranks]:
+        even = self._times(self._busy(self.present))
+        every = _Ranks(even, np.ones(self.index.size), (even,))
+        choices = [self._with_work_for(group) for group in self._elsewhere]
+        if len(choices) < 2:
+            return [every, *choices]
+        some = [
+            *((group, 1.0) for group in self._elsewhere),
+            *self._likely(self._elsewhere).items(),
+        ]
+        shares: BusyShares = {each: share / len(choices) for each, share in some}
+        any_of_them = _Ranks(
+            times=self._times({**shares, **self._everywhere()}),
+            counted=np.maximum.reduce([each.counted for each in choices]),
+            cases=tuple(case for each in choices for case in each.cases),
+        )
+        return [every, *choices, any_of_them]
+
+    def _with_work_for(self, group: GroupKey) -> _Ranks:
+        """Return ranks that have work for a group: at least one of its kernels."""
+        here: BusyShares = {**self._everywhere(), group: 1.0}
+        return _Ranks(
+            times=self._times({**here, **self._likely([group])}),
+            counted=np.maximum(self.index.of_plan, self.index.of_group(group)),
+            cases=tuple(self._times({**here, each: 1.0}) for each in self._kernels[group]),
+        )
+
+    @property
+    def _elsewhere(self) -> list[GroupKey]:
+        """Groups that, or whose kernels, some ranks may have no work for."""
+        known = sorted(group for group in self.present if self.shares[group] > 0.0)
+        return [each for each in known if self.shares[each] < 1.0 or len(self._kernels[each]) > 1]
+
+    def _likely(self, groups: Iterable[GroupKey]) -> dict[GroupKey | GroupKernel, float]:
+        """Return as which share the kernels of groups count where a path is sought."""
+        kernels = (self._kernels[group] for group in groups)
+        return {each: 1.0 / len(own) for own in kernels for each in own}

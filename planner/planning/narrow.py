@@ -1,0 +1,79 @@
+"""Blocks of few columns: which tables have them, and what wider ones would do."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import (
+    ComputeKernel,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+    make_shards,
+)
+from costmodel.domain.validity import allowed_types
+from costmodel.domain.workload import Workload
+from costmodel.memory.rank_memory import check_memory
+from planner.planning.diff import with_table
+
+NARROW = 32
+"""Columns below which a shard is narrow: 128 bytes of fp32, one line of cache. TorchRec's
+enumerator makes none below 128 unless told to."""
+
+
+def has_narrow_shards(workload: Workload, sharding: TableSharding) -> bool:
+    """Return whether a table that is not narrow is cut into blocks that are."""
+    width = workload.table(sharding.table).embedding_dim
+    if not sharding.sharding_type.splits_columns:
+        return False
+    return width // max(1, len(sharding.block_ranks)) < min(NARROW, width)
+
+
+def with_wider_blocks(
+    workload: Workload, topology: Topology, plan: ShardingPlan, sharding: TableSharding
+) -> ShardingPlan | None:
+    """Return the plan with twice as wide blocks of a table whose are narrow, on half their ranks.
+
+    None where they are not narrow, are placed by the user, or the plan would not fit.
+    """
+    table, ranks = workload.table(sharding.table), sharding.block_ranks
+    kind, half = sharding.sharding_type, len(ranks) // 2
+    if not has_narrow_shards(workload, sharding) or len(ranks) % 2 or table.ranks:
+        return None
+    if half == 1:  # a table of one block is whole
+        whole = ShardingType.TABLE_WISE
+        if kind.splits_rows or whole not in allowed_types(workload, table):
+            return None
+        kind = whole
+    changed = with_table(plan, on_ranks(workload, plan, sharding, ranks[:half], kind))
+    try:
+        check_memory(workload, topology, changed)
+    except InfeasibleError:
+        return None
+    return changed
+
+
+def on_ranks(
+    workload: Workload,
+    plan: ShardingPlan,
+    sharding: TableSharding,
+    ranks: Sequence[int],
+    sharding_type: ShardingType,
+) -> TableSharding:
+    """Return a table's sharding of a type on other ranks."""
+    table, kernel = workload.table(sharding.table), sharding.compute_kernel
+    shards = make_shards(
+        sharding_type,
+        table.num_embeddings,
+        table.embedding_dim,
+        ranks=ranks,
+        world_size=plan.world_size,
+        local_world_size=plan.local_world_size,
+    )
+    return replace(
+        sharding,
+        sharding_type=sharding_type,
+        compute_kernel=ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel,
+        shards=shards,
+    )

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from machines import topology
+from strategies import cases
+
+from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
+from costmodel.bounds.option_features import OptionFeatures
+from costmodel.bounds.program_cycles import ProgramCycles, step_of
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.engine.objective import Objective
+from costmodel.step.groups import GroupKey
+from costmodel.step.program_timeline import program_timeline
+from costmodel.step.synthesis import Templates, program
+from sharders.problem.options import TableOption, make_plan, make_sharding
+
+SLACK = 1 + 1e-9
+
+
+def _cycles(
+    case: tuple[Workload, Topology, ShardingPlan], wanted: list[bool]
+) -> tuple[ProgramCycles, Vector]:
+    """Return the cycles of plans with some of a plan's groups, and the plan's features."""
+    workload, ranks, plan = case
+    keys = [
+        [
+            (
+                own.sharding_type,
+                own.compute_kernel,
+                len({shard.column_offset for shard in own.shards}),
+            )
+        ]
+        for own in map(plan.table, (table.name for table in workload.tables))
+    ]
+    options = OptionFeatures(workload, ranks).some(keys)
+    index = FeatureIndex(options.signature())
+    places = index.places(options.kernels)[options.kernel]
+    z = np.bincount(places.ravel(), options.values.ravel(), index.size).astype(np.float64)
+    present = frozenset(
+        group for group, one in zip(index.groups, wanted * len(index.groups), strict=False) if one
+    )
+    largest = largest_features(options.table, places, options.values, index.size)
+    template = Templates(workload, ranks).of(options.signature())
+    return ProgramCycles(template, index, largest, present, options.busy_shares(present)), z
+
+
+@pytest.mark.slow
+@given(cases(min_tables=2), st.lists(st.booleans(), min_size=1, max_size=5))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+def test_no_cycle_outweighs_the_plan_that_has_its_features(
+    case: tuple[Workload, Topology, ShardingPlan], wanted: list[bool]
+) -> None:
+    cycles, z = _cycles(case, wanted)
+    heaviest = max((cycle.weight(z) for cycle in cycles.heaviest(z)), default=0.0)
+    if heaviest > Objective(*case[:2]).step_time(case[2]) * SLACK:
+        ends = program_timeline(program(*case), 30).step_ends
+        assert heaviest <= (ends[-1] - ends[9]) / 20 * SLACK
+
+
+def _even_case(size: int) -> tuple[Workload, Topology, ShardingPlan]:
+    """Return equal tables on ranks, one each."""
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=1000, embedding_dim=64) for i in range(size)
+    )
+    workload, ranks = Workload(tables=tables, local_batch_size=64), topology(size)
+    option = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    shardings = [make_sharding(table, ranks, option, (i,)) for i, table in enumerate(tables)]
+    return workload, ranks, make_plan(ranks, shardings)
+
+
+def test_a_small_batch_waits_for_launches_that_the_cycle_has() -> None:
+    # every rank has work for the one group, so all launches count, on the host and on the device
+    case = _even_case(4)
+    cycles, z = _cycles(case, [True])
+    step = Objective(*case[:2]).step_time(case[2])
+    assert max(cycle.weight(z) for cycle in cycles.heaviest(z)) == pytest.approx(step, rel=1e-3)
+
+
+def test_the_step_of_all_groups_is_the_whole_one() -> None:
+    workload, ranks, _ = _even_case(2)
+    group = GroupKey(pooled=True, weighted=False, sharding_type=ShardingType.TABLE_WISE)
+    signature = OptionFeatures(workload, ranks).all(lambda: True).signature()
+    template = Templates(workload, ranks).of(signature)
+    assert step_of(template, [each for each, _ in signature]) == template
+    alone = step_of(template, [group])
+    assert {key for op in alone.ops for key in op.part_of} >= {group}
+    assert len(step_of(template, []).ops) < len(alone.ops) < len(template.ops)
