@@ -38,20 +38,29 @@ def compatible_ops(ops: Mapping[int, TemplateOp], present: Collection[GroupKey] 
         By place in ``ops``, symmetric, shape (operations, operations).
 
     """
+    # More groups only add operations, and so order, so what every plan has is least ordered where
+    # a group is alone, and operations of two groups where there are no others.
     groups = {group for op in ops.values() for group in op.part_of}.difference(present)
     always = np.array([not groups.issuperset(op.part_of) or not op.part_of for op in ops.values()])
     compatible = np.ones((len(ops), len(ops)), dtype=np.bool_)
     for pair in combinations_with_replacement(sorted(groups), 2) if groups else [()]:
         one, other = (
-            always | [group in op.part_of for op in ops.values()] for group in pair or (None, None)
+            np.array([group in op.part_of for op in ops.values()]) for group in pair or (None, None)
         )
-        concerned = np.outer(one, other)
-        compatible &= _reached(ops, {*present, *pair}) | ~(concerned | concerned.T)
+        if len(set(pair)) < 2:
+            one = other = always | one
+        places = np.flatnonzero(one | other)
+        block = np.ix_(places, places)
+        concerned = np.outer(one[places], other[places])
+        reached = _reached(ops, {*present, *pair}, places)
+        compatible[block] &= reached | ~(concerned | concerned.T)
     return compatible
 
 
-def _reached(ops: Mapping[int, TemplateOp], present: Collection[GroupKey]) -> Flags:
-    """Return the same for plans that have these groups and no others, a triangle at a time."""
+def _reached(
+    ops: Mapping[int, TemplateOp], present: Collection[GroupKey], places: NDArray[np.intp]
+) -> Flags:
+    """Return the same of operations at some places, for plans that have these groups alone."""
     step = [(place, number) for place, number in enumerate(ops) if ops[number].exists(present)]
     size = len(ops)
     before = [0] * (2 * size)
@@ -67,12 +76,21 @@ def _reached(ops: Mapping[int, TemplateOp], present: Collection[GroupKey]) -> Fl
                 if earlier is not None:
                     before[offset + place] |= before[earlier] | 1 << earlier
             last[op.resource] = done[number] = offset + place
-    width = -(-2 * size // 8)
-    raw = np.frombuffer(b"".join(bits.to_bytes(width, "little") for bits in before), np.uint8)
-    after = np.unpackbits(raw.reshape(-1, width), axis=1, bitorder="little").astype(np.bool_)
-    same, following = after[:size, :size], after[size:, :size]
+    same, following = (
+        _flags([before[offset + place] for place in places], size)[:, places]
+        for offset in (0, size)
+    )
     both = np.tril(same & following.T, -1)
-    return both | both.T | np.eye(size, dtype=np.bool_)
+    return both | both.T | np.eye(len(places), dtype=np.bool_)
+
+
+def _flags(bits: Sequence[int], size: int) -> Flags:
+    """Return the lowest ``size`` bits of each number, shape (numbers, size)."""
+    width = -(-size // 8)
+    low = (1 << size) - 1
+    raw = b"".join((each & low).to_bytes(width, "little") for each in bits)
+    rows = np.frombuffer(raw, np.uint8).reshape(-1, width)
+    return np.unpackbits(rows, axis=1, count=size, bitorder="little").astype(np.bool_)
 
 
 def heaviest_compatible(

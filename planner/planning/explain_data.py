@@ -46,6 +46,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "effect": remedy.effect,
                 "tables_changed": remedy.num_changed,
                 "cut_short": remedy.is_cut,
+                "scaled": remedy.is_scaled,
             }
             for remedy in explanation.remedies
         ],

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from operator import add
 from textwrap import wrap
 
 from rich.text import Text
@@ -21,6 +22,8 @@ _MOST_ROWS = 24
 _MOST_WAYS = 2
 _CUT = "≤ "
 """Marks what a search found that was cut short."""
+_SCALED = "~"
+"""Marks an expected step that is scaled from the predicted one."""
 _SAME = 5e-4
 """Steps that differ by less are written alike."""
 _WORTH = 0.005
@@ -74,6 +77,12 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
         yield from (Text(f"    {line}") for line in lines)
     if any(each.is_cut for each in explanation.remedies):
         yield Text(f"    {_CUT} cut short by `--time-limit`: more time may find a shorter step")
+    if any(each.is_scaled for each in explanation.remedies):
+        legend = (
+            f"{_SCALED} no time was left for the models' errors: the predicted step, and as "
+            "much more as this plan's expected one is"
+        )
+        yield from (Text(f"    {line}") for line in wrap(legend, width - 4))
 
 
 def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -168,9 +177,12 @@ def _helpful(explanation: Explanation) -> list[Remedy]:
 
 
 def _cut_marked(remedies: list[Remedy]) -> list[str]:
-    """Return the expected steps; those of searches that had too little time are at most so long."""
+    """Return the expected steps, with a mark where they were searched or sampled too little."""
     times = durations(each.step_time for each in remedies)
-    return [f"{_CUT}{t}" if each.is_cut else t for each, t in zip(remedies, times, strict=True)]
+    marks = [
+        f"{_SCALED if each.is_scaled else ''}{_CUT if each.is_cut else ''}" for each in remedies
+    ]
+    return list(map(add, marks, times))
 
 
 def _remedy_columns(remedies: list[Remedy], before: Report) -> list[Column]:

@@ -157,6 +157,8 @@ def _against_baseline(report: Report) -> str:
         verdict = f"this plan is {ratio:.2f}× faster{_chance(baseline.probability_beaten)}"
     else:
         verdict = f"this plan is {1 / ratio:.2f}× slower"
+    if baseline.expected is None and report.confidence is not None:
+        verdict = f"as predicted, {verdict}"
     name = _BASELINES.get(baseline.sharder, baseline.sharder)
     if baseline.reason is not None:
         name = f"{baseline.sharder} ({baseline.reason})"

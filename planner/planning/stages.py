@@ -85,7 +85,8 @@ class Stages:
     def searching(self) -> Search:
         """Return how to search: for how long, and down to which step."""
         search, left = self._search, self._deadline - self._search.clock()
-        if left * EARLY_SHARE >= OPTION_TIME * self._problem.num_options:
+        batches = self._problem.workload.gradient_accumulation_steps
+        if left * EARLY_SHARE >= OPTION_TIME * self._problem.num_options * batches:
             for _ in range(NUM_EARLY):
                 self._bound = max(self._bound, next(self._bounds, 0.0))
         self._searched = search.clock()

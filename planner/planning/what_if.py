@@ -54,6 +54,9 @@ class Remedy:
     """Tables sharded otherwise than now; None: the ranks are others."""
     is_cut: bool = False
     """Whether the search had no more time: with more it may find a shorter step."""
+    is_scaled: bool = False
+    """Whether there was no time for the models' errors: the step is then as predicted, times what
+    the expected one of the present plan is over its predicted one."""
 
 
 def usual_changes(planned: Planned) -> Iterator[Change]:
@@ -127,13 +130,16 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
     same_ranks = new.plan.world_size == planned.plan.world_size
     before = {sharding.table: sharding for sharding in planned.plan.tables}
     changed = sum(before[each.table] != each for each in new.plan.tables)
+    is_scaled = new.report.confidence is None and planned.report.confidence is not None
+    longer = planned.report.expected / planned.report.step_time if is_scaled else 1.0
     return Remedy(
         change=change.text,
-        step_time=new.report.expected,
-        samples_per_second=new.report.samples_per_second,
+        step_time=new.report.expected * longer,
+        samples_per_second=new.report.samples_per_second / longer,
         effect=effect(planned.report.breakdown, new.report.breakdown),
         num_changed=changed if same_ranks else None,
         is_cut=new.report.search is not None and new.report.search.end == SearchEnd.LIMIT,
+        is_scaled=is_scaled,
     )
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -92,6 +93,14 @@ def test_what_ifs_that_were_cut_short_are_marked() -> None:
     text = written(explanation_text(explanation, 100))
     assert "gpus=16  ≤ 2.00 ms" in text
     assert "cut short by `--time-limit`" in text
+    assert "models' errors" not in text
+    text = written(
+        explanation_text(
+            replace(explanation, remedies=(replace(cut, is_scaled=True, is_cut=False),)), 100
+        )
+    )
+    assert "gpus=16  ~2.00 ms" in text
+    assert "no time was left for the models' errors" in text
 
 
 def test_narrow_blocks_have_their_reason() -> None:

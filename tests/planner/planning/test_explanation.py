@@ -9,6 +9,7 @@ from costmodel.engine.objective import Objective
 from planner import Planned, explain, plan
 from planner.files.plans import PlanFile
 from planner.files.profiles import load_profile
+from planner.planning import what_if
 from planner.planning.api import judge, make_topology
 from planner.planning.explanation import changes_of, explained
 from planner.planning.rivals import turn_of
@@ -144,3 +145,15 @@ def test_an_interrupt_keeps_what_was_found() -> None:
     search = Search(max_plans=20, interrupted=press)
     changes = changes_of(planned, ("batch=128", "batch=256"))
     assert len(list(remedies_of(planned, changes, search))) <= 1
+
+
+def test_a_what_if_without_time_for_errors_is_still_beside_the_expected_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned = planned_on(2)
+    unsure = replace(planned, report=replace(planned.report, confidence=None))
+    monkeypatch.setattr(what_if, "plan_from", lambda *_: unsure)
+    found = next(remedies_of(planned, changes_of(planned, ("host=1",)), Search()))
+    assert found.is_scaled
+    assert found.step_time == pytest.approx(planned.report.expected)
+    assert found.samples_per_second == pytest.approx(planned.report.samples_per_second)

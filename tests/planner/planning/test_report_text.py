@@ -144,6 +144,13 @@ def test_a_baseline_is_called_what_it_is(baseline: Baseline, text: str) -> None:
     assert text in written(report_text(replace(made(), baseline=baseline), 100))
 
 
+def test_a_baseline_without_an_expected_step_is_compared_as_predicted() -> None:
+    report = replace(made(), baseline=Baseline(sharder="naive", step_time=1.3 * MS))
+    assert "naive; this plan is 1.30× faster" in written(report_text(report, 100))
+    sure = replace(report, confidence=CONFIDENCE)
+    assert "naive; as predicted, this plan is 1.30× faster" in written(report_text(sure, 100))
+
+
 def test_bound_is_printed_only_where_there_is_one() -> None:
     report = made()
     assert "bound" not in written(report_text(report, 100))
