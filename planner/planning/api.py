@@ -359,6 +359,7 @@ class _PlanningTask:
             first_plan=stages.until_first_plan(attempts),
             history=found_after,
             end=search_end(names, attempts).value,
+            is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),
         )
         if choice is None:
             report = replace(report, notes=(*report.notes, WITHOUT_CHOICE), baseline=beside)
