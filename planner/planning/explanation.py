@@ -184,7 +184,7 @@ def _choices(planned: Planned, timeline: Timeline) -> tuple[TableExplanation, ..
     for number, sharding in enumerate(chosen):
         other, is_told = others.get(sharding.table), number < MOST_TOLD
         wider = (
-            with_wider_blocks(planned.workload, planned.topology, planned.plan, sharding)
+            with_wider_blocks(planned.workload, planned.topology, planned.plan, [sharding])
             if is_told
             else None
         )

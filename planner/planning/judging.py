@@ -67,23 +67,25 @@ def make_verdict(
         free_batch=_free_batch(problem, choice.plans[0], time_left),
         turn=turn,
         num_rivals=num_rivals,
-        narrow=narrow_blocks(problem, choice.plans[0]),
+        narrow=narrow_blocks(problem, choice.plans[0], time_left),
     )
 
 
-def narrow_blocks(problem: ShardingProblem, plan: ShardingPlan) -> NarrowBlocks | None:
-    """Time the plan with the narrow blocks of all tables twice as wide, as far as they fit."""
+def narrow_blocks(
+    problem: ShardingProblem, plan: ShardingPlan, time_left: Callable[[], Seconds]
+) -> NarrowBlocks | None:
+    """Time the plan with the narrow blocks of all tables twice as wide; None: there are none."""
     workload, topology = problem.workload, problem.topology
+    if time_left() <= 0:
+        return None
     narrow = [each for each in plan.tables if has_narrow_shards(workload, each)]
     if not narrow:
         return None
-    wider = plan
-    for sharding in narrow:
-        wider = with_wider_blocks(workload, topology, wider, sharding) or wider
-    now, then = (problem.objective.step_time(each) for each in (plan, wider))
+    wider = with_wider_blocks(workload, topology, plan, narrow)
+    now = problem.objective.step_time(plan)
     return NarrowBlocks(
         tables=tuple(sharding.table for sharding in narrow),
-        longer=None if wider is plan else then / now - 1,
+        longer=None if wider is None else problem.objective.step_time(wider) / now - 1,
     )
 
 

@@ -15,7 +15,6 @@ from costmodel.domain.plan import (
 from costmodel.domain.validity import allowed_types
 from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import check_memory
-from planner.planning.diff import with_table
 
 NARROW = 32
 """Columns below which a shard is narrow: 128 bytes of fp32, one line of cache. TorchRec's
@@ -31,12 +30,26 @@ def has_narrow_shards(workload: Workload, sharding: TableSharding) -> bool:
 
 
 def with_wider_blocks(
-    workload: Workload, topology: Topology, plan: ShardingPlan, sharding: TableSharding
+    workload: Workload, topology: Topology, plan: ShardingPlan, narrow: Sequence[TableSharding]
 ) -> ShardingPlan | None:
-    """Return the plan with twice as wide blocks of a table whose are narrow, on half their ranks.
+    """Return the plan with narrow blocks of some tables twice as wide, on half their ranks.
 
-    None where they are not narrow, are placed by the user, or the plan would not fit.
+    None where none of them may be, as the user placed them, or the plan would not fit.
     """
+    wider = {each.table: _wider(workload, plan, each) for each in narrow}
+    tables = tuple(wider.get(sharding.table) or sharding for sharding in plan.tables)
+    if tables == plan.tables:
+        return None
+    changed = replace(plan, tables=tables)
+    try:
+        check_memory(workload, topology, changed)
+    except InfeasibleError:
+        return None
+    return changed
+
+
+def _wider(workload: Workload, plan: ShardingPlan, sharding: TableSharding) -> TableSharding | None:
+    """Return a table's sharding with blocks twice as wide; None where there is none."""
     table, ranks = workload.table(sharding.table), sharding.block_ranks
     kind, half = sharding.sharding_type, len(ranks) // 2
     if not has_narrow_shards(workload, sharding) or len(ranks) % 2 or table.ranks:
@@ -46,12 +59,7 @@ def with_wider_blocks(
         if kind.splits_rows or whole not in allowed_types(workload, table):
             return None
         kind = whole
-    changed = with_table(plan, on_ranks(workload, plan, sharding, ranks[:half], kind))
-    try:
-        check_memory(workload, topology, changed)
-    except InfeasibleError:
-        return None
-    return changed
+    return on_ranks(workload, plan, sharding, ranks[:half], kind)
 
 
 def on_ranks(

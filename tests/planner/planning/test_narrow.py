@@ -1,3 +1,5 @@
+from math import inf
+
 import pytest
 
 from costmodel.domain.plan import ShardingPlan, ShardingType
@@ -17,6 +19,10 @@ def tables(width: int, *, ranks: tuple[int, ...] = ()) -> tuple[EmbeddingTable, 
     )
 
 
+def forever() -> float:
+    return inf
+
+
 def test_narrow_blocks_are_weighed_against_twice_as_wide_ones_of_all_tables() -> None:
     workload = Workload(tables=tables(64), local_batch_size=512)
     problem = example_problem(workload, world_size=4)
@@ -24,17 +30,18 @@ def test_narrow_blocks_are_weighed_against_twice_as_wide_ones_of_all_tables() ->
     def cut(num_blocks: int) -> float:
         return problem.objective.step_time(plan_of(problem, num_blocks))
 
-    narrow = narrow_blocks(problem, plan_of(problem, 4))
+    narrow = narrow_blocks(problem, plan_of(problem, 4), forever)
     assert narrow is not None
     assert narrow.tables == ("a", "b")
     assert narrow.longer == pytest.approx(cut(2) / cut(4) - 1, rel=1e-9)
-    assert narrow_blocks(problem, plan_of(problem, 2)) is None
+    assert narrow_blocks(problem, plan_of(problem, 2), forever) is None
+    assert narrow_blocks(problem, plan_of(problem, 4), lambda: 0.0) is None
 
 
 def test_blocks_that_the_user_placed_have_no_wider_ones() -> None:
     workload = Workload(tables=tables(16, ranks=(0, 1)), local_batch_size=512)
     problem = example_problem(workload, world_size=2)
-    narrow = narrow_blocks(problem, plan_of(problem, 2))
+    narrow = narrow_blocks(problem, plan_of(problem, 2), forever)
     assert narrow is not None
     assert narrow.longer is None
 
