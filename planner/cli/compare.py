@@ -62,7 +62,7 @@ def command(
     elif len(files) > 2:
         raise click.UsageError(f"one workload file or two plan files, got {len(files)} files")
     elif gpus is None:
-        raise click.UsageError("Missing option '--gpus'.")
+        raise click.UsageError("a workload file needs `--gpus`, and a plan file another beside it")
     else:
         _compare_sharders(files[0], gpus, nodes, sharders, html=html, output=output, flags=flags)
 

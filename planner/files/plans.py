@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import Shard, ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
+from planner.files.kinds import FileKind, check_kind
 from planner.files.profiles import load_profile
-from planner.files.source import Document, parse_json
+from planner.files.source import Document, looks_like_json, parse_json, parse_yaml
 from planner.files.validator import Validator, in_order
 from planner.files.workload import workload_from_document
 from planner.files.workload_text import workload_data
@@ -75,7 +77,8 @@ def load_plan_hardware(file: PlanFile) -> HardwareProfile:
 
 def parse_plan_file(text: str, source: str) -> PlanFile:
     """Read a plan file from a text; `source` is what messages call it."""
-    document = parse_json(text, source)
+    document = _document(text, source)
+    check_kind(document, FileKind.PLAN)
     _check_is_plan(document)
     plan_file = _plan_file(document, workload_from_document(document, ("workload",)))
     _check_names(plan_file.plan, plan_file.workload)
@@ -148,6 +151,20 @@ def _block(value: Any, indent: int) -> str:  # noqa: ANN401 - plain JSON data
 
 def _json(value: Any) -> str:  # noqa: ANN401 - plain JSON data
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _document(text: str, source: str) -> Document:
+    """Read JSON; where a text is none, but another file of ours, the error says which."""
+    try:
+        return parse_json(text, source)
+    except InputError:
+        other = None
+        if not looks_like_json(text):
+            with suppress(InputError):
+                other = parse_yaml(text, source)
+        if other is not None:
+            check_kind(other, FileKind.PLAN)
+        raise
 
 
 def _check_is_plan(document: Document) -> None:

@@ -17,6 +17,7 @@ from costmodel.domain.hardware import (
     Link,
 )
 from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
+from planner.files.kinds import FileKind, check_kind
 from planner.files.profile_yaml import OVERHEADS
 from planner.files.source import Document
 from planner.files.validator import Validator, in_order
@@ -47,6 +48,7 @@ def profile_from_document(document: Document) -> HardwareProfile:
     """
     from planner.files.profile_schema import ProfileFile
 
+    check_kind(document, FileKind.PROFILE)
     validator = Validator(document)
     values = validator.whole(ProfileFile, document.data, ())
     curves = () if values is None else tuple(_curves(values["collectives"], validator))

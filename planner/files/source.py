@@ -33,6 +33,7 @@ _SCALARS = {"null", "bool", "int", "float"}
 _NUMBERS = {"int": int, "float": float}
 _PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:e[-+][0-9]+)?)?")
 """One that YAML 1.1 and Python read alike: no octal, no base 60, no underscores."""
+_JSON_START = re.compile(r"\s*[\[{]\s*[\[{\"]")
 _QUOTES = {'"', "'", "#"}
 _INT, _FLOAT = _YAML_TAG + "int", _YAML_TAG + "float"
 _TEXT_TAGS = {_YAML_TAG + name for name in ("str", "timestamp", "value")}
@@ -105,7 +106,7 @@ def parse_yaml(text: str, source: str) -> Document:
     Raises
     ------
     InputError
-        The text is empty, is not YAML, or uses a key twice.
+        The text is empty, is not YAML (nor JSON, which it begins as), or uses a key twice.
 
     """
     root = _compose(text, source)
@@ -141,6 +142,11 @@ def parse_json(text: str, source: str) -> Document:
         raise InputError(source, (problem,), text) from None
     except ValueError as error:
         raise InputError(source, (Problem(message=f"not usable: {error}"),), text) from None
+
+
+def looks_like_json(text: str) -> bool:
+    """Tell a text that begins as JSON with something in it does, whether or not all of it is."""
+    return _JSON_START.match(text) is not None
 
 
 @cache
@@ -186,11 +192,10 @@ def _compose(text: str, source: str) -> "yaml.Node | None":
             problem = Problem(message="lists or mappings are nested too deeply")
             raise InputError(source, (problem,), text)
         root: yaml.Node | None = yaml.compose(text, Loader=loader)
-    except yaml.MarkedYAMLError as error:
-        raise InputError(source, (_syntax_problem(error, text),), text) from None
     except yaml.YAMLError as error:
-        reason = getattr(error, "reason", None) or str(error).splitlines()[0]
-        raise InputError(source, (Problem(message=f"not YAML: {reason}"),), text) from None
+        if looks_like_json(text):
+            parse_json(text, source)  # which says what is wrong with it as such
+        raise InputError(source, (_syntax_problem(error, text),), text) from None
     return root
 
 
@@ -221,7 +226,12 @@ def _is_deep(events: "Iterable[yaml.Event]") -> bool:
     return False
 
 
-def _syntax_problem(error: "yaml.MarkedYAMLError", text: str) -> Problem:
+def _syntax_problem(error: "yaml.YAMLError", text: str) -> Problem:
+    import yaml
+
+    if not isinstance(error, yaml.MarkedYAMLError):
+        reason = getattr(error, "reason", None) or str(error).splitlines()[0]
+        return Problem(message=f"not YAML: {reason}")
     message = f"not YAML: {error.problem or error.context}"
     mark = error.problem_mark or error.context_mark
     if mark is None:

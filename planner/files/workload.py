@@ -10,6 +10,7 @@ from costmodel.base.limits import MOST_TABLES, shown
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from planner.files.disk import read_text, source_name
+from planner.files.kinds import FileKind, check_kind
 from planner.files.source import Document, KeyPath, parse_yaml
 from planner.files.validator import Validator, in_order
 
@@ -97,6 +98,8 @@ def workload_from_document(document: Document, path: KeyPath = ()) -> Workload:
     data = document.data
     for part in path:
         data = data[part]
+    if not path:
+        check_kind(document, FileKind.WORKLOAD)
     builder = _Builder(Validator(document, _SYNONYMS), path)
     workload = builder.workload(data)
     problems = builder.validator.problems

@@ -122,7 +122,7 @@ def plan(
     nodes: int | None = None,
     hardware: HardwareLike = DEFAULT_HARDWARE,
     sharder: str = AUTO,
-    baseline: str = STAND_IN,
+    baseline: str | None = STAND_IN,
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Planned:
@@ -140,8 +140,8 @@ def plan(
         Name of a sharder, or ``auto``: all built-in ones, and a choice among their plans and the
         baseline's by the expected step (``planner.planning.choice``).
     baseline
-        What the report compares with: a sharder, or ``none``. ``torchrec``, TorchRec's own planner,
-        runs in a process of its own beside the search (``Search.wait``).
+        What the report compares with: a sharder, or nothing (None or ``none``). ``torchrec``,
+        TorchRec's own planner, runs in a process of its own beside the search (``Search.wait``).
     search, options
         How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
 
@@ -154,7 +154,7 @@ def plan(
     search = _begun(search, options)
     task = _task(workload, hardware, gpus, nodes)
     try:
-        return task.searched(sharder, baseline, search)
+        return task.searched(sharder, baseline or NONE, search)
     except InfeasibleError as error:
         from planner.planning.remedies import with_searched
 
@@ -359,6 +359,7 @@ class _PlanningTask:
             first_plan=stages.until_first_plan(attempts),
             history=found_after,
             end=search_end(names, attempts).value,
+            is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),
         )
         if choice is None:
             report = replace(report, notes=(*report.notes, WITHOUT_CHOICE), baseline=beside)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from planner.pages.charts import Spec
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import HtmlColumn
+from planner.planning.compare_text import others_text, throughput_change
 from planner.planning.confidence_text import span
 from planner.planning.plan_charts import breakdown_spec
 from planner.planning.plan_page import headline, numbers
@@ -95,7 +96,7 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
             title="Tables that are elsewhere",
             note=f"{diff.num_unchanged:,} are where they were. Tables are changed from the top "
             "down, so that what they add sums up to the change of the predicted step"
-            f"; another workload, machine or ranks: {signed_duration(diff.other_change)}.",
+            f"; {others_text(diff)}: {signed_duration(diff.other_change)}.",
             table=columns if changes else (),
         ),
     ]
@@ -103,5 +104,6 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         (names[0], duration(diff.old.expected)),
         (names[1], duration(diff.new.expected)),
         ("ratio", f"{diff.speedup:.2f}×"),
+        ("throughput", throughput_change(diff)),
     ]
     return html_page(f"{names[0]} and {names[1]}", facts, panels)

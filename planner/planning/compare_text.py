@@ -20,6 +20,7 @@ from planner.show.format import (
     durations,
     memories,
     printable,
+    rate,
     signed_duration,
 )
 from planner.show.layout import FULL, WARNING, Column, table, table_text
@@ -38,6 +39,8 @@ _INITIALS = {
 _MOST_RIVALS = 3
 _ROUNDING = 1e-6
 """Share of the step below which two are the same."""
+_AS_FAST = 5e-3
+_OTHERS = {"workload": "another workload", "machine": "another machine", "ranks": "other ranks"}
 
 
 def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
@@ -201,25 +204,46 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
     added = sum(each.old is None for each in diff.changes)
     removed = sum(each.new is None for each in diff.changes)
     changed = len(diff.changes) - added - removed
-    yield Text(
-        f"  {added} added, {changed} changed, {removed} removed, {diff.num_unchanged} unchanged."
-        f"    {duration(diff.old.expected)} → {duration(diff.new.expected)}{_verdict(diff)}"
-    )
+    tally = f"{added} added, {changed} changed, {removed} removed, {diff.num_unchanged} unchanged."
+    steps = f"{duration(diff.old.expected)} → {duration(diff.new.expected)}{_verdict(diff)}"
+    if abs(diff.throughput_ratio / diff.speedup - 1) <= _ROUNDING:  # as many samples a step
+        yield Text(f"  {tally}    {steps}")
+    else:
+        yield Text(f"  {tally}")
+        yield Text(f"  step {steps}")
+        yield Text(f"  {throughput_change(diff)}")
 
 
 def _sum_text(diff: PlanDiff) -> str:
     """Say what the change of the predicted step is the sum of."""
-    tables = sum(each.step_time_change or 0.0 for each in diff.changes)
     if abs(diff.other_change) <= _ROUNDING * diff.old.step_time:
         return "the sum of these, made one after the other"
-    return (
-        f"tables {signed_duration(tables)}, made one after the other; another workload, machine or "
-        f"ranks {signed_duration(diff.other_change)}"
-    )
+    told = [each.step_time_change for each in diff.changes if each.step_time_change is not None]
+    tables = f"tables {signed_duration(sum(told))}, made one after the other; " if told else ""
+    return f"{tables}{others_text(diff)} {signed_duration(diff.other_change)}"
+
+
+def others_text(diff: PlanDiff) -> str:
+    """Name what the plans differ in, and the tables whose part cannot be told from it."""
+    untold = sum(each.step_time_change is None for each in diff.changes)
+    causes = [_OTHERS[what] for what in diff.differ_in] or ["the rest"]
+    if untold:
+        causes.append(f"{count(untold, 'table')} sharded otherwise for that")
+    return " and ".join([", ".join(causes[:-1]), causes[-1]] if causes[1:] else causes)
+
+
+def throughput_change(diff: PlanDiff) -> str:
+    """Compare samples per second: what counts where a step has more of them, or fewer."""
+    ratio = diff.throughput_ratio
+    said = "as many"
+    if abs(ratio - 1) >= _AS_FAST:
+        said = f"{ratio:.2f}× more" if ratio > 1 else f"{1 / ratio:.2f}× fewer"
+    before, after = (rate(each.samples_per_second) for each in (diff.old, diff.new))
+    return f"{before} → {after} samples/s ({said})"
 
 
 def _verdict(diff: PlanDiff) -> str:
-    if abs(diff.speedup - 1) < 5e-3:
+    if abs(diff.speedup - 1) < _AS_FAST:
         return " (as fast)"
     if diff.speedup > 1:
         return f" ({diff.speedup:.2f}× faster; P {odds(diff.probability_faster)})"

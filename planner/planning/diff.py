@@ -37,12 +37,17 @@ class PlanDiff:
     num_unchanged: int
     probability_faster: float
     """How likely the new plan is faster, given how far off the models have been."""
+    differ_in: tuple[str, ...] = ()
+    """Which of workload, machine and ranks the plans are not for the same of."""
     other_model: str = ""
     """How the models that the plans are for differ; empty: they do not."""
 
     @property
     def other_change(self) -> Seconds:
-        """What is left of the predicted step's change: of another workload, machine or ranks."""
+        """What is left of the predicted step's change: of another workload, machine or ranks.
+
+        Tables that are sharded otherwise and whose own part cannot be told are in it.
+        """
         told = sum(each.step_time_change or 0.0 for each in self.changes)
         return self.new.step_time - self.old.step_time - told
 
@@ -50,6 +55,11 @@ class PlanDiff:
     def speedup(self) -> float:
         """Expected step of the old plan over that of the new."""
         return self.old.expected / self.new.expected
+
+    @property
+    def throughput_ratio(self) -> float:
+        """Samples per second of the new plan, on all its ranks, over those of the old."""
+        return self.new.samples_per_second / self.old.samples_per_second
 
 
 def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> PlanDiff:
@@ -75,8 +85,19 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
         probability_faster=probability_faster(
             (new.workload, new.topology, new.plan), (old.workload, old.topology, old.plan)
         ),
+        differ_in=_differences(old, new),
         other_model=_other_model(old.workload, new.workload),
     )
+
+
+def _differences(old: Planned, new: Planned) -> tuple[str, ...]:
+    was, now = old.topology, new.topology
+    differs = {
+        "workload": replace(old.workload, name="") != replace(new.workload, name=""),
+        "machine": was.hardware != now.hardware,
+        "ranks": (was.world_size, was.local_world_size) != (now.world_size, now.local_world_size),
+    }
+    return tuple(what for what, is_other in differs.items() if is_other)
 
 
 def _other_model(old: Workload, new: Workload) -> str:

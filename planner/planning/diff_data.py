@@ -12,8 +12,10 @@ def diff_data(diff: PlanDiff) -> dict[str, Any]:
     return {
         "results": [report_data(diff.old), report_data(diff.new)],
         "speedup": diff.speedup,
+        "samples_per_second_ratio": diff.throughput_ratio,
         "probability_new_is_faster": diff.probability_faster,
         "other_step_time_change_s": diff.other_change,
+        "differ_in": list(diff.differ_in),
         "other_model": diff.other_model or None,
         "num_unchanged": diff.num_unchanged,
         "changes": [

@@ -77,6 +77,8 @@ class SearchReport:
     time: Seconds
     bound: Seconds | None = None
     """No valid plan is faster than this under the model; None: not known."""
+    is_bare: bool = False
+    """Whether there was time for no other bound than the step without any embedding work."""
     proof: Proof | None = None
     """What a sharder proved that minimised something else than the step."""
     compiled: bool = True

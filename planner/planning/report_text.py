@@ -115,6 +115,8 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     if search is not None and search.bound is not None and report.gap is not None:
         gap = percent_fine(report.gap)
         text = f"no plan is predicted to be faster; this one's prediction is within {gap}"
+        if search.is_bare:
+            text = "the step without embedding work: the limit left no time for a closer bound"
         rows.append(("bound", duration(search.bound), text))
     beyond = critical_share(report.extrapolated, report.step_time)
     if beyond >= LEAST_BEYOND:

@@ -8,6 +8,7 @@ of it looks at the clock itself.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import islice
 from math import inf
 
 from costmodel.base.units import Seconds
@@ -80,6 +81,7 @@ class Stages:
         self._searched = began
         self._pass_time = 0.0
         self._bound = 0.0
+        self._num_bounds = 0
         self._bounds = improving_bounds(problem.workload, problem.topology, self.time_left)
 
     def searching(self) -> Search:
@@ -87,8 +89,8 @@ class Stages:
         search, left = self._search, self._deadline - self._search.clock()
         batches = self._problem.workload.gradient_accumulation_steps
         if left * EARLY_SHARE >= OPTION_TIME * self._problem.num_options * batches:
-            for _ in range(NUM_EARLY):
-                self._bound = max(self._bound, next(self._bounds, 0.0))
+            for bound in islice(self._bounds, NUM_EARLY):
+                self._improve(bound)
         self._searched = search.clock()
         left = max(0.0, self._deadline - self._searched)
         limit = search.time_limit if left == inf else (1 - REPORT_SHARE) * left
@@ -131,7 +133,16 @@ class Stages:
     def bound(self) -> Seconds:
         """Return what no plan undercuts, as far as the stage's time allows."""
         for bound in self._bounds:
-            self._bound = max(self._bound, bound)
+            self._improve(bound)
             if self.time_left() <= 0:
                 break
         return self._bound
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether time was for one bound only: that of the step without any embedding work."""
+        return self._num_bounds <= 1
+
+    def _improve(self, bound: Seconds) -> None:
+        self._num_bounds += 1
+        self._bound = max(self._bound, bound)

@@ -111,8 +111,8 @@ def asked_change(planned: Planned, text: str) -> Change:
 
 
 def _refused(text: str, reason: str, name: str = "") -> InputError:
-    hint = f"write one of {', '.join(f'{each}={eg}' for each, eg in _EXAMPLES.items())}"
-    meant = suggestion(name, tuple(_EXAMPLES))
+    hint = f"write one of {', '.join(_EXAMPLES)}"
+    meant = suggestion(name, tuple(_MAKERS))
     problem = Problem(message=f"what-if `{text}`: {reason}", hint=meant or hint)
     return InputError("--what-if", (problem,))
 
@@ -213,13 +213,14 @@ _MAKERS: dict[str, Callable[[Planned, str], Change]] = {
     "dtype": _dtype,
     "host": _host,
 }
-_EXAMPLES = {
-    "hardware": "h200-sxm",
-    "batch": "16384",
-    "gpus": "16",
-    "dtype": "fp16",
-    "host": "graphs",
-}
+_EXAMPLES = (
+    "hardware=h200-sxm",
+    "batch=16384",
+    "gpus=16",
+    "dtype=fp16",
+    "host=graphs",
+    "host=0.5",
+)
 
 
 def _launched(workload: Workload, launch: LaunchMode) -> Workload:

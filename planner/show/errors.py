@@ -94,7 +94,7 @@ def _input_lines(error: InputError, quoted: Sequence[str]) -> list[str]:
     problems = "1 problem" if count == 1 else f"{count} problems"
     if count >= MOST_PROBLEMS:
         problems = f"{count} problems or more"
-    return [*lines, f"error: {_clean(error.source)} has {problems}; nothing was planned"]
+    return [*lines, f"error: {_clean(error.source)} has {problems}; nothing was done"]
 
 
 def _problem_lines(problem: Problem, source: str, quoted: Sequence[str]) -> list[str]:

@@ -105,6 +105,7 @@ def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
     ("arguments", "code", "text"),
     [
         (("plan", "tables.yaml"), 2, "Missing option '--gpus'"),
+        (("compare", "plan.json"), 2, "a plan file another beside it"),
         (("plan", "tables.yaml", "--gpus", "9"), 2, "9 GPUs cannot be spread evenly over 2 nodes"),
         (("plan", "tables.yaml", "--gpus", "16", "--nodes", "1"), 2, "has 8 GPUs"),
         (("plan", "tables.yaml", "--gpus", "2", "--time-limit", "x"), 2, "`x` is not a time"),

@@ -128,7 +128,7 @@ def test_a_broken_workload_is_reported_where_it_stands() -> None:
     [
         ("", "the file is empty"),
         ("[1]", "a plan file must be a JSON object"),
-        ('{"tables": []}', "not a plan file: it has no `workload`"),
+        ("{}", "not a plan file: it has no `tables`"),
         ("{", "not JSON: expecting property name enclosed in double quotes"),
         (changed(schema_version=9), "schema_version is 9, and this planner reads 1"),
         (changed(local_world_size=3), "world_size 2 is not a multiple of local_world_size 3"),

@@ -107,6 +107,15 @@ def test_broken_json_has_a_position() -> None:
     )
 
 
+def test_broken_json_is_called_so_where_yaml_is_read_too() -> None:
+    assert problem_of('{\n  "tables": [\n    {"name" 1}\n  ]\n}') == (
+        "not JSON: expecting ':' delimiter",
+        3,
+        13,
+    )
+    assert problem_of("{a: 1, b")[0].startswith("not YAML")
+
+
 def test_deep_json_is_refused() -> None:
     with pytest.raises(InputError):
         parse_json("[" * 100_000, "plan.json")

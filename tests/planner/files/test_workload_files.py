@@ -328,7 +328,7 @@ error: table `c` cannot be on ranks [0, 1] and no others
     |
   6 |     ranks: [0, 1]
     |            ^^^^^^ ranks that types take: table_wise 1
-error: tables.yaml has 2 problems; nothing was planned
+error: tables.yaml has 2 problems; nothing was done
 """
 
 

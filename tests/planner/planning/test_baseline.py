@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from costmodel.base.errors import MissingDependencyError, UnknownNameError
+from planner import plan
 from planner.environment import torchrec_presence as presence
 from planner.planning import baseline
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside, default_baseline
@@ -39,6 +40,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_to_compare_with(problem: ShardingProblem) -> None:
     assert judged(NONE, problem, Search()) is None
+    planned = plan(problem.workload, gpus=2, sharder="naive", baseline=None, max_plans=1)
+    assert planned.report.baseline is None
 
 
 def test_a_sharder_runs_after_the_search(problem: ShardingProblem) -> None:

@@ -14,7 +14,7 @@ from planner.planning.api import judge, make_topology
 from planner.planning.explanation import changes_of, explained
 from planner.planning.rivals import turn_of
 from planner.planning.search import Search
-from planner.planning.what_if import LAUNCHES, usual_changes
+from planner.planning.what_if import LAUNCHES, asked_change, usual_changes
 from planner.planning.what_if import remedies as remedies_of
 from sharders.problem.options import TableOption, make_plan, make_sharding
 
@@ -106,6 +106,17 @@ def test_what_is_asked_for_is_what_planning_anew_finds() -> None:
     assert again.step_time == pytest.approx(other.report.expected, rel=0.03)
     assert found["host=graphs"].step_time < planned.report.expected
     assert found["batch=2048"].step_time < planned.report.expected
+
+
+def test_every_change_that_the_hint_offers_can_be_asked_for() -> None:
+    planned = planned_on(2, sharder="naive")
+    with pytest.raises(InputError) as refused:
+        asked_change(planned, "weather=fine")
+    (problem,) = refused.value.problems
+    assert problem.hint is not None
+    offered = problem.hint.removeprefix("write one of ").split(", ")
+    assert {"host=graphs", "host=0.5"} < set(offered)
+    assert [asked_change(planned, each).text for each in offered] == offered
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,10 @@ def test_bound_is_printed_only_where_there_is_one() -> None:
     bounded = replace(report, search=replace(report.search, bound=0.96 * MS))
     text = written(report_text(bounded, 100))
     assert "960 us  no plan is predicted to be faster; this one's prediction is within 4.2%" in text
+    bare = replace(report, search=replace(report.search, bound=0.1 * MS, is_bare=True))
+    text = written(report_text(bare, 100))
+    assert "100 us  the step without embedding work: the limit left no time" in text
+    assert "within" not in text.split("100 us")[1].splitlines()[0]
 
 
 def test_interval_is_printed_only_where_there_is_one() -> None:

@@ -8,7 +8,9 @@ import pytest
 import planner
 from costmodel.base.units import MS
 from planner.examples import example_hardware, example_workload
+from planner.files.plans import PlanFile
 from planner.pages import document
+from planner.planning.api import judge
 from planner.planning.compare_page import comparison_columns, diff_page
 from planner.planning.compare_text import diff_text
 from planner.planning.plan_charts import (
@@ -203,3 +205,35 @@ def test_plans_of_different_models_are_compared_with_a_warning(planned: planner.
     assert diff.other_model == f"{same} of {same + 1} and {same + 1} tables are the same"
     (first, *_) = diff_text(diff, 200)
     assert first.plain.startswith("warning: the plans are for different models")
+
+
+def test_what_two_plans_differ_in_is_named_with_the_tables_that_go_with_it(
+    planned: planner.Planned,
+) -> None:
+    elsewhere = planner.plan(
+        planned.workload, gpus=2, hardware=example_hardware(), sharder="naive",
+        baseline="none", time_limit=0.05,
+    )  # fmt: skip
+    diff = planner.compare_plans(planned, elsewhere)
+    moved = len(diff.changes)
+    *_, total, _, _, _ = (line.plain for line in diff_text(diff, 200))
+    assert moved
+    assert diff.differ_in == ("ranks",)
+    assert f": other ranks and {moved} tables sharded otherwise for that" in total
+    assert planner.compare_plans(planned, planned).differ_in == ()
+
+
+def test_steps_of_more_samples_are_compared_by_samples_per_second(
+    planned: planner.Planned,
+) -> None:
+    # twice the batch in the same plan, and the step is the host's: as long with twice the samples
+    workload = replace(planned.workload, local_batch_size=2 * planned.workload.local_batch_size)
+    doubled = judge(PlanFile(plan=planned.plan, workload=workload, hardware="h100-sxm"))
+    single = judge(PlanFile(plan=planned.plan, workload=planned.workload, hardware="h100-sxm"))
+    diff = planner.compare_plans(single, doubled)
+    assert diff.differ_in == ("workload",)
+    assert diff.speedup == pytest.approx(1.0, rel=1e-3)
+    assert diff.throughput_ratio == pytest.approx(2 * diff.speedup)
+    *_, step, throughput = (line.plain for line in diff_text(diff, 200))
+    assert step.endswith("(as fast)")
+    assert throughput.endswith("samples/s (2.00× more)")

@@ -37,7 +37,7 @@ def test_a_problem_shows_the_line_it_is_on() -> None:
         "    |     ^^^^^^^^^^^^^ did you mean `num_embeddings`?",
         "error: missing field `tables`",
         "   --> tables.yaml",
-        "error: tables.yaml has 2 problems; nothing was planned",
+        "error: tables.yaml has 2 problems; nothing was done",
     ]
 
 

@@ -1,0 +1,52 @@
+"""Which of our files a document is: one given for another is named, with what takes it."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from costmodel.base.errors import InputError, Problem
+from planner.files.source import Document
+
+
+class FileKind(Enum):
+    """Files of ours that commands and functions take, by the name they go by."""
+
+    PLAN = "plan file"
+    PROFILE = "hardware profile"
+    WORKLOAD = "workload file"
+
+
+_KEYS: Mapping[FileKind, Mapping[str, type]] = {
+    FileKind.PLAN: {"tables": list, "workload": object},
+    FileKind.PROFILE: {"gpu": dict, "intra_node": dict},
+    FileKind.WORKLOAD: {"tables": list},
+}
+"""Keys that tell a kind, and what they hold; a plan has those of a workload, and comes first."""
+
+_TAKEN_BY = {
+    FileKind.PLAN: "`planner explain`, `simulate`, `open` and `validate` take plan files, and "
+    "`compare` two of them",
+    FileKind.PROFILE: "hardware profiles are for `--hardware`",
+    FileKind.WORKLOAD: "`planner plan`, `compare` and `sweep` take workload files; `plan` writes "
+    "plan files",
+}
+
+
+def check_kind(document: Document, wanted: FileKind) -> None:
+    """Raise InputError, with a single problem, where a document is another file of ours."""
+    found = _kind(document.data)
+    if found is None or found is wanted:
+        return
+    problem = Problem(
+        message=f"this is a {found.value}, and a {wanted.value} is needed", hint=_TAKEN_BY[found]
+    )
+    raise InputError(document.source, (problem,))
+
+
+def _kind(data: Any) -> FileKind | None:  # noqa: ANN401 - whatever the file holds
+    if not isinstance(data, dict):
+        return None
+    for kind, keys in _KEYS.items():
+        if all(key in data and isinstance(data[key], holds) for key, holds in keys.items()):
+            return kind
+    return None
