@@ -58,6 +58,7 @@ def make_verdict(
         num_candidates=len(choice.plans),
         num_equal=len(choice.equals),
         spread=max(means) / min(means) - 1,
+        simplest_longer=simplest / choice.attempt.step_time - 1,
         within_bound=simplest / bound - 1 if bound else None,
         host_time=host_time,
         runner_up=None if choice.runner_up is None else choice.runner_up.sharder,

@@ -118,6 +118,7 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
         "num_candidates": verdict.num_candidates,
         "num_equal": verdict.num_equal,
         "spread": verdict.spread,
+        "simplest_longer": verdict.simplest_longer,
         "simplest_above_bound": verdict.within_bound,
         "host_critical_path_s": verdict.host_time,
         "runner_up": verdict.runner_up,

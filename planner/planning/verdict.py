@@ -50,6 +50,8 @@ class PlanVerdict:
     """Candidates that the models cannot tell from the chosen plan, itself included."""
     spread: float
     """By what share the slowest candidate's expected step is longer than the fastest one's."""
+    simplest_longer: float
+    """By what share the simplest plan found takes longer than the chosen one, as predicted."""
     within_bound: float | None
     """By what share the simplest plan found is above the bound; None: there is no bound."""
     host_time: Seconds
@@ -75,7 +77,8 @@ class PlanVerdict:
     def hardly_matters(self) -> bool:
         """Whether all plans found are as good, or even the simplest one can hardly be beaten."""
         close = self.within_bound is not None and self.within_bound <= SAME_STEP
-        return close or (self.num_candidates > 1 and self.spread <= SAME_STEP)
+        alike = max(self.spread, self.simplest_longer) <= SAME_STEP
+        return close or (self.num_candidates > 1 and alike)
 
 
 def kinds_text(plan: ShardingPlan) -> str:

@@ -14,6 +14,7 @@ def verdict(**changes: object) -> PlanVerdict:
         "num_candidates": 5,
         "num_equal": 1,
         "spread": 0.2,
+        "simplest_longer": 0.0,
         "within_bound": 0.3,
         "host_time": 0.1 * MS,
         "runner_up": "lp",
@@ -73,6 +74,7 @@ def test_where_sharding_hardly_matters_the_first_words_say_so() -> None:
         "Sharding hardly matters: 5 plans within 0.1%; the host launches for 720 us of 1.00 ms; "
         "batches up to 16,384 are nearly free."
     )
+    assert "hardly" not in said(spread=0.001, simplest_longer=0.7)
     assert "the simplest plan is within 0.1% of the bound" in said(within_bound=0.0, spread=0.02)
 
 
