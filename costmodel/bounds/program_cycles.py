@@ -148,9 +148,13 @@ class ProgramCycles:
         return [each.op for each in self._contracted[0]]
 
     @cached_property
+    def _place(self) -> dict[int, int]:
+        return {number: at for at, number in enumerate(self._numbers)}
+
+    @cached_property
     def _sources(self) -> list[list[tuple[int, Seconds]]]:
         """What each of them waits for, by place (less the count: in the step before), and lags."""
-        place = {number: at for at, number in enumerate(self._numbers)}
+        place = self._place
         return [
             [
                 (place[end.op] - (len(place) if end.is_before else 0), lag)
@@ -161,8 +165,7 @@ class ProgramCycles:
 
     @cached_property
     def _final(self) -> list[int]:
-        place = {number: at for at, number in enumerate(self._numbers)}
-        return [place[number] for number in self._contracted[1]]
+        return [self._place[number] for number in self._contracted[1]]
 
     @cached_property
     def _ops(self) -> dict[int, TemplateOp]:

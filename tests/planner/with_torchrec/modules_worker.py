@@ -28,7 +28,7 @@ from torchrec.modules.mc_modules import (
     MCHManagedCollisionModule,
 )
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
-from torchrec_cases import AnySharder, on_ranks
+from torchrec_cases import AnySharder, on_ranks, trained
 
 from planner.torchrec import IterationTimePlanner
 
@@ -183,19 +183,7 @@ def sharded(kind: type[nn.Module], world_size: int) -> tuple[list[float], dict[s
         sharders=sharders,
     )
     load(parallel, weights)
-    fused = set(parallel.fused_optimizer.params)
-    dense = [value for name, value in parallel.named_parameters() if name not in fused]
-    optimizer = torch.optim.SGD(dense, lr=RATE)
-    losses = []
-    for step in range(STEPS):
-        loss = loss_of(parallel, step, dist.get_rank())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        losses.append(float(mean) / world_size)
-    return losses, kinds
+    return trained(parallel, loss_of, STEPS, RATE), kinds
 
 
 def load(parallel: nn.Module, weights: dict[str, torch.Tensor]) -> None:

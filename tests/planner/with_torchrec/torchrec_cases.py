@@ -1,11 +1,13 @@
 """Models, sharders and plans that the TorchRec tests share; imports torch and torchrec."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
@@ -325,3 +327,28 @@ def wrapped_constraints() -> dict[str, ParameterConstraints]:
         name: ParameterConstraints(sharding_types=[kind], min_partition=4)
         for name, kind in kinds.items()
     }
+
+
+def trained(
+    parallel: DistributedModelParallel,
+    loss_of: Callable[[nn.Module, int, int], torch.Tensor],
+    num_steps: int,
+    rate: float,
+) -> list[float]:
+    """Train a model whose tables are updated in the backward; return the mean loss of every step.
+
+    ``loss_of`` is given the model, the step and the rank.
+    """
+    fused = set(parallel.fused_optimizer.params)
+    dense = [value for name, value in parallel.named_parameters() if name not in fused]
+    optimizer = torch.optim.SGD(dense, lr=rate)
+    losses = []
+    for step in range(num_steps):
+        loss = loss_of(parallel, step, dist.get_rank())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(float(mean) / dist.get_world_size())
+    return losses

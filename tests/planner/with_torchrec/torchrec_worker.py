@@ -32,6 +32,7 @@ from torchrec_cases import (
     embedding_bags,
     features,
     on_ranks,
+    trained,
     wrapped_constraints,
 )
 
@@ -97,20 +98,8 @@ def sharded(
         sharders=list(sharders),
     )
     load(parallel, weights)
-    fused = set(parallel.fused_optimizer.params)
-    dense = [value for name, value in parallel.named_parameters() if name not in fused]
-    optimizer = torch.optim.SGD(dense, lr=RATE)
-    losses = []
-    for step in range(STEPS):
-        loss = loss_of(parallel, step, dist.get_rank())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        losses.append(float(mean) / world_size)
     kinds = {each.sharding_type for tables in plan.plan.values() for each in tables.values()}
-    return losses, sorted(kinds)
+    return trained(parallel, loss_of, STEPS, RATE), sorted(kinds)
 
 
 def refusals() -> dict[str, tuple[str, str]]:
