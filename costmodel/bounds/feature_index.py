@@ -84,13 +84,6 @@ class FeatureIndex:
         some = [kernel] if kernel else [key for key in self._kernels if key[0] in groups]
         return [self.part(each, Part.HERE) for each in some]
 
-    def places(self, kernels: Sequence[GroupKernel]) -> NDArray[np.intp]:
-        """Return the same of all that are known, a row each; of others 0."""
-        known = [(pair[0], pair[1]) in self._kernels for pair in kernels]
-        none = [0] * (len(GROUP_FEATURES) + len(KERNEL_VALUES))
-        rows = zip(kernels, known, strict=True)
-        return np.array([self.of_kernel(pair) if here else none for pair, here in rows])
-
     def of_kernel(self, kernel: GroupKernel) -> list[int]:
         """Return the places of the values of options that have a group and kernel."""
         first, second = self._groups[kernel[0]], self._kernels[kernel]
@@ -98,6 +91,13 @@ class FeatureIndex:
             *range(first, first + len(GROUP_FEATURES)),
             *range(second, second + len(KERNEL_VALUES)),
         ]
+
+    def places(self, kernels: Sequence[GroupKernel]) -> NDArray[np.intp]:
+        """Return the same of all that are known, a row each; of others 0."""
+        known = [(pair[0], pair[1]) in self._kernels for pair in kernels]
+        none = [0] * (len(GROUP_FEATURES) + len(KERNEL_VALUES))
+        rows = zip(kernels, known, strict=True)
+        return np.array([self.of_kernel(pair) if here else none for pair, here in rows])
 
 
 def largest_features(
