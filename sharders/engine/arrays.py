@@ -137,19 +137,17 @@ def _worth_trying(arrays: OptionArrays, starts: Sequence[ShardingPlan]) -> Place
 def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
     """Return some options as the search has them, table by table."""
     ways, cuts = arrays.ways.taken(kept), arrays.cuts
-    tables, options = arrays.workload.tables, [arrays.flat[option] for option in kept.tolist()]
+    tables = arrays.workload.tables
     of_option = cuts.of_way[kept]
     used, row_of = _rows_used(cuts, of_option)
     block = np.repeat(of_option, ways.num_column_shards)
     different = _ranges(cuts.first[block], cuts.first[block + 1])
     rows = np.repeat(row_of[different], cuts.copies[different]).astype(np.int32)
     firsts = np.cumsum([0, *arrays.num_shards[kept].tolist()], dtype=np.int32)
-    spread, at = _spreads(arrays, ways.table, options, firsts)
     pairs, pair = kernels_of(tables, ways)
     groups = np.array([columns.groups[group] for group, _ in pairs], dtype=np.int16)
     kernels = np.array([columns.kernels[each] for each in pairs], dtype=np.int16)
-    traffic, held = arrays.loads.traffic[used], arrays.bytes_held
-    hbm, host = np.asarray(held.total), np.asarray(held.host)
+    traffic = arrays.loads.traffic[used]
     replicated = ways.kind == KINDS[ShardingType.DATA_PARALLEL]
     return Tables(
         options=np.searchsorted(ways.table, np.arange(len(tables) + 1)),
@@ -159,8 +157,8 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
         group=groups[pair],
         kernel=kernels[pair],
         kind=ways.kind.astype(np.int16),
-        spread=spread,
-        blocks=np.array([option.num_ranks for option in options], dtype=np.int16),
+        spread=_spreads(arrays, kept),
+        blocks=arrays.num_ranks[kept].astype(np.int16),
         one_node=(ways.kind == KINDS[ShardingType.TABLE_COLUMN_WISE]).astype(np.int16),
         replicated=replicated * np.array([table.weight_bytes for table in tables])[ways.table],
         cost=arrays.total_load[kept],
@@ -170,8 +168,8 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
         rows=rows,
         traffic=traffic,
         features=np.column_stack([getattr(arrays.loads, name)[used] for name in RANK_FEATURES]),
-        held=np.stack([hbm[used], host[used]], axis=1),
-        at=at,
+        held=np.ascontiguousarray(arrays.held[:, used].T),
+        at=_ranks_placed(arrays, kept, firsts),
     )
 
 
@@ -193,24 +191,25 @@ def _ranges(begins: Places, ends: Places) -> Places:
     return numbers
 
 
-def _spreads(
-    arrays: OptionArrays,
-    tables: Places,
-    options: Sequence[TableOption],
-    firsts: NDArray[np.int32],
-) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """Return where options' shards lie, and the ranks of those that the user has placed."""
+def _spreads(arrays: OptionArrays, kept: Places) -> NDArray[np.int16]:
+    """Return where options' shards lie."""
+    within = arrays.of_types([kind for kind in TYPES if kind.within_node])[kept]
+    spread = np.where(within, SPREADS["nodes"], SPREADS["ranks"])
+    spread[arrays.num_ranks[kept] == 0] = SPREADS["everywhere"]
+    spread[arrays.is_placed[kept]] = SPREADS["fixed"]
+    return spread.astype(np.int16)
+
+
+def _ranks_placed(
+    arrays: OptionArrays, kept: Places, firsts: NDArray[np.int32]
+) -> NDArray[np.int16]:
+    """Return the ranks of the shards that the user has placed; others have none yet."""
     at = np.zeros(firsts[-1], dtype=np.int16)
-    spread = np.full(len(options), SPREADS["everywhere"], dtype=np.int16)
-    for number, (option, first) in enumerate(zip(options, firsts.tolist(), strict=False)):
-        if option.num_ranks:
-            spread[number] = SPREADS["nodes" if option.sharding_type.within_node else "ranks"]
-        elif option.ranks:
-            spread[number] = SPREADS["fixed"]
-            table = arrays.workload.tables[tables[number]]
-            ranks = make_sharding(table, arrays.topology, option).ranks
-            at[first : first + len(ranks)] = ranks
-    return spread, at
+    for number in np.flatnonzero(arrays.is_placed[kept]).tolist():
+        table = arrays.workload.tables[arrays.ways.table[kept[number]]]
+        sharding = make_sharding(table, arrays.topology, arrays.flat[kept[number]])
+        at[firsts[number] : firsts[number + 1]] = sharding.ranks
+    return at
 
 
 def signature_of(problem: ShardingProblem) -> Signature:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from operator import is_
+from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.base.units import Seconds
+from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.blocks import num_row_blocks
 from costmodel.domain.hardware import CollectiveOp, Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
@@ -21,7 +22,7 @@ from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import lookup_time
 from costmodel.kernels.lookup_shards import KERNELS, Mask
 from costmodel.kernels.traffic import BACKWARD_KERNELS
-from costmodel.memory.storage import ShardBytes, shard_bytes
+from costmodel.memory.storage import shard_bytes
 from costmodel.step.cuts import KINDS, TYPES, Cuts, Floats, Places, Ways, cuts_of, factors_of
 from costmodel.step.loads import ShardLoads, shard_loads
 from costmodel.step.optimizer import replica_update_time
@@ -29,6 +30,18 @@ from sharders.problem.options import TableOption, option_of
 
 USUAL_BUCKET_BYTES = 25e6
 """DDP's bucket, which a replicated table's gradients come on top of."""
+
+
+_EVERYWHERE = frozenset(kind for kind in TYPES if kind.everywhere)
+
+
+class HeldBytes(NamedTuple):
+    """What a shard holds."""
+
+    total: Bytes
+    """In HBM."""
+    host: Bytes
+    """In the node's host memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +79,16 @@ class OptionArrays:
 
     def places(self, plan: ShardingPlan) -> Places:
         """Return the option of every table that a plan has; -1: none of these."""
-        found = []
-        for first, own, table in zip(self.begins, self.options, self.workload.tables, strict=False):
-            if id(own) not in self._known:
-                self._known[id(own)] = {option: place for place, option in enumerate(own)}
-            option = option_of(plan.table(table.name), table)
-            place = self._known[id(own)].get(option)
-            found.append(-1 if place is None else first + place)
-        return np.array(found)
+        used = (option_of(plan.table(table.name), table) for table in self.workload.tables)
+        return np.array([self.place(index, option) for index, option in enumerate(used)])
+
+    def place(self, table: int, option: TableOption) -> int:
+        """Return where a table's option is, given the table's place; -1: it is none of these."""
+        own = self.options[table]
+        if id(own) not in self._known:
+            self._known[id(own)] = {each: place for place, each in enumerate(own)}
+        place = self._known[id(own)].get(option)
+        return -1 if place is None else int(self.begins[table]) + place
 
     @cached_property
     def _known(self) -> dict[int, dict[TableOption, int]]:
@@ -92,6 +107,12 @@ class OptionArrays:
             return self
         return OptionArrays(self.workload, self.topology, options)
 
+    def with_other(self, table: int, option: TableOption) -> "OptionArrays":
+        """Return arrays that have an option of one table, given its place, too."""
+        used = [frozenset[TableOption]() for _ in self.options]
+        used[table] = frozenset({option})
+        return self.with_others(used)
+
     def of_each_table(self, wanted: Mask) -> Mask:
         """Return the options that are wanted; all of a table that would have none."""
         has = np.zeros(len(self.options), dtype=bool)
@@ -103,6 +124,19 @@ class OptionArrays:
         """Return which options are of some sharding types."""
         wanted: Mask = np.array([kind in types for kind in TYPES])[self.ways.kind]
         return wanted
+
+    @cached_property
+    def is_placed(self) -> Mask:
+        """Whether the user has said the ranks of each."""
+        placed = np.array([bool(table.ranks) for table in self.workload.tables])
+        return placed[self.ways.table] & ~self.of_types(_EVERYWHERE)
+
+    @cached_property
+    def num_ranks(self) -> Places:
+        """How many ranks there are to choose (``TableOption.num_ranks``)."""
+        given = self.is_placed | self.of_types(_EVERYWHERE)
+        count: Places = np.where(given, 0, self.ways.num_column_shards)
+        return count
 
     @cached_property
     def num_shards(self) -> Places:
@@ -117,28 +151,39 @@ class OptionArrays:
         return cuts_of(self.workload, self.topology, self.ways)
 
     @cached_property
-    def bytes_held(self) -> ShardBytes:
-        """Bytes of every different shard."""
+    def held(self) -> Floats:
+        """Bytes of every different shard in HBM and in host memory, shape (2, shards)."""
         shards = self.cuts.shards
-        return shard_bytes(
+        held = shard_bytes(
             factors_of(self.workload, self.topology, self.cuts, shards.cache_load_factor),
             shards.num_rows,
             shards.num_columns,
             shards.id_share,
         )
+        return np.array([held.total, held.host])
+
+    def block_bytes(self, option: int) -> list[tuple[HeldBytes, int]]:
+        """Return the bytes of the different shards of an option's column block, and their numbers.
+
+        In the order of the shards.
+        """
+        cut = self.cuts.of_way[option]
+        own = slice(*self.cuts.first[cut : cut + 2].tolist())
+        held, copies = self.held[:, own].T.tolist(), self.cuts.copies[own].tolist()
+        return [(HeldBytes(*each), count) for each, count in zip(held, copies, strict=True)]
 
     @cached_property
     def total_bytes(self) -> Floats:
         """HBM of all shards of each."""
-        cuts, held = self.cuts, np.asarray(self.bytes_held.total)
-        block = np.add.reduceat(held * cuts.copies, cuts.first[:-1])
+        cuts = self.cuts
+        block = np.add.reduceat(self.held[0] * cuts.copies, cuts.first[:-1])
         total: Floats = block[cuts.of_way] * self.ways.num_column_shards
         return total
 
     @cached_property
     def largest_bytes(self) -> Floats:
         """HBM of the largest shard of each."""
-        largest = np.maximum.reduceat(np.asarray(self.bytes_held.total), self.cuts.first[:-1])
+        largest = np.maximum.reduceat(self.held[0], self.cuts.first[:-1])
         each: Floats = largest[self.cuts.of_way]
         return each
 

@@ -47,13 +47,10 @@ class OptionCosts:
     def some(self, table: EmbeddingTable, options: Sequence[TableOption]) -> list[OptionCost]:
         """Return the costs of some options of one table."""
         known = self._of(table)
-        others = frozenset(options).difference(known)
-        if others:  # of plans that others made: caches may have other sizes
-            place, arrays = self.problem.places[table.name], self.problem.option_arrays
-            used = [
-                others if table == place else frozenset() for table in range(len(arrays.options))
-            ]
-            known.update(_costs(arrays.with_others(used), place))
+        for option in options:
+            if option not in known:  # of a plan that others made: caches may have other sizes
+                place, arrays = self.problem.places[table.name], self.problem.option_arrays
+                known.update(_costs(arrays.with_other(place, option), place))
         return [known[option] for option in options]
 
     def all(self) -> Iterator[Sequence[OptionCost]]:

@@ -5,7 +5,7 @@ columns go where most is free, and blocks are swapped between ranks until none h
 tabu search on bytes); small problems that this does not solve go to an integer program.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -23,8 +23,6 @@ from sharders.problem.solvers import Limits, solve
 Array = NDArray[np.float64]
 Ints = NDArray[np.intp]
 ROUNDING = 1e-9
-DOUBTFUL = 0.5
-"""Share of the memory up to which whole tables are taken to fit: nothing is proved then."""
 MOST_SWAPS = 3000
 TABU = 12
 """Swaps during which a block stays where it was put."""
@@ -55,7 +53,7 @@ def check_room(problem: ShardingProblem) -> None:
     """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
 
     A table takes at least the least that any of its options do whose shards all fit on a rank.
-    Memory of hosts is not looked at. Where whole tables fit, nothing else is computed.
+    Memory of hosts is not looked at.
 
     Raises
     ------
@@ -64,28 +62,15 @@ def check_room(problem: ShardingProblem) -> None:
 
     """
     workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
-    whole = [least_table_bytes(workload, problem.topology, table) for table in workload.tables]
-    different = {id(options): options for options in problem.options.values()}
-    if (
-        sum(whole) <= room
-        and max(whole) <= DOUBTFUL * problem.capacity
-        and all(map(_may_be_whole, different.values()))
-    ):
-        return
     needed = sum(_least_fitting(problem))
     if needed > room:
+        whole = (least_table_bytes(workload, problem.topology, each) for each in workload.tables)
         message = (
             "no plan fits: sharded so that every shard fits on a rank, the tables take at least "
             f"{size_text(needed)}, and there is room for {size_text(problem.total_capacity)}"
         )
         told = message if sum(whole) <= room else None
         raise infeasible(workload, problem.topology, told)
-
-
-def _may_be_whole(options: Sequence[TableOption]) -> bool:
-    """Return whether one of a table's options is what ``least_table_bytes`` counts."""
-    kinds = {option.sharding_type for option in options}
-    return ShardingType.TABLE_WISE in kinds or kinds == {ShardingType.DATA_PARALLEL}
 
 
 def _least_fitting(problem: ShardingProblem) -> list[float]:
@@ -107,14 +92,10 @@ def _selections(problem: ShardingProblem) -> Iterator[Ints]:
     every sample on each: where these leave no room, shards within a node do.
     """
     arrays = problem.option_arrays
-    flexible = np.array([_is_flexible(option) for option in arrays.flat])
+    flexible = (arrays.num_ranks == 0) | arrays.of_types(_ANYWHERE)
     yield from _selections_of(problem, arrays.of_each_table(flexible))
     if not flexible.all():
         yield from _selections_of(problem, np.ones_like(flexible))
-
-
-def _is_flexible(option: TableOption) -> bool:
-    return not option.num_ranks or option.sharding_type in _ANYWHERE
 
 
 def _selections_of(problem: ShardingProblem, every: Mask) -> Iterator[Ints]:
@@ -276,11 +257,11 @@ class _Packing:
 
         The total excess is minimised, which is 0 if everything fits.
         """
-        import pulp
-
         ranks = range(len(self.free))
         if not 0 < len(self.size) * len(ranks) <= MOST_BINARIES:
             return False
+        import pulp
+
         np.add.at(self.free, self.at, self.size)
         program = pulp.LpProblem("packing", pulp.LpMinimize)
         excess = program.add_variable("excess", lowBound=0)

@@ -11,13 +11,12 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms, usable_bytes
-from costmodel.memory.storage import ShardBytes
+from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms
 from costmodel.step.synthesis import Templates
 from sharders.problem.options import TableOption, options_by_name
 
 if TYPE_CHECKING:
-    from sharders.problem.option_arrays import OptionArrays
+    from sharders.problem.option_arrays import HeldBytes, OptionArrays
     from sharders.problem.option_costs import OptionCost
 
 
@@ -49,7 +48,7 @@ class ShardingProblem:
     @cached_property
     def capacity(self) -> Bytes:
         """HBM that a rank has for shards; where ranks differ, the one that has most."""
-        return usable_bytes(self.workload, self.topology)
+        return max(self.rooms)
 
     @cached_property
     def rooms(self) -> tuple[Bytes, ...]:
@@ -82,7 +81,7 @@ class ShardingProblem:
         return sum(map(len, self.options.values()))
 
     @cached_property
-    def known_bytes(self) -> dict[tuple[str, TableOption], tuple[ShardBytes, ...]]:
+    def known_bytes(self) -> dict[tuple[str, TableOption], "tuple[HeldBytes, ...]"]:
         """Shard sizes of a table's option, kept by ``sharders.problem.placement.option_bytes``."""
         return {}
 
@@ -127,8 +126,8 @@ class ShardingProblem:
         """Return the same problem with other plans known; what was computed of it is kept."""
         same = replace(self, known=tuple(plans))
         for name in (
-            "options", "templates", "known_bytes", "known_costs", "option_arrays", "places",
-            "packing",
+            "rooms", "options", "templates", "known_bytes", "known_costs", "option_arrays",
+            "places", "packing",
         ):  # fmt: skip
             if name in self.__dict__:
                 same.__dict__[name] = self.__dict__[name]

@@ -38,5 +38,4 @@ def test_arrays_have_every_shard_of_every_option(
         for mine, theirs in zip(arrays.loads, alone, strict=True):
             assert np.array_equal(mine[rows], theirs)
         held = table_shard_bytes(workload, ranks, sharding)
-        assert np.asarray(arrays.bytes_held.total)[rows].tolist() == [one.total for one in held]
-        assert np.asarray(arrays.bytes_held.host)[rows].tolist() == [one.host for one in held]
+        assert arrays.held[:, rows].T.tolist() == [[one.total, one.host] for one in held]
