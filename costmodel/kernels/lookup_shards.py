@@ -59,6 +59,11 @@ class LookupShard:
         )
 
     @property
+    def is_stashed(self) -> bool:
+        """Whether its weights leave HBM between lookup and backward."""
+        return self.table.stash_weights and self.compute_kernel is ComputeKernel.FUSED
+
+    @property
     def id_share(self) -> float:
         """Share of the table's ids that fall on the shard."""
         table = self.table
@@ -94,6 +99,8 @@ class LookupShards:
     """The place of the compute kernel in ``ComputeKernel``."""
     optimizer: NDArray[np.object_]
     """The table's own; None: the workload's."""
+    is_stashed: Mask
+    """Whether weights in HBM leave it between lookup and backward."""
     curves: UniqueCurves
 
     @classmethod
@@ -125,6 +132,7 @@ class LookupShards:
             is_mean=np.array(mean, dtype=bool) & np.array(whole, dtype=bool),
             kernel=np.array([KERNELS[shard.compute_kernel] for shard in shards], dtype=np.intp),
             optimizer=np.array([table.optimizer for table in tables], dtype=object),
+            is_stashed=np.array([shard.is_stashed for shard in shards], dtype=bool),
             curves=_curves(shards),
         )
 
@@ -151,6 +159,11 @@ class LookupShards:
     def num_lookups(self) -> Array:
         """Ids of a step that fall on a shard."""
         return self.table_lookups * self.id_share
+
+    @property
+    def stashed_bytes(self) -> Array:
+        """Bytes of weights that leave HBM between lookup and backward."""
+        return self.is_stashed * self.num_rows * self.num_columns * self.element_bytes
 
     @property
     def num_bags(self) -> Array:

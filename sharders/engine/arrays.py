@@ -260,7 +260,7 @@ class _Writer:
             shards.num_columns,
             shards.id_share,
         )
-        return np.stack([sizes.total, sizes.host], axis=1)
+        return np.stack([self.problem.held(sizes), sizes.host], axis=1)
 
 
 _KINDS = {kind: number for number, kind in enumerate(ShardingType)}

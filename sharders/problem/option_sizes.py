@@ -43,7 +43,7 @@ def sized_options(
     factors = stacked_factors(shards.factors, [1] * len(shards.factors))
     rows, columns, share, count = np.array(shards.shapes).T
     sizes = shard_bytes(factors.taken(np.array(shards.factor)), rows, columns, share)
-    each = np.asarray(sizes.total)
+    each = np.asarray(problem.held(sizes))
     totals = iter(np.add.reduceat(each * count, shards.firsts).tolist())
     largest = iter(np.maximum.reduceat(each, shards.firsts).tolist())
     return {

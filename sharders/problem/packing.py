@@ -192,7 +192,7 @@ class _Packing:
             key=lambda item: (item[1].option.num_ranks > 0, -item[1].largest),
         ):
             if candidate.option.num_ranks and candidate.option.sharding_type in _ANYWHERE:
-                blocks += [(index, float(size.total)) for size in self.sizes[index]]
+                blocks += [(index, float(problem.held(size))) for size in self.sizes[index]]
             else:
                 self._fix(index, candidate)
         blocks.sort(key=lambda block: -block[1])
@@ -219,7 +219,7 @@ class _Packing:
         else:
             places = [int(node) * local for node in np.argsort(-nodes, kind="stable")[:count]]
         self.fixed[index] = make_sharding(table, self.topology, candidate.option, places)
-        sizes = [float(size.total) for size in self.sizes[index]]
+        sizes = [float(self.problem.held(size)) for size in self.sizes[index]]
         np.subtract.at(self.free, list(self.fixed[index].ranks), sizes)
 
     def _spread(self) -> None:

@@ -42,7 +42,7 @@ class Occupancy:
         self.load = np.zeros(topology.world_size)
         self.free = np.array(problem.rooms)
         self.host_free = np.full(topology.num_nodes, float(problem.host_capacity))
-        self._local_world_size = topology.local_world_size
+        self._local_world_size, self._held = topology.local_world_size, problem.held
 
     def least_loaded(self) -> Ranks:
         """Return all ranks, least loaded first; ties go to more free memory, then lower rank."""
@@ -56,7 +56,7 @@ class Occupancy:
     def fits(self, ranks: Sequence[int], sizes: Sequence[ShardBytes]) -> bool:
         """Return whether shards of these sizes fit on these ranks, all together."""
         free = self.free
-        if any(size > free[rank] for rank, size in _summed(ranks, _totals(sizes)).items()):
+        if any(size > free[rank] for rank, size in _summed(ranks, self.taken(sizes)).items()):
             return False
         hosted = _summed(*self._hosted(ranks, sizes))
         return not any(size > self.host_free[node] for node, size in hosted.items())
@@ -67,10 +67,18 @@ class Occupancy:
         """Put shards on ranks."""
         places = np.asarray(ranks)
         np.add.at(self.load, places, loads)
-        np.subtract.at(self.free, places, list(_totals(sizes)))
+        np.subtract.at(self.free, places, list(self.taken(sizes)))
         nodes, held = self._hosted(ranks, sizes)
         if nodes:
             np.subtract.at(self.host_free, nodes, held)
+
+    def taken(self, sizes: Sequence[ShardBytes]) -> Iterator[float]:
+        """Yield the HBM of every shard; neighbours are mostly the same object."""
+        last, taken = None, 0.0
+        for size in sizes:
+            if size is not last:
+                last, taken = size, float(self._held(size))
+            yield taken
 
     def _hosted(
         self, ranks: Sequence[int], sizes: Sequence[ShardBytes]
@@ -88,15 +96,6 @@ def _summed(places: Sequence[int], sizes: Iterable[float]) -> dict[int, float]:
         if size > 0:
             total[place] = total.get(place, 0.0) + size
     return total
-
-
-def _totals(sizes: Sequence[ShardBytes]) -> Iterator[float]:
-    """Yield the HBM of every shard; neighbours are mostly the same object."""
-    last, total = None, 0.0
-    for size in sizes:
-        if size is not last:
-            last, total = size, float(size.total)
-        yield total
 
 
 @dataclass(eq=False)
@@ -295,7 +294,7 @@ def _rank_sets(
         ]
         yield from (tuple(places[i : i + count]) for i in range(len(places) - count + 1))
         return
-    size = float(sizes[0].total)
+    size = next(occupancy.taken(sizes))
     if kind is ShardingType.TABLE_COLUMN_WISE:
         roomy = occupancy.with_room(order, size)
         for node in dict.fromkeys(rank // local for rank in roomy):

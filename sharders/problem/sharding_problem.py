@@ -5,13 +5,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms, usable_bytes
+from costmodel.memory.rank_memory import (
+    dense_part_ratio,
+    host_bytes_usable,
+    rank_rooms,
+    usable_bytes,
+)
 from costmodel.memory.storage import ShardBytes
 from costmodel.step.synthesis import Templates
 from sharders.problem.options import TableOption, options_by_name
@@ -60,6 +65,18 @@ class ShardingProblem:
     def total_capacity(self) -> Bytes:
         """HBM that all ranks together have for shards."""
         return sum(self.rooms)
+
+    def held(self, sizes: ShardBytes) -> Any:  # noqa: ANN401 -- a number or an array, as the sizes
+        """Return the HBM that shards count for, beside what ranks have: ``dense_part_ratio``."""
+        import numpy as np
+
+        if self._dense_part_ratio == 1.0:
+            return sizes.total
+        return np.maximum(sizes.total, (sizes.total - sizes.stashed) * self._dense_part_ratio)
+
+    @cached_property
+    def _dense_part_ratio(self) -> float:
+        return dense_part_ratio(self.workload, self.topology)
 
     @cached_property
     def host_capacity(self) -> Bytes:
