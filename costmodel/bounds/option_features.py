@@ -243,6 +243,7 @@ class _Cuts:
             "ids": ids,
             "columns": total(loads.columns) / world,
             "fetch_time": total(loads.fetch_time) / world,
+            "stashed_bytes": total(loads.stashed_bytes) / world,
             "table_columns": outputs[table],
             "sent_ids": ids,
             "sent_features": features,

@@ -95,6 +95,8 @@ class LookupShards:
     """The place of the compute kernel in ``ComputeKernel``."""
     optimizer: NDArray[np.object_]
     """The table's own; None: the workload's."""
+    is_stashed: Mask
+    """Whether weights in HBM leave it between lookup and backward."""
     curves: UniqueCurves
 
     @classmethod
@@ -161,6 +163,8 @@ class LookupShards:
             is_mean=of_table((each.pooling is Pooling.MEAN for each in tables), bool)
             & (num_rows == rows),
             optimizer=of_table((each.optimizer for each in tables), object),
+            is_stashed=of_table((each.stash_weights for each in tables), bool)
+            & (arrays["kernel"] == KERNELS[ComputeKernel.FUSED]),
             curves=curves,
             **arrays,
         )
@@ -188,6 +192,11 @@ class LookupShards:
     def num_lookups(self) -> Array:
         """Ids of a step that fall on a shard."""
         return self.table_lookups * self.id_share
+
+    @property
+    def stashed_bytes(self) -> Array:
+        """Bytes of weights that leave HBM between lookup and backward."""
+        return self.is_stashed * self.num_rows * self.num_columns * self.element_bytes
 
     @property
     def num_bags(self) -> Array:

@@ -206,7 +206,8 @@ def _natures(tables: Sequence[EmbeddingTable]) -> tuple[Places, list[EmbeddingTa
     examples: list[EmbeddingTable] = []
     of_table = []
     for table in tables:
-        nature = table.data_type, table.pooling, table.weighted, table.optimizer
+        kernel = table.data_type, table.pooling, table.weighted, table.optimizer
+        nature = *kernel, table.stash_weights
         if nature not in known:
             known[nature] = len(examples)
             examples.append(table)

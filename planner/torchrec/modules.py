@@ -45,6 +45,8 @@ class ModelReading:
     batches: Sequence[SampleBatch] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """``ParameterSharding`` of tables that have one already, by module path and table."""
+    stashes: bool = True
+    """Whether the training loop stashes the weights of tables whose configuration says so."""
 
     def constraint(self, path: str, table: str) -> Any:  # noqa: ANN401 - ParameterConstraints
         """Return a table's constraint, the one by path first; None: it has none."""

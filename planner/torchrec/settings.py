@@ -185,9 +185,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "total_num_buckets": Setting(_ROUGHLY, "heeded by TorchRec's own option for such a table"),
         "virtual_table_eviction_policy": Setting(_NO, "TorchRec's estimates do not look at it"),
         "stash_weights": Setting(
-            _NO, "weights leave HBM after their lookup and come back in the backward, neither of "
-            "which is counted: in TorchRec's pull request 3807 7 of 49 GB for 40 of 269 ms where "
-            "they come back last, and nothing off the peak for 2 ms where first",
+            _ROUGHLY, "with `pipeline` sparse_dist: weights leave HBM after their lookup and come "
+            "back in the backward (`restore_site`), as in TrainPipelineSparseDistEmbStash; its "
+            "`delay_stash` is not known, and other loops leave them in HBM",
         ),
         "enable_embedding_update": Setting(_NO, "writes of embeddings are not timed"),
         "need_pos": Setting(_NEUTRAL, "lets a feature processor's rows be split"),

@@ -163,7 +163,7 @@ def _largest_with_more(
 
 def _storage(problem: ShardingProblem, index: int, cost: OptionCost) -> float:
     sizes = different_bytes(problem, problem.workload.tables[index], cost.option)
-    return sum(float(size.total) * count for size, count in sizes)
+    return sum(size.total * count for size, count in sizes)
 
 
 def _partition(
@@ -194,7 +194,7 @@ def _first_fit(
     def largest(index: int) -> float:
         option = candidates[index][0].option
         sizes = different_bytes(problem, problem.workload.tables[index], option)
-        return max(float(size.total) for size, _ in sizes)
+        return max(size.total for size, _ in sizes)
 
     def choices(index: int) -> Iterator[tuple[TableOption, Loads]]:
         for cost in candidates[index]:

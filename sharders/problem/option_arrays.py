@@ -22,6 +22,7 @@ from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import lookup_time
 from costmodel.kernels.lookup_shards import KERNELS, Mask
 from costmodel.kernels.traffic import BACKWARD_KERNELS
+from costmodel.memory.rank_memory import dense_part_ratio
 from costmodel.memory.storage import shard_bytes
 from costmodel.step.cuts import KINDS, TYPES, Cuts, Floats, Places, Ways, cuts_of, factors_of
 from costmodel.step.loads import ShardLoads, shard_loads
@@ -152,15 +153,22 @@ class OptionArrays:
 
     @cached_property
     def held(self) -> Floats:
-        """Bytes of every different shard in HBM and in host memory, shape (2, shards)."""
+        """Bytes of every different shard in HBM and in host memory, shape (2, shards).
+
+        Those of HBM are what they count for beside what ranks have (``dense_part_ratio``).
+        """
         shards = self.cuts.shards
-        held = shard_bytes(
+        sizes = shard_bytes(
             factors_of(self.workload, self.topology, self.cuts, shards.cache_load_factor),
             shards.num_rows,
             shards.num_columns,
             shards.id_share,
         )
-        return np.array([held.total, held.host])
+        ratio = dense_part_ratio(self.workload, self.topology)
+        in_hbm = sizes.total
+        if ratio != 1.0:
+            in_hbm = np.maximum(in_hbm, (in_hbm - sizes.stashed) * ratio)
+        return np.array([in_hbm, sizes.host])
 
     def block_bytes(self, option: int) -> list[tuple[HeldBytes, int]]:
         """Return the bytes of the different shards of an option's column block, and their numbers.

@@ -161,7 +161,7 @@ class _Packing:
             enumerate(self.options), key=lambda item: (item[1].num_ranks > 0, -largest[item[0]])
         ):
             if option.num_ranks and option.sharding_type in _ANYWHERE:
-                blocks += [(index, float(size.total)) for size in self.sizes[index]]
+                blocks += [(index, size.total) for size in self.sizes[index]]
             else:
                 self._fix(index, option)
         blocks.sort(key=lambda block: -block[1])
@@ -188,7 +188,7 @@ class _Packing:
         else:
             places = [int(node) * local for node in np.argsort(-nodes, kind="stable")[:count]]
         self.fixed[index] = make_sharding(table, self.topology, option, places)
-        sizes = [float(size.total) for size in self.sizes[index]]
+        sizes = [size.total for size in self.sizes[index]]
         np.subtract.at(self.free, list(self.fixed[index].ranks), sizes)
 
     def _spread(self) -> None:

@@ -49,7 +49,10 @@ class Occupancy:
     def fits(self, ranks: Sequence[int], sizes: Sequence[HeldBytes]) -> bool:
         """Return whether shards of these sizes fit on these ranks, all together."""
         free = self.free
-        if any(size > free[rank] for rank, size in _summed(ranks, _totals(sizes)).items()):
+        if any(
+            size > free[rank]
+            for rank, size in _summed(ranks, (size.total for size in sizes)).items()
+        ):
             return False
         hosted = _summed(*self._hosted(ranks, sizes))
         return not any(size > self.host_free[node] for node, size in hosted.items())
@@ -58,7 +61,7 @@ class Occupancy:
         """Put shards on ranks."""
         places = np.asarray(ranks)
         np.add.at(self.load, places, loads)
-        np.subtract.at(self.free, places, list(_totals(sizes)))
+        np.subtract.at(self.free, places, [size.total for size in sizes])
         nodes, held = self._hosted(ranks, sizes)
         if nodes:
             np.subtract.at(self.host_free, nodes, held)
@@ -79,15 +82,6 @@ def _summed(places: Sequence[int], sizes: Iterable[float]) -> dict[int, float]:
         if size > 0:
             total[place] = total.get(place, 0.0) + size
     return total
-
-
-def _totals(sizes: Sequence[HeldBytes]) -> Iterator[float]:
-    """Yield the HBM of every shard; neighbours are mostly the same object."""
-    last, total = None, 0.0
-    for size in sizes:
-        if size is not last:
-            last, total = size, float(size.total)
-        yield total
 
 
 @dataclass(eq=False)
@@ -282,7 +276,7 @@ def _rank_sets(
         ]
         yield from (tuple(places[i : i + count]) for i in range(len(places) - count + 1))
         return
-    size = float(sizes[0].total)
+    size = sizes[0].total
     if kind is ShardingType.TABLE_COLUMN_WISE:
         roomy = occupancy.with_room(order, size)
         for node in dict.fromkeys(rank // local for rank in roomy):
