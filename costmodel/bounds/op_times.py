@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
-from costmodel.bounds.option_features import GroupKernel, Part
+from costmodel.bounds.option_features import Part
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.kernels.collectives import CollectiveForm
 from costmodel.kernels.embedding import lookup_rates
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
+from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import RANK_FEATURES, Feature, TemplateOp, Work, WorkKind
 

@@ -20,9 +20,9 @@ import numpy as np
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.op_times import BusyShares, OpTimes
-from costmodel.bounds.option_features import GroupKernel
 from costmodel.bounds.paths import WeightedCycle, takes_all_as_long
 from costmodel.engine.contraction import Kept, contract
+from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import NUM_STEPS
 from costmodel.step.template import Issued, Template, TemplateOp

@@ -373,6 +373,10 @@ class Workload:
         self._check_stash()
         self._check_interaction()
 
+    def __hash__(self) -> int:
+        """Hash a few fields: results are kept by workload, and 5,000 tables take milliseconds."""
+        return hash((self.name, self.local_batch_size, len(self.tables), self.tables[0]))
+
     def _check_count(self, name: str, most: int) -> None:
         number = getattr(self, name)
         if number < 1:

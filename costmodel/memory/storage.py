@@ -114,6 +114,24 @@ class ShardBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableReads:
+    """What a batch reads of a table per sample, or arrays over tables."""
+
+    pooling_factor: "Numbers"
+    num_bags: "Numbers"
+    output_rows: "Numbers"
+
+    @classmethod
+    def of(cls, table: EmbeddingTable) -> "TableReads":
+        """Return what it reads of one table."""
+        return cls(
+            pooling_factor=table.pooling_factor,
+            num_bags=table.num_bags,
+            output_rows=table.output_rows_per_sample,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFactors:
     """What the bytes of a table's shards depend on besides their rows, columns and p.
 
@@ -195,15 +213,20 @@ def shard_factors(
     table: EmbeddingTable,
     sharding_type: ShardingType,
     compute_kernel: ComputeKernel,
-    cache_load_factor: float | None = None,
+    cache_load_factor: "Numbers | None" = None,
+    reads: TableReads | None = None,
 ) -> ShardFactors:
-    """Return what is the same for all shards of a table that is sharded in this way."""
+    """Return what is the same for all shards of a table that is sharded in this way.
+
+    With ``reads``, arrays for tables that differ from this one in these numbers alone.
+    """
     replicated = sharding_type is ShardingType.DATA_PARALLEL
     samples = workload.local_batch_size * (1 if replicated else topology.world_size)
-    ids = samples * table.pooling_factor
+    reads = reads or TableReads.of(table)
+    ids = samples * reads.pooling_factor
     dense = compute_kernel is _DENSE
     in_hbm = dense or compute_kernel is ComputeKernel.FUSED
-    cached = cache_load_factor or table.cache_share
+    cached = table.cache_share if cache_load_factor is None else cache_load_factor
     caching = compute_kernel is _CACHING
     stashed = table.stash_weights and compute_kernel is ComputeKernel.FUSED
     stashed = stashed and _may_stash(topology)
@@ -211,7 +234,7 @@ def shard_factors(
     row_state = optimizer.state_bytes_per_row(0)
     batches = 0 if replicated else _INPUT_COPIES[workload.pipeline]
     buckets = replicated and topology.world_size > 1
-    output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
+    output = samples * reads.output_rows * workload.output_type.num_bytes
     copies = output_copies(workload, topology, table, sharding_type)
     updated = _updated_copies(topology, table, sharding_type)
     sort = ids * sort_bytes(topology, table, sharding_type, compute_kernel)
@@ -229,10 +252,11 @@ def shard_factors(
         state_host_share=0.0 if in_hbm else 1.0,
         gradient_copies=float(dense) * (2 if buckets else 1),
         sort_bytes=sort,
-        at_hand_bytes=at_hand_bytes(topology, compute_kernel, sort),
+        at_hand_bytes=sort * at_hand_bytes(topology, compute_kernel, 1.0),
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
-        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_bags,
-        column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
+        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * reads.num_bags,
+        column_output_bytes=output * copies
+        + _divisor_bytes(workload, table, sharding_type) * reads.num_bags,
         column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
     )
@@ -284,13 +308,13 @@ def _updated_copies(
 
 
 def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: ShardingType) -> Bytes:
-    """Return bytes of the divisors of a column for mean pooling over row shards, FP32.
+    """Return bytes of the divisors of a bag's column for mean pooling over row shards, FP32.
 
     One for every sample of the rank, of two batches (torchrec 1.9.2, embeddingbag.py 2670-2680).
     """
     if table.pooling is not Pooling.MEAN or not sharding_type.divides_after_exchange:
         return 0.0
-    return 2 * 4.0 * workload.local_batch_size * table.num_bags
+    return 2 * 4.0 * workload.local_batch_size
 
 
 def stacked_factors(factors: Sequence[ShardFactors], repeats: Sequence[int]) -> ShardFactors:

@@ -18,8 +18,6 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
-import numpy as np
-
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from sharders.engine.fill import Rule
@@ -55,17 +53,9 @@ class Programs:
         problem, arrays = engine.problem, engine.arrays
         kinds = {kind for number, kind in enumerate(KINDS) if types >> number & 1}
         self.engine, self.types, self.choices = engine, types, LpOptions.of(problem, kinds)
-        options = [arrays.options_of(index) for index in range(len(problem.workload.tables))]
-        begins = np.asarray(arrays.tables.options).tolist()
-        numbers = [
-            {option: first + n for n, option in enumerate(own)}
-            for first, own in zip(begins, options, strict=False)
-        ]
-        pairs = zip(self.choices.table.tolist(), self.choices.options, strict=True)
-        self._number = np.array([numbers[table].get(option, -1) for table, option in pairs])
+        self._number = arrays.number_of[self.choices.numbers]
         """The engine's number of every option; -1: it has none."""
-        self._spare = [smallest(problem, own) for own in options]
-        self._kind = np.array([1 << KINDS.index(o.sharding_type) for o in self.choices.options])
+        self._kind = 1 << self.choices.kind
 
     def solve(self, types: int) -> Relaxed | None:
         """Return what a program says; None: there is no room.
@@ -78,7 +68,9 @@ class Programs:
     def packed(self, shares: Array) -> list[Found]:
         """Return a plan of any types where those wanted have no room: moves may lead to them."""
         engine, problem = self.engine, self.engine.problem
-        plan = placed(self.choices, OptionCosts(problem), shares, self._spare)
+        options = (engine.arrays.options_of(n) for n in range(len(problem.workload.tables)))
+        spare = [smallest(problem, own) for own in options]
+        plan = placed(self.choices, OptionCosts(problem), shares, spare)
         if plan is None or not engine.arrays.has(plan):
             return []
         choices = engine.choices_of(plan)

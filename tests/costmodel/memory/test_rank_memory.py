@@ -22,7 +22,8 @@ from costmodel.memory.rank_memory import (
 from costmodel.memory.sort_buffers import most_at_hand_bytes
 from costmodel.memory.storage import dense_peak_bytes, fixed_bytes, table_shard_bytes
 from planner.examples import example_hardware, example_workload
-from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, option_of, table_options
+from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
@@ -56,7 +57,7 @@ def test_memory_of_a_plan_is_the_sum_of_its_shards_and_a_fixed_part(seed: int) -
     for sharding in plan.tables:
         sizes = table_shard_bytes(workload, TOPOLOGY, sharding)
         for shard, size in zip(sharding.shards, sizes, strict=True):
-            sums[shard.rank] += float(size.total)
+            sums[shard.rank] += size.total
             host[shard.rank] += float(size.host)
     memory = memory_per_rank(workload, TOPOLOGY, plan)
     fixed = sum(fixed_bytes(workload, TOPOLOGY))
@@ -256,10 +257,10 @@ def test_a_plan_that_fits_as_a_search_counts_fits_at_lookups_and_in_the_dense_pa
     problem = ShardingProblem(workload=work, topology=ranks, objective=Objective(work, ranks))
     plan, held, fits = random_plan(work, seed), [0.0] * 4, True
     for sharding in plan.tables:
-        for shard, size in zip(
-            sharding.shards, table_shard_bytes(work, ranks, sharding), strict=True
-        ):
-            held[shard.rank] += float(problem.held(size))
+        table = work.table(sharding.table)
+        sizes = option_bytes(problem, table, option_of(sharding, table))
+        for shard, size in zip(sharding.shards, sizes, strict=True):
+            held[shard.rank] += size.total
     try:
         check_memory(work, ranks, plan)
     except InfeasibleError:
