@@ -77,12 +77,15 @@ class OpTimes:
         constant, per_feature, lines = self._linear[place]
         if lines is None:
             return constant, per_feature
-        constant, slope = max(lines, key=lambda line: line[0] + line[1] * (per_feature @ z))
+        amount = float(per_feature @ z)
+        constant, slope = max(lines, key=lambda line: line[0] + line[1] * amount)
         return constant, per_feature * slope
 
     def constant(self, number: int) -> Seconds:
-        """Return what an operation takes that is not a lookup, whatever the features."""
-        return self._linear[self._place[number]][0]
+        """Return what an operation takes whatever the features; of a collective, without bytes."""
+        place = self._place[number]
+        lookup = self._lookups.get(place)
+        return self._linear[place][0] if lookup is None else lookup.constant
 
     def exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""

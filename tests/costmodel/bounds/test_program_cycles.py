@@ -88,3 +88,15 @@ def test_the_step_of_all_groups_is_the_whole_one() -> None:
     alone = step_of(template, [group])
     assert {key for op in alone.ops for key in op.part_of} >= {group}
     assert len(step_of(template, []).ops) < len(alone.ops) < len(template.ops)
+
+
+def test_lookups_of_other_groups_wait_for_their_queue_alone() -> None:
+    workload, ranks, _ = _even_case(2)
+    group = GroupKey(pooled=True, weighted=False, sharding_type=ShardingType.TABLE_WISE)
+    signature = OptionFeatures(workload, ranks).all(lambda: True).signature()
+    template = Templates(workload, ranks).of(signature)
+    step = step_of(template, [group])
+    others = [op for op in step.ops if not op.exists([group])]
+    assert {op.work.kernel for op in step.ops} == {op.work.kernel for op in template.ops}
+    assert others
+    assert not any(op.after or op.after_previous or op.launched_by for op in others)
