@@ -151,7 +151,8 @@ class TypeSets:
     def _explored(self) -> Iterator[Start | None]:
         """Yield plans of one set after another, best-first; None where a set is not promising.
 
-        A set whose program's value is far behind the best one's has no neighbours tried.
+        A set whose program's value is far behind the best one's has no neighbours tried, and one
+        whose program has no room only while none has.
         """
         first = bits(FIRST) & self.offered or self.offered
         known, least = {first}, inf
@@ -159,7 +160,7 @@ class TypeSets:
         best = inf
         while heap:
             least, around = heappop(heap)
-            if least > self.params.expanded * best:
+            if least > self.params.expanded * best or best < least == inf:
                 return
             sets = [around] if least == 0.0 else [around ^ single for single in self.singles]
             for types in sets:
@@ -168,18 +169,20 @@ class TypeSets:
                 known.add(types)
                 value, start = self.start_of(types, best)
                 best = min(best, value)
-                if value < inf:
-                    heappush(heap, (value, types))
+                heappush(heap, (value, types))
                 yield start
 
     def start_of(self, types: int, best: Seconds) -> tuple[Seconds, Start | None]:
-        """Return the value of a set's program, and its plans unless that is far behind the best."""
+        """Return the value of a set's program, and its plans unless that is far behind the best.
+
+        The value is infinite where the program has no room.
+        """
         programs = self._programs_of(types)
         solved = programs.solve(types)
         if solved is not None and solved.value > self.params.behind * best:
             return solved.value, None
         plans: list[Found] = []
-        value = best if best < inf else 1.0
+        value = inf
         if solved is not None:
             value, plan = solved.value, programs.plan(types, solved.shares)
             self._made += 1
