@@ -3,7 +3,7 @@
 A run says which step a sharder, or ``auto``, found by the simulator, and when it had found which
 (``attempt``). Problems are drawn from the open dataset's statistics here (``draw_workloads``);
 ``bench.population`` draws more uneven ones. Other planners' sharders are re-implementations in
-spirit: ``torchrec_greedy``, ``beam`` (NeuroShard), ``ilp`` (RecShard), ``dreamshard``.
+spirit: ``torchrec_greedy``, ``beam`` (NeuroShard), ``hugectr``, ``ilp`` (RecShard), ``dreamshard``.
 """
 
 import json

@@ -145,7 +145,7 @@ class SharderContract:
 
 
 _HANDFUL = 10
-_EVALUATIONS = 100
+_EVALUATIONS = 50
 """Plans that every search of the contract may look at."""
 
 

@@ -20,6 +20,7 @@ SHARDERS = {
     "dreamshard": "sharders.baselines.dreamshard:DreamShardLike",
     "beam": "sharders.baselines.beam:Beam",
     "optuna": "sharders.baselines.optuna_search:OptunaSearch",
+    "hugectr": "sharders.baselines.hugectr:HugeCtrLike",
     "torchrec_greedy": "sharders.greedy.torchrec_greedy:TorchRecGreedy",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from bench.conformity.allocations import compiled
 from bench.conformity.cells import Cell
 from bench.conformity.facts import Difference, Fact, differences, order
 from bench.conformity.synthesized import facts
+from bench.forked_ranks import ROOT, command
 from costmodel.base.units import Bytes
 from costmodel.domain.workload import OptimizerImplementation
 from costmodel.step.optimizer import IMPLEMENTATIONS
@@ -77,10 +77,9 @@ def measured_memory(some: Sequence[Cell]) -> dict[str, list[dict[str, Bytes]]]:
             folder = Path(name)
             (folder / "cells.json").write_text(json.dumps([cell.name]), encoding="utf-8")
             library = compiled(folder)
-            ranks = [_start(rank, cell.world_size, folder, library) for rank in range(2)]
-            outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
-            if any(rank.returncode for rank in ranks):
-                raise RuntimeError(_error(outputs, [rank.returncode for rank in ranks]))
+            done = _ran(folder, cell.world_size, "memory", LD_PRELOAD=str(library))
+            if done.returncode:
+                raise RuntimeError(_error(done))
             lines = [
                 (folder / f"facts_{rank}.jsonl").read_text(encoding="utf-8") for rank in (0, 1)
             ]
@@ -116,15 +115,9 @@ def _attempt(
         folder = Path(name)
         text = json.dumps([cell.name for cell in some])
         (folder / "cells.json").write_text(text, encoding="utf-8")
-        ranks = [_start(rank, world_size, folder) for rank in range(world_size)]
-        try:
-            outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
+        done = _ran(folder, world_size)
         found = [_read(folder / f"facts_{rank}.jsonl") for rank in range(world_size)]
-    codes = [rank.returncode for rank in ranks]
-    return list(zip(*found, strict=False)), _error(outputs, codes)
+    return list(zip(*found, strict=False)), _error(done)
 
 
 def _read(path: Path) -> list[tuple[Fact, ...]]:
@@ -132,33 +125,19 @@ def _read(path: Path) -> list[tuple[Fact, ...]]:
     return [tuple(Fact(*each) for each in json.loads(line)) for line in lines]
 
 
-def _error(outputs: Sequence[str], codes: Sequence[int]) -> str:
+def _error(done: "subprocess.CompletedProcess[str]") -> str:
     """Return the first error that is not about another rank's end."""
-    lines = [line for output, code in zip(outputs, codes, strict=True) if code
-             for line in output.splitlines() if "Error: " in line]  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if done.returncode and "Error: " in line]
     own = [line for line in lines if "gloo" not in line]
     return (own or lines or ["it ended without a word"])[0]
 
 
-def _start(
-    rank: int, world_size: int, folder: Path, counter: Path | None = None
-) -> subprocess.Popen[str]:
-    """Start a rank; with a library that counts its allocations, it measures memory."""
-    place = {"RANK": str(rank), "WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1"}
-    if counter is not None:
-        place["LD_PRELOAD"] = str(counter)
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [
-            sys.executable,
-            "-m",
-            "bench.conformity.worker",
-            str(rank),
-            str(world_size),
-            str(folder),
-            *([] if counter is None else ["memory"]),
-        ],
-        env={**os.environ, **place},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def _ran(
+    folder: Path, world_size: int, *arguments: str, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run all ranks of a folder's cells."""
+    return subprocess.run(  # noqa: S603 - our own interpreter and module
+        command("bench.conformity.worker", world_size, folder, *arguments),
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=TIMEOUT,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""One rank of the training runs: ``python -m bench.conformity.worker RANK WORLD_SIZE FOLDER``.
+"""One rank of the training runs (``bench.forked_ranks``): RANK WORLD_SIZE FOLDER [memory].
 
 Trains the cells that the folder's ``cells.json`` names, one after the other, and writes the facts
 of a profiled step of each.
@@ -140,7 +140,3 @@ def _pipeline(cell: Cell) -> Any:  # noqa: ANN401 - torchrec has no types here
     optimizer = KeyedOptimizerWrapper(rest, lambda parameters: dense_optimizer(work, parameters))
     chosen = TrainPipelineBase if work.pipeline is Pipeline.NONE else TrainPipelineSparseDist
     return chosen(parallel, optimizer, device)
-
-
-if __name__ == "__main__":
-    main()

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import Optimizer
-from costmodel.inputs.reuse import NUM_BINS, reuse_rows
-from costmodel.kernels.lookup_shards import LookupShard
+from costmodel.inputs.reuse import NUM_BINS
 
 Array = NDArray[np.float64]
 
@@ -187,25 +186,6 @@ def table_features(
         log(max(lookups / distinct, 1.0)),
         *(rows / distinct for rows in rows_by_hits),
         *(float(kind == name) for name in KINDS),
-    )
-
-
-def shard_features(shard: LookupShard, optimizer: Optimizer) -> tuple[float, ...]:
-    """Return the features of a shard, from its table's input distribution."""
-    table = shard.table
-    return table_features(
-        num_rows=shard.num_rows,
-        num_columns=shard.num_columns,
-        num_lookups=shard.num_samples * table.pooling_factor * shard.id_share,
-        num_samples=shard.num_samples,
-        rows_by_hits=reuse_rows(
-            table.inputs,
-            table.num_embeddings,
-            shard.num_samples * table.pooling_factor,
-            shard.first_row,
-            shard.num_rows,
-        ),
-        kind=KINDS[-1] if shard.compute_kernel is ComputeKernel.DENSE else optimizer.value,
     )
 
 

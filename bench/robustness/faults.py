@@ -130,7 +130,7 @@ def _kill_plan(folder: Path, rng: Random) -> None:
 
 def _end_plan(folder: Path, rng: Random) -> None:
     """Check that a search writes its plan, and nothing before it."""
-    for after in [*_moments(rng, 4, 4.0), 8.0]:
+    for after in [*_moments(rng, 4, 3.0), 6.0]:
         (folder / "plan.json").unlink(missing_ok=True)
         arguments = ("plan", "tables.yaml", *_SEARCH, "--jobs", "2", "--baseline", "none")
         code = _signalled(folder, arguments, signal.SIGTERM, after)
@@ -140,7 +140,7 @@ def _end_plan(folder: Path, rng: Random) -> None:
 
 
 def _end_compare(folder: Path, rng: Random) -> None:
-    for after in _moments(rng, 3, 6.0):
+    for after in _moments(rng, 3, 4.0):
         code = _signalled(folder, ("compare", "tables.yaml", *_GPUS), signal.SIGTERM, after)
         _hold(code in {_TERMINATED, -signal.SIGTERM}, f"it exited with {code}")
 
@@ -193,7 +193,7 @@ def _cut_journal(folder: Path, rng: Random) -> None:
 def _validate(folder: Path, rng: Random, number: signal.Signals) -> None:
     plan = json.loads((CORPUS / "plan.json").read_text())
     (folder / "cpu.json").write_text(json.dumps({**plan, "hardware": "cpu-gloo"}))
-    for after in _moments(rng, 2, 15.0):
+    for after in _moments(rng, 2, 10.0):
         arguments = ("validate", "cpu.json", "--steps", "1000")
         code = _signalled(folder, arguments, number, after)
         if number == signal.SIGTERM:

@@ -3,7 +3,7 @@
 from math import ceil
 
 from costmodel.base.units import Bytes, Seconds
-from costmodel.domain.hardware import Gpu, HardwareProfile
+from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import batched_gemm_time, gemm_constants
 
@@ -46,11 +46,6 @@ def view_concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
     if not gpu.is_core:
         return concat_time(num_bytes, gpu)
     return _stream_time(num_bytes, gpu.view_efficiency, gpu)
-
-
-def host_copy_time(num_bytes: Bytes, hardware: HardwareProfile) -> Seconds:
-    """Time of a copy between pinned host memory and the GPU."""
-    return hardware.gpu.kernel_latency + num_bytes / hardware.host.pcie_bandwidth
 
 
 def batched_product_time(

@@ -95,13 +95,6 @@ def host_memory_bytes() -> Bytes:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def free_bytes(kind: str, local_ranks: int) -> Bytes:
-    """Return the memory a rank may use now."""
-    if kind == "cuda":
-        return float(torch.cuda.mem_get_info()[0])
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")) / local_ranks
-
-
 def busy_cores() -> float | None:
     """Return how many processes ran or waited to run in the last minute; None where not told."""
     try:

@@ -236,9 +236,21 @@ def _syntax_problem(error: "yaml.YAMLError", text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return Problem(message=message)
-    at_tab = _line(text.splitlines(), mark.line)[mark.column : mark.column + 1] == "\t"
+    lines = text.splitlines()
+    if mark.line >= len(lines):
+        return _at_the_end(error, message, lines)
+    at_tab = _line(lines, mark.line)[mark.column : mark.column + 1] == "\t"
     hint = "indent with spaces; YAML allows no tabs" if at_tab else None
     return Problem(message=message, line=mark.line + 1, column=mark.column + 1, hint=hint)
+
+
+def _at_the_end(error: "yaml.MarkedYAMLError", message: str, lines: list[str]) -> Problem:
+    """Return a problem that is noticed behind the last line: it is shown behind the last word."""
+    number = max((index for index, line in enumerate(lines, 1) if line.strip()), default=1)
+    column = len(_line(lines, number - 1).rstrip()) + 1
+    is_open = any(word in (error.context or "") for word in ("flow", "quoted"))
+    hint = "the file ends before a bracket or a quote is closed" if is_open else None
+    return Problem(message=message, line=number, column=column, hint=hint)
 
 
 class _NodeReader:

@@ -176,6 +176,8 @@ def fragment(
     inspection: Inspection, *, law: str = "histogram", embedding_dim: int | None = None
 ) -> str:
     """Return the tables as YAML; with an embedding dimension it is a workload file."""
+    from planner.files.workload_schema import Head
+
     rows = [
         {
             "name": table.name,
@@ -189,7 +191,9 @@ def fragment(
     if embedding_dim is None:
         remark.append("# a workload needs embedding_dim, too: here for all, or in every table")
     else:
-        data = {"defaults": {"embedding_dim": embedding_dim}, **data}
+        remark.append("# local_batch_size, samples per GPU, is assumed: put in your own")
+        batch = Head().local_batch_size
+        data = {"local_batch_size": batch, "defaults": {"embedding_dim": embedding_dim}, **data}
     return "\n".join(remark) + "\n" + dump_workload_data(data)
 
 

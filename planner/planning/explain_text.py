@@ -30,12 +30,6 @@ _WORTH = 0.005
 """A change is worth printing from half a percent on."""
 
 
-def explanation_text(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield the lines of an explanation."""
-    yield from explained_text(explanation, width)
-    yield from remedies_text(explanation, width)
-
-
 def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield all but what would help, which takes longer to find."""
     report = explanation.report

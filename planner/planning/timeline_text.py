@@ -28,7 +28,6 @@ _SYMBOLS: Mapping[Stage, str] = {
 }
 _BLOCKED = "."
 _MOST_RANKS = 8
-_Cells = Mapping[int, Mapping[str, float]]
 
 
 def timeline_text(timeline: Timeline, width: int) -> Iterator[Text]:

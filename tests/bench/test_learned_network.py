@@ -13,14 +13,8 @@ from bench.learned.network import (
     Layer,
     LearnedEmbedding,
     from_arrays,
-    shard_features,
     table_features,
 )
-from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import EmbeddingTable, Optimizer
-from costmodel.inputs.distribution import Zipf
-from costmodel.inputs.reuse import NUM_BINS, reuse_rows
-from costmodel.kernels.lookup_shards import LookupShard
 
 
 def layer(inputs: int, outputs: int, seed: int) -> Layer:
@@ -139,29 +133,6 @@ def test_features_by_hand() -> None:
     assert exp(named["log_reuse"]) == pytest.approx(8 / 5)
     assert (named["bin_0"], named["bin_2"]) == (0.8, 0.2)
     assert [kind for kind in KINDS if named[kind]] == ["adagrad"]
-
-
-def test_features_of_a_shard_are_those_of_its_rows() -> None:
-    table = EmbeddingTable(
-        name="t", num_embeddings=1000, embedding_dim=64, pooling_factor=5, inputs=Zipf()
-    )
-    shard = LookupShard(
-        table=table,
-        first_row=0,
-        num_rows=250,
-        num_columns=32,
-        num_samples=400.0,
-        compute_kernel=ComputeKernel.FUSED,
-        cache_load_factor=0.2,
-    )
-    features = dict(zip(FEATURES, shard_features(shard, Optimizer.SGD), strict=True))
-    rows = reuse_rows(Zipf(), 1000, 2000.0)
-    assert exp(features["log_columns"]) == pytest.approx(32)
-    assert exp(features["log_pooling"]) == pytest.approx(1.25)
-    assert exp(features["log_reuse"]) == pytest.approx(2000 / sum(rows))
-    assert [features[f"bin_{b}"] for b in range(NUM_BINS)] == pytest.approx([
-        count / sum(rows) for count in rows
-    ])
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -14,29 +13,24 @@ for package in ("fbgemm_gpu", "sklearn", "torchrec"):
     pytest.importorskip(package)
 pytestmark = pytest.mark.slow  # processes that measure
 
+from bench.gpu_study.__main__ import main  # noqa: E402
 from bench.gpu_study.points import STUDY_KINDS, StudyFamily  # noqa: E402
 from planner.calibration.records import read_measurements  # noqa: E402
 from planner.files.profiles import load_profile  # noqa: E402
 
-ROOT = Path(__file__).parents[3]
 
+def test_a_study_measures_every_family_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(*arguments: str) -> str:
+        command = ("gpu_study", "--device", "cpu", "-o", str(folder), "--minutes", "0", *arguments)
+        monkeypatch.setattr(sys, "argv", list(command))
+        main()
+        return capsys.readouterr().out
 
-def start(folder: Path, *arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-m", "bench.gpu_study", "--device", "cpu", "-o", str(folder)]
-    done = subprocess.run(  # noqa: S603 - our own interpreter and module
-        [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True,
-        check=False, timeout=1500,
-    )  # fmt: skip
-    logs = [path.read_text()[-2000:] for path in folder.glob("*.log")]
-    assert done.returncode == 0, (done.stderr, logs)
-    return done.stdout
-
-
-def test_a_study_measures_every_family_and_goes_on(tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # in processes that measure
     folder = tmp_path / "study"
-    text = start(folder, "--minutes", "0.3")
-    assert "Models on groups held out" in text
+    assert "Models on groups held out" in start()
     found = read_measurements(folder / "measurements.jsonl", STUDY_KINDS)
     assert found is not None
     assert {record.point.family for record in found.records} >= {*FAMILIES, StudyFamily.STEP}
@@ -51,5 +45,5 @@ def test_a_study_measures_every_family_and_goes_on(tmp_path: Path) -> None:
         assert {"measurements.jsonl", "predictions.jsonl", "profile.yaml"} <= {*packed.getnames()}
 
     before = (folder / "measurements.jsonl").read_bytes()
-    start(folder, "--minutes", "0", "--only", "kernels", "--only", "judge")
+    start("--only", "kernels")
     assert (folder / "measurements.jsonl").read_bytes() == before  # nothing is measured again

@@ -46,7 +46,7 @@ def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan
 def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
     workload, ranks, plan = case
     clock = count()
-    bound = step_time_bound(workload, ranks, lambda: float(300 - next(clock)))
+    bound = step_time_bound(workload, ranks, lambda: float(100 - next(clock)))
     _check(bound, workload, ranks, plan)
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import gpu, machine
+from machines import gpu
 
 from costmodel.base.units import GB, MB, US
 from costmodel.domain.workload import DataType
@@ -12,7 +12,6 @@ from costmodel.kernels.pointwise import (
     CONCAT_EFFICIENCY,
     batched_product_time,
     concat_time,
-    host_copy_time,
     index_backward_time,
     index_time,
     pointwise_time,
@@ -29,11 +28,6 @@ def test_pointwise_by_hand() -> None:
 
 def test_concatenation_reaches_less_bandwidth() -> None:
     assert concat_time(100 * MB, GPU) == pytest.approx(2 * US + 100 * US / CONCAT_EFFICIENCY)
-
-
-def test_host_copy_by_hand() -> None:
-    # 2 MB at 20 GB/s
-    assert host_copy_time(2 * MB, machine()) == pytest.approx(102 * US)
 
 
 def test_products_on_a_core_are_made_vector_by_vector() -> None:

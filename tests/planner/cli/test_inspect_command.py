@@ -55,6 +55,7 @@ REPORT = """\
 def test_a_fragment_with_a_dimension_is_a_workload(run: Command, ids: str) -> None:
     done = run("inspect", ids, "--embedding-dim", "64", "-o", "new.yaml")
     assert (done.code, done.err) == (0, "Wrote new.yaml\n")
+    assert "\nlocal_batch_size: 4096\n" in Path("new.yaml").read_text()  # to be seen and changed
     workload = load_workload("new.yaml")
     assert [table.name for table in workload.tables] == ["item", "user", "ad"]
     assert [table.pooling_factor for table in workload.tables] == [2.0, 2.0, 1.0]

@@ -35,7 +35,7 @@ def test_plan(run: Command, directory: Path) -> None:
 @pytest.mark.slow
 def test_plan_beside_its_baseline(run: Command, directory: Path) -> None:
     del directory
-    flags = ("tables.yaml", "--gpus", "2", "--time-limit", "1s", "--baseline", "naive")
+    flags = ("tables.yaml", "--gpus", "2", "--max-plans", "100", "--baseline", "naive")
     baseline = run("plan", *flags, "--json").data["baseline"]
     assert 0.0 <= baseline["probability_beaten"] <= 1.0
 

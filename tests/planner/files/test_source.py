@@ -90,6 +90,26 @@ def test_a_tab_is_explained() -> None:
     assert caught.value.problems[0].hint == "indent with spaces; YAML allows no tabs"
 
 
+CLOSED = "the file ends before a bracket or a quote is closed"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a: 1\nb: [1,\n\n", CLOSED),
+        ("a: 1\nb: {c:\n", CLOSED),
+        ('a: 1\nb: "ab\n', CLOSED),
+        ("a: 1\nb\n", None),
+    ],
+)
+def test_a_file_that_ends_early_is_shown_where_it_ends(text: str, hint: str | None) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_yaml(text, "x")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (2, len(text.splitlines()[1]) + 1)
+    assert problem.hint == hint
+
+
 def test_many_aliases_of_aliases_take_no_time() -> None:
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]

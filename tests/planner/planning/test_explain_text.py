@@ -8,7 +8,7 @@ from timelines import two_ranks
 from costmodel.base.units import MS
 from costmodel.domain.plan import ShardingType
 from planner.planning.alternatives import Alternatives
-from planner.planning.explain_text import explanation_text
+from planner.planning.explain_text import explained_text, remedies_text
 from planner.planning.explanation import Explanation, TableExplanation, path_rows
 from planner.planning.what_if import Remedy
 
@@ -28,6 +28,10 @@ table_wise +20.0% (host +200 us)
   What would not
     no use  1.00 ms  +0.0%  32.8 M samples/s  1.00×  host +0 us
 """
+
+
+def whole(explanation: Explanation) -> str:
+    return written([*explained_text(explanation, 100), *remedies_text(explanation, 100)])
 
 
 def test_the_whole_explanation() -> None:
@@ -80,7 +84,7 @@ def test_the_whole_explanation() -> None:
             ),
         ),
     )
-    assert written(explanation_text(explanation, 100)) == EXPLANATION
+    assert whole(explanation) == EXPLANATION
 
 
 def test_what_ifs_that_were_cut_short_are_marked() -> None:
@@ -90,15 +94,11 @@ def test_what_ifs_that_were_cut_short_are_marked() -> None:
     explanation = Explanation(
         report=made(), last_rank=0, path=path_rows(two_ranks()), choices=(), remedies=(cut,)
     )
-    text = written(explanation_text(explanation, 100))
+    text = whole(explanation)
     assert "gpus=16  ≤ 2.00 ms" in text
     assert "cut short by `--time-limit`" in text
     assert "models' errors" not in text
-    text = written(
-        explanation_text(
-            replace(explanation, remedies=(replace(cut, is_scaled=True, is_cut=False),)), 100
-        )
-    )
+    text = whole(replace(explanation, remedies=(replace(cut, is_scaled=True, is_cut=False),)))
     assert "gpus=16  ~2.00 ms" in text
     assert "no time was left for the models' errors" in text
 
@@ -143,7 +143,7 @@ def test_changes_without_a_plan_are_told_with_the_reason() -> None:
         choices=(),
         unplanned=(("gpus=1", "no plan fits: the tables need 90 GiB"),),
     )
-    text = written(explanation_text(explanation, 100))
+    text = whole(explanation)
     assert "What would not\n    gpus=1: no plan fits: the tables need 90 GiB\n" in text
 
 
@@ -160,4 +160,4 @@ def explained(*choices: TableExplanation) -> str:
     explanation = Explanation(
         report=made(), last_rank=0, path=path_rows(two_ranks()), choices=choices
     )
-    return written(explanation_text(explanation, 100))
+    return whole(explanation)

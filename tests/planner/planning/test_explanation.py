@@ -93,6 +93,11 @@ def planned_on(gpus: int, **options: object) -> Planned:
     return plan(work, gpus=gpus, baseline="none", max_plans=300, **options)
 
 
+@pytest.fixture(scope="module")
+def naive() -> Planned:
+    return planned_on(2, sharder="naive")
+
+
 @pytest.mark.slow
 def test_what_is_asked_for_is_what_planning_anew_finds() -> None:
     planned = planned_on(4)
@@ -108,15 +113,14 @@ def test_what_is_asked_for_is_what_planning_anew_finds() -> None:
     assert found["batch=2048"].step_time < planned.report.expected
 
 
-def test_every_change_that_the_hint_offers_can_be_asked_for() -> None:
-    planned = planned_on(2, sharder="naive")
+def test_every_change_that_the_hint_offers_can_be_asked_for(naive: Planned) -> None:
     with pytest.raises(InputError) as refused:
-        asked_change(planned, "weather=fine")
+        asked_change(naive, "weather=fine")
     (problem,) = refused.value.problems
     assert problem.hint is not None
     offered = problem.hint.removeprefix("write one of ").split(", ")
     assert {"host=graphs", "host=0.5"} < set(offered)
-    assert [asked_change(planned, each).text for each in offered] == offered
+    assert [asked_change(naive, each).text for each in offered] == offered
 
 
 @pytest.mark.parametrize(
@@ -131,22 +135,20 @@ def test_every_change_that_the_hint_offers_can_be_asked_for() -> None:
         ("batch=0", "at least 1"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused(asked: str, reason: str) -> None:
-    planned = planned_on(2, sharder="naive")
+def test_a_change_that_cannot_be_is_refused(naive: Planned, asked: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        explain(planned, (asked,))
+        explain(naive, (asked,))
 
 
-def test_a_change_that_no_plan_is_found_with_says_why() -> None:
-    found = explain(planned_on(2, sharder="naive"), ("batch=16_000_000", "batch=64"), max_plans=5)
+def test_a_change_that_no_plan_is_found_with_says_why(naive: Planned) -> None:
+    found = explain(naive, ("batch=16_000_000", "batch=64"), max_plans=5)
     assert [each.change for each in found.remedies] == ["batch=64"]
     ((change, reason),) = found.unplanned
     assert change == "batch=16_000_000"
     assert "no plan fits" in reason
 
 
-def test_an_interrupt_keeps_what_was_found() -> None:
-    planned = planned_on(2, sharder="naive")
+def test_an_interrupt_keeps_what_was_found(naive: Planned) -> None:
     calls: list[int] = []
 
     def press() -> bool:
@@ -154,8 +156,8 @@ def test_an_interrupt_keeps_what_was_found() -> None:
         return len(calls) > 1
 
     search = Search(max_plans=20, interrupted=press)
-    changes = changes_of(planned, ("batch=128", "batch=256"))
-    assert len(list(remedies_of(planned, changes, search))) <= 1
+    changes = changes_of(naive, ("batch=128", "batch=256"))
+    assert len(list(remedies_of(naive, changes, search))) <= 1
 
 
 def test_a_what_if_without_time_for_errors_is_still_beside_the_expected_step(

@@ -62,7 +62,7 @@ def test_a_notebook_shows_the_headline_and_every_table(planned: planner.Planned)
 
 
 def test_pages_quote_the_expected_step_and_call_the_other_predicted() -> None:
-    plan = planner.plan(example_workload(12), gpus=4, sharder="naive", max_plans=10)
+    plan = planner.plan(example_workload(4), gpus=2, sharder="naive", max_plans=10)
     report = plan.report
     assert report.confidence is not None
     assert report.baseline is not None
@@ -199,7 +199,7 @@ def test_plans_of_different_models_are_compared_with_a_warning(planned: planner.
     tables = list(planned.workload.tables)
     tables[0] = replace(tables[0], num_embeddings=2 * tables[0].num_embeddings)
     workload = replace(planned.workload, tables=tuple(tables))
-    other = planner.plan(workload, gpus=2, sharder="naive", baseline="none", max_plans=1)
+    other = planner.plan(workload, gpus=2, sharder="naive", baseline="none", time_limit=0.05)
     diff = planner.compare_plans(planned, other)
     same = len(tables) - 1
     assert diff.other_model == f"{same} of {same + 1} and {same + 1} tables are the same"

@@ -1,11 +1,13 @@
 """DMP under our plans trains as the unsharded model does: real processes, gloo, on CPU."""
 
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from bench.forked_ranks import ROOT, command
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 pytestmark = pytest.mark.slow  # processes that train
@@ -36,21 +38,12 @@ Losses = dict[str, tuple[list[float], list[str]]]
 
 def run(script: Path, world_size: int, *arguments: object) -> None:
     """Run a script once per rank, which is its first argument."""
-    ranks = [
-        subprocess.Popen(  # noqa: S603 - our own interpreter and file
-            [sys.executable, str(script), *map(str, (rank, world_size, *arguments))],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
-    try:
-        errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert not any(rank.returncode for rank in ranks), "\n".join(errors)[-3000:]
+    done = subprocess.run(  # noqa: S603 - our own interpreter and files
+        command(script.stem, world_size, *arguments),
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(script.parent)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def train(folder: Path, world_size: int, local_world_size: int, *names: str) -> Losses:
