@@ -182,7 +182,7 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
             workload,
             topology,
             f"the plan does not fit: rank {fullest} needs {size_text(needed)} for its tables, "
-            f"and {topology.hardware.name} leaves {size_text(usable)} for them",
+            f"and {topology.hardware.name} leaves {_left_text(usable)} for them",
         )
     local = topology.local_world_size
     for node in range(topology.num_nodes):
@@ -211,8 +211,12 @@ def _too_much(workload: Workload, topology: Topology) -> str:
     places = f"{topology.world_size} × {topology.hardware.name}"
     return (
         f"no plan fits: the tables need {size_text(needed)}, and {places} "
-        f"leave{'s' if topology.world_size == 1 else ''} {size_text(room)} for them"
+        f"leave{'s' if topology.world_size == 1 else ''} {_left_text(room)} for them"
     )
+
+
+def _left_text(num_bytes: Bytes) -> str:
+    return size_text(num_bytes) if num_bytes > 0 else "nothing"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
