@@ -39,7 +39,7 @@ class ProblemArrays:
 
     @cached_property
     def options(self) -> tuple[TableOption, ...]:
-        """Those."""
+        """Return those that it takes, in its order."""
         return tuple(self.every.flat[option] for option in self.kept.tolist())
 
     def choices(self, plan: ShardingPlan) -> Choices:

@@ -52,7 +52,7 @@ class OptionArrays:
     workload: Workload
     topology: Topology
     options: Sequence[Sequence[TableOption]]
-    """Of every table of the workload, at least one."""
+    """Every table of the workload has at least one."""
 
     @cached_property
     def flat(self) -> tuple[TableOption, ...]:
