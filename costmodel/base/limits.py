@@ -17,7 +17,7 @@ MOST_IDS = 1e6
 MOST_SAMPLES = 2**24
 """Samples per rank and batch."""
 MOST_ACCUMULATED = 64
-"""Batches between two updates of the dense model; a step is as many times as long to work out."""
+"""Batches between two updates of the dense model; its report is as many times as long to make."""
 MOST_WIDTH = 2**20
 """Width of a layer of the dense model."""
 MOST_LAYERS = 1_000

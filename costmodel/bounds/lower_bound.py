@@ -97,6 +97,7 @@ def improving_bounds(
     """
     templates = Templates(workload, topology)
     alone = StepTimer(templates.of(()), ()).step_time(()) * (1 - _ROUNDING)
+    templates = replace(templates, every_batch=True)  # cycles are of all that is done
     yield alone
     until = time_left() / 2 if time_left() < inf else 0.0
     options = OptionFeatures(workload, topology).all(lambda: time_left() > until)

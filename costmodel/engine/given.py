@@ -33,6 +33,7 @@ class GivenStep:
             resources=tuple(dict.fromkeys(op.resource for op in program.ops)),
             topology=topology,
             launch_delay=program.launch_delay,
+            like=program.like,
         )
         timed = [index for index, op in enumerate(template.ops) if _is_given(op)]
         rows = [0] * len(template.ops)

@@ -129,10 +129,19 @@ def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
         log_bytes=_floats(size for size, _ in curve),
         log_seconds=_floats(seconds for _, seconds in curve),
         finals=_ints(sorted(place[op] for op in final)),
+        like=_ints(_like(template, kept)),
         least=_ints(each.kept.work.least for each in lowered),
         parts=parts,
         kernels=_ints(kernels),
     )
+
+
+def _like(template: Template, kept: Sequence[Kept]) -> tuple[int, ...]:
+    """Return the batches that are not written, with the new places of their operations."""
+    if template.like is None:
+        return ()
+    *begins, left_out = template.like
+    return (*(sum(each.op < begin for each in kept) for begin in begins), left_out)
 
 
 Curve = list[tuple[float, float]]

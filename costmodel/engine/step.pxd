@@ -21,7 +21,7 @@ cdef int64_t ALONE, CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE, NUM_STEPS, WORLD
 cdef class Step:
     cdef readonly Py_ssize_t num_ops
     cdef readonly int64_t[::1] kind, group, launched, same, rows, whole, touched_by
-    cdef readonly int64_t[::1] starts, sources, terms, features, knots, finals
+    cdef readonly int64_t[::1] starts, sources, terms, features, knots, finals, like
     cdef readonly int64_t[::1] least, parts, kernels
     cdef readonly double[::1] seconds, lags, weights, constants, log_bytes, log_seconds
     cdef readonly double[:, ::1] forms
@@ -35,9 +35,15 @@ cdef class StepClock:
 
     @cython.locals(
         number=Py_ssize_t, op=Py_ssize_t, now=Py_ssize_t, before=Py_ssize_t,
-        last=double, before_last=double,
+        last=double, before_last=double, skipped_at=Py_ssize_t,
     )
     cpdef double step_time(self, Step step) noexcept
+
+    @cython.locals(
+        length=Py_ssize_t, count=double, late=Py_ssize_t, early=Py_ssize_t, rank=Py_ssize_t,
+        earlier=double,
+    )
+    cdef void _skip_batches(self, Step step, Py_ssize_t now) noexcept
 
     @cython.locals(
         base=double, row=Py_ssize_t, end=Py_ssize_t, group=int64_t, count=Py_ssize_t,

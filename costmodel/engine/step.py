@@ -41,6 +41,7 @@ class Step:
         log_bytes: Floats,
         log_seconds: Floats,
         finals: Ints,
+        like: Ints,
         least: Ints,
         parts: Ints,
         kernels: Ints,
@@ -75,6 +76,8 @@ class Step:
             curve begins; the curves.
         finals
             Operations that end a step, the last of every resource.
+        like
+            Of batches that are not written: the numbers of ``LikeBatches``; else empty.
         least, parts, kernels
             How many lookup kernels must have work on a rank for the operation to take place there;
             where each one's begin (one more entry than operations); these kernels. Of a gradient of
@@ -89,7 +92,7 @@ class Step:
         self.constants = constants
         self.forms, self.knots = forms, knots
         self.log_bytes, self.log_seconds = log_bytes, log_seconds
-        self.finals = finals
+        self.finals, self.like = finals, like
         self.least, self.parts, self.kernels = least, parts, kernels
 
 
@@ -127,13 +130,33 @@ class StepClock:
     def step_time(self, step: Step) -> float:
         """Return the duration of the last of ``NUM_STEPS`` consecutive steps, in seconds."""
         last = before_last = 0.0
+        skipped_at = step.like[2] if step.like.shape[0] > 0 else -1
         for number in range(NUM_STEPS):
             now, before = number % 2 * step.num_ops, (1 - number % 2) * step.num_ops
             for op in range(step.num_ops):
+                if op == skipped_at:
+                    self._skip_batches(step, now)
                 self._time_op(step, op, now, before, number == 0)
             if number >= NUM_STEPS - 2:  # the last step begins when the one before ends
                 before_last, last = last, self._end_of_step(step, now)
         return last - before_last
+
+    def _skip_batches(self, step: Step, now: int) -> None:
+        """Let the batch timed last be the last of several that follow one another like it.
+
+        Each of its operations ends as often later than in the batch before it as there are batches.
+        """
+        length, count = step.like[1] - step.like[0], step.like[3]
+        for late in range(now + step.like[1], now + step.like[2]):
+            early = late - length
+            if self.together[late]:
+                earlier = self.ends[early, 0] if self.together[early] else self._latest_end(early)
+                self.ends[late, 0] += count * (self.ends[late, 0] - earlier)
+                continue
+            self.latest[late] = -1.0
+            for rank in range(self.num_ranks):
+                earlier = self.ends[early, 0 if self.together[early] else rank]
+                self.ends[late, rank] += count * (self.ends[late, rank] - earlier)
 
     def _time_op(self, step: Step, op: int, now: int, before: int, is_first: bool) -> None:
         """Note when one operation ends on every rank."""

@@ -13,7 +13,7 @@ from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.step.graph import HOST_THREADS, NodeKind, Resource, Role, Stage
 from costmodel.step.groups import GroupKey
 from costmodel.step.issue import COLLECTIVE, COMPILED_CALL_OPS, GRAPHED_CALL, ONE_OP, Issue
-from costmodel.step.program import ProcessGroup
+from costmodel.step.program import LikeBatches, ProcessGroup
 from costmodel.step.template import (
     Event,
     Exchange,
@@ -76,7 +76,12 @@ class StepBuilder:
         self._owners: tuple[GroupKey, ...] = ()
         self._joined: tuple[GroupKey, ...] = ()
 
-    def template(self) -> Template:
+    @property
+    def num_ops(self) -> int:
+        """Return the number of operations so far."""
+        return len(self._ops)
+
+    def template(self, like: LikeBatches | None = None) -> Template:
         """Return the template written so far; marks nobody set are not waited for."""
         if self._last_kernel is not None:
             self.mark(_LAST_KERNEL, self._last_kernel)
@@ -89,6 +94,7 @@ class StepBuilder:
             resources=tuple(self._resources),
             topology=self.topology,
             launch_delay=self.launch_delay,
+            like=like,
         )
 
     @contextmanager

@@ -68,6 +68,7 @@ def evaluated(
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
         launch_delay=template.launch_delay,
+        like=template.like,
     )
 
 

@@ -9,6 +9,7 @@ for the simulator.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,24 @@ class Op:
     basis: Basis = NO_BASIS
 
 
+class LikeBatches(NamedTuple):
+    """Batches of a step that are not written, as they would do what those before them do.
+
+    Once batches follow one another in the same way, each of their operations ends as much later
+    than in the batch before: its own time from one to the next, as a host may be slower than its
+    GPU and yet not be waited for until it has lost its lead.
+    """
+
+    first: int
+    """Where the operations begin of a batch,"""
+    second: int
+    """of the next one, which does the same,"""
+    last: int
+    """and of the one after the batches that are left out."""
+    left_out: int
+    """How many these are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
     """The operations of one step, in the order they are issued."""
@@ -57,6 +76,8 @@ class Program:
     local_world_size: int
     launch_delay: Seconds
     """From the end of a launching host operation to the start of its kernel."""
+    like: LikeBatches | None = None
+    """Batches that come on top; None: all are written."""
 
     def members(self, group: ProcessGroup, rank: int) -> int:
         """Return the number of the instance of a group that a rank belongs to."""

@@ -30,13 +30,19 @@ from costmodel.step.input_dist import BATCH_COPIED
 from costmodel.step.issue import ZERO_GRADIENTS_OPS
 from costmodel.step.loads import PlanLoads
 from costmodel.step.optimizer import DenseOptimizer
-from costmodel.step.program import Program
+from costmodel.step.program import LikeBatches, Program
 from costmodel.step.sparse import SparsePart
 from costmodel.step.template import GroupFormulas, Template
 
 NUM_STEPS = 3
 """Steps to unroll: the last one is in the steady state (tests check that one more step changes
 nothing)."""
+
+
+MOST_WRITTEN = 8
+"""Batches of a step that are written where it has more (``LikeBatches``). Six of them are between
+the first and the last, and alike: steps whose batches follow one another in the same way before
+the sixth are exact. With five in all, one of some hundreds of drawn steps was not."""
 
 
 def synthesize(
@@ -47,11 +53,19 @@ def synthesize(
 
 
 def program(
-    workload: Workload, topology: Topology, plan: ShardingPlan, loads: PlanLoads | None = None
+    workload: Workload,
+    topology: Topology,
+    plan: ShardingPlan,
+    loads: PlanLoads | None = None,
+    *,
+    every_batch: bool = True,
 ) -> Program:
-    """Return one step of the workload's pipeline under a plan; ``loads`` may know shards of it."""
+    """Return one step of the workload's pipeline under a plan; ``loads`` may know shards of it.
+
+    Unless with ``every_batch``, of many batches only some are in it, which its time is that of.
+    """
     groups = (loads or PlanLoads(workload, topology)).groups(plan)
-    template = Templates(workload, topology).of(
+    template = Templates(workload, topology, every_batch=every_batch).of(
         (group.key, tuple(group.traffic)) for group in groups
     )
     return evaluated(template, groups)
@@ -64,8 +78,7 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
     show that; TorchRec 1.9 starts to distribute the next batch before forward.
     """
     dense = DensePart(sparse.builder, DenseCosts(sparse.workload, sparse.builder.hardware.gpu))
-    _write(sparse, dense, distributes_after_forward=distributes_after_forward)
-    return sparse.builder.template()
+    return _write(sparse, dense, distributes_after_forward=distributes_after_forward)
 
 
 @dataclass(frozen=True)
@@ -74,13 +87,16 @@ class Templates:
 
     workload: Workload
     topology: Topology
+    every_batch: bool = False
+    """Whether all batches of a step are written, if it has more than ``MOST_WRITTEN``."""
 
     def of(self, groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> Template:
         """Return one step of all plans whose sharding groups and kernels are among some."""
         builder = StepBuilder(self.topology)
         formulas = tuple(GroupFormulas.of(key, kernels) for key, kernels in groups)
-        _write(SparsePart(builder, self.workload, formulas), DensePart(builder, self._dense))
-        return builder.template()
+        sparse = SparsePart(builder, self.workload, formulas)
+        most = None if self.every_batch else MOST_WRITTEN
+        return _write(sparse, DensePart(builder, self._dense), most=most)
 
     @cached_property
     def _dense(self) -> DenseCosts:
@@ -111,11 +127,16 @@ class _BatchParts:
 
 
 def _write(
-    sparse: SparsePart, dense: DensePart, *, distributes_after_forward: bool = False
-) -> None:
+    sparse: SparsePart,
+    dense: DensePart,
+    *,
+    distributes_after_forward: bool = False,
+    most: int | None = None,
+) -> Template:
     """Write a step: a pipeline's batches up to the one after which the dense model is updated.
 
     What a batch waits for of the one before is then of the same step, but for the first batch's.
+    Of more than ``most`` batches those are left out that do as the one before them does.
     """
     write: Callable[[_BatchParts], None] = {
         Pipeline.SPARSE_DIST: _sparse_dist,
@@ -127,9 +148,17 @@ def _write(
     }[sparse.workload.pipeline]
     if distributes_after_forward and write is _sparse_dist:
         write = partial(_sparse_dist, after_forward=True)
-    last = sparse.workload.gradient_accumulation_steps - 1
-    for number in range(last + 1):
-        write(_BatchParts(sparse, dense, Accumulation(adds=number > 0, reduces=number == last)))
+    batches = sparse.workload.gradient_accumulation_steps
+    written = min(batches, most or batches)
+    begins: list[int] = []
+    for number in range(written):
+        accumulation = Accumulation(adds=number > 0, reduces=number == written - 1)
+        begins.append(sparse.builder.num_ops)
+        write(_BatchParts(sparse, dense, accumulation))
+    if written == batches:
+        return sparse.builder.template()
+    first, second, last = begins[-3:]
+    return sparse.builder.template(LikeBatches(first, second, last, batches - written))
 
 
 def _sparse_dist(batch: _BatchParts, *, after_forward: bool = False) -> None:

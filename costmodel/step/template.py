@@ -16,7 +16,7 @@ from costmodel.domain.hardware import NO_BASIS, Basis, CollectiveOp, Topology
 from costmodel.kernels.collectives import CollectiveForm, RankGroup
 from costmodel.step.graph import NodeKind, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
-from costmodel.step.program import ProcessGroup
+from costmodel.step.program import LikeBatches, ProcessGroup
 
 
 class Feature(NamedTuple):
@@ -203,3 +203,5 @@ class Template:
     resources: tuple[str, ...]
     topology: Topology
     launch_delay: Seconds
+    like: LikeBatches | None = None
+    """Batches that come on top; None: all are written."""

@@ -29,7 +29,7 @@ class PlanStep:
     @classmethod
     def of(cls, workload: Workload, topology: Topology, plan: ShardingPlan) -> "PlanStep":
         """Describe the step of a plan."""
-        step = program(workload, topology, plan)
+        step = program(workload, topology, plan, every_batch=False)
         given = GivenStep.of(step, topology)
         ops = [step.ops[op] for op in given.ops]
         return cls(

@@ -149,7 +149,8 @@ def sample_steps(
     sampler = Sampler(topology, errors, draws)
     found = {
         plan: sampler.step_times(
-            program(workload, topology, plan, loads), plan_noise(plan, draws, loads)
+            program(workload, topology, plan, loads, every_batch=False),
+            plan_noise(plan, draws, loads),
         )
         for plan in dict.fromkeys(plans)
     }

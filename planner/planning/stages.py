@@ -13,6 +13,7 @@ from math import inf
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import improving_bounds
+from costmodel.step.synthesis import MOST_WRITTEN
 from planner.planning.search import Attempt, Search
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
@@ -29,6 +30,9 @@ PASSES = 2.5
 its step 1.2, its report 0.6, the file and the screen 0.5 at 5,000 tables on 1,024 GPUs, and as much
 at 2,000 on 256. That plan is the one piece of work of the workload's size that every search has
 done before, on this machine, beside whatever keeps it busy."""
+REPORT_PASSES = 0.6
+"""The report's part of it: that, alone of them, is of all batches of a step, where gradients are
+accumulated over more than a search writes."""
 OPTION_TIME: Seconds = 5e-4
 """What the first bound takes for each option of a table: 0.16 s for the 260 of 26 tables on 8 GPUs.
 Where that is no more than ``EARLY_SHARE`` of the time left, it comes before the search."""
@@ -80,6 +84,8 @@ class Stages:
         self._end = inf
         self._searched = began
         self._pass_time = 0.0
+        batches = problem.workload.gradient_accumulation_steps
+        self._more_passes = REPORT_PASSES * (max(1.0, batches / MOST_WRITTEN) - 1.0)
         self._bound = 0.0
         self._num_bounds = 0
         self._bounds = improving_bounds(problem.workload, problem.topology, self.time_left)
@@ -99,7 +105,7 @@ class Stages:
 
     def _search_end(self, first_plan: Seconds) -> Seconds:
         """Return when the search has to end, given what its first plan took."""
-        return self._deadline - PASSES * first_plan
+        return self._deadline - (PASSES + self._more_passes) * first_plan
 
     def begin(self, stage: PlanningStage, attempts: Sequence[Attempt]) -> None:
         """Let a stage that follows the search have its time, and say that it begins."""
@@ -107,7 +113,7 @@ class Stages:
         left = self._deadline - now
         taken = max(share.least, share.of_taken * (now - self._began))
         self._pass_time = min(each.time for each in attempts if each.plan is not None)
-        after = share.passes_after * self._pass_time
+        after = (share.passes_after + self._more_passes) * self._pass_time
         allowed = max(LEAST_TIME, min(taken, share.of_left * left))
         self._end = inf if left == inf else now + min(allowed, left - after)
         found = [attempt.step_time for attempt in attempts if attempt.plan is not None]
@@ -117,7 +123,8 @@ class Stages:
     def fits(self, stage: PlanningStage) -> bool:
         """Return whether a stage, and those after it, would end as soon as a command has to."""
         limit, share = self._deadline - self._began, _SHARES[stage]
-        needed = (share.passes + share.passes_after) * self._pass_time
+        passes = share.passes + share.passes_after + self._more_passes
+        needed = passes * self._pass_time
         return self._search.clock() + needed <= self._deadline + LATE_SHARE * limit + LATE_TIME
 
     def until_first_plan(self, attempts: Sequence[Attempt]) -> Seconds:

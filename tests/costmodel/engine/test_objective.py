@@ -7,16 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine, topology
+from plans import plan, table, workload
 from strategies import cases, plans
 
 from costmodel.base.units import GB
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import Shard, ShardingPlan, ShardingType, TableSharding
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Workload
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pipeline, Workload
 from costmodel.engine.objective import Objective
 from costmodel.step.graph import NodeKind
+from costmodel.step.program_timeline import program_timeline
 from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import NUM_STEPS, synthesize
+from costmodel.step.synthesis import MOST_WRITTEN, NUM_STEPS, program, synthesize
+from costmodel.uncertainty.error_model import ErrorModel
+from costmodel.uncertainty.step_samples import sample_program
 
 Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=60)
@@ -139,3 +143,25 @@ def test_plans_timed_before_change_nothing(case: Case, data: st.DataObject) -> N
     objective = Objective(workload, ranks)
     objective.step_time(data.draw(plans(workload, ranks)))
     assert objective.step_time(plan) == Objective(workload, ranks).step_time(plan)
+
+
+@pytest.mark.parametrize("local_batch_size", [16, 4096])
+@pytest.mark.parametrize("pipeline", [each for each in Pipeline if each is not Pipeline.DLRM])
+def test_a_step_of_many_batches_takes_what_the_few_say_that_are_written(
+    pipeline: Pipeline, local_batch_size: int
+) -> None:
+    tables = (table("a", dim=64), table("b", dim=16, weighted=True), table("c", ids=50.0))
+    work = workload(*tables, pipeline=pipeline, gradient_accumulation_steps=11)
+    work, ranks = replace(work, local_batch_size=local_batch_size), topology(4, 2)
+    kinds = ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL
+    where = dict(zip("abc", zip(kinds, [(1,), (), ()], strict=True), strict=True))
+    every, few = (
+        program(work, ranks, plan(work, ranks, where), every_batch=each) for each in (True, False)
+    )
+    assert len(few.ops) < len(every.ops)
+    assert few.like is not None
+    assert few.like.left_out == 11 - MOST_WRITTEN
+    simulated = pytest.approx(program_timeline(every).step_time, rel=1e-9)
+    assert Objective(work, ranks).step_time(plan(work, ranks, where)) == simulated
+    (sampled,) = sample_program(few, ranks, ErrorModel(spreads={})).predicted
+    assert sampled == simulated
