@@ -46,9 +46,6 @@ class PortfolioParams:
     members: Mapping[str, PortfolioMember]
     mandatory_factor: float = 1.0
     """Times its startup time that a mandatory sharder may take beyond its fraction."""
-    probed_tables: int = 64
-    """Tables by which the time of an option is measured; fewer would tell what a call takes: 16 say
-    half as much again at 2,000 tables on 256 GPUs."""
 
     def member(self, name: str) -> PortfolioMember:
         """Return how a sharder takes part; one that is no member is not limited."""

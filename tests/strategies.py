@@ -24,7 +24,12 @@ from sharders.problem.options import make_plan, make_sharding, table_options
 
 @st.composite
 def tables(
-    draw: st.DrawFn, index: int, *, pooled: bool = False, even: bool = False
+    draw: st.DrawFn,
+    index: int,
+    *,
+    pooled: bool = False,
+    even: bool = False,
+    stashed: bool = False,
 ) -> EmbeddingTable:
     """Draw a table; an even one has equal blocks of equally popular rows on any of the ranks."""
     pooling = Pooling.SUM if pooled else draw(st.sampled_from(Pooling))
@@ -39,6 +44,7 @@ def tables(
         pooling=pooling,
         weighted=pooling is Pooling.SUM and draw(st.booleans()),
         optimizer=draw(st.sampled_from([None, None, Optimizer.ADAM])),
+        stash_weights=stashed and draw(st.booleans()),
         inputs=Zipf(
             exponent=draw(st.sampled_from([0.0, 1.05])),
             hot_rows_first=not even and draw(st.booleans()),
@@ -58,8 +64,11 @@ def workloads(
     pipeline = draw(st.sampled_from(pipelines))
     count = draw(st.integers(min_tables, max_tables))
     pooled = pipeline is Pipeline.DLRM
+    stashed = pipeline is Pipeline.SPARSE_DIST and draw(st.booleans())
     return Workload(
-        tables=tuple(draw(tables(i, pooled=pooled, even=even)) for i in range(count)),
+        tables=tuple(
+            draw(tables(i, pooled=pooled, even=even, stashed=stashed)) for i in range(count)
+        ),
         dense=DenseModel(
             bottom_mlp=(64, 32),
             top_mlp=(64, 1),
@@ -71,6 +80,7 @@ def workloads(
         optimizer=draw(st.sampled_from(Optimizer)),
         length_spread=draw(st.sampled_from([None, 0.1])),
         comms_forward=draw(st.sampled_from([None, DataType.FP16])),
+        restore_site=draw(st.sampled_from([None, 0, 1])) if stashed else None,
     )
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bounds.option_features import GROUP_FEATURES, KERNEL_VALUES, GroupKernel, Part
+from costmodel.bounds.option_features import GROUP_FEATURES, KERNEL_VALUES, Part
 from costmodel.engine.timer import Signature
+from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, Feature
 

@@ -5,12 +5,13 @@ per step of the heaviest cycle: a walk along dependencies from an operation to t
 of a later step. Hence the weight of *any* cycle, and any weighted mean of cycles, is a bound.
 
 The cycles used are of two kinds. Those of ``bounds.program_cycles`` run through host threads and
-device alike, along the operations of the groups that all plans in question have. Those of
-``bounds.paths`` run over one rank's streams, from the first to the last operation of a step, along
-dependencies that are there whatever the plan. An operation that a plan does not have counts
-nothing, and what it stood between has to follow one another without it: only operations of which
-each two do (``bounds.precedence``) are on a cycle. Collectives take as long on every rank, so the
-mean over ranks of such a cycle's weight is a bound, too.
+device alike, along the operations of the groups that all plans in question have, and those that
+others put into the same queues. Those of ``bounds.paths`` run over one rank's streams, from the
+first to the last operation of a step, along dependencies that are there whatever the plan. An
+operation that a plan does not have counts nothing, and what it stood between has to follow one
+another without it: only operations of which each two do (``bounds.precedence``) are on a cycle.
+Collectives take as long on every rank, so the mean over ranks of such a cycle's weight is a bound,
+too.
 
 That mean is at least linear in the choice of the tables' options: lookups are bounded by HBM or by
 the L2 cache (whichever the cycle is given), both sums over shards; collectives take at least their
@@ -52,8 +53,9 @@ from costmodel.engine.timer import StepTimer
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 
-MOST_PARTS, MOST_OPTIONS = 120, 120_000
-"""How often plans are divided: so many parts, or fewer where tables have many options in all."""
+MOST_PARTS = 120
+"""Into how many parts plans are divided at most: all that are needed where tables are alike enough
+to be one module, of which 6 or 7 sharding types can be there or not."""
 _ROUNDING = 1e-9
 
 
@@ -122,11 +124,10 @@ class _Part:
 
 def _branched(whole: Relaxation, should_stop: Callable[[], bool]) -> Iterator[Seconds]:
     """Yield the least bound of parts that together are all plans, each time they are divided."""
-    budget = min(MOST_PARTS, MOST_OPTIONS // len(whole.options.table))
     parts = [_part(whole, 0, (frozenset(), frozenset()), Solved(), should_stop)]
     count = 1
     yield parts[0].bound
-    while parts[0].undecided is not None and count < budget and not should_stop():
+    while parts[0].undecided is not None and count < MOST_PARTS and not should_stop():
         part = heappop(parts)
         group = frozenset(filter(None, [part.undecided]))
         for groups in (

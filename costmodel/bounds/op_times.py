@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
-from costmodel.bounds.option_features import GroupKernel, Part
+from costmodel.bounds.option_features import Part
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.kernels.collectives import CollectiveForm
 from costmodel.kernels.embedding import lookup_rates
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
+from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import RANK_FEATURES, Feature, TemplateOp, Work, WorkKind
 
@@ -76,12 +77,15 @@ class OpTimes:
         constant, per_feature, lines = self._linear[place]
         if lines is None:
             return constant, per_feature
-        constant, slope = max(lines, key=lambda line: line[0] + line[1] * (per_feature @ z))
+        amount = float(per_feature @ z)
+        constant, slope = max(lines, key=lambda line: line[0] + line[1] * amount)
         return constant, per_feature * slope
 
     def constant(self, number: int) -> Seconds:
-        """Return what an operation takes that is not a lookup, whatever the features."""
-        return self._linear[self._place[number]][0]
+        """Return what an operation takes whatever the features; of a collective, without bytes."""
+        place = self._place[number]
+        lookup = self._lookups.get(place)
+        return self._linear[place][0] if lookup is None else lookup.constant
 
     def exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""

@@ -6,7 +6,7 @@ and none for its size.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from itertools import product
@@ -16,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes
-from costmodel.domain.blocks import like_row_blocks, num_row_blocks
+from costmodel.domain.blocks import like_row_blocks
 from costmodel.domain.hardware import Topology
-from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
 from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_block_ranks
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import lookup_rates
-from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
-from costmodel.memory.storage import ShardFactors, shard_bytes, shard_factors, stacked_factors
-from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
+from costmodel.memory.storage import shard_bytes, shard_factors
+from costmodel.step.cuts import KINDS, Cuts, GroupKernel, Ways, cuts_of, factors_of, kernels_of
+from costmodel.step.groups import GroupKey, KernelKey, group_key
 from costmodel.step.loads import shard_loads
 from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES
 
@@ -51,7 +50,6 @@ class Part(IntEnum):
 
 
 Floats: TypeAlias = NDArray[np.float64]
-GroupKernel: TypeAlias = tuple[GroupKey, KernelKey]
 OptionKey: TypeAlias = tuple[ShardingType, ComputeKernel, int]
 """How a table is sharded: type, kernel, column blocks."""
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
@@ -126,31 +124,26 @@ class OptionFeatures:
 
         Table by table, those that move most bytes first, for as long as ``go_on`` is true.
         """
-        busiest = sorted(self.workload.tables, key=_work, reverse=True)
-        return self._described((table, tuple(self._keys(table))) for table in busiest if go_on())
+        tables = self.workload.tables
+        keys = [
+            (place, *key)
+            for place in sorted(range(len(tables)), key=lambda place: -_work(tables[place]))
+            if go_on()
+            for key in self._keys(tables[place])
+        ]
+        return self.some(Ways.of(keys))
 
-    def some(self, keys: Sequence[Sequence[OptionKey]]) -> BoundOptions:
-        """Describe some options of every table."""
-        return self._described(zip(self.workload.tables, keys, strict=True))
-
-    def _described(
-        self, keys: Iterable[tuple[EmbeddingTable, Sequence[OptionKey]]]
-    ) -> BoundOptions:
-        cuts = _Cuts(self.workload, self.topology)
-        kernels: dict[GroupKernel, int] = {}
-        cut, kernel, counts = [], [], []
-        for table, own in keys:
-            cuts.begin(table)
-            counts.append(len(own))
-            for kind, compute_kernel, count in own:
-                pair = group_key(table, kind), kernel_key(table, compute_kernel)
-                kernel.append(kernels.setdefault(pair, len(kernels)))
-                cut.append(cuts.number(kind, compute_kernel, count))
-        described, which = cuts.described(), np.array(cut, dtype=np.intp)
+    def some(self, ways: Ways) -> BoundOptions:
+        """Describe some options, table by table; their caches' sizes do not count."""
+        kernels, kernel = kernels_of(self.workload.tables, ways)
+        every_row = ways._replace(cache_load_factor=np.ones(len(ways.table)))
+        cuts = cuts_of(self.workload, self.topology, every_row)
+        described = _Cuts(self.workload, self.topology, cuts).described()
+        which = cuts.of_way
         return BoundOptions(
-            table=np.repeat(np.arange(len(counts)), counts),
-            kernels=tuple(kernels),
-            kernel=np.array(kernel, dtype=np.intp),
+            table=np.cumsum(np.diff(ways.table, prepend=-1) != 0) - 1,
+            kernels=kernels,
+            kernel=kernel,
             values=described.values[which],
             memory=described.memory[which],
             largest=described.largest[which],
@@ -215,124 +208,64 @@ class _Described(NamedTuple):
     busy: Floats
 
 
+@dataclass(frozen=True, eq=False)
 class _Cuts:
-    """Ways of cutting tables: types that cut alike differ by their groups only."""
+    """Describes ways of cutting tables."""
 
-    def __init__(self, workload: Workload, topology: Topology) -> None:
-        self.workload, self.topology = workload, topology
-        self.modules = Counter(_module(table) for table in workload.tables)
-        self.fullest = fullest_batch(workload, topology.world_size)
-        self.known: dict[object, int] = {}
-        self.of_table: dict[tuple[ShardingType, ComputeKernel], int] = {}
-        self.same: dict[ShardFactors, int] = {}
-        self.cuts: list[tuple[float, ...]] = []
-        """What all shards of a cut have in common, for every cut."""
-        self.firsts: list[int] = []
-        """And its first shard."""
-        self.shards: list[LookupShard] = []
-        """The different shards of every cut."""
-        self.copies: list[int] = []
-        """How many are alike."""
-        self.factors: list[ShardFactors] = []
-        self.factor: list[int] = []
-        """The place in ``factors`` of every shard's."""
-
-    def begin(self, table: EmbeddingTable) -> None:
-        """Cut this table next."""
-        self.table = table
-        self.known, self.of_table, self.same = {}, {}, {}
-
-    def number(self, kind: ShardingType, kernel: ComputeKernel, count: int) -> int:
-        """Return the number of a cut of the present table."""
-        replicated = kind is ShardingType.DATA_PARALLEL
-        blocks, factor = num_row_blocks(self.topology, kind), self._factor(kind, kernel)
-        key = (replicated, kind.splits_rows, blocks, kernel, count, factor)
-        if key not in self.known:
-            self.known[key] = len(self.firsts)
-            self._add(kind, kernel, count, factor)
-        return self.known[key]
-
-    def _add(self, kind: ShardingType, kernel: ComputeKernel, count: int, factor: int) -> None:
-        table, replicated = self.table, kind is ShardingType.DATA_PARALLEL
-        samples = self.workload.local_batch_size * (1 if replicated else self.topology.world_size)
-        width = table.embedding_dim // count
-        self.cuts.append((
-            1.0 / self.modules[_module(table)],
-            table.num_bags,
-            table.embedding_dim * table.output_rows_per_sample,
-            replicated * table.weight_bytes,
-            float(table is self.workload.tables[0]),
-            count,
-        ))
-        self.firsts.append(len(self.shards))
-        caching = kernel is ComputeKernel.FUSED_UVM_CACHING
-        for first, length, repeats in like_row_blocks(self.topology, table, kind):
-            self.shards.append(LookupShard(
-                table=table, first_row=first, num_rows=length, num_columns=width,
-                num_samples=samples, compute_kernel=kernel,
-                cache_load_factor=1.0 if caching else table.cache_share,
-                fullness=self.fullest if replicated else 1.0,
-                batches_in_cache=self.workload.pipeline.batches_in_cache,
-            ))  # fmt: skip
-            self.copies.append(count * repeats)
-            self.factor.append(factor)
-
-    def _factor(self, kind: ShardingType, kernel: ComputeKernel) -> int:
-        """Return the place of what memory needs; the same for types that need the same."""
-        if (kind, kernel) not in self.of_table:
-            made = shard_factors(self.workload, self.topology, self.table, kind, kernel, _NO_CACHE)
-            if made not in self.same:
-                self.same[made] = len(self.factors)
-                self.factors.append(made)
-            self.of_table[kind, kernel] = self.same[made]
-        return self.of_table[kind, kernel]
+    workload: Workload
+    topology: Topology
+    cuts: Cuts
 
     def described(self) -> _Described:
         """Return all cuts as arrays."""
-        if not self.shards:
+        tables, cuts, shards = self.workload.tables, self.cuts, self.cuts.shards
+        world, firsts = self.topology.world_size, self.cuts.first[:-1]
+        if not len(firsts):
             return _Described(np.zeros((0, WIDTH)), *[np.zeros(0)] * 4)
-        world = self.topology.world_size
-        copies, shards = np.array(self.copies, dtype=np.float64), LookupShards.of(self.shards)
-        present, per_shard, table_columns, parameters, here, columns = np.array(self.cuts).T
+        dims = np.array([float(table.embedding_dim) for table in tables])[cuts.table]
+        blocks = dims // shards.num_columns
+        copies, columns = blocks * cuts.copies, blocks[firsts]
 
         def total(of_shards: Floats) -> Floats:
-            sums: Floats = np.add.reduceat((of_shards.T * copies).T, self.firsts)
+            sums: Floats = np.add.reduceat((of_shards.T * copies).T, firsts)
             return sums
 
-        features = total(np.ones(len(copies))) * per_shard
+        features = total(shards.table_bags)
         loads = shard_loads(self.workload, self.topology, shards)
         ids = total(loads.ids) / world
+        modules = Counter(map(_module, tables))
+        table, replicated = cuts.table[firsts], cuts.kind == KINDS[ShardingType.DATA_PARALLEL]
+        weights = np.array([each.weight_bytes for each in tables])[table]
+        outputs = np.array([each.embedding_dim * each.output_rows_per_sample for each in tables])
         values = {
-            "present": present,
+            "present": np.array([1.0 / modules[_module(each)] for each in tables])[table],
             "features": features / world,
             "ids": ids,
             "columns": total(loads.columns) / world,
             "fetch_time": total(loads.fetch_time) / world,
-            "table_columns": table_columns,
+            "stashed_bytes": total(loads.stashed_bytes) / world,
+            "table_columns": outputs[table],
             "sent_ids": ids,
             "sent_features": features,
-            "tables": np.ones(len(present)),
+            "tables": np.ones(len(table)),
         }
         parts, alone = self._lookups(loads.traffic.T, shards.is_weighted)
-        factors = stacked_factors(self.factors, [1] * len(self.factors))
-        sizes = shard_bytes(
-            factors.taken(np.array(self.factor)),
-            shards.num_rows,
-            shards.num_columns,
-            shards.num_rows / np.array([shard.table.num_embeddings for shard in self.shards]),
-        )
+        rows = np.array([float(each.num_embeddings) for each in tables])[cuts.table]
+        no_cache = np.full(len(rows), _NO_CACHE)
+        factors = factors_of(self.workload, self.topology, cuts, no_cache)
+        sizes = shard_bytes(factors, shards.num_rows, shards.num_columns, shards.num_rows / rows)
         return _Described(
             values=np.column_stack((
                 *(values[name] for name in GROUP_FEATURES),
-                parameters,
+                replicated[firsts] * weights,
                 total(parts) / world,
-                here,
+                (table == 0).astype(np.float64),
             )),
             memory=total(np.asarray(sizes.total)),
-            largest=np.maximum.reduceat(np.asarray(sizes.total), self.firsts),
-            alone=np.maximum.reduceat(alone, self.firsts),
+            largest=np.maximum.reduceat(np.asarray(sizes.total), firsts),
+            alone=np.maximum.reduceat(alone, firsts),
             busy=np.where(
-                np.minimum.reduceat(loads.traffic[:, Traffic.LOOKUPS], self.firsts) > 0,
+                np.minimum.reduceat(loads.traffic[:, Traffic.LOOKUPS], firsts) > 0,
                 total(np.ones(len(copies))) / (columns * world),
                 0.0,
             ),

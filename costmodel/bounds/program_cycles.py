@@ -4,6 +4,12 @@ Of plans that have some groups, and maybe others, every one runs the operations 
 the same order: what other groups bring only adds to what an operation waits for. So every cycle of
 the step of these operations alone is one of every such plan, and weighs no less there.
 
+Operations of the other groups count, too, where a cycle goes from one operation to a later one by
+the queue of their resource: a plan that has what is between the two runs it there, one after the
+other, and in a plan that lacks it the two follow one another all the same. With a duration that is
+0 without their features, and no dependency but their place in the queue, they are in the step that
+cycles are sought in.
+
 Which ranks have work for a group is up to the plan. So a cycle is counted in several ways, each of
 them a mean over ranks: over all of them, where a group counts as launched on the least share of the
 ranks that any of its options has work for; over those ranks that have work for one group, which
@@ -20,31 +26,47 @@ import numpy as np
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.op_times import BusyShares, OpTimes
-from costmodel.bounds.option_features import GroupKernel
-from costmodel.bounds.paths import WeightedCycle, takes_all_as_long
+from costmodel.bounds.paths import WeightedCycle, is_sure, takes_all_as_long
 from costmodel.engine.contraction import Kept, contract
+from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import NUM_STEPS
-from costmodel.step.template import Issued, Template, TemplateOp
+from costmodel.step.template import Issued, Template, TemplateOp, WorkKind
 
 
 def step_of(template: Template, groups: Collection[GroupKey]) -> Template:
-    """Return the operations that all plans with some groups have, as a step."""
-    place: dict[int, int] = {}
-    for number, op in enumerate(template.ops):
-        if op.exists(groups):
-            place[number] = len(place)
+    """Return the operations that all plans with some groups have, as a step.
 
-    def placed(op: TemplateOp) -> TemplateOp:
-        events = (each if isinstance(each, Issued) else place.get(each) for each in op.after)
+    And those of other groups that features of a plan make last, each in its place in the queue of
+    its resource, with no other dependency: there they are whenever a plan has them, and what is
+    before and after them in the queue follows one another without them.
+    """
+    sure = {number for number, op in enumerate(template.ops) if op.exists(groups)}
+    wanted = [n for n, op in enumerate(template.ops) if n in sure or (_lasts(op) and is_sure(op))]
+    place = {number: at for at, number in enumerate(wanted)}
+
+    def placed(number: int) -> TemplateOp:
+        op = template.ops[number]
+        if number not in sure:
+            return replace(op, after=(), after_previous=(), launched_by=None)
+        events = (
+            each if isinstance(each, Issued) else place[each]
+            for each in op.after
+            if isinstance(each, Issued) or each in sure
+        )
         return replace(
             op,
-            after=tuple(each for each in events if each is not None),
-            after_previous=tuple(place[each] for each in op.after_previous if each in place),
+            after=tuple(events),
+            after_previous=tuple(place[each] for each in op.after_previous if each in sure),
             launched_by=None if op.launched_by is None else place[op.launched_by],
         )
 
-    return replace(template, ops=tuple(placed(template.ops[number]) for number in place))
+    return replace(template, ops=tuple(map(placed, wanted)))
+
+
+def _lasts(op: TemplateOp) -> bool:
+    """Return whether an operation's duration grows with features of a plan."""
+    return op.work.kernel is not None or bool(op.work.amount.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +94,44 @@ class ProgramCycles:
     shares: Mapping[GroupKey, float]
     """On what share of the ranks a group has work at least; 0 where a shard may have none."""
 
-    def heaviest(self, z: Vector) -> Iterator[WeightedCycle]:
-        """Yield a heavy cycle for given features, for each choice of ranks."""
+    def heaviest(self, z: Vector, than: Seconds = 0.0) -> Iterator[WeightedCycle]:
+        """Yield a heavy cycle for given features, for each choice of ranks; none that is lighter.
+
+        Heavy ones of the mean rank have no more work than that: a sum over a path of means is at
+        least the cycle's weight.
+        """
         for ranks in self._choices:
             seconds, counted = ranks.times.of(z), ranks.times.of(z * ranks.counted)
             for number in self._together:
                 counted[number] = seconds[number]
             path = self._path(counted)
-            if path is not None:
+            if path is not None and path[1] + sum(counted[each] for each in path[0]) > than:
                 yield self._cycle(path, z, ranks)
 
     def _cycle(self, path: tuple[list[int], Seconds], z: Vector, ranks: _Ranks) -> WeightedCycle:
         numbers, lags = path
-        constant = lags + min(
-            sum(times.formula(number, z)[0] for number in numbers) for times in ranks.cases
-        )
-        floor = lags + sum(self._anywhere.formula(number, z)[0] for number in numbers)
         weights, common = np.zeros(self.index.size), np.zeros(self.index.size)
+        own = []
         for number in numbers:
-            slopes = ranks.times.formula(number, z)[1]
+            constant, slopes = ranks.times.formula(number, z)
             alike = number in self._together
             weights += slopes if alike else slopes * ranks.counted
             common += slopes if alike else slopes * self.index.of_plan
+            if self._ops[number].work.kind is WorkKind.EXCHANGE:
+                lags += constant
+            else:
+                own.append(number)
+
+        def least(times: OpTimes) -> Seconds:
+            return lags + sum(map(times.constant, own))
+
         return WeightedCycle(
-            constant=constant, weights=weights, common=common, floor=floor,
+            constant=min(map(least, ranks.cases)),
+            weights=weights,
+            common=common,
+            floor=least(self._anywhere),
             lookups=self._lookups <= set(numbers),
-        )  # fmt: skip
+        )
 
     def _path(self, times: Mapping[int, Seconds]) -> tuple[list[int], Seconds] | None:
         """Return the operations of a heavy cycle, and the lags between them.

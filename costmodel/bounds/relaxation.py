@@ -107,10 +107,11 @@ class Relaxation:
     def _heavier(self, z: Vector, than: float) -> list[WeightedCycle]:
         """Return cycles that are heavier than something for given features.
 
-        Those of streams alone only where others are not, and where groups are undecided.
+        Those of streams alone only where others are not, and where no group is decided yet: parts
+        of the plans begin with those that had weight.
         """
-        found = [each for each in self._program.heaviest(z) if each.weight(z) > than]
-        if not found and not self._is_decided:
+        found = [e for e in self._program.heaviest(z, than) if e.weight(z) > than]
+        if not found and not self.present:
             found = [each for each in (self._graph.heaviest(z),) if each.weight(z) > than]
         return found
 
@@ -155,11 +156,6 @@ class Relaxation:
         """Tables with a cycle of their own."""
         shortest = np.minimum.reduceat(self.options.alone, self._starts)
         return np.argsort(shortest)[::-1][:MOST_SHARDS]
-
-    @cached_property
-    def _is_decided(self) -> bool:
-        """Whether all groups that any of these plans have are in all of them."""
-        return self.present.issuperset(group for group, _ in self.options.signature())
 
     @cached_property
     def _template(self) -> Template:

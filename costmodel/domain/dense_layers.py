@@ -152,8 +152,11 @@ def dense_model_bytes(workload: Workload) -> Bytes:
     return (4.0 * copies + half) * parameters + state
 
 
-def activation_bytes(workload: Workload) -> Bytes:
+def activation_bytes(workload: Workload, num_top_layers: int | None = None) -> Bytes:
     """Bytes that a local batch holds in the dense model, between forward and backward.
+
+    With ``num_top_layers`` what is left when the other layers of the top MLP have had their
+    backward.
 
     Per sample, saved for the backward: the dense input, what the interaction multiplies, every
     layer's output. On top of that the gradients of one layer's input and output, or those of the
@@ -174,13 +177,15 @@ def activation_bytes(workload: Workload) -> Bytes:
 
     """
     dense, width = workload.dense, interaction_width(workload)
+    cross = cross_layers(workload)
+    layers = (*bottom_layers(workload), *cross, *top_layers(workload)[:num_top_layers])
     widths = [
         dense.num_dense_features,
         width,
-        *(layer.num_outputs for layer in dense_layers(workload)),
-        *(layer.num_outputs for layer in cross_layers(workload) if layer.ends_cross),
+        *(layer.num_outputs for layer in layers),
+        *(layer.num_outputs for layer in cross if layer.ends_cross),
     ]
-    gradients = [layer.num_inputs + layer.num_outputs for layer in dense_layers(workload)]
+    gradients = [width, *(layer.num_inputs + layer.num_outputs for layer in layers)]
     if dense.interaction is Interaction.DOT:
         widths.append(sparse_width(workload) + bottom_width(workload))
         gradients.append(2 * widths[-1])

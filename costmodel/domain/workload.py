@@ -191,6 +191,9 @@ class EmbeddingTable:
     cache_load_factor: float | None = None
     """Share of the rows that ``fused_uvm_caching`` keeps in HBM, in every plan; None: TorchRec's
     default, ``DEFAULT_CACHE_LOAD_FACTOR``, unless a plan says otherwise."""
+    stash_weights: bool = False
+    """Whether weights that fused kernels have in HBM are in host memory between the lookup and the
+    backward of each batch (TorchRec's ``stash_weights``)."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -340,6 +343,10 @@ class Workload:
     length_spread: float | None = None
     """Standard deviation over ranks of the ids in a rank's batch, over their mean; None: that of
     independent samples and tables, by their ``pooling_std``."""
+    restore_site: int | None = None
+    """Layer of the top MLP, from 0 on, with whose parameters' gradient stashed weights begin to
+    come back (``site_fqn`` of ``TrainPipelineSparseDistEmbStash``); None: they do when the
+    embeddings' gradients begin to be exchanged."""
     name: str = "workload"
     _batch_spread: float = field(init=False, repr=False, compare=False)
     _by_name: Mapping[str, EmbeddingTable] = field(init=False, repr=False, compare=False)
@@ -363,7 +370,12 @@ class Workload:
         object.__setattr__(self, "_batch_spread", self._spread())
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "_cache_widths", self._widest_cached())
+        self._check_stash()
         self._check_interaction()
+
+    def __hash__(self) -> int:
+        """Hash a few fields: results are kept by workload, and 5,000 tables take milliseconds."""
+        return hash((self.name, self.local_batch_size, len(self.tables), self.tables[0]))
 
     def _check_count(self, name: str, most: int) -> None:
         number = getattr(self, name)
@@ -393,6 +405,18 @@ class Workload:
                 "`cat` and `dcn_v2` take any"
             )
 
+    def _check_stash(self) -> None:
+        if self.stashes_weights and self.pipeline is not Pipeline.SPARSE_DIST:
+            raise ValueError(
+                "stash_weights needs `pipeline: sparse_dist`: of TorchRec's pipelines "
+                f"TrainPipelineSparseDistEmbStash alone brings them back; got {self.pipeline}"
+            )
+        last = len(self.dense.top_mlp) - 1
+        if self.restore_site is not None and not 0 <= self.restore_site <= last:
+            raise ValueError(
+                f"restore_site must be a layer of top_mlp, 0 to {last}, got {self.restore_site}"
+            )
+
     def table(self, name: str) -> EmbeddingTable:
         """Return the table of that name (KeyError if there is none)."""
         return self._by_name[name]
@@ -417,6 +441,11 @@ class Workload:
                 key = _lookup_kernel(table)
                 widest[key] = max(widest.get(key, 0), table.embedding_dim)
         return widest
+
+    @property
+    def stashes_weights(self) -> bool:
+        """Return whether any table's weights leave HBM during the dense part."""
+        return any(table.stash_weights for table in self.tables)
 
     @property
     def batch_spread(self) -> float:

@@ -1,6 +1,6 @@
 """Shards of tables as a lookup kernel sees them: one by one, and many at once as arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +11,11 @@ from costmodel.base.units import Bytes
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import EmbeddingTable, Pooling
 from costmodel.inputs.distribution import is_hashed, lookup_share, unique_curve
-from costmodel.inputs.unique_curves import UniqueCurve, UniqueCurves
+from costmodel.inputs.unique_curves import UniqueCurves
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Places = NDArray[np.intp]
 
 SECTOR_BYTES = 32
 """Smallest unit DRAM and L2 move (NVIDIA, CUDA C++ best practices: 32-byte sectors)."""
@@ -94,38 +95,78 @@ class LookupShards:
     """The place of the compute kernel in ``ComputeKernel``."""
     optimizer: NDArray[np.object_]
     """The table's own; None: the workload's."""
+    is_stashed: Mask
+    """Whether weights in HBM leave it between lookup and backward."""
     curves: UniqueCurves
 
     @classmethod
     def of(cls, shards: Sequence[LookupShard]) -> "LookupShards":
         """Return some shards as arrays."""
-        tables = [shard.table for shard in shards]
+        places: dict[int, int] = {}
+        tables: list[EmbeddingTable] = []
+        for shard in shards:
+            if id(shard.table) not in places:
+                places[id(shard.table)] = len(tables)
+                tables.append(shard.table)
 
-        def array(values: Sequence[Any]) -> Array:
-            return np.array(values, dtype=np.float64)
+        def array(values: Iterable[float]) -> Array:
+            return np.array(list(values), dtype=np.float64)
 
-        whole = [
-            shard.num_rows == table.num_embeddings
-            for shard, table in zip(shards, tables, strict=True)
-        ]
-        mean = [table.pooling is Pooling.MEAN for table in tables]
-        return cls(
-            num_rows=array([shard.num_rows for shard in shards]),
-            num_columns=array([shard.num_columns for shard in shards]),
-            num_samples=array([shard.num_samples for shard in shards]),
-            id_share=array([shard.id_share for shard in shards]),
-            cache_load_factor=array([shard.cache_load_factor for shard in shards]),
-            batches_in_cache=array([shard.batches_in_cache for shard in shards]),
-            fullness=array([shard.fullness for shard in shards]),
-            pooling_factor=array([table.pooling_factor for table in tables]),
-            table_bags=array([table.num_bags for table in tables]),
-            element_bytes=array([table.data_type.num_bytes for table in tables]),
-            is_weighted=array([table.weighted for table in tables]),
-            is_unpooled=np.array([table.pooling is Pooling.NONE for table in tables], dtype=bool),
-            is_mean=np.array(mean, dtype=bool) & np.array(whole, dtype=bool),
+        return cls.cut(
+            tables,
+            np.array([places[id(shard.table)] for shard in shards], dtype=np.intp),
+            first_row=array(shard.first_row for shard in shards),
+            num_rows=array(shard.num_rows for shard in shards),
+            num_columns=array(shard.num_columns for shard in shards),
+            num_samples=array(shard.num_samples for shard in shards),
+            cache_load_factor=array(shard.cache_load_factor for shard in shards),
+            batches_in_cache=array(shard.batches_in_cache for shard in shards),
+            fullness=array(shard.fullness for shard in shards),
             kernel=np.array([KERNELS[shard.compute_kernel] for shard in shards], dtype=np.intp),
-            optimizer=np.array([table.optimizer for table in tables], dtype=object),
-            curves=_curves(shards),
+        )
+
+    @classmethod
+    def cut(
+        cls,
+        tables: Sequence[EmbeddingTable],
+        table: Places,
+        *,
+        first_row: Array,
+        **arrays: Any,  # noqa: ANN401 -- floats, and the numbers of kernels
+    ) -> "LookupShards":
+        """Return shards of some tables as arrays.
+
+        Parameters
+        ----------
+        tables, table
+            Some tables, and the place of every shard's table among them, shape (shards,).
+        first_row
+            Where the shards of tables begin whose ids are not hashed.
+        arrays
+            Those of the other fields that a table alone does not decide.
+
+        """
+
+        def of_table(values: Iterable[Any], dtype: Any = np.float64) -> Any:  # noqa: ANN401
+            return np.array(list(values), dtype=dtype)[table]
+
+        num_rows: Array = arrays["num_rows"]
+        rows = of_table(each.num_embeddings for each in tables)
+        share, curves = _shares_and_curves(tables, table, first_row, num_rows)
+        return cls(
+            id_share=share,
+            pooling_factor=of_table(each.pooling_factor for each in tables),
+            table_bags=of_table(each.num_bags for each in tables),
+            element_bytes=of_table(each.data_type.num_bytes for each in tables),
+            is_weighted=of_table(each.weighted for each in tables),
+            is_unpooled=of_table((each.pooling is Pooling.NONE for each in tables), bool),
+            is_mean=of_table((each.pooling is Pooling.MEAN for each in tables), bool)
+            & (num_rows == rows),
+            optimizer=of_table((each.optimizer for each in tables), object),
+            is_stashed=of_table((each.stash_weights for each in tables), bool)
+            & (arrays["kernel"] == KERNELS[ComputeKernel.FUSED]),
+            curves=curves,
+            **arrays,
         )
 
     def taken(self, places: NDArray[np.intp]) -> "LookupShards":
@@ -153,28 +194,40 @@ class LookupShards:
         return self.table_lookups * self.id_share
 
     @property
+    def stashed_bytes(self) -> Array:
+        """Bytes of weights that leave HBM between lookup and backward."""
+        return self.is_stashed * self.num_rows * self.num_columns * self.element_bytes
+
+    @property
     def num_bags(self) -> Array:
         """Output rows: one per sample and feature, or one per id without pooling."""
         pooled = self.num_samples * self.table_bags
         return np.where(self.is_unpooled, self.num_lookups, pooled)
 
 
-def _curves(shards: Sequence[LookupShard]) -> UniqueCurves:
-    """Return the curve of every shard; those of a table with hashed ids differ by their share."""
-    curves: list[UniqueCurve] = []
-    last: EmbeddingTable | None = None
-    for shard in shards:
-        table, rows = shard.table, shard.num_rows
-        if table is not last:
-            last, hashed = table, is_hashed(table.inputs)
-            whole = unique_curve(table.inputs, table.num_embeddings)
-        if not hashed:
-            curves.append(unique_curve(table.inputs, table.num_embeddings, shard.first_row, rows))
-        elif rows in (0, table.num_embeddings):
-            curves.append(whole)
-        else:
-            curves.append(UniqueCurve(unique=whole.unique, share=rows / table.num_embeddings))
-    return UniqueCurves.of(curves)
+def _shares_and_curves(
+    tables: Sequence[EmbeddingTable], table: Places, first_row: Array, num_rows: Array
+) -> tuple[Array, UniqueCurves]:
+    """Return every shard's share of its table's ids, and its curve.
+
+    The curves of a table with hashed ids differ by the share of its rows alone.
+    """
+    curves = [unique_curve(each.inputs, each.num_embeddings) for each in tables]
+    rows = np.array([each.num_embeddings for each in tables], dtype=np.float64)[table]
+    hashed = np.array([is_hashed(each.inputs) for each in tables], dtype=bool)[table]
+    id_share, which = num_rows / rows, table.copy()
+    share = np.where(hashed & (num_rows > 0), id_share, 1.0)
+    known: dict[tuple[int, int, int], int] = {}
+    for place in np.flatnonzero(~hashed & (num_rows < rows)).tolist():
+        own, first, count = int(table[place]), int(first_row[place]), int(num_rows[place])
+        inputs, length = tables[own].inputs, tables[own].num_embeddings
+        id_share[place] = lookup_share(inputs, length, first, count) if count else 0.0
+        if (own, first, count) not in known:
+            known[own, first, count] = len(curves)
+            curves.append(unique_curve(inputs, length, first, count))
+        which[place] = known[own, first, count]
+    every = UniqueCurves.of(curves)
+    return id_share, replace(every, curve=every.curve[which], share=share)
 
 
 _SHARD_ARRAYS = [name for name in LookupShards.__dataclass_fields__ if name != "curves"]

@@ -15,6 +15,7 @@ from costmodel.memory.sort_buffers import most_at_hand_bytes
 from costmodel.memory.storage import (
     RESERVE_SHARE,
     ShardBytes,
+    dense_peak_bytes,
     fixed_bytes,
     plan_shard_bytes,
     shard_bytes,
@@ -47,7 +48,9 @@ class RankMemory:
     """Activations of the dense model for the local batch, and the local batch itself; on a CPU the
     sort of the table at hand."""
     host: Bytes = 0.0
-    """UVM weights and state in the node's host memory; not part of ``total``."""
+    """Weights and state in the node's host memory, also for a time; not part of ``total``."""
+    stashed: Bytes = 0.0
+    """Of ``weights``: in the host's memory instead of HBM during the dense part."""
 
     @property
     def tables(self) -> Bytes:
@@ -56,7 +59,7 @@ class RankMemory:
 
     @property
     def total(self) -> Bytes:
-        """All HBM in use; the reserve is not counted."""
+        """All HBM in use when it is most; the reserve is not counted."""
         return self.tables + self.dense_model + self.activations
 
 
@@ -92,11 +95,14 @@ def memory_per_rank(
     np.maximum.at(at_hand, ranks, parts.at_hand)
     dense_model, activations = fixed_bytes(workload, topology)
     activations -= most_at_hand_bytes(workload, topology)
+    peak = dense_peak_bytes(workload, topology)
     return tuple(
         RankMemory(
             **{name: values[rank] for name, values in sums.items()},
             dense_model=dense_model,
-            activations=activations + float(at_hand[rank]),
+            activations=(
+                activations + float(at_hand[rank]) + max(0.0, peak - sums["stashed"][rank])
+            ),
         )
         for rank in range(topology.world_size)
     )
@@ -111,13 +117,36 @@ def usable_bytes(workload: Workload, topology: Topology) -> Bytes:
 
 
 def rank_rooms(workload: Workload, topology: Topology) -> tuple[Bytes, ...]:
-    """Return what every rank has for tables; the reserve is a share of what is not withheld."""
+    """Return what every rank has for tables; the reserve is a share of what is not withheld.
+
+    Stashed weights make room for what the dense part holds beyond the rest of the step; where there
+    would not be enough even without any table, there is none at all.
+    """
     capacity, fixed = topology.hardware.gpu.memory_bytes, sum(fixed_bytes(workload, topology))
-    if not topology.withheld_bytes:
-        return (max(0.0, capacity * (1 - RESERVE_SHARE) - fixed),) * topology.world_size
-    return tuple(
-        max(0.0, (capacity - withheld) * (1 - RESERVE_SHARE) - fixed)
-        for withheld in topology.withheld_bytes
+    peak = dense_peak_bytes(workload, topology)
+    withheld = topology.withheld_bytes or (0.0,)
+    rooms = [(capacity - each) * (1 - RESERVE_SHARE) - fixed for each in withheld]
+    rooms = [room if room > peak else 0.0 for room in rooms]
+    return tuple(rooms) if topology.withheld_bytes else tuple(rooms) * topology.world_size
+
+
+def dense_part_ratio(workload: Workload, topology: Topology) -> float:
+    """Return how many times a byte that stays in HBM counts, beside one that is stashed.
+
+    Tables fit a rank if all of them do at their lookup, and what is not stashed does in the dense
+    part, which needs P bytes more (``dense_peak_bytes``) of the rank's room C:
+
+        sum of t <= C    and    sum of (t - s) <= C - P
+
+    Both hold if the sum of max(t, (t - s) C / (C - P)) is at most C: one number for a shard, as
+    searches want it. That is t wherever the weights of a table are most of it and stashed, and then
+    this is the first condition; if all are, stashing is P bytes of reserve less. Where large tables
+    are not stashed it asks for more than is needed, never for less.
+    """
+    peak = dense_peak_bytes(workload, topology)
+    return max(
+        (room / (room - peak) for room in rank_rooms(workload, topology) if room > peak),
+        default=1.0,
     )
 
 
@@ -141,7 +170,11 @@ def could_hold(workload: Workload, topology: Topology) -> bool:
 def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> None:
     """Raise InfeasibleError, saying by how much and what would help, unless the plan fits."""
     per_rank = memory_per_rank(workload, topology, plan)
-    rooms = rank_rooms(workload, topology)
+    peak = dense_peak_bytes(workload, topology)
+    rooms = [
+        room - max(0.0, peak - memory.stashed)
+        for room, memory in zip(rank_rooms(workload, topology), per_rank, strict=True)
+    ]
     fullest = max(range(len(per_rank)), key=lambda rank: per_rank[rank].tables - rooms[rank])
     needed, usable = per_rank[fullest].tables, rooms[fullest]
     if needed > usable * (1 + _ROUNDING):
@@ -149,7 +182,7 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
             workload,
             topology,
             f"the plan does not fit: rank {fullest} needs {size_text(needed)} for its tables, "
-            f"and {topology.hardware.name} leaves {size_text(usable)} for them",
+            f"and {topology.hardware.name} leaves {_left_text(usable)} for them",
         )
     local = topology.local_world_size
     for node in range(topology.num_nodes):
@@ -157,8 +190,8 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
         if host > host_bytes_usable(topology):
             raise InfeasibleError(
                 f"the plan does not fit: node {node} needs {size_text(host)} of host memory for "
-                f"UVM tables, and {size_text(host_bytes_usable(topology))} is there for them",
-                hint="more nodes, or fewer tables with fused_uvm kernels",
+                f"tables, and {size_text(host_bytes_usable(topology))} is there for them",
+                hint="more nodes, or fewer tables with fused_uvm kernels or stash_weights",
             )
 
 
@@ -178,8 +211,12 @@ def _too_much(workload: Workload, topology: Topology) -> str:
     places = f"{topology.world_size} × {topology.hardware.name}"
     return (
         f"no plan fits: the tables need {size_text(needed)}, and {places} "
-        f"leave{'s' if topology.world_size == 1 else ''} {size_text(room)} for them"
+        f"leave{'s' if topology.world_size == 1 else ''} {_left_text(room)} for them"
     )
+
+
+def _left_text(num_bytes: Bytes) -> str:
+    return size_text(num_bytes) if num_bytes > 0 else "nothing"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ table's ids that reach the shard (1 unless rows are split).
   sort of the backward, as far as it is more than the copies of outputs that are gone by then;
 * inputs: ids and per-sample weights, ``p S L (i + 4)``, and lengths, ``4 S F``, as often as
   ``_INPUT_COPIES`` says (replicated tables read the local batch); the lookup's offsets, ``12 S F``;
+* stashed: weights of fused kernels in HBM that are in the host's between lookup and backward;
 * outputs: ``S F d o`` (``p S L d o`` unpooled), as often as ``output_copies`` says; the backward
   reuses the space for the gradients received.
 
@@ -101,13 +102,33 @@ class ShardBytes:
     outputs: "Numbers"
     host: "Numbers"
     """In the node's host memory; not part of ``total``."""
+    stashed: "Numbers"
+    """Of ``weights``: not in HBM during the dense part."""
     at_hand: "Numbers"
     """More while a CPU sorts this shard's ids: a rank needs it for one shard; not in ``total``."""
 
     @property
     def total(self) -> "Numbers":
-        """Bytes of HBM."""
+        """Bytes of HBM, where the shards are looked up and updated."""
         return self.weights + self.optimizer_state + self.gradients + self.inputs + self.outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReads:
+    """What a batch reads of a table per sample, or arrays over tables."""
+
+    pooling_factor: "Numbers"
+    num_bags: "Numbers"
+    output_rows: "Numbers"
+
+    @classmethod
+    def of(cls, table: EmbeddingTable) -> "TableReads":
+        """Return what it reads of one table."""
+        return cls(
+            pooling_factor=table.pooling_factor,
+            num_bags=table.num_bags,
+            output_rows=table.output_rows_per_sample,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +144,8 @@ class ShardFactors:
     hbm_share: "Numbers"
     """Share of the weights in HBM."""
     host_share: "Numbers"
+    stashed_share: "Numbers"
+    """1 where weights leave HBM for the dense part."""
     row_bytes: "Numbers"
     """Cache bookkeeping for each row."""
     state_element_bytes: "Numbers"
@@ -169,6 +192,7 @@ def shard_bytes(
     exchanged = output_share * num_columns * factors.column_exchange_bytes
     sort = share * factors.sort_bytes
     transient = np.maximum(sort, exchanged)
+    stashed = weights * factors.stashed_share
     return ShardBytes(
         weights=held + num_rows * factors.row_bytes,
         optimizer_state=(
@@ -177,7 +201,8 @@ def shard_bytes(
         gradients=weights * factors.gradient_copies + transient - exchanged,
         inputs=(share * factors.id_bytes + factors.length_bytes) * present,
         outputs=output_share * num_columns * factors.column_output_bytes * present,
-        host=weights * factors.host_share + element_state * factors.state_host_share,
+        host=(weights * factors.host_share + stashed + element_state * factors.state_host_share),
+        stashed=stashed,
         at_hand=np.maximum(sort + share * factors.at_hand_bytes - transient, 0.0),
     )
 
@@ -188,21 +213,28 @@ def shard_factors(
     table: EmbeddingTable,
     sharding_type: ShardingType,
     compute_kernel: ComputeKernel,
-    cache_load_factor: float | None = None,
+    cache_load_factor: "Numbers | None" = None,
+    reads: TableReads | None = None,
 ) -> ShardFactors:
-    """Return what is the same for all shards of a table that is sharded in this way."""
+    """Return what is the same for all shards of a table that is sharded in this way.
+
+    With ``reads``, arrays for tables that differ from this one in these numbers alone.
+    """
     replicated = sharding_type is ShardingType.DATA_PARALLEL
     samples = workload.local_batch_size * (1 if replicated else topology.world_size)
-    ids = samples * table.pooling_factor
+    reads = reads or TableReads.of(table)
+    ids = samples * reads.pooling_factor
     dense = compute_kernel is _DENSE
     in_hbm = dense or compute_kernel is ComputeKernel.FUSED
-    cached = cache_load_factor or table.cache_share
+    cached = table.cache_share if cache_load_factor is None else cache_load_factor
     caching = compute_kernel is _CACHING
+    stashed = table.stash_weights and compute_kernel is ComputeKernel.FUSED
+    stashed = stashed and _may_stash(topology)
     optimizer = workload.dense.optimizer.elementwise if dense else workload.optimizer_of(table)
     row_state = optimizer.state_bytes_per_row(0)
     batches = 0 if replicated else _INPUT_COPIES[workload.pipeline]
     buckets = replicated and topology.world_size > 1
-    output = samples * table.output_rows_per_sample * workload.output_type.num_bytes
+    output = samples * reads.output_rows * workload.output_type.num_bytes
     copies = output_copies(workload, topology, table, sharding_type)
     updated = _updated_copies(topology, table, sharding_type)
     sort = ids * sort_bytes(topology, table, sharding_type, compute_kernel)
@@ -213,16 +245,18 @@ def shard_factors(
         cache_columns=float(workload.cache_columns(table)) if caching else 0.0,
         hbm_share=1.0 if in_hbm else cached if caching else 0.0,
         host_share=0.0 if in_hbm else 1.0,
+        stashed_share=float(stashed),
         row_bytes=CACHE_BYTES_PER_ROW + CACHE_BYTES_PER_SLOT * cached if caching else 0.0,
         state_element_bytes=optimizer.state_bytes_per_row(1) - row_state,
         state_row_bytes=row_state,
         state_host_share=0.0 if in_hbm else 1.0,
         gradient_copies=float(dense) * (2 if buckets else 1),
         sort_bytes=sort,
-        at_hand_bytes=at_hand_bytes(topology, compute_kernel, sort),
+        at_hand_bytes=sort * at_hand_bytes(topology, compute_kernel, 1.0),
         id_bytes=batches * ids * (workload.index_bytes + (4 if table.weighted else 0)),
-        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * table.num_bags,
-        column_output_bytes=output * copies + _divisor_bytes(workload, table, sharding_type),
+        length_bytes=(batches * LENGTH_BYTES + OFFSET_BYTES) * samples * reads.num_bags,
+        column_output_bytes=output * copies
+        + _divisor_bytes(workload, table, sharding_type) * reads.num_bags,
         column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
     )
@@ -274,13 +308,13 @@ def _updated_copies(
 
 
 def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: ShardingType) -> Bytes:
-    """Return bytes of the divisors of a column for mean pooling over row shards, FP32.
+    """Return bytes of the divisors of a bag's column for mean pooling over row shards, FP32.
 
     One for every sample of the rank, of two batches (torchrec 1.9.2, embeddingbag.py 2670-2680).
     """
     if table.pooling is not Pooling.MEAN or not sharding_type.divides_after_exchange:
         return 0.0
-    return 2 * 4.0 * workload.local_batch_size * table.num_bags
+    return 2 * 4.0 * workload.local_batch_size
 
 
 def stacked_factors(factors: Sequence[ShardFactors], repeats: Sequence[int]) -> ShardFactors:
@@ -381,6 +415,9 @@ def _local_id_bytes(workload: Workload) -> Bytes:
 def fixed_bytes(workload: Workload, topology: Topology) -> tuple[Bytes, Bytes]:
     """Bytes of the dense model, and of activations with local inputs, whatever the plan.
 
+    Activations are those beside tables' weights: where weights are stashed, the dense part holds
+    ``dense_peak_bytes`` more.
+
     A step holds most when the top MLP's backward begins; or before, while outputs are exchanged,
     when the requests of the batch it trains still hold the copy that its ids were sent from; or
     after, while gradients are, when that of the bottom MLP's output is still a view of all the
@@ -388,11 +425,44 @@ def fixed_bytes(workload: Workload, topology: Topology) -> tuple[Bytes, Bytes]:
     received, and its own, kept for a backward of theirs (torchrec 1.9.2, runtime_forwards.py,
     ``detach_embeddings``). Of a CPU's sort, the table at hand (``costmodel.memory.sort_buffers``).
     """
-    exchanging = received_bytes(workload) + max(
-        _local_id_bytes(workload), joined_gradient_bytes(workload)
-    )
-    activations = max(activation_bytes(workload), exchanging)
+    activations = _activations_beside_weights(workload, topology)
     if workload.pipeline is Pipeline.SEMI_SYNC:
         activations += 2 * embedding_bytes(workload)
     activations += local_batch_bytes(workload) + most_at_hand_bytes(workload, topology)
     return dense_model_bytes(workload), activations
+
+
+def dense_peak_bytes(workload: Workload, topology: Topology) -> Bytes:
+    """Bytes of activations that are held only while stashed weights are in the host's memory.
+
+    Nothing where no table's are. A rank whose stashed weights are less needs room for the rest.
+    """
+    if not (workload.stashes_weights and _may_stash(topology)):
+        return 0.0
+    peak = max(activation_bytes(workload), _exchanged_bytes(workload))
+    return peak - _activations_beside_weights(workload, topology)
+
+
+def _may_stash(topology: Topology) -> bool:
+    """Tell whether weights can be stashed: those of a CPU are where they would go to."""
+    return topology.hardware.device is Device.CUDA
+
+
+def _activations_beside_weights(workload: Workload, topology: Topology) -> Bytes:
+    """Return the most that activations take at any time when all weights are in HBM.
+
+    Stashed weights are from the backward of the layer that brings them back on.
+    """
+    left = workload.restore_site
+    if workload.stashes_weights and _may_stash(topology):
+        if left is None:
+            return _exchanged_bytes(workload)
+    else:
+        left = None
+    return max(activation_bytes(workload, left), _exchanged_bytes(workload))
+
+
+def _exchanged_bytes(workload: Workload) -> Bytes:
+    return received_bytes(workload) + max(
+        _local_id_bytes(workload), joined_gradient_bytes(workload)
+    )

@@ -123,9 +123,9 @@ class StepBuilder:
                 "`launch: cuda_graphs` needs GPUs, and the ranks are CPUs",
                 hint="set `launch` of the dense model to `eager` or `compiled`",
             )
-        self._launch = launch
+        before, self._launch = self._launch, launch
         yield
-        self._launch = LaunchMode.EAGER
+        self._launch = before
 
     def mark(self, mark: Mark, *ops: int) -> None:
         """Let some operations be what has the mark from here on."""

@@ -4,10 +4,11 @@ Kernels are those of PyTorch's eager mode, counted in the single-GPU steps of
 ``v100_dlrm_kernels.csv`` and in the 8 x V100 TorchRec trace.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Concatenate, NamedTuple, ParamSpec
+from types import MappingProxyType
+from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.dense_layers import (
@@ -40,6 +41,9 @@ from costmodel.step.issue import Issue
 
 _INDEX_BACKWARD = Issue(2.0, 4.0)
 Given = ParamSpec("Given")
+Hooks: TypeAlias = Mapping[int, Callable[[], None]]
+"""What is done once the gradients of a layer's parameters are there, by the layer's number."""
+NO_HOOKS: Hooks = MappingProxyType({})
 
 
 class Widths(NamedTuple):
@@ -183,13 +187,13 @@ class DensePart:
             self._stream(name, Stage.DENSE_FORWARD, 2 * self.workload.local_batch_size)
 
     @_called
-    def top_backward(self, gradients: GradientBuckets) -> None:
-        """Loss and top MLP."""
+    def top_backward(self, gradients: GradientBuckets, hooks: Hooks = NO_HOOKS) -> None:
+        """Loss and top MLP; hooks are called after the layers of their numbers."""
         for name in ("mean loss", "loss", "sigmoid"):
             self._stream(
                 f"{name} backward", Stage.DENSE_BACKWARD, 3 * self.workload.local_batch_size
             )
-        self._backward(self.costs.top, gradients, inputs_need_gradient=True)
+        self._backward(self.costs.top, gradients, inputs_need_gradient=True, hooks=hooks)
 
     @_called
     def interaction_backward(self, gradients: GradientBuckets) -> None:
@@ -240,6 +244,7 @@ class DensePart:
         gradients: GradientBuckets,
         *,
         inputs_need_gradient: bool,
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
         batch = self.workload.local_batch_size
         for index, layer in reversed(list(enumerate(layers))):
@@ -259,6 +264,8 @@ class DensePart:
             self._cast_weight(layer)
             for size in _gradient_sizes(layer):
                 gradients.add(size)
+            if index in hooks:
+                hooks[index]()
 
     def _dot_forward(self, widths: Widths, batch: int) -> None:
         """Concatenate to (B, F, D), multiply by its transpose, take the triangle, concatenate."""

@@ -20,6 +20,7 @@ from costmodel.step.issue import (
 )
 from costmodel.step.program import ProcessGroup
 from costmodel.step.replicas import ReplicaBuckets
+from costmodel.step.stash import Stash
 from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
 _STAGE = Stage.LOOKUP_BACKWARD
@@ -136,6 +137,7 @@ class Gradients:
             with self.builder.part_of(group.key):
                 if self.kernels.outputs.is_exchanged(group):
                     waits = self._receive(group, waits)
+                waits = (*waits, *Stash(self.builder, self.kernels.groups).restored(group))
                 replicas = self._replicas(group, accumulation)
                 for kernel in reversed(group.kernels):
                     self._lookup_backward(group, kernel, waits)

@@ -76,6 +76,7 @@ class Resource(StrEnum):
     COMPUTE = "compute"
     DATA_DIST = "data_dist"
     MEMCPY = "memcpy"
+    STASH = "stash"
 
 
 HOST_THREADS = (Resource.MAIN, Resource.AUTOGRAD)

@@ -18,7 +18,8 @@ class GroupKey(NamedTuple):
 class KernelKey(NamedTuple):
     """What decides which lookup kernel of its group serves a table.
 
-    Tables of different optimizers have kernels of their own, as their fused parameters differ. One
+    Tables of different optimizers have kernels of their own, as their fused parameters differ, and
+    so have tables whose weights are stashed: a kernel's weights are one tensor. One
     kernel serves tables in HBM, host memory and cache together (torchrec 1.9.2,
     embedding_sharding.py 499-511, 609-624).
     """
@@ -28,13 +29,15 @@ class KernelKey(NamedTuple):
     pooling: Pooling
     optimizer: str = ""
     """The tables' own; empty: the workload's, or a dense kernel's, which has none."""
+    stashed: bool = False
 
 
 def kernel_key(table: EmbeddingTable, compute_kernel: ComputeKernel) -> KernelKey:
     """Return the lookup kernel that serves a table."""
     dense = compute_kernel is ComputeKernel.DENSE
     own = "" if dense or table.optimizer is None else table.optimizer.value
-    return KernelKey(dense, table.data_type, table.pooling, own)
+    stashed = table.stash_weights and not dense
+    return KernelKey(dense, table.data_type, table.pooling, own, stashed)
 
 
 def group_key(table: EmbeddingTable, sharding_type: ShardingType) -> GroupKey:

@@ -8,6 +8,8 @@ in autograd, 5 us a launch; profiler attached): Python between the kernels is in
 
 from typing import NamedTuple
 
+from costmodel.base.units import MIB
+
 
 class Issue(NamedTuple):
     """Host work of one operation: operators' worth of CPU time, and kernel launches."""
@@ -47,6 +49,12 @@ LOOKUP = Issue(26.0, 8.0)
 FETCH_ROWS = Issue(10.0, 14.0)
 """``prefetch`` of a lookup's UVM cache: the ids in one order, the distinct ones sorted, those found
 that are not there, and put there. Taken for the fused backward's, which sorts as much."""
+STASH_CHUNK = 32 * MIB
+STASH = Issue(5.0, 0.0)
+"""To begin a copy of stashed weights either way: an allocation, a resized storage, two events."""
+STASH_PIECE = Issue(2.0, 2.0)
+"""Each 32 MiB of it, a copy and an addition that lets other streams' copies between (torchrec
+1.9.2, memory_stashing.py ``chunked_copy_``)."""
 SEND_OUTPUTS = Issue(13.0, 1.0)
 """``All2All_Pooled_Req`` without the collective itself, 187 us."""
 SEND_SUMS_OPS = 12.0

@@ -47,6 +47,8 @@ class GroupLoad:
     """Output columns a rank produces per sample of the global batch."""
     fetch_time: Array
     """Seconds in which a batch's rows come into UVM caches, where that is apart from lookups."""
+    stashed_bytes: Array
+    """Weights in HBM that are moved to host memory after their lookup."""
     table_columns: float
     """Output columns of the whole tables per sample."""
     sent_ids: float
@@ -89,6 +91,7 @@ class ShardRow(NamedTuple):
     ids: float
     columns: float
     fetch_time: float
+    stashed_bytes: float
 
 
 _Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
@@ -173,7 +176,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
     ranks, counts = _ranks(rows)
     each = np.repeat([row[2:] for row in rows], counts, axis=0).T
     totals = [np.bincount(ranks, one, topology.world_size).astype(np.float64) for one in each]
-    features, ids, columns, fetch_time = totals
+    features, ids, columns, fetch_time, stashed_bytes = totals
     return GroupLoad(
         key=key,
         traffic={
@@ -183,6 +186,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         ids=ids,
         columns=columns,
         fetch_time=fetch_time,
+        stashed_bytes=stashed_bytes,
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
@@ -246,6 +250,7 @@ class ShardLoads(NamedTuple):
     ids: Array
     columns: Array
     fetch_time: Array
+    stashed_bytes: Array
 
 
 def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) -> ShardLoads:
@@ -256,4 +261,6 @@ def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) ->
     )
     columns = shards.num_columns * shards.num_bags / shards.num_samples
     fetch_time = fetch_times(shards, caches, lookup_rates(topology.hardware))
-    return ShardLoads(traffic, shards.table_bags, shards.num_lookups, columns, fetch_time)
+    return ShardLoads(
+        traffic, shards.table_bags, shards.num_lookups, columns, fetch_time, shards.stashed_bytes
+    )

@@ -27,6 +27,7 @@ from costmodel.step.issue import (
     SEND_SUMS_OPS,
 )
 from costmodel.step.program import ProcessGroup
+from costmodel.step.stash import Stash
 from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
 
@@ -49,6 +50,11 @@ class SparsePart:
         return Gradients(self._kernels)
 
     @property
+    def stash(self) -> Stash:
+        """The copies of the same groups' weights to the host and back."""
+        return Stash(self.builder, self.groups)
+
+    @property
     def replicated(self) -> tuple[GroupFormulas, ...]:
         """The groups of data_parallel tables, which every rank holds and reduces."""
         kind = ShardingType.DATA_PARALLEL
@@ -61,6 +67,7 @@ class SparsePart:
                 for kernel in group.kernels:
                     self._lookup(group, kernel)
                 self._join_lookups(group)
+                self.stash.save(group)
                 if self._kernels.outputs.is_exchanged(group):
                     self.builder.mark(_sent(group), self._send_outputs(group))
 

@@ -313,8 +313,11 @@ def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.CO
     builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     builder.join(Resource.AUTOGRAD)
     reducer = batch.reducer("dense")
-    dense.top_backward(reducer)
+    site = sparse.workload.restore_site
+    dense.top_backward(reducer, {} if site is None else {site: sparse.stash.restore})
     dense.interaction_backward(reducer)
+    if site is None:
+        sparse.stash.restore()
     sent = sparse.gradients.split()
     with builder.on(updates_on):
         replicas = sparse.gradients.backward(sent, batch.accumulation)

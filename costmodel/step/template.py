@@ -28,7 +28,7 @@ class Feature(NamedTuple):
     """The lookup kernel whose number it is; none where it is the group's."""
 
 
-RANK_FEATURES = ("features", "ids", "columns", "fetch_time")
+RANK_FEATURES = ("features", "ids", "columns", "fetch_time", "stashed_bytes")
 """Have a value on every rank."""
 PLAN_FEATURES = (
     "table_columns",
@@ -85,6 +85,7 @@ class GroupFormulas:
     ids: Linear
     columns: Linear
     fetch_time: Linear
+    stashed_bytes: Linear
     table_columns: Linear
     sent_ids: Linear
     sent_features: Linear

@@ -19,6 +19,9 @@ _TITLES = {
     "fused_params": "Sharders' fused parameters",
     "table": "EmbeddingBagConfig and EmbeddingConfig",
     "GradientAccumulationConfig": "GradientAccumulationConfig, of the training loop",
+    "storage_reservation": "Storage reservations",
+    "module": "Modules",
+    "compute_kernel": "Compute kernels",
 }
 _ORDER = list(Treatment)
 

@@ -126,6 +126,9 @@ class TableFields(_WorkloadSection):
         default=_TABLE["cache_load_factor"], json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}
     )
     """Share of the rows that `fused_uvm_caching` keeps in HBM; without it the planner chooses."""
+    stash_weights: bool = _TABLE["stash_weights"]
+    """Whether weights in HBM are copied to host memory after their lookup and back in the backward
+    (TorchRec's `stash_weights`, with TrainPipelineSparseDistEmbStash)."""
 
 
 class Table(TableFields):
@@ -216,6 +219,11 @@ class Head(_WorkloadSection):
     )
     """Standard deviation over ranks of the ids in a rank's batch, over their mean: all wait for the
     rank that has most. By default that of independent samples, by the tables' `pooling_std`."""
+    restore_site: Int64 | None = Field(
+        default=_WORKLOAD["restore_site"], json_schema_extra={"minimum": 0}
+    )
+    """Layer of `top_mlp`, from 0 on, with whose gradient stashed weights begin to come back
+    (`site_fqn`); by default with the exchange of the embeddings' gradients, the latest."""
     dense: Dense = Field(default_factory=Dense)
     """The data-parallel part of the model."""
 

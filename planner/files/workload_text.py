@@ -34,6 +34,8 @@ def workload_data(workload: Workload) -> dict[str, Any]:
         data["gradient_accumulation_steps"] = workload.gradient_accumulation_steps
     if workload.length_spread is not None:
         data["length_spread"] = workload.length_spread
+    if workload.restore_site is not None:
+        data["restore_site"] = workload.restore_site
     comms = {"forward": workload.comms_forward, "backward": workload.comms_backward}
     given = {name: _plain(data_type) for name, data_type in comms.items() if data_type}
     if given:

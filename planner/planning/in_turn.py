@@ -13,12 +13,8 @@ from planner.planning.one_sharder import run_sharder
 from planner.planning.plugins import load_sharder
 from planner.planning.search import Attempt, Search, Watch
 from sharders import PortfolioParams
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.packing import check_room
 from sharders.problem.sharding_problem import Paced, Progress, ShardingProblem
-
-PROBES = 3
-"""Times that the cost of an option is measured: a busy machine may take twice as long for one."""
 
 
 def run_in_turn(
@@ -70,7 +66,6 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     fractions = {name: search.portfolio.member(name).time_fraction for name in names}
     attempts: list[Attempt] = []
     known = problem.known
-    option_time = 0.0
     for position, name in enumerate(names):
         found = any(attempt.plan for attempt in attempts)
         quickest = min((attempt.time for attempt in attempts), default=0.0)
@@ -88,9 +83,8 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
             share = search.portfolio.member(name).time_fraction if len(names) > 1 else 1.0
             plans_left = max(1, int(share * plans_left))
         elif len(names) > 1 and (attempts or fractions[name] < 1):
-            option_time = option_time or _option_time(problem, search)
             left = deadline - now
-            share = _share(names[position:], problem, left, option_time, search.portfolio)
+            share = _share(names[position:], problem, left, quickest, search.portfolio)
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now) if plans_left is None else inf
@@ -109,38 +103,21 @@ def _plans_left(search: Search, attempts: Sequence[Attempt]) -> int | None:
     return max(0, search.max_plans - sum(attempt.evaluated for attempt in attempts))
 
 
-def _option_time(problem: ShardingProblem, search: Search) -> Seconds:
-    """Measure what the cost of one option of a table takes to compute on this machine.
-
-    No work is lost: costs are kept, and every search but the simplest needs them.
-    """
-    costs, tables = OptionCosts(problem), problem.workload.tables
-    probed = search.portfolio.probed_tables
-    costs.of(tables[:1])  # it fills caches
-    seconds, now = [], search.clock()
-    for first in range(1, 1 + PROBES * probed, probed):
-        count, begin = costs.of(tables[first : first + probed]), now
-        if count:
-            now = search.clock()
-            seconds.append((now - begin) / count)
-    return sorted(seconds)[len(seconds) // 2] if seconds else 0.0
-
-
 def _share(
     names: Sequence[str],
     problem: ShardingProblem,
     left: Seconds,
-    option_time: Seconds,
+    pass_time: Seconds,
     portfolio: PortfolioParams,
 ) -> float:
     """Return the share of the time left that the first of some sharders may take; 0: none.
 
-    ``option_time``: what the cost of one option takes to compute.
+    ``pass_time``: what the first plan took.
     """
-    own = option_time * _startup_options(names[0], problem)
+    own = pass_time * _startup_passes(names[0], problem)
     member = portfolio.member(names[0])
     main = [name for name in names[1:] if portfolio.member(name).time_fraction == 1]
-    needed = [option_time * _startup_options(name, problem) for name in main]
+    needed = [pass_time * _startup_passes(name, problem) for name in main]
     kept = max((each for each in needed if each <= left), default=0.0)
     time = member.time_fraction * (left - kept) if member.time_fraction < 1 else left
     if member.mandatory and (time < own or kept == 0):
@@ -149,9 +126,9 @@ def _share(
     return time / left if time >= own and left > 0 else 0.0
 
 
-def _startup_options(name: str, problem: ShardingProblem) -> float:
+def _startup_passes(name: str, problem: ShardingProblem) -> float:
     sharder = load_sharder(name)
-    return sharder.startup_options(problem) if isinstance(sharder, Paced) else 0.0
+    return sharder.startup_passes(problem) if isinstance(sharder, Paced) else 0.0
 
 
 def _first_error(attempts: Sequence[Attempt]) -> PlannerError:

@@ -7,8 +7,8 @@ from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 
 from planner.torchrec.communication import own_sharder, table_output, wire_types
-from planner.torchrec.modules import WRAPPERS, FoundTable
-from planner.torchrec.settings import argument_defaults, unheeded, unheeded_fields
+from planner.torchrec.modules import FoundTable
+from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 
 Said = tuple[str, str, str]
 """A setting, why it changes nothing, and the table that has it; empty: no table has."""

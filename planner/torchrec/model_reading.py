@@ -196,6 +196,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
             min_shard_dim=max(4, -(-(getattr(constraint, "min_partition", None) or 4) // 4) * 4),
             optimizer=_table_optimizer(found),
             cache_load_factor=_cache_load_factor(found),
+            stash_weights=reading.stashes and getattr(config, "stash_weights", False),
             **_reads(found, reading),
         )
         return table if fixed is None else _as_fixed(table, fixed)

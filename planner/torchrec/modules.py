@@ -15,21 +15,8 @@ from torchrec.modules.embedding_modules import (
 
 from costmodel.domain.plan import ComputeKernel
 from planner.torchrec.observed_inputs import SampleBatch
+from planner.torchrec.settings import WRAPPERS
 
-WRAPPERS = {
-    "FeatureProcessedEmbeddingBagCollection": "its feature processor gives every id a weight, "
-    "whose gradient is priced; the processor itself is not",
-    "ManagedCollisionEmbeddingBagCollection": "its tables of ids are counted as memory; the time "
-    "to remap ids and to evict is not",
-    "ManagedCollisionEmbeddingCollection": "its tables of ids are counted as memory; the time to "
-    "remap ids and to evict is not",
-    "PECEmbeddingCollection": "its collision handlers are not timed",
-    "ITEPEmbeddingBagCollection": "its maps of pruned rows are counted as memory; remapping and "
-    "pruning are not timed",
-    "ITEPEmbeddingCollection": "its maps of pruned rows are counted as memory; remapping and "
-    "pruning are not timed",
-}
-"""Modules around a collection that is planned as if it were alone, and what that leaves out."""
 _KERNELS = frozenset(ComputeKernel)
 
 
@@ -45,6 +32,8 @@ class ModelReading:
     batches: Sequence[SampleBatch] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """``ParameterSharding`` of tables that have one already, by module path and table."""
+    stashes: bool = True
+    """Whether the training loop stashes the weights of tables whose configuration says so."""
 
     def constraint(self, path: str, table: str) -> Any:  # noqa: ANN401 - ParameterConstraints
         """Return a table's constraint, the one by path first; None: it has none."""

@@ -30,6 +30,7 @@ class PlanRequest:
     local_batch_size: int
     pipeline: Pipeline
     gradient_accumulation_steps: int
+    restore_site: int | None
     dense: DenseModel | None
     """None: the model's linear layers are read."""
     constraints: Mapping[str, Any]
@@ -46,6 +47,7 @@ class PlanRequest:
             constraints=self.constraints,
             batches=batches,
             fixed=self.fixed.plan,
+            stashes=self.pipeline is Pipeline.SPARSE_DIST,
         )
 
     def read(
@@ -75,6 +77,7 @@ class PlanRequest:
             local_batch_size=self.local_batch_size,
             pipeline=self.pipeline,
             gradient_accumulation_steps=self.gradient_accumulation_steps,
+            restore_site=self.restore_site,
             optimizer=model.optimizer,
             output_type=model.output_type,
             comms_forward=model.comms_forward,

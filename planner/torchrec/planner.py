@@ -98,6 +98,10 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         ``cache_params`` make TrainPipelineSparseDist the prefetching one.
     gradient_accumulation_steps
         ``num_steps`` of the loop's ``GradientAccumulationWrapper``: batches of a predicted step.
+    restore_site
+        Layer of the top MLP that ``site_fqn`` of the loop's ``TrainPipelineSparseDistEmbStash``
+        names, counted from 0, if the configuration of a table says ``stash_weights``; None:
+        weights come back when the embeddings' gradients are sent.
 
     """
 
@@ -125,6 +129,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         dense: DenseModel | None = None,
         pipeline: Pipeline = Pipeline.SPARSE_DIST,
         gradient_accumulation_steps: int = 1,
+        restore_site: int | None = None,
     ) -> None:
         topology = topology or current_topology()
         super().__init__(
@@ -161,6 +166,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             local_batch_size=self._batch_size,
             pipeline=Pipeline.PREFETCH if prefetches else pipeline,
             gradient_accumulation_steps=gradient_accumulation_steps,
+            restore_site=restore_site,
             dense=dense,
             constraints=self._constraints,
             fixed=fixed_plan or TorchRecPlan(plan={}),

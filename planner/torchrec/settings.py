@@ -43,6 +43,20 @@ _OWN_SEARCH = "the search is this planner's own, which takes its place"
 _OWN_SPEEDS = "speeds are the hardware profile's (`hardware=`), measured where they could be"
 _ASKED_OF_FBGEMM = "handed on to the module; its memory and time are not in the model"
 _OF_TRAINING = "of the training, not of a step's time or memory"
+_THEIR_OPTION = "gets TorchRec's own option and estimate; the rest is planned around it"
+_REMAPPED = "its tables of ids are counted as memory; the time to remap ids and to evict is not"
+_PRUNED = "its maps of pruned rows are counted as memory; remapping and pruning are not timed"
+
+WRAPPERS: Mapping[str, str] = {
+    "FeatureProcessedEmbeddingBagCollection": "its feature processor gives every id a weight, "
+    "whose gradient is priced; the processor itself is not",
+    "ManagedCollisionEmbeddingBagCollection": _REMAPPED,
+    "ManagedCollisionEmbeddingCollection": _REMAPPED,
+    "PECEmbeddingCollection": "its collision handlers are not timed",
+    "ITEPEmbeddingBagCollection": _PRUNED,
+    "ITEPEmbeddingCollection": _PRUNED,
+}
+"""Modules around a collection that is planned as if it were alone, and what that leaves out."""
 
 SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     "EmbeddingShardingPlanner": {
@@ -185,9 +199,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "total_num_buckets": Setting(_ROUGHLY, "heeded by TorchRec's own option for such a table"),
         "virtual_table_eviction_policy": Setting(_NO, "TorchRec's estimates do not look at it"),
         "stash_weights": Setting(
-            _NO, "weights leave HBM after their lookup and come back in the backward, neither of "
-            "which is counted: in TorchRec's pull request 3807 7 of 49 GB for 40 of 269 ms where "
-            "they come back last, and nothing off the peak for 2 ms where first",
+            _ROUGHLY, "with `pipeline` sparse_dist: weights leave HBM after their lookup and come "
+            "back in the backward (`restore_site`), as in TrainPipelineSparseDistEmbStash; its "
+            "`delay_stash` is not known, and other loops leave them in HBM",
         ),
         "enable_embedding_update": Setting(_NO, "writes of embeddings are not timed"),
         "need_pos": Setting(_NEUTRAL, "lets a feature processor's rows be split"),
@@ -203,9 +217,32 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "is_enabled": Setting(_NEUTRAL, "one batch a step is none"),
         "num_warmup_steps": Setting(_NEUTRAL, "of the first steps only"),
     },
+    "storage_reservation": _all(
+        _YES, "asked what it leaves on every rank", "FixedPercentageStorageReservation",
+        "FixedAbsoluteStorageReservation", "HeuristicalStorageReservation",
+        "InferenceStorageReservation", "SKUAwareStorageReservation",
+    ),
+    "module": {
+        "EmbeddingBagCollection": Setting(_YES, "pooled tables, with weights of ids or without"),
+        "EmbeddingCollection": Setting(_YES, "unpooled tables"),
+        **{name: Setting(_ROUGHLY, left_out) for name, left_out in WRAPPERS.items()},
+        **_all(
+            _ROUGHLY, _THEIR_OPTION, "EmbeddingBag", "EmbeddingTower", "EmbeddingTowerCollection",
+            "FusedEmbeddingBagCollection", "FusedEmbeddingCollection",
+        ),
+    },
+    "compute_kernel": {
+        **_all(_YES, "modelled", "dense", "fused", "fused_uvm", "fused_uvm_caching"),
+        **_all(
+            _ROUGHLY, _THEIR_OPTION, "key_value", "ssd_virtual_table", "dram_virtual_table",
+            "dram_ssd_virtual_table", "customized_kernel", "fused_triton", "unfused_tpu",
+        ),
+    },
 }  # fmt: skip
 """By what they are settings of: TorchRec's classes, ``sharder`` for the constructors of all
-sharders, ``fused_params`` for FBGEMM's arguments in them, ``table`` for its configuration."""
+sharders, ``fused_params`` for FBGEMM's arguments in them, ``table`` for its configuration; and what
+becomes of the classes of storage reservations, of the modules that sharders for training shard, and
+of compute kernels. Those that are not here are TorchRec's to plan, as a part of these are."""
 
 _UNKNOWN = Setting(_NO, "this planner does not know it: it may be of a later TorchRec")
 

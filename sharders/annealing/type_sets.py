@@ -18,8 +18,6 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
-import numpy as np
-
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from sharders.engine.fill import Rule
@@ -55,17 +53,9 @@ class Programs:
         problem, arrays = engine.problem, engine.arrays
         kinds = {kind for number, kind in enumerate(KINDS) if types >> number & 1}
         self.engine, self.types, self.choices = engine, types, LpOptions.of(problem, kinds)
-        options = [arrays.options_of(index) for index in range(len(problem.workload.tables))]
-        begins = np.asarray(arrays.tables.options).tolist()
-        numbers = [
-            {option: first + n for n, option in enumerate(own)}
-            for first, own in zip(begins, options, strict=False)
-        ]
-        pairs = zip(self.choices.table.tolist(), self.choices.options, strict=True)
-        self._number = np.array([numbers[table].get(option, -1) for table, option in pairs])
+        self._number = arrays.number_of[self.choices.numbers]
         """The engine's number of every option; -1: it has none."""
-        self._spare = [smallest(problem, own) for own in options]
-        self._kind = np.array([1 << KINDS.index(o.sharding_type) for o in self.choices.options])
+        self._kind = 1 << self.choices.kind
 
     def solve(self, types: int) -> Relaxed | None:
         """Return what a program says; None: there is no room.
@@ -78,7 +68,9 @@ class Programs:
     def packed(self, shares: Array) -> list[Found]:
         """Return a plan of any types where those wanted have no room: moves may lead to them."""
         engine, problem = self.engine, self.engine.problem
-        plan = placed(self.choices, OptionCosts(problem), shares, self._spare)
+        options = (engine.arrays.options_of(n) for n in range(len(problem.workload.tables)))
+        spare = [smallest(problem, own) for own in options]
+        plan = placed(self.choices, OptionCosts(problem), shares, spare)
         if plan is None or not engine.arrays.has(plan):
             return []
         choices = engine.choices_of(plan)
@@ -159,7 +151,8 @@ class TypeSets:
     def _explored(self) -> Iterator[Start | None]:
         """Yield plans of one set after another, best-first; None where a set is not promising.
 
-        A set whose program's value is far behind the best one's has no neighbours tried.
+        A set whose program's value is far behind the best one's has no neighbours tried, and one
+        whose program has no room only while none has.
         """
         first = bits(FIRST) & self.offered or self.offered
         known, least = {first}, inf
@@ -167,7 +160,7 @@ class TypeSets:
         best = inf
         while heap:
             least, around = heappop(heap)
-            if least > self.params.expanded * best:
+            if least > self.params.expanded * best or best < least == inf:
                 return
             sets = [around] if least == 0.0 else [around ^ single for single in self.singles]
             for types in sets:
@@ -176,18 +169,20 @@ class TypeSets:
                 known.add(types)
                 value, start = self.start_of(types, best)
                 best = min(best, value)
-                if value < inf:
-                    heappush(heap, (value, types))
+                heappush(heap, (value, types))
                 yield start
 
     def start_of(self, types: int, best: Seconds) -> tuple[Seconds, Start | None]:
-        """Return the value of a set's program, and its plans unless that is far behind the best."""
+        """Return the value of a set's program, and its plans unless that is far behind the best.
+
+        The value is infinite where the program has no room.
+        """
         programs = self._programs_of(types)
         solved = programs.solve(types)
         if solved is not None and solved.value > self.params.behind * best:
             return solved.value, None
         plans: list[Found] = []
-        value = best if best < inf else 1.0
+        value = inf
         if solved is not None:
             value, plan = solved.value, programs.plan(types, solved.shares)
             self._made += 1

@@ -93,7 +93,7 @@ class _Player:
         load = [candidates[0].total_load for candidates in self.candidates]
         self.order = sorted(range(len(tables)), key=lambda i: (-load[i], i))
         size = [
-            sum(float(s.total) for s in option_bytes(problem, table, candidates[0].option))
+            sum(s.total for s in option_bytes(problem, table, candidates[0].option))
             for table, candidates in zip(tables, self.candidates, strict=True)
         ]
         features = np.array([

@@ -165,7 +165,7 @@ class IlpModel:
         return _ProgramOption(
             cost=self.costs.cost(table, option),
             fixed=fixed,
-            bytes_per_shard=max(float(size.total) for size in sizes),
+            bytes_per_shard=max(size.total for size in sizes),
             host_per_shard=max(float(size.host) for size in sizes),
         )
 

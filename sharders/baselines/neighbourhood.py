@@ -78,7 +78,7 @@ class Neighbourhoods:
         sizes = option_bytes(problem, table, choice.option)
         nodes = [rank // topology.local_world_size for rank in ranks]
         load = [self.costs.cost(table, choice.option).shard_load] * len(ranks)
-        held = [float(size.total) for size in sizes]
+        held = [size.total for size in sizes]
         host = [float(size.host) for size in sizes]
         return Weight(
             _summed(ranks, load, topology.world_size),

@@ -56,6 +56,11 @@ class MoveParams:
     """Tables looked at for one that leaves a full rank."""
     eject_places: int = 8
     """Ranks drawn for where it could go."""
+    moves_per_program: int = 10_000
+    """Moves drawn for each program of sharding groups that no plan had before, at least: one takes
+    as long to write as 800 to 2,300 moves to try, and where tables differ in data type, weights or
+    pooling, programs of ever new groups took 40% of ten seconds. With 2,000, these end 0.4% higher
+    at 881 tables on 16 GPUs, and otherwise as low (five instances, two seeds)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

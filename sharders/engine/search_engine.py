@@ -63,6 +63,9 @@ class Engine:
         self.search = self._state(params)
         self.run = AnnealingRun(self.search, params)
         self._greedy = Greedy(self.search)
+        self._moves_per_program = params.moves_per_program
+        self._moves = self._programs = 0
+        """Drawn in all runs, and programs made for them."""
 
     def choices_of(self, plan: ShardingPlan) -> Choices:
         """Return a plan, one of those to start from or found since, as choices."""
@@ -106,7 +109,8 @@ class Engine:
     ) -> AnnealingRun:
         """Draw so many moves, and return where the run stands.
 
-        It stands there however many calls have drawn them.
+        It stands there however many calls have drawn them. A move to sharding groups that no plan
+        had before is not made: it may be when it is drawn again, if their program has been made.
 
         Parameters
         ----------
@@ -124,8 +128,10 @@ class Engine:
             if since == 0:
                 self.rebuild()
             some = min(until - self.run.moves, REBUILD_EVERY - since)
-            self.run.anneal(some, *schedule, placing)
-            if self.run.lacks_program:
+            self._moves += self.run.anneal(some, *schedule, placing)
+            affordable = self._moves >= self._programs * self._moves_per_program
+            if self.run.lacks_program and affordable:
+                self._programs += 1
                 self._make_program(self.search.wanted)
         return self.run
 

@@ -47,10 +47,10 @@ BACKWARD_FACTOR = 2.0
 """``BWD_COMPUTE_MULTIPLIER``."""
 MIN_WIDTH = 128
 """``MIN_CW_DIM``: the narrowest column shard its enumerator makes by default."""
-STARTUP = 1.5
-"""What the first plan takes, as a share of computing the costs of all options (0.7 at 856 tables on
-64 ranks, 1.4 at 2,000 on 256, 2.0 at 5,000 on 1,024, where its first proposal finds no room, and
-tables take what fits)."""
+STARTUP = 3.0
+"""What the first plan takes, in times of the search's first one (1.0 at 856 tables on 64 ranks, 2.8
+at 2,000 on 256, 3.6 at 5,000 on 1,024, where its first proposal finds no room, and tables take what
+fits)."""
 MOST_PROPOSALS = 1000
 """Its own limits are 10,000 proposals and a minute or so."""
 
@@ -96,9 +96,10 @@ class TorchRecGreedy:
         budget.report(Progress(evaluated=proposed, best=step_time))
         return SearchResult(plan=best[1], step_time=step_time, status=status, evaluated=proposed)
 
-    def startup_options(self, problem: ShardingProblem) -> float:
-        """Return how long the first plan takes, in computations of an option's cost."""
-        return STARTUP * problem.num_options
+    def startup_passes(self, problem: ShardingProblem) -> float:
+        """Return how long the first plan takes."""
+        del problem
+        return STARTUP
 
 
 def shard_cost(problem: ShardingProblem, table: EmbeddingTable, option: TableOption) -> Seconds:
@@ -162,7 +163,7 @@ def _largest_with_more(
 
 def _storage(problem: ShardingProblem, index: int, cost: OptionCost) -> float:
     sizes = different_bytes(problem, problem.workload.tables[index], cost.option)
-    return sum(float(size.total) * count for size, count in sizes)
+    return sum(size.total * count for size, count in sizes)
 
 
 def _partition(
@@ -193,7 +194,7 @@ def _first_fit(
     def largest(index: int) -> float:
         option = candidates[index][0].option
         sizes = different_bytes(problem, problem.workload.tables[index], option)
-        return max(float(size.total) for size, _ in sizes)
+        return max(size.total for size, _ in sizes)
 
     def choices(index: int) -> Iterator[tuple[TableOption, Loads]]:
         for cost in candidates[index]:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
-import numpy as np
-
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
@@ -46,9 +44,9 @@ MANY_NODES = 2
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
 on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
-STARTUP = 4.0
-"""What the first plan takes besides the costs of all options, as a share of computing these (2.3 at
-856 tables on 64 ranks, 4.1 at 2,000 on 256, 10 at 5,000 on 1,024)."""
+STARTUP = 9.0
+"""What the first plan takes, in times of the search's first one (2.8 at 856 tables on 64 ranks, 8.7
+at 2,000 on 256, 11 at 5,000 on 1,024)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -72,7 +70,7 @@ class Lp:
         choices, costs = LpOptions.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
         programs, spare, took, begun = _programs(choices), _spare(problem), 0.0, False
         for fineness in _finenesses(problem):
-            fine, best = _fine(choices, costs, *fineness), inf
+            fine, best = _fine(choices, *fineness), inf
             for program in tuple(programs):
                 left, spent = budget.time_left(), tried.spent()
                 if begun and (spent or left < took):
@@ -89,9 +87,10 @@ class Lp:
                 took = left - budget.time_left()
         return tried.result(SearchStatus.CONVERGED)
 
-    def startup_options(self, problem: ShardingProblem) -> float:
-        """Return how long the first plan takes, in computations of an option's cost."""
-        return problem.startup_options(STARTUP)
+    def startup_passes(self, problem: ShardingProblem) -> float:
+        """Return how long the first plan takes."""
+        del problem
+        return STARTUP
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
@@ -144,7 +143,7 @@ class _Tried:
 
 def _programs(choices: LpOptions) -> list[RelaxedStep]:
     """Return a program for every set of types."""
-    return [RelaxedStep(choices, choices.some(np.isin(choices.types, list(t)))) for t in TYPES]
+    return [RelaxedStep(choices, choices.some(choices.of_types(t))) for t in TYPES]
 
 
 def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:
@@ -154,15 +153,14 @@ def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:
     return *FINENESS[-1:], *FINENESS[:-1]
 
 
-def _fine(choices: LpOptions, costs: OptionCosts, columns: float, load: float) -> Mask:
+def _fine(choices: LpOptions, columns: float, load: float) -> Mask:
     """Return the options whose shards are no wider, and no more of the mean rank's load."""
-    splits = np.isin(choices.types, [kind for kind in ShardingType if kind.splits_columns])
+    splits = choices.of_types([kind for kind in ShardingType if kind.splits_columns])
     fine: Mask = ~splits | (choices.width <= columns)
     if load < inf:
-        tables, most = choices.problem.workload.tables, load * choices.problem.balanced_load
-        for number in np.flatnonzero(fine & (choices.types == ShardingType.COLUMN_WISE)):
-            cost = costs.cost(tables[choices.table[number]], choices.options[number])
-            fine[number] = cost.shard_load <= most
+        arrays = choices.problem.option_arrays
+        light = arrays.shard_load[choices.numbers] <= load * arrays.balanced_load
+        fine &= light | ~choices.of_types([ShardingType.COLUMN_WISE])
     return fine
 
 

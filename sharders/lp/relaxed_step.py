@@ -14,7 +14,6 @@ many as there are cycles that bind.
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from costmodel.bounds.option_features import BoundOptions, OptionFeatures
 from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
+from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.step.groups import GroupKey
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import ShardingProblem
@@ -45,7 +45,8 @@ class LpOptions:
     """Options of every table of a problem, and what each puts into a step's formulas."""
 
     problem: ShardingProblem
-    options: tuple[TableOption, ...]
+    numbers: NDArray[np.intp]
+    """Their places in the problem's arrays."""
     bounds: BoundOptions
     """What the bound knows of every option."""
     memory: Array
@@ -59,43 +60,41 @@ class LpOptions:
 
         A cache counts as if it held every row, but takes the memory it does.
         """
-        tables = problem.workload.tables
-        options = [problem.options[table.name] for table in tables]
-        offered = [tuple(o for o in own if o.sharding_type in types) or own for own in options]
-        keys = [
-            [(o.sharding_type, o.compute_kernel, o.num_column_shards) for o in own]
-            for own in offered
-        ]
-        bounds = OptionFeatures(problem.workload, problem.topology).some(keys)
-        listed = tuple(chain.from_iterable(offered))
-        memory = bounds.memory.copy()
-        cached = ComputeKernel.FUSED_UVM_CACHING
-        if any(option.compute_kernel is cached for option in listed):
-            sizes = [
-                {each.option: each.total for each in own} for own in problem.option_sizes.values()
-            ]
-            for number, (table, option) in enumerate(zip(bounds.table, listed, strict=True)):
-                if option.compute_kernel is cached:
-                    memory[number] = sizes[table][option]
-        capacity = max(1.0, problem.total_capacity)
-        return cls(problem, listed, bounds, memory / capacity)
+        arrays = problem.option_arrays
+        numbers = np.flatnonzero(arrays.of_each_table(arrays.of_types(types)))
+        ways = arrays.ways.taken(numbers)
+        bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
+        memory, caching = bounds.memory, ways.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]
+        if caching.any():
+            memory = np.where(caching, arrays.total_bytes[numbers], memory)
+        return cls(problem, numbers, bounds, memory / max(1.0, problem.total_capacity))
+
+    @cached_property
+    def options(self) -> tuple[TableOption, ...]:
+        """All of them."""
+        flat = self.problem.option_arrays.flat
+        return tuple(flat[number] for number in self.numbers.tolist())
+
+    @cached_property
+    def kind(self) -> NDArray[np.intp]:
+        """Sharding type of every option, by its place in ``TYPES``."""
+        return self.problem.option_arrays.ways.kind[self.numbers]
 
     @property
     def table(self) -> NDArray[np.intp]:
         """Return the table of every option."""
         return self.bounds.table
 
-    @cached_property
-    def types(self) -> NDArray[np.str_]:
-        """Sharding type of every option."""
-        return np.array([option.sharding_type for option in self.options])
+    def of_types(self, types: Container[ShardingType]) -> Mask:
+        """Return which options are of some sharding types."""
+        return self.problem.option_arrays.of_types(types)[self.numbers]
 
     @cached_property
     def width(self) -> NDArray[np.intp]:
         """Columns of every option's shards."""
-        tables = self.problem.workload.tables
-        pairs = zip(self.table, self.options, strict=True)
-        return np.array([tables[t].embedding_dim // o.num_column_shards for t, o in pairs])
+        dims = np.array([table.embedding_dim for table in self.problem.workload.tables])
+        width: NDArray[np.intp] = dims[self.table]
+        return width // self.problem.option_arrays.ways.num_column_shards[self.numbers]
 
     def some(self, wanted: Mask) -> Mask:
         """Return the options that are wanted; all of a table that would have none."""

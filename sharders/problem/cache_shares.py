@@ -7,9 +7,14 @@ last; what is to be chosen is its size. From the distribution of ids and Che's m
 lacks; so sizes are offered that leave given shares of them to host memory.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
 import numpy as np
 
 from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import unique_curve
 from costmodel.inputs.unique_curves import UniqueCurves
@@ -22,23 +27,42 @@ ALIKE = 1.15
 """Ratio up to which two sizes are the same."""
 
 
-def cache_shares(
-    workload: Workload, topology: Topology, table: EmbeddingTable
-) -> tuple[float | None, ...]:
-    """Return shares of a table's rows worth caching; None, the first, is the table's own.
+CacheShares: TypeAlias = tuple[float | None, ...]
+"""Shares of a table's rows to cache; None stands for the table's own."""
+OWN_SHARE: CacheShares = (None,)
 
-    A table that says what is to be cached has no others.
+
+def cache_shares(
+    workload: Workload, topology: Topology, tables: Sequence[EmbeddingTable]
+) -> list[CacheShares]:
+    """Return shares of every table's rows worth caching; None, the first, is the table's own.
+
+    A table that says what is to be cached, or may not be, has no others.
     """
-    if table.cache_load_factor is not None:
-        return (None,)
-    lookups = workload.local_batch_size * topology.world_size * table.pooling_factor
-    curve = unique_curve(table.inputs, table.num_embeddings)
-    lacked = UniqueCurves.of([curve] * len(GRID)).warm_misses(lookups, table.num_embeddings * GRID)
-    read = curve.unique_rows(lookups)
-    found: list[float] = []
-    for missed in MISSED:
-        share = next(iter(GRID[lacked <= missed * read].tolist()), None)
-        known = (table.cache_share, *found)
-        if share is not None and all(max(share / k, k / share) > ALIKE for k in known):
-            found.append(share)
-    return (None, *found)
+    open_ = [
+        place
+        for place, table in enumerate(tables)
+        if ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels
+        and table.cache_load_factor is None
+    ]
+    shares = [OWN_SHARE] * len(tables)
+    if not open_:
+        return shares
+    some = [tables[place] for place in open_]
+    samples = workload.local_batch_size * topology.world_size
+    lookups = np.array([samples * table.pooling_factor for table in some])
+    rows = np.array([table.num_embeddings for table in some])
+    curves = UniqueCurves.of([unique_curve(each.inputs, each.num_embeddings) for each in some])
+    read = curves.unique_rows(lookups)
+    number = np.repeat(np.arange(len(some)), len(GRID))
+    every = replace(curves, curve=curves.curve[number], share=curves.share[number])
+    lacked = every.warm_misses(lookups[number], np.outer(rows, GRID).ravel())
+    enough = lacked.reshape(len(some), len(GRID), 1) <= np.outer(read, MISSED)[:, None, :]
+    for place, table, fits in zip(open_, some, enough, strict=True):
+        found: list[float] = []
+        for share in [GRID[column].min(initial=np.inf) for column in fits.T]:
+            known = (table.cache_share, *found)
+            if share < np.inf and all(max(share / k, k / share) > ALIKE for k in known):
+                found.append(float(share))
+        shares[place] = (None, *found)
+    return shares

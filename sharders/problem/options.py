@@ -23,7 +23,7 @@ from costmodel.domain.validity import (
     is_refused_by_codecs,
 )
 from costmodel.domain.workload import EmbeddingTable, Workload
-from sharders.problem.cache_shares import cache_shares
+from sharders.problem.cache_shares import OWN_SHARE, CacheShares, cache_shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +71,8 @@ def table_options(
         The table's constraints leave nothing.
 
     """
-    options = tuple(_options(workload, topology, table))
-    if not options:
-        problem = _refusal(workload, topology, table).problem
-        raise InputError(source=workload.name, problems=(problem,))
-    return options
+    (shares,) = cache_shares(workload, topology, [table])
+    return _checked(workload, topology, table, shares)
 
 
 def options_by_name(
@@ -93,24 +90,30 @@ def options_by_name(
     """
     shared: dict[tuple[object, ...], tuple[TableOption, ...]] = {}
     options: dict[str, tuple[TableOption, ...]] = {}
-    for table in workload.tables:
-        kind = _kind(topology, table)
-        if kind is None:
-            options[table.name] = table_options(workload, topology, table)
-            continue
+    shares = cache_shares(workload, topology, workload.tables)
+    for table, own in zip(workload.tables, shares, strict=True):
+        kind = _kind(topology, table, own)
         if kind not in shared:
-            shared[kind] = table_options(workload, topology, table)
+            shared[kind] = _checked(workload, topology, table, own)
         options[table.name] = shared[kind]
     return options
 
 
-def _kind(topology: Topology, table: EmbeddingTable) -> tuple[object, ...] | None:
-    """Return all of a table that its options depend on; None: on more than is worth comparing."""
-    if table.ranks or ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels:
-        return None
+def _checked(
+    workload: Workload, topology: Topology, table: EmbeddingTable, shares: CacheShares
+) -> tuple[TableOption, ...]:
+    options = tuple(_options(workload, topology, table, shares))
+    if not options:
+        problem = _refusal(workload, topology, table).problem
+        raise InputError(source=workload.name, problems=(problem,))
+    return options
+
+
+def _kind(topology: Topology, table: EmbeddingTable, shares: CacheShares) -> tuple[object, ...]:
+    """Return all of a table that its options depend on, sizes worth caching among it."""
     rows = table.num_embeddings if topology.hardware.device is Device.CPU else None
-    kinds = table.pooling, table.sharding_types, table.compute_kernels
-    return *kinds, table.embedding_dim, table.min_shard_dim, rows
+    kinds = table.pooling, table.sharding_types, table.compute_kernels, table.ranks
+    return *kinds, table.embedding_dim, table.min_shard_dim, rows, shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,7 @@ def refusals(workload: Workload, topology: Topology) -> tuple[Refusal, ...]:
 
 
 def _is_shardable(workload: Workload, topology: Topology, table: EmbeddingTable) -> bool:
-    return any(True for _ in _options(workload, topology, table))
+    return any(True for _ in _options(workload, topology, table, OWN_SHARE))
 
 
 def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> Refusal:
@@ -164,7 +167,7 @@ def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) ->
             hint=f"{topology.world_size} GPUs are ranks 0 to {topology.world_size - 1}",
         )
     counts: dict[ShardingType, dict[int, None]] = {}
-    for option in _options(workload, topology, replace(table, ranks=())):
+    for option in _options(workload, topology, replace(table, ranks=()), OWN_SHARE):
         counts.setdefault(option.sharding_type, {})[option.num_shards(topology)] = None
     takes = (f"{kind} {_places(topology, kind, list(some))}" for kind, some in counts.items())
     return Problem(
@@ -184,11 +187,10 @@ def _places(topology: Topology, kind: ShardingType, counts: Sequence[int]) -> st
 
 
 def _options(
-    workload: Workload, topology: Topology, table: EmbeddingTable
+    workload: Workload, topology: Topology, table: EmbeddingTable, shares: CacheShares
 ) -> Iterator[TableOption]:
+    """Yield a table's options; ``shares``: of the rows, worth caching."""
     types = allowed_types(workload, table)
-    caching = ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels
-    shares = cache_shares(workload, topology, table) if caching else (None,)
     for sharding_type in types:
         if not _is_another_name(topology, sharding_type, types):
             yield from _options_of_type(workload, topology, table, sharding_type, shares)
@@ -297,9 +299,8 @@ def _options_of_type(
     topology: Topology,
     table: EmbeddingTable,
     sharding_type: ShardingType,
-    shares: Sequence[float | None],
+    shares: CacheShares,
 ) -> Iterator[TableOption]:
-    """Yield options of one type; ``shares``: of the rows, worth caching."""
     if _refused_by_fbgemm(topology, table, sharding_type):
         return
     counts = _offered_counts(topology, table, sharding_type)

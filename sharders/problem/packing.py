@@ -5,7 +5,7 @@ columns go where most is free, and blocks are swapped between ranks until none h
 tabu search on bytes); small problems that this does not solve go to an integer program.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import size_text
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
-from costmodel.domain.workload import EmbeddingTable
+from costmodel.kernels.lookup_shards import KERNELS, Mask
 from costmodel.memory.rank_memory import infeasible, least_table_bytes
-from sharders.problem.option_sizes import SizedOption, sized_options
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.placement import no_room, option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
@@ -24,8 +23,6 @@ from sharders.problem.solvers import Limits, solve
 Array = NDArray[np.float64]
 Ints = NDArray[np.intp]
 ROUNDING = 1e-9
-DOUBTFUL = 0.5
-"""Share of the memory up to which whole tables are taken to fit: nothing is proved then."""
 MOST_SWAPS = 3000
 TABU = 12
 """Swaps during which a block stays where it was put."""
@@ -45,8 +42,8 @@ def packed(problem: ShardingProblem) -> ShardingPlan | None:
     their kernels allow it, those first with most bytes for each that is looked up. Always the same
     for the same problem.
     """
-    for candidates in _selections(problem):
-        plan = _Packing(problem, candidates).plan()
+    for chosen in _selections(problem):
+        plan = _Packing(problem, chosen).plan()
         if plan is not None:
             return plan
     return None
@@ -56,7 +53,7 @@ def check_room(problem: ShardingProblem) -> None:
     """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
 
     A table takes at least the least that any of its options do whose shards all fit on a rank.
-    Memory of hosts is not looked at. Where whole tables fit, nothing else is computed.
+    Memory of hosts is not looked at.
 
     Raises
     ------
@@ -65,20 +62,9 @@ def check_room(problem: ShardingProblem) -> None:
 
     """
     workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
-    whole = [least_table_bytes(workload, problem.topology, table) for table in workload.tables]
-    different = {id(options): options for options in problem.options.values()}
-    may_be_whole = {key: _may_be_whole(options) for key, options in different.items()}
-    doubtful = [
-        table
-        for table, size in zip(workload.tables, whole, strict=True)
-        if size > DOUBTFUL * problem.capacity or not may_be_whole[id(problem.options[table.name])]
-    ]
-    most = _least_fitting(problem, doubtful)
-    sizes = zip(workload.tables, whole, strict=True)
-    if sum(most.get(table.name, size) for table, size in sizes) <= room:
-        return
-    needed = sum(_least_fitting(problem, workload.tables).values())
+    needed = sum(_least_fitting(problem))
     if needed > room:
+        whole = (least_table_bytes(workload, problem.topology, each) for each in workload.tables)
         message = (
             "no plan fits: sharded so that every shard fits on a rank, the tables take at least "
             f"{size_text(needed)}, and there is room for {size_text(problem.total_capacity)}"
@@ -87,114 +73,97 @@ def check_room(problem: ShardingProblem) -> None:
         raise infeasible(workload, problem.topology, told)
 
 
-def _may_be_whole(options: Sequence[TableOption]) -> bool:
-    """Return whether one of a table's options is what ``least_table_bytes`` counts."""
-    kinds = {option.sharding_type for option in options}
-    return ShardingType.TABLE_WISE in kinds or kinds == {ShardingType.DATA_PARALLEL}
-
-
-def _least_fitting(
-    problem: ShardingProblem, tables: Sequence[EmbeddingTable]
-) -> Mapping[str, float]:
+def _least_fitting(problem: ShardingProblem) -> list[float]:
     """Return the least that each table takes in all, by options whose shards all fit on a rank."""
-    some = len(tables) < len(problem.workload.tables)
-    sizes = sized_options(problem, tables) if some else problem.option_sizes
-    found: dict[str, float] = {}
-    for table in tables:
-        room = problem.capacity * (1 + ROUNDING)
-        fitting = [each.total for each in sizes[table.name] if each.largest <= room]
-        if not fitting:
+    arrays = problem.option_arrays
+    fits = arrays.largest_bytes <= problem.capacity * (1 + ROUNDING)
+    total = np.where(fits, arrays.total_bytes, np.inf)
+    least: list[float] = np.minimum.reduceat(total, arrays.begins[:-1]).tolist()
+    for table, size in zip(problem.workload.tables, least, strict=True):
+        if size == np.inf:
             raise no_room(problem, table, problem.capacity * max(1, len(table.ranks)))
-        found[table.name] = min(fitting)
-    return found
+    return least
 
 
-def _selections(problem: ShardingProblem) -> Iterator[list[SizedOption]]:
-    """Yield options for all tables that take no more memory than there is, in sum.
+def _selections(problem: ShardingProblem) -> Iterator[Ints]:
+    """Yield an option for each table, so that all take no more memory than there is, in sum.
 
     Those whose blocks may lie on any rank come first. Shards over all ranks hold the outputs of
     every sample on each: where these leave no room, shards within a node do.
     """
-    sized = [problem.option_sizes[table.name] for table in problem.workload.tables]
-    flexible = [tuple(each for each in own if _is_flexible(each.option)) or own for own in sized]
-    yield from _selections_of(problem, flexible)
-    if flexible != sized:
-        yield from _selections_of(problem, sized)
+    arrays = problem.option_arrays
+    flexible = (arrays.num_ranks == 0) | arrays.of_types(_ANYWHERE)
+    yield from _selections_of(problem, arrays.of_each_table(flexible))
+    if not flexible.all():
+        yield from _selections_of(problem, np.ones_like(flexible))
 
 
-def _is_flexible(option: TableOption) -> bool:
-    return not option.num_ranks or option.sharding_type in _ANYWHERE
-
-
-def _selections_of(
-    problem: ShardingProblem, every: Sequence[Sequence[SizedOption]]
-) -> Iterator[list[SizedOption]]:
-    hbm = [
-        [candidate for candidate in candidates if candidate.option.compute_kernel not in _HOST]
-        for candidates in every
-    ]
-    some = [here or candidates for here, candidates in zip(hbm, every, strict=True)]
-    whole = [_smallest(candidates, problem.capacity) for candidates in some]
-    split = [_smallest(candidates, LARGE * problem.capacity) for candidates in some]
+def _selections_of(problem: ShardingProblem, every: Mask) -> Iterator[Ints]:
+    arrays = problem.option_arrays
+    in_hbm = ~np.isin(arrays.ways.kernel, [KERNELS[kernel] for kernel in _HOST])
+    some = every & arrays.of_each_table(every & in_hbm)
+    whole = _smallest(problem, some, problem.capacity)
+    split = _smallest(problem, some, LARGE * problem.capacity)
     for chosen in (whole, split):
-        if sum(candidate.total for candidate in chosen) <= problem.total_capacity:
+        if arrays.total_bytes[chosen].sum() <= problem.total_capacity:
             yield chosen
+    spare = _smallest(problem, every, problem.capacity)
     for share in (0.97, 0.9, 0.7):
-        moved = _spilled(problem, split, every, share * problem.total_capacity)
-        if moved != split:
+        moved = _spilled(problem, split, spare, share * problem.total_capacity)
+        if (moved != split).any():
             yield moved
 
 
-def _smallest(candidates: Sequence[SizedOption], most: float) -> SizedOption:
-    """Return the candidate with the least bytes in all whose shards are small enough, if any."""
-    return min(
-        candidates, key=lambda candidate: (max(0.0, candidate.largest - most), candidate.total)
-    )
+def _smallest(problem: ShardingProblem, some: Mask, most: float) -> Ints:
+    """Return each table's option with the least bytes in all whose shards are small enough.
+
+    Where none is, the one whose largest shard is smallest.
+    """
+    arrays = problem.option_arrays
+    excess = np.where(some, np.maximum(0.0, arrays.largest_bytes - most), np.inf)
+    order = np.lexsort((arrays.total_bytes, excess, arrays.ways.table))
+    first: Ints = order[arrays.begins[:-1]]
+    return first
 
 
-def _spilled(
-    problem: ShardingProblem,
-    chosen: Sequence[SizedOption],
-    every: Sequence[Sequence[SizedOption]],
-    most: float,
-) -> list[SizedOption]:
+def _spilled(problem: ShardingProblem, chosen: Ints, spare: Ints, most: float) -> Ints:
     """Put tables behind host memory until the rest is small enough.
 
     First those with most bytes for each that is looked up: what they have there is read slowly.
     """
-    result, total = list(chosen), sum(candidate.total for candidate in chosen)
-    tables = problem.workload.tables
-    read = [table.pooling_factor * table.embedding_dim for table in tables]
-    for index in sorted(range(len(result)), key=lambda i: -result[i].total / read[i]):
+    size = problem.option_arrays.total_bytes
+    result, total = chosen.copy(), float(size[chosen].sum())
+    read = [table.pooling_factor * table.embedding_dim for table in problem.workload.tables]
+    for index in np.argsort(-size[chosen] / np.array(read), kind="stable").tolist():
         if total <= most:
             break
-        spare = _smallest(every[index], problem.capacity)
-        total += spare.total - result[index].total
-        result[index] = spare
+        total += float(size[spare[index]] - size[result[index]])
+        result[index] = spare[index]
     return result
 
 
 class _Packing:
     """Blocks of tables on ranks; ranks may hold too much until it is mended."""
 
-    def __init__(self, problem: ShardingProblem, candidates: Sequence[SizedOption]) -> None:
-        self.problem, self.candidates = problem, candidates
+    def __init__(self, problem: ShardingProblem, chosen: Ints) -> None:
+        arrays = problem.option_arrays
+        self.problem, self.options = problem, [arrays.flat[option] for option in chosen]
         self.topology = problem.topology
         self.free = np.array(problem.rooms)
         self.fixed: dict[int, TableSharding] = {}
         self.sizes = [
-            option_bytes(problem, table, candidate.option)
-            for table, candidate in zip(problem.workload.tables, candidates, strict=True)
+            option_bytes(problem, table, option)
+            for table, option in zip(problem.workload.tables, self.options, strict=True)
         ]
         blocks = []
-        for index, candidate in sorted(
-            enumerate(candidates),
-            key=lambda item: (item[1].option.num_ranks > 0, -item[1].largest),
+        largest = arrays.largest_bytes[chosen].tolist()
+        for index, option in sorted(
+            enumerate(self.options), key=lambda item: (item[1].num_ranks > 0, -largest[item[0]])
         ):
-            if candidate.option.num_ranks and candidate.option.sharding_type in _ANYWHERE:
-                blocks += [(index, float(size.total)) for size in self.sizes[index]]
+            if option.num_ranks and option.sharding_type in _ANYWHERE:
+                blocks += [(index, size.total) for size in self.sizes[index]]
             else:
-                self._fix(index, candidate)
+                self._fix(index, option)
         blocks.sort(key=lambda block: -block[1])
         self.table = np.array([index for index, _ in blocks], dtype=np.intp)
         self.size = np.array([size for _, size in blocks])
@@ -208,18 +177,18 @@ class _Packing:
         plan = self._plan()
         return plan if self._host_fits(plan) else None
 
-    def _fix(self, index: int, candidate: SizedOption) -> None:
+    def _fix(self, index: int, option: TableOption) -> None:
         """Put a table where its type leaves no choice, or on the emptiest nodes."""
-        local, count = self.topology.local_world_size, candidate.option.num_ranks
+        local, count = self.topology.local_world_size, option.num_ranks
         nodes = self.free.reshape(-1, local).min(axis=1)
         table = self.problem.workload.tables[index]
-        if candidate.option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
+        if option.sharding_type is ShardingType.TABLE_COLUMN_WISE:
             first = int(np.argmax(nodes)) * local
             places = sorted(range(first, first + local), key=lambda r: -self.free[r])[:count]
         else:
             places = [int(node) * local for node in np.argsort(-nodes, kind="stable")[:count]]
-        self.fixed[index] = make_sharding(table, self.topology, candidate.option, places)
-        sizes = [float(size.total) for size in self.sizes[index]]
+        self.fixed[index] = make_sharding(table, self.topology, option, places)
+        sizes = [size.total for size in self.sizes[index]]
         np.subtract.at(self.free, list(self.fixed[index].ranks), sizes)
 
     def _spread(self) -> None:
@@ -270,7 +239,7 @@ class _Packing:
 
     def _apart(self, mine: Ints, other: Ints, ranks: Ints) -> NDArray[np.bool_]:
         """Return which swaps leave the blocks of every table on distinct ranks."""
-        has = np.zeros((len(self.candidates), len(self.free)), dtype=bool)
+        has = np.zeros((len(self.options), len(self.free)), dtype=bool)
         has[self.table, self.at] = True
         full = self.at[mine[0]]
         leaves = ~has[self.table[mine]][:, ranks]
@@ -288,11 +257,11 @@ class _Packing:
 
         The total excess is minimised, which is 0 if everything fits.
         """
-        import pulp
-
         ranks = range(len(self.free))
         if not 0 < len(self.size) * len(ranks) <= MOST_BINARIES:
             return False
+        import pulp
+
         np.add.at(self.free, self.at, self.size)
         program = pulp.LpProblem("packing", pulp.LpMinimize)
         excess = program.add_variable("excess", lowBound=0)
@@ -320,7 +289,7 @@ class _Packing:
         shardings = dict(self.fixed)
         for index in set(range(len(tables))) - set(self.fixed):
             ranks = self.at[self.table == index].tolist()
-            option = self.candidates[index].option
+            option = self.options[index]
             shardings[index] = make_sharding(tables[index], self.topology, option, ranks)
         return make_plan(self.topology, [shardings[index] for index in range(len(tables))])
 

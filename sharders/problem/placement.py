@@ -1,7 +1,7 @@
 """Placing tables one after the other, each where there is room: what all greedies share."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -10,18 +10,11 @@ from numpy.typing import NDArray
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_text
-from costmodel.domain.blocks import like_row_blocks
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes, whole_table_bytes
-from costmodel.memory.storage import (
-    ShardBytes,
-    id_shares,
-    shard_bytes,
-    shard_factors,
-    table_shard_bytes,
-)
-from sharders.problem.options import TableOption, first_shard, make_plan, make_sharding
+from sharders.problem.option_arrays import HeldBytes
+from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 
 Score: TypeAlias = Callable[[EmbeddingTable], float]
@@ -53,27 +46,28 @@ class Occupancy:
         roomy: list[int] = order[self.free[order] >= size].tolist()
         return roomy
 
-    def fits(self, ranks: Sequence[int], sizes: Sequence[ShardBytes]) -> bool:
+    def fits(self, ranks: Sequence[int], sizes: Sequence[HeldBytes]) -> bool:
         """Return whether shards of these sizes fit on these ranks, all together."""
         free = self.free
-        if any(size > free[rank] for rank, size in _summed(ranks, _totals(sizes)).items()):
+        if any(
+            size > free[rank]
+            for rank, size in _summed(ranks, (size.total for size in sizes)).items()
+        ):
             return False
         hosted = _summed(*self._hosted(ranks, sizes))
         return not any(size > self.host_free[node] for node, size in hosted.items())
 
-    def add(
-        self, ranks: Sequence[int], sizes: Sequence[ShardBytes], loads: Sequence[float]
-    ) -> None:
+    def add(self, ranks: Sequence[int], sizes: Sequence[HeldBytes], loads: Sequence[float]) -> None:
         """Put shards on ranks."""
         places = np.asarray(ranks)
         np.add.at(self.load, places, loads)
-        np.subtract.at(self.free, places, list(_totals(sizes)))
+        np.subtract.at(self.free, places, [size.total for size in sizes])
         nodes, held = self._hosted(ranks, sizes)
         if nodes:
             np.subtract.at(self.host_free, nodes, held)
 
     def _hosted(
-        self, ranks: Sequence[int], sizes: Sequence[ShardBytes]
+        self, ranks: Sequence[int], sizes: Sequence[HeldBytes]
     ) -> tuple[list[int], list[float]]:
         """Return the nodes whose hosts hold a part of some shards, and how much of each."""
         hosted = [number for number, size in enumerate(sizes) if size.host]
@@ -88,15 +82,6 @@ def _summed(places: Sequence[int], sizes: Iterable[float]) -> dict[int, float]:
         if size > 0:
             total[place] = total.get(place, 0.0) + size
     return total
-
-
-def _totals(sizes: Sequence[ShardBytes]) -> Iterator[float]:
-    """Yield the HBM of every shard; neighbours are mostly the same object."""
-    last, total = None, 0.0
-    for size in sizes:
-        if size is not last:
-            last, total = size, float(size.total)
-        yield total
 
 
 @dataclass(eq=False)
@@ -219,40 +204,36 @@ def _place_table(
 
 def option_bytes(
     problem: ShardingProblem, table: EmbeddingTable, option: TableOption
-) -> tuple[ShardBytes, ...]:
+) -> tuple[HeldBytes, ...]:
     """Return the bytes of every shard an option makes; they do not depend on the ranks."""
     key = (table.name, option)
     if key not in problem.known_bytes:
-        anywhere = make_sharding(table, problem.topology, option, (0,) * option.num_ranks)
-        sizes = table_shard_bytes(problem.workload, problem.topology, anywhere)
-        problem.known_bytes[key] = sizes
+        block = _block_bytes(problem, table, option)
+        sizes = [size for size, count in block for _ in range(count)]
+        problem.known_bytes[key] = tuple(sizes * option.num_column_shards)
     return problem.known_bytes[key]
 
 
 def different_bytes(
     problem: ShardingProblem, table: EmbeddingTable, option: TableOption
-) -> list[tuple[ShardBytes, int]]:
+) -> list[tuple[HeldBytes, int]]:
     """Return the bytes of every different shard of an option, and how many there are of each.
 
-    The same as ``option_bytes``, without a shard for every rank: at 978 tables on 128 GPUs these
-    take two CPU seconds, and these sizes a tenth of that.
+    The same as ``option_bytes``, without a shard for every rank.
     """
-    shard, kind = first_shard(table, problem.topology, option), option.sharding_type
-    factors = shard_factors(
-        problem.workload,
-        problem.topology,
-        table,
-        kind,
-        option.compute_kernel,
-        option.cache_load_factor,
-    )
-    blocks = like_row_blocks(problem.topology, table, kind)
-    sizes = []
-    for offset, num_rows, count in blocks:
-        (share,) = id_shares(table, kind, [replace(shard, row_offset=offset, num_rows=num_rows)])
-        size = shard_bytes(factors, num_rows, shard.num_columns, share)
-        sizes.append((size, count * option.num_column_shards))
-    return sizes
+    block = _block_bytes(problem, table, option)
+    return [(size, count * option.num_column_shards) for size, count in block]
+
+
+def _block_bytes(
+    problem: ShardingProblem, table: EmbeddingTable, option: TableOption
+) -> list[tuple[HeldBytes, int]]:
+    index, arrays = problem.places[table.name], problem.option_arrays
+    place = arrays.place(index, option)
+    if place < 0:  # of a plan that others made: caches may have other sizes
+        arrays = arrays.with_other(index, option)
+        place = arrays.place(index, option)
+    return arrays.block_bytes(place)
 
 
 _ORDER = {kind: place for place, kind in enumerate(ShardingType)}
@@ -277,7 +258,7 @@ def _rank_sets(
     problem: ShardingProblem,
     option: TableOption,
     order: Ranks,
-    sizes: Sequence[ShardBytes],
+    sizes: Sequence[HeldBytes],
     occupancy: Occupancy,
 ) -> Iterator[tuple[int, ...]]:
     """Yield rank choices for an option, best first: shards on distinct ranks (or nodes)."""
@@ -295,7 +276,7 @@ def _rank_sets(
         ]
         yield from (tuple(places[i : i + count]) for i in range(len(places) - count + 1))
         return
-    size = float(sizes[0].total)
+    size = sizes[0].total
     if kind is ShardingType.TABLE_COLUMN_WISE:
         roomy = occupancy.with_room(order, size)
         for node in dict.fromkeys(rank // local for rank in roomy):

@@ -11,14 +11,13 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms, usable_bytes
-from costmodel.memory.storage import ShardBytes
+from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms
 from costmodel.step.synthesis import Templates
 from sharders.problem.options import TableOption, options_by_name
 
 if TYPE_CHECKING:
+    from sharders.problem.option_arrays import HeldBytes, OptionArrays
     from sharders.problem.option_costs import OptionCost
-    from sharders.problem.option_sizes import SizedOption
 
 
 IMPROVED = 1e-6
@@ -49,7 +48,7 @@ class ShardingProblem:
     @cached_property
     def capacity(self) -> Bytes:
         """HBM that a rank has for shards; where ranks differ, the one that has most."""
-        return usable_bytes(self.workload, self.topology)
+        return max(self.rooms)
 
     @cached_property
     def rooms(self) -> tuple[Bytes, ...]:
@@ -81,27 +80,33 @@ class ShardingProblem:
         """Options of all tables together."""
         return sum(map(len, self.options.values()))
 
-    def startup_options(self, share: float) -> float:
-        """Return the costs left to compute, and work that takes a share of computing all costs."""
-        return max(0.0, self.num_options - len(self.known_costs)) + share * self.num_options
-
     @cached_property
-    def known_bytes(self) -> dict[tuple[str, TableOption], tuple[ShardBytes, ...]]:
+    def known_bytes(self) -> dict[tuple[str, TableOption], "tuple[HeldBytes, ...]"]:
         """Shard sizes of a table's option, kept by ``sharders.problem.placement.option_bytes``."""
         return {}
 
     @cached_property
-    def known_costs(self) -> dict[tuple[str, TableOption], "OptionCost"]:
-        """Costs of a table's option, kept by ``sharders.problem.option_costs``."""
+    def option_arrays(self) -> "OptionArrays":
+        """All options as arrays: their shards, bytes and costs."""
+        from sharders.problem.option_arrays import OptionArrays
+
+        options = [self.options[table.name] for table in self.workload.tables]
+        return OptionArrays(self.workload, self.topology, options)
+
+    @cached_property
+    def known_costs(self) -> dict[str, "dict[TableOption, OptionCost]"]:
+        """Costs of tables' options, kept by ``sharders.problem.option_costs``."""
         return {}
 
     @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Every table's place in the workload, by name."""
+        return {table.name: place for place, table in enumerate(self.workload.tables)}
+
+    @property
     def balanced_load(self) -> Seconds:
         """Load of a rank if every table had its cheapest option, and balance were perfect."""
-        from sharders.problem.option_costs import OptionCosts
-
-        cheapest = (min(cost.total_load for cost in costs) for costs in OptionCosts(self).all())
-        return sum(cheapest) / self.topology.world_size
+        return self.option_arrays.balanced_load
 
     def known_times(self) -> list[tuple[Seconds, ShardingPlan]]:
         """Return the plans found already, each with its step time."""
@@ -121,19 +126,12 @@ class ShardingProblem:
         """Return the same problem with other plans known; what was computed of it is kept."""
         same = replace(self, known=tuple(plans))
         for name in (
-            "options", "templates", "known_bytes", "known_costs", "balanced_load", "option_sizes",
-            "packing",
+            "rooms", "options", "templates", "known_bytes", "known_costs", "option_arrays",
+            "places", "packing",
         ):  # fmt: skip
             if name in self.__dict__:
                 same.__dict__[name] = self.__dict__[name]
         return same
-
-    @cached_property
-    def option_sizes(self) -> "Mapping[str, tuple[SizedOption, ...]]":
-        """Every table's options with their bytes, by name."""
-        from sharders.problem.option_sizes import sized_options
-
-        return sized_options(self, self.workload.tables)
 
     @cached_property
     def packing(self) -> ShardingPlan | None:
@@ -253,10 +251,10 @@ class Sharder(Protocol):
 class Paced(Protocol):
     """A sharder that says how soon it can be of use: with less time left, it is not begun."""
 
-    def startup_options(self, problem: ShardingProblem) -> float:
+    def startup_passes(self, problem: ShardingProblem) -> float:
         """Return how long its first plan takes, where others have found one before.
 
-        In the time that it takes to compute the cost of one option (``OptionCosts``), which is
-        measured on the machine while searching.
+        In times of the search's first plan, made and timed: work of the problem's size that was
+        done on this machine, now.
         """
         ...

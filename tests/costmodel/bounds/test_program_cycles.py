@@ -12,6 +12,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
+from costmodel.step.cuts import Ways
 from costmodel.step.groups import GroupKey
 from costmodel.step.program_timeline import program_timeline
 from costmodel.step.synthesis import Templates, program
@@ -25,17 +26,16 @@ def _cycles(
 ) -> tuple[ProgramCycles, Vector]:
     """Return the cycles of plans with some of a plan's groups, and the plan's features."""
     workload, ranks, plan = case
-    keys = [
-        [
-            (
-                own.sharding_type,
-                own.compute_kernel,
-                len({shard.column_offset for shard in own.shards}),
-            )
-        ]
-        for own in map(plan.table, (table.name for table in workload.tables))
+    ways = [
+        (
+            place,
+            own.sharding_type,
+            own.compute_kernel,
+            len({shard.column_offset for shard in own.shards}),
+        )
+        for place, own in enumerate(plan.table(table.name) for table in workload.tables)
     ]
-    options = OptionFeatures(workload, ranks).some(keys)
+    options = OptionFeatures(workload, ranks).some(Ways.of(ways))
     index = FeatureIndex(options.signature())
     places = index.places(options.kernels)[options.kernel]
     z = np.bincount(places.ravel(), options.values.ravel(), index.size).astype(np.float64)
@@ -88,3 +88,15 @@ def test_the_step_of_all_groups_is_the_whole_one() -> None:
     alone = step_of(template, [group])
     assert {key for op in alone.ops for key in op.part_of} >= {group}
     assert len(step_of(template, []).ops) < len(alone.ops) < len(template.ops)
+
+
+def test_lookups_of_other_groups_wait_for_their_queue_alone() -> None:
+    workload, ranks, _ = _even_case(2)
+    group = GroupKey(pooled=True, weighted=False, sharding_type=ShardingType.TABLE_WISE)
+    signature = OptionFeatures(workload, ranks).all(lambda: True).signature()
+    template = Templates(workload, ranks).of(signature)
+    step = step_of(template, [group])
+    others = [op for op in step.ops if not op.exists([group])]
+    assert {op.work.kernel for op in step.ops} == {op.work.kernel for op in template.ops}
+    assert others
+    assert not any(op.after or op.after_previous or op.launched_by for op in others)

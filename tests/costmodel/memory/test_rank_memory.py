@@ -10,11 +10,21 @@ from costmodel.base.units import GIB
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
-from costmodel.memory.rank_memory import check_memory, infeasible, memory_per_rank, usable_bytes
+from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import (
+    check_memory,
+    dense_part_ratio,
+    infeasible,
+    memory_per_rank,
+    rank_rooms,
+    usable_bytes,
+)
 from costmodel.memory.sort_buffers import most_at_hand_bytes
-from costmodel.memory.storage import fixed_bytes, table_shard_bytes
+from costmodel.memory.storage import dense_peak_bytes, fixed_bytes, table_shard_bytes
 from planner.examples import example_hardware, example_workload
-from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, option_of, table_options
+from sharders.problem.placement import option_bytes
+from sharders.problem.sharding_problem import ShardingProblem
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
 
@@ -47,7 +57,7 @@ def test_memory_of_a_plan_is_the_sum_of_its_shards_and_a_fixed_part(seed: int) -
     for sharding in plan.tables:
         sizes = table_shard_bytes(workload, TOPOLOGY, sharding)
         for shard, size in zip(sharding.shards, sizes, strict=True):
-            sums[shard.rank] += float(size.total)
+            sums[shard.rank] += size.total
             host[shard.rank] += float(size.host)
     memory = memory_per_rank(workload, TOPOLOGY, plan)
     fixed = sum(fixed_bytes(workload, TOPOLOGY))
@@ -202,3 +212,68 @@ def test_host_memory_can_run_out_too() -> None:
     plan = make_plan(topology(2), [make_sharding(huge, topology(2), option, (0,))])
     with pytest.raises(InfeasibleError, match=r"node 0 needs .* of host memory"):
         check_memory(workload, topology(2), plan)
+
+
+STASHED = replace(
+    example_workload(4),
+    tables=tuple(replace(table, stash_weights=True) for table in example_workload(4).tables),
+    local_batch_size=32768,
+)
+"""Weights of some GiB a rank, and activations of the dense part as large."""
+
+
+def test_stashed_weights_and_the_activations_of_the_dense_part_share_their_place() -> None:
+    kept = replace(
+        STASHED, tables=tuple(replace(table, stash_weights=False) for table in STASHED.tables)
+    )
+    plan = on_rank(STASHED, TOPOLOGY)
+    for work in (STASHED, replace(STASHED, restore_site=1)):
+        peak = dense_peak_bytes(work, TOPOLOGY)
+        before, after = (memory_per_rank(each, TOPOLOGY, plan) for each in (kept, work))
+        assert 0 < peak < after[0].stashed == after[0].weights == after[0].host
+        assert before[0].total - after[0].total == pytest.approx(peak)
+        assert after[1].total == pytest.approx(before[1].total)  # it has nothing to stash
+    late, early = (dense_peak_bytes(replace(STASHED, restore_site=at), TOPOLOGY) for at in (0, 4))
+    assert early < late
+
+
+def with_room(work: Workload, room: float) -> Topology:
+    """Return ranks that have so many bytes for tables."""
+    memory = (room + sum(fixed_bytes(work, TOPOLOGY))) / 0.9
+    hardware = TOPOLOGY.hardware
+    small = replace(hardware, gpu=replace(hardware.gpu, memory_bytes=memory))
+    return replace(TOPOLOGY, hardware=small)
+
+
+@pytest.mark.parametrize("stashed", [4, 2])
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.floats(1.01, 8.0))
+def test_a_plan_that_fits_as_a_search_counts_fits_at_lookups_and_in_the_dense_part(
+    stashed: int, seed: int, times: float
+) -> None:
+    tables = (replace(one, stash_weights=i < stashed) for i, one in enumerate(STASHED.tables))
+    work = replace(STASHED, tables=tuple(tables))
+    ranks = with_room(work, times * dense_peak_bytes(work, TOPOLOGY))
+    problem = ShardingProblem(workload=work, topology=ranks, objective=Objective(work, ranks))
+    plan, held, fits = random_plan(work, seed), [0.0] * 4, True
+    for sharding in plan.tables:
+        table = work.table(sharding.table)
+        sizes = option_bytes(problem, table, option_of(sharding, table))
+        for shard, size in zip(sharding.shards, sizes, strict=True):
+            held[shard.rank] += size.total
+    try:
+        check_memory(work, ranks, plan)
+    except InfeasibleError:
+        fits = False
+    assert fits or max(held) > rank_rooms(work, ranks)[0]
+    if fits and not any("data_parallel" in str(one.sharding_type) for one in plan.tables):
+        assert stashed < 4 or max(held) <= rank_rooms(work, ranks)[0] * (1 + 1e-9)
+
+
+def test_tables_may_take_the_room_of_activations_only_as_far_as_they_leave_it() -> None:
+    peak = dense_peak_bytes(STASHED, TOPOLOGY)
+    assert rank_rooms(STASHED, with_room(STASHED, 0.9 * peak)) == (0.0,) * 4
+    ranks = with_room(STASHED, 2 * peak)
+    assert dense_part_ratio(STASHED, ranks) == pytest.approx(2.0)
+    unstashed = replace(STASHED, tables=(replace(STASHED.tables[0], stash_weights=False),))
+    assert dense_part_ratio(unstashed, ranks) == 1.0

@@ -151,7 +151,7 @@ class Slow:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         return Naive().shard(problem, budget, rng)
 
-    def startup_options(self, problem: ShardingProblem) -> float:
+    def startup_passes(self, problem: ShardingProblem) -> float:
         del problem
         return self.needed
 
@@ -207,9 +207,8 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
     def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
         seen.append((name, pytest.approx(deadline)))
         rng = Random(search.seed)
-        return Attempt(sharder=name, plan=Naive().shard(given, Budget(), rng).plan)
+        return Attempt(sharder=name, plan=Naive().shard(given, Budget(), rng).plan, time=1.0)
 
-    monkeypatch.setattr("planner.planning.in_turn._option_time", lambda *_: 1.0)
     needs = {"naive": Slow(), "lp": Slow(3.0), "uniform": Slow(1.5), "annealing": Slow(10.0)}
     members = {
         "naive": PortfolioMember(),

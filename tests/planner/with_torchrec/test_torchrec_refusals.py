@@ -6,7 +6,6 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
 import torch.distributed as dist
-from torchrec.distributed.fused_embeddingbag import FusedEmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import (
@@ -16,9 +15,7 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 from torchrec.distributed.types import ShardingPlan
-from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec_cases import (
-    META,
     QUIET,
     ROWS,
     SHARDERS,
@@ -86,10 +83,11 @@ def test_what_would_fit_without_its_constraints_is_not_called_insufficient_memor
 def test_small_sizes_are_told_in_small_units() -> None:
     topology = gpus(2, hbm_cap=2**20)
     fused = {"a": ParameterConstraints(compute_kernels=["fused"])}
+    model = bags(table("a", rows=50_000))
     with pytest.raises(PlannerError, match=r"the tables need 1\d\.\d MiB, .* leave 1\.\d MiB"):
-        IterationTimePlanner(topology, 64, constraints=fused).plan(
-            bags(table("a", rows=50_000)), SHARDERS
-        )
+        IterationTimePlanner(topology, 64, constraints=fused).plan(model, SHARDERS)
+    with pytest.raises(PlannerError, match="h100-sxm leave nothing for them"):
+        IterationTimePlanner(topology, 16_384, constraints=fused).plan(model, SHARDERS)
 
 
 def test_what_is_larger_than_any_memory_is_refused_at_once() -> None:
@@ -162,20 +160,6 @@ def test_constraints_that_leave_nothing_are_refused(
     with pytest.raises(PlannerError, match=f"table `a` cannot be sharded.*{part}") as raised:
         planner.plan(bags(table("a")), SHARDERS)
     assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
-
-
-def test_a_module_without_a_cost_model_gets_torchrecs_plan() -> None:
-    module = FusedEmbeddingBagCollection(
-        tables=[table("a")],
-        optimizer_type=torch.optim.SGD,
-        optimizer_kwargs={"lr": 0.1},
-        device=META,
-    )
-    model = torch.nn.ModuleDict({"bags": module})
-    planner = IterationTimePlanner(gpus(), 64)
-    plan = planner.plan(model, [FusedEmbeddingBagCollectionSharder()])
-    assert list(plan.plan["bags"]) == ["a"]
-    assert planner.solution is None
 
 
 @pytest.mark.parametrize(

@@ -331,6 +331,7 @@ PAIRS: Mapping[str, Mapping[str, Pair]] = {
             "data_type": {"data_type": DataType.FP16},
             "feature_names": {"feature_names": ["x", "y"]},
             "pooling": {"pooling": PoolingType.MEAN},
+            "stash_weights": {"stash_weights": True},
         }.items()
     }
     | {

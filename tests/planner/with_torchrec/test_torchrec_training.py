@@ -10,6 +10,9 @@ import pytest
 from bench.forked_ranks import ROOT, command
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+from planner.torchrec.error_types import INPUT_VALIDATION
+
 pytestmark = pytest.mark.slow  # processes that train
 
 TYPES = [
@@ -140,9 +143,9 @@ def test_one_rank_trains_as_unsharded(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 REFUSALS = {
-    "batch size": ("the batch size is 64 on rank 0, 65 on rank 1", "INPUT_VALIDATION"),
-    "world size": ("the world size is 2 on rank 0, 3 on rank 1", "INPUT_VALIDATION"),
-    "tables": ("the list of tables is (('t', 10, 64),) on rank 0", "INPUT_VALIDATION"),
+    "batch size": ("the batch size is 64 on rank 0, 65 on rank 1", INPUT_VALIDATION.name),
+    "world size": ("the world size is 2 on rank 0, 3 on rank 1", INPUT_VALIDATION.name),
+    "tables": ("the list of tables is (('t', 10, 64),) on rank 0", INPUT_VALIDATION.name),
     "constraints": ("table `t0` cannot be sharded", "STRICT_CONSTRAINTS"),
     "memory": ("no plan fits: the tables need 11.9 GiB", "INSUFFICIENT_STORAGE"),
 }
@@ -189,5 +192,7 @@ def test_every_pipeline_trains_as_unsharded(
 
 def test_accumulated_gradients_train_as_unsharded(pipelines: list[dict[str, list[float]]]) -> None:
     for losses in pipelines:
+        if "accumulated" not in losses:
+            pytest.skip("the installed torchrec has no GradientAccumulationWrapper")
         assert losses["accumulated"] == pytest.approx(losses["accumulated reference"], abs=1e-6)
         assert losses["accumulated"][2:] != pytest.approx(losses["reference"][2:], abs=1e-6)

@@ -1,14 +1,19 @@
-"""More time never gives a worse plan: limits only say where a search ends."""
+"""More time never gives a worse plan; sets of sharding types are tried in an order that pays."""
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import islice, pairwise
+from math import inf
 from random import Random
 
 import pytest
 
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
-from sharders.engine.params import AnnealingParams
+from sharders.annealing.type_sets import FIRST, KINDS, Start, bits
+from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
@@ -78,3 +83,53 @@ def test_only_types_that_are_offered_are_drawn() -> None:
     kinds = [int(engine.search.tables.kind[option]) for option in engine.present().option]
     assert all(types >> kind & 1 for kind, some in zip(kinds, allowed, strict=True) if some)
     assert len(set(kinds)) > 1
+
+
+def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    start = search.sets.start_of(bits(FIRST), inf)[1]
+    assert start is not None
+    search.join(start)
+    assert {each.types for each in search.contenders} == {bits(FIRST)}
+    reached = {each.origin: each.time for each in search.contenders}
+    greedy, program = (time for time, _ in reversed(start.plans))
+    assert reached[0] < greedy
+    assert reached[1] < program
+    search.join(Start(start.types, start.plans[1:]))  # the greedy one again, now not annealed
+    assert {each.origin: each.time for each in search.contenders} == pytest.approx(reached)
+
+
+def test_runs_make_one_program_of_new_groups_in_so_many_moves() -> None:
+    made = []
+    for moves_per_program in (310, 3000):
+        engine = Engine(problem(), params=MoveParams(moves_per_program=moves_per_program))
+        search = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams())
+        engine.start(next(search.sets.at_once()).plans[0][1], 7)
+        before = len(engine.groups_of)
+        engine.anneal(1500, (1.0, 1.0, 1500.0))
+        made.append(len(engine.groups_of) - before)
+    assert made == [1 + 1500 // 310, 1]
+
+
+def test_around_a_set_that_has_no_room_others_are_tried_only_while_none_has() -> None:
+    posed = example_workload(40, seed=3)
+    kinds = ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE
+    large = replace(posed.tables[0], num_embeddings=150_000_000, sharding_types=kinds)
+    assert ShardingType.TABLE_WISE not in FIRST  # so the first set would replicate it
+    tables = large, *posed.tables[1:]
+    engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
+    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    values: dict[int, Seconds] = {}
+    solved = sets.start_of
+
+    def start_of(types: int, best: Seconds) -> tuple[Seconds, Start | None]:
+        values[types], start = solved(types, best)
+        return values[types], start
+
+    sets.start_of = start_of  # type: ignore[method-assign]
+    list(islice(sets.explored, 12))
+    assert values[bits(FIRST)] == inf
+    assert min(values.values()) < inf
+    singles = [1 << number for number in range(len(KINDS))]
+    around = {bits(FIRST), *(types for types, value in values.items() if value < inf)}
+    assert all(any(types ^ single in around for single in singles) for types in values)

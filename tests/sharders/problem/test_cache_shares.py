@@ -37,7 +37,7 @@ def _workload(*tables: EmbeddingTable) -> Workload:
 @pytest.mark.parametrize("exponent", [0.6, 0.9, 1.05, 1.3])
 def test_shares_leave_what_they_may_and_the_next_smaller_leave_more(exponent: float) -> None:
     table = replace(TABLE, inputs=Zipf(exponent=exponent))
-    own, *shares = cache_shares(_workload(table), topology(2), table)
+    ((own, *shares),) = cache_shares(_workload(table), topology(2), [table])
     assert own is None
     curve = unique_curve(table.inputs, table.num_embeddings)
     lookups = 2 * 1024 * 10.0
@@ -53,7 +53,8 @@ def test_hotter_rows_need_smaller_caches() -> None:
     largest = []
     for exponent in (1.2, 0.9):
         table = replace(TABLE, inputs=Zipf(exponent=exponent))
-        largest.append(max(filter(None, cache_shares(_workload(table), topology(2), table))))
+        (shares,) = cache_shares(_workload(table), topology(2), [table])
+        largest.append(max(filter(None, shares)))
     assert largest[0] < largest[1]
 
 

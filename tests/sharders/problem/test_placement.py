@@ -110,10 +110,9 @@ def test_sizes_of_options_are_sums_over_all_shards(*, hashed: bool) -> None:
         for number, table in enumerate(workload.tables)
     )
     posed = example_problem(replace(workload, tables=tables), world_size=16, num_nodes=2)
-    for table in posed.workload.tables:
-        sized = {each.option: each for each in posed.option_sizes[table.name]}
-        for option in posed.options[table.name]:
-            every = option_bytes(posed, table, option)
-            expected = [float(size.total) for size in every]
-            assert sized[option].total == pytest.approx(sum(expected))
-            assert sized[option].largest == pytest.approx(max(expected))
+    arrays = posed.option_arrays
+    for number, option in enumerate(arrays.flat):
+        table = posed.workload.tables[arrays.ways.table[number]]
+        expected = [float(size.total) for size in option_bytes(posed, table, option)]
+        assert arrays.total_bytes[number] == pytest.approx(sum(expected))
+        assert arrays.largest_bytes[number] == max(expected)

@@ -1,0 +1,215 @@
+"""How ways to shard tables cut them: the different shards of many ways at once, as arrays.
+
+A search looks at tens of thousands of ways before its first plan. Types that cut alike share their
+shards, and of the shards of a way most are alike: what is left is described all at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.domain.blocks import num_row_blocks
+from costmodel.domain.hardware import Topology
+from costmodel.domain.lengths import fullest_batch
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.inputs.distribution import is_hashed
+from costmodel.kernels.lookup_shards import KERNELS, LookupShards
+from costmodel.memory.storage import ShardFactors, TableReads, shard_factors
+from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+TYPES = tuple(ShardingType)
+KINDS = {kind: place for place, kind in enumerate(TYPES)}
+_KERNELS = tuple(KERNELS)
+GroupKernel: TypeAlias = tuple[GroupKey, KernelKey]
+"""A sharding group, and a lookup kernel in it."""
+_DIFFERENT_LENGTHS = 3
+"""Row blocks of a table with hashed ids: the long ones, what is left, and empty ones."""
+
+
+class Ways(NamedTuple):
+    """Ways to shard tables; arrays have an entry for each."""
+
+    table: Places
+    """Its table's place in the workload."""
+    kind: Places
+    """Its sharding type, by place in ``TYPES``."""
+    kernel: Places
+    """Its compute kernel, by place in ``ComputeKernel``."""
+    num_column_shards: Places
+    cache_load_factor: Floats
+    """Share of the rows that a cache holds."""
+
+    @classmethod
+    def of(cls, ways: Sequence[tuple[int, ShardingType, ComputeKernel, int]]) -> "Ways":
+        """Return ways from table, type, kernel and column blocks of each; caches hold every row."""
+        numbers = [(table, KINDS[kind], KERNELS[kernel], n) for table, kind, kernel, n in ways]
+        table, kind, kernel, count = np.array(numbers, dtype=np.intp).reshape(len(ways), 4).T
+        return cls(table, kind, kernel, count, np.ones(len(ways)))
+
+    def taken(self, places: Places) -> "Ways":
+        """Return the ways at some places."""
+        return Ways(
+            self.table[places],
+            self.kind[places],
+            self.kernel[places],
+            self.num_column_shards[places],
+            self.cache_load_factor[places],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cuts:
+    """The different shards of some ways; types that take the same memory cut alike."""
+
+    of_way: Places
+    """Every way's cut."""
+    first: Places
+    """Where the different shards of every cut begin, one more entry than cuts."""
+    copies: Places
+    """How many shards of a column block are like each different one."""
+    table: Places
+    """The table of each, and its type, or one that takes the same memory."""
+    kind: Places
+    shards: LookupShards
+
+
+def cuts_of(workload: Workload, topology: Topology, ways: Ways) -> Cuts:
+    """Return the different shards of some ways."""
+    alike = np.array([KINDS[kind.alike_in_memory] for kind in TYPES])
+    _, caches = np.unique(ways.cache_load_factor, return_inverse=True)
+    keys = ways.table, alike[ways.kind], ways.kernel, caches, ways.num_column_shards
+    sizes = [int(key.max(initial=0)) + 1 for key in keys]
+    _, chosen, of_way = np.unique(
+        np.ravel_multi_index(keys, sizes), return_index=True, return_inverse=True
+    )
+    table, kind = ways.table[chosen], alike[ways.kind[chosen]]
+    cut, first_row, num_rows, copies = _row_blocks(workload, topology, table, kind)
+    way, table, kind = chosen[cut], table[cut], kind[cut]
+    replicated = kind == KINDS[ShardingType.DATA_PARALLEL]
+    dims = np.array([each.embedding_dim for each in workload.tables])
+    samples = float(workload.local_batch_size)
+    shards = LookupShards.cut(
+        workload.tables,
+        table,
+        first_row=first_row.astype(np.float64),
+        num_rows=num_rows.astype(np.float64),
+        num_columns=(dims[table] // ways.num_column_shards[way]).astype(np.float64),
+        num_samples=np.where(replicated, samples, samples * topology.world_size),
+        cache_load_factor=ways.cache_load_factor[way],
+        batches_in_cache=np.full(len(way), float(workload.pipeline.batches_in_cache)),
+        fullness=np.where(replicated, fullest_batch(workload, topology.world_size), 1.0),
+        kernel=ways.kernel[way],
+    )
+    return Cuts(
+        of_way=of_way,
+        first=np.searchsorted(cut, np.arange(len(chosen) + 1)),
+        copies=copies,
+        table=table,
+        kind=kind,
+        shards=shards,
+    )
+
+
+def _row_blocks(
+    workload: Workload, topology: Topology, table: Places, kind: Places
+) -> tuple[Places, Places, Places, Places]:
+    """Return the cut, first row, length and number of all different row blocks of some cuts.
+
+    As ``blocks.like_row_blocks`` has them, for the table and type of every cut.
+    """
+    splits = np.array([each.splits_rows for each in TYPES])[kind]
+    blocks = np.array([num_row_blocks(topology, each) for each in TYPES])[kind]
+    hashed = np.array([is_hashed(each.inputs) for each in workload.tables])[table]
+    rows = np.array([each.num_embeddings for each in workload.tables])[table]
+    counts = np.where(splits, np.where(hashed, _DIFFERENT_LENGTHS, blocks), 1)
+    cut = np.repeat(np.arange(len(table)), counts)
+    block = np.arange(len(cut)) - np.repeat(np.cumsum(counts) - counts, counts)
+    splits, blocks, hashed, rows = splits[cut], blocks[cut], hashed[cut], rows[cut]
+    length = -(-rows // blocks)
+    full, rest = rows // length, rows % length
+    lengths = [length, rest, np.zeros_like(rows)]
+    numbers = [full, (rest > 0).astype(np.intp), blocks - full - (rest > 0)]
+    offset = np.minimum(block * length, rows)
+    ranged = [splits & hashed, splits]
+    which = np.minimum(block, _DIFFERENT_LENGTHS - 1)
+    first_row = np.where(splits & ~hashed, offset, 0)
+    num_rows = np.select(
+        ranged, [np.choose(which, lengths), np.minimum(length, rows - offset)], rows
+    )
+    copies = np.select(ranged, [np.choose(which, numbers), np.ones_like(blocks)], blocks)
+    there = copies > 0
+    return cut[there], first_row[there], num_rows[there], copies[there]
+
+
+def factors_of(
+    workload: Workload, topology: Topology, cuts: Cuts, cache_load_factor: Floats
+) -> ShardFactors:
+    """Return what the bytes of every different shard depend on, as arrays.
+
+    ``cache_load_factor``: share of the rows that each one's cache holds, where it has one.
+    """
+    nature, examples = _natures(workload.tables)
+    sizes = len(examples), len(TYPES), len(_KERNELS)
+    key = np.ravel_multi_index((nature[cuts.table], cuts.kind, cuts.shards.kernel), sizes)
+    each = [TableReads.of(table) for table in workload.tables]
+    reads = {
+        field.name: np.array([getattr(one, field.name) for one in each])[cuts.table]
+        for field in fields(TableReads)
+    }
+    names = [field.name for field in fields(ShardFactors)]
+    values = np.zeros((len(names), len(key)))
+    for one in np.unique(key).tolist():
+        places = np.flatnonzero(key == one)
+        example, kind, kernel = np.unravel_index(one, sizes)
+        made = shard_factors(
+            workload, topology, examples[example], TYPES[kind], _KERNELS[kernel],
+            cache_load_factor[places],
+            TableReads(**{name: array[places] for name, array in reads.items()}),
+        )  # fmt: skip
+        for row, name in enumerate(names):
+            values[row, places] = getattr(made, name)
+    return ShardFactors(**dict(zip(names, values, strict=True)))
+
+
+def kernels_of(
+    tables: Sequence[EmbeddingTable], ways: Ways
+) -> tuple[tuple[GroupKernel, ...], Places]:
+    """Return the groups and kernels that some ways have, in order, and the place of each way's."""
+    nature, examples = _natures(tables)
+    sizes = len(examples), len(TYPES), len(_KERNELS)
+    every, which = np.unique(
+        np.ravel_multi_index((nature[ways.table], ways.kind, ways.kernel), sizes),
+        return_inverse=True,
+    )
+    pairs: list[GroupKernel] = []
+    for example, kind, kernel in zip(*np.unravel_index(every, sizes), strict=True):
+        table = examples[example]
+        pairs.append((group_key(table, TYPES[kind]), kernel_key(table, _KERNELS[kernel])))
+    different = sorted(set(pairs))
+    places = {pair: place for place, pair in enumerate(different)}
+    return tuple(different), np.array([places[pair] for pair in pairs], dtype=np.intp)[which]
+
+
+def _natures(tables: Sequence[EmbeddingTable]) -> tuple[Places, list[EmbeddingTable]]:
+    """Return the nature of every table, and one table of each.
+
+    It decides the groups and kernels that a table may be in, and all that a shard's bytes depend on
+    but for ``TableReads``, its shape and the size of its cache.
+    """
+    known: dict[object, int] = {}
+    examples: list[EmbeddingTable] = []
+    of_table = []
+    for table in tables:
+        kernel = table.data_type, table.pooling, table.weighted, table.optimizer
+        nature = *kernel, table.stash_weights
+        if nature not in known:
+            known[nature] = len(examples)
+            examples.append(table)
+        of_table.append(known[nature])
+    return np.array(of_table, dtype=np.intp), examples

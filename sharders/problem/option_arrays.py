@@ -1,0 +1,294 @@
+"""Every option of every table as arrays: what its shards hold, and what it costs.
+
+What is derived is computed for all options at once when first asked for, and once: one by one, the
+43,000 options of 674 tables in three kinds of memory would take seconds before a search begins.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import is_
+from typing import NamedTuple
+
+import numpy as np
+
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.blocks import num_row_blocks
+from costmodel.domain.hardware import CollectiveOp, Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import Workload
+from costmodel.kernels.collectives import RankGroup, collective_time
+from costmodel.kernels.embedding import lookup_time
+from costmodel.kernels.lookup_shards import KERNELS, Mask
+from costmodel.kernels.traffic import BACKWARD_KERNELS
+from costmodel.memory.rank_memory import dense_part_ratio
+from costmodel.memory.storage import shard_bytes
+from costmodel.step.cuts import KINDS, TYPES, Cuts, Floats, Places, Ways, cuts_of, factors_of
+from costmodel.step.loads import ShardLoads, shard_loads
+from costmodel.step.optimizer import replica_update_time
+from sharders.problem.options import TableOption, option_of
+
+USUAL_BUCKET_BYTES = 25e6
+"""DDP's bucket, which a replicated table's gradients come on top of."""
+
+
+_EVERYWHERE = frozenset(kind for kind in TYPES if kind.everywhere)
+
+
+class HeldBytes(NamedTuple):
+    """What a shard holds."""
+
+    total: Bytes
+    """In HBM."""
+    host: Bytes
+    """In the node's host memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class OptionArrays:
+    """Options of every table, one table after the other; arrays have an entry for each option."""
+
+    workload: Workload
+    topology: Topology
+    options: Sequence[Sequence[TableOption]]
+    """Of every table of the workload, at least one."""
+
+    @cached_property
+    def flat(self) -> tuple[TableOption, ...]:
+        """All of them."""
+        return tuple(chain.from_iterable(self.options))
+
+    @cached_property
+    def begins(self) -> Places:
+        """Where each table's begin; one more entry than tables."""
+        return np.cumsum([0, *map(len, self.options)])
+
+    @cached_property
+    def ways(self) -> Ways:
+        """Their tables, types, kernels, column blocks and caches."""
+        known: dict[int, Floats] = {}  # like tables have the same options
+        for own in self.options:
+            if id(own) not in known:
+                known[id(own)] = np.array([_numbers(option) for option in own]).T
+        table = np.repeat(np.arange(len(self.options)), np.diff(self.begins))
+        numbers = np.concatenate([known[id(own)] for own in self.options], axis=1)
+        kind, kernel, count = numbers[:3].astype(np.intp)
+        usual = np.array([each.cache_share for each in self.workload.tables])[table]
+        cached = np.where(np.isnan(numbers[3]), usual, numbers[3])
+        return Ways(table, kind, kernel, count, cached)
+
+    def places(self, plan: ShardingPlan) -> Places:
+        """Return the option of every table that a plan has; -1: none of these."""
+        used = (option_of(plan.table(table.name), table) for table in self.workload.tables)
+        return np.array([self.place(index, option) for index, option in enumerate(used)])
+
+    def place(self, table: int, option: TableOption) -> int:
+        """Return where a table's option is, given the table's place; -1: it is none of these."""
+        own = self.options[table]
+        if id(own) not in self._known:
+            self._known[id(own)] = {each: place for place, each in enumerate(own)}
+        place = self._known[id(own)].get(option)
+        return -1 if place is None else int(self.begins[table]) + place
+
+    @cached_property
+    def _known(self) -> dict[int, dict[TableOption, int]]:
+        """The places of options among those of one table; like tables have the same options."""
+        return {}
+
+    def with_others(
+        self, used: Sequence[frozenset[TableOption] | set[TableOption]]
+    ) -> "OptionArrays":
+        """Return arrays that have some options of every table, too; the same where these do."""
+        options = []
+        for own, some in zip(self.options, used, strict=True):
+            others = some.difference(own)
+            options.append((*own, *sorted(others, key=repr)) if others else own)
+        if all(map(is_, options, self.options)):
+            return self
+        return OptionArrays(self.workload, self.topology, options)
+
+    def with_other(self, table: int, option: TableOption) -> "OptionArrays":
+        """Return arrays that have an option of one table, given its place, too."""
+        used = [frozenset[TableOption]() for _ in self.options]
+        used[table] = frozenset({option})
+        return self.with_others(used)
+
+    def of_each_table(self, wanted: Mask) -> Mask:
+        """Return the options that are wanted; all of a table that would have none."""
+        has = np.zeros(len(self.options), dtype=bool)
+        has[self.ways.table[wanted]] = True
+        some: Mask = wanted | ~has[self.ways.table]
+        return some
+
+    def of_types(self, types: Container[ShardingType]) -> Mask:
+        """Return which options are of some sharding types."""
+        wanted: Mask = np.array([kind in types for kind in TYPES])[self.ways.kind]
+        return wanted
+
+    @cached_property
+    def is_placed(self) -> Mask:
+        """Whether the user has said the ranks of each."""
+        placed = np.array([bool(table.ranks) for table in self.workload.tables])
+        return placed[self.ways.table] & ~self.of_types(_EVERYWHERE)
+
+    @cached_property
+    def num_ranks(self) -> Places:
+        """How many ranks there are to choose (``TableOption.num_ranks``)."""
+        given = self.is_placed | self.of_types(_EVERYWHERE)
+        count: Places = np.where(given, 0, self.ways.num_column_shards)
+        return count
+
+    @cached_property
+    def num_shards(self) -> Places:
+        """How many shards each makes."""
+        blocks = np.array([num_row_blocks(self.topology, kind) for kind in TYPES])
+        shards: Places = blocks[self.ways.kind] * self.ways.num_column_shards
+        return shards
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """Their different shards."""
+        return cuts_of(self.workload, self.topology, self.ways)
+
+    @cached_property
+    def held(self) -> Floats:
+        """Bytes of every different shard in HBM and in host memory, shape (2, shards).
+
+        Those of HBM are what they count for beside what ranks have (``dense_part_ratio``).
+        """
+        shards = self.cuts.shards
+        sizes = shard_bytes(
+            factors_of(self.workload, self.topology, self.cuts, shards.cache_load_factor),
+            shards.num_rows,
+            shards.num_columns,
+            shards.id_share,
+        )
+        ratio = dense_part_ratio(self.workload, self.topology)
+        in_hbm = sizes.total
+        if ratio != 1.0:
+            in_hbm = np.maximum(in_hbm, (in_hbm - sizes.stashed) * ratio)
+        return np.array([in_hbm, sizes.host])
+
+    def block_bytes(self, option: int) -> list[tuple[HeldBytes, int]]:
+        """Return the bytes of the different shards of an option's column block, and their numbers.
+
+        In the order of the shards.
+        """
+        cut = self.cuts.of_way[option]
+        own = slice(*self.cuts.first[cut : cut + 2].tolist())
+        held, copies = self.held[:, own].T.tolist(), self.cuts.copies[own].tolist()
+        return [(HeldBytes(*each), count) for each, count in zip(held, copies, strict=True)]
+
+    @cached_property
+    def total_bytes(self) -> Floats:
+        """HBM of all shards of each."""
+        cuts = self.cuts
+        block = np.add.reduceat(self.held[0] * cuts.copies, cuts.first[:-1])
+        total: Floats = block[cuts.of_way] * self.ways.num_column_shards
+        return total
+
+    @cached_property
+    def largest_bytes(self) -> Floats:
+        """HBM of the largest shard of each."""
+        largest = np.maximum.reduceat(self.held[0], self.cuts.first[:-1])
+        each: Floats = largest[self.cuts.of_way]
+        return each
+
+    @cached_property
+    def loads(self) -> ShardLoads:
+        """What every different shard adds to its rank."""
+        return shard_loads(self.workload, self.topology, self.cuts.shards)
+
+    @cached_property
+    def shard_load(self) -> Floats:
+        """Seconds of lookup and exchange that the largest shard adds to its rank.
+
+        A separable stand-in for the step: lookups at the marginal cost of their traffic, exchanges
+        at the slope of the collective's curve around the size a balanced plan would have. No launch
+        or link latencies: tables of a group share them.
+        """
+        cuts, hardware, ways = self.cuts, self.topology.hardware, self.ways
+        first = cuts.first[:-1]
+        weighted = cuts.shards.is_weighted[first] > 0
+        kernels = 1 + BACKWARD_KERNELS + weighted
+        seconds = lookup_time(self.loads.traffic[first], hardware, weighted=weighted)
+        lookups = np.maximum(0.0, seconds - kernels * hardware.gpu.kernel_latency)
+        per_column = np.array([self._column_times.get(kind, 0.0) for kind in TYPES])
+        load = lookups[cuts.of_way]
+        load += self.loads.columns[first][cuts.of_way] * per_column[ways.kind]
+        replicated = np.flatnonzero(ways.kind == KINDS[ShardingType.DATA_PARALLEL])
+        load[replicated] += self._replica_times()[ways.table[replicated]]
+        return load
+
+    @cached_property
+    def total_load(self) -> Floats:
+        """The same over all shards and ranks."""
+        return self.shard_load * self.num_shards
+
+    @cached_property
+    def balanced_load(self) -> Seconds:
+        """Load of a rank if every table had its cheapest option, and balance were perfect."""
+        cheapest = np.minimum.reduceat(self.total_load, self.begins[:-1])
+        return float(sum(cheapest.tolist())) / self.topology.world_size
+
+    @cached_property
+    def _column_times(self) -> dict[ShardingType, Seconds]:
+        """Seconds of the forward and backward exchange per output column of a shard."""
+        world, local = self.topology.world_size, self.topology.local_world_size
+        everyone = RankGroup(num_ranks=world, ranks_per_node=local)
+        node = RankGroup(num_ranks=local, ranks_per_node=local)
+        across = RankGroup(num_ranks=world // local, ranks_per_node=1)
+        exchange = 2 * self._slope(CollectiveOp.ALL_TO_ALL, everyone)
+        reduce = self._slope(CollectiveOp.REDUCE_SCATTER, everyone)
+        reduce += self._slope(CollectiveOp.ALL_GATHER, everyone)
+        inside = self._slope(CollectiveOp.REDUCE_SCATTER, node)
+        inside += self._slope(CollectiveOp.ALL_GATHER, node)
+        inside += 2 * self._slope(CollectiveOp.ALL_TO_ALL, across) / local
+        return {
+            ShardingType.TABLE_WISE: exchange,
+            ShardingType.COLUMN_WISE: exchange,
+            ShardingType.TABLE_COLUMN_WISE: exchange,
+            ShardingType.ROW_WISE: reduce,
+            ShardingType.TABLE_ROW_WISE: inside,
+            ShardingType.GRID_SHARD: inside,
+        }
+
+    def _slope(self, op: CollectiveOp, group: RankGroup) -> Seconds:
+        """Seconds per output column of one rank, where the collective has its usual size."""
+        workload, topology = self.workload, self.topology
+        if group.num_ranks == 1:
+            return 0.0
+        column = workload.local_batch_size * topology.world_size * workload.output_type.num_bytes
+        columns = sum(table.embedding_dim * table.num_features for table in workload.tables)
+        usual = max(1.0, column * columns / topology.world_size)
+        time = collective_time(op, np.array([usual, 2 * usual]), group, topology.hardware)
+        return float(time[1] - time[0]) / usual * column
+
+    def _replica_times(self) -> Floats:
+        """Return all-reduce and dense update of every table, were it replicated on every rank."""
+        workload, topology = self.workload, self.topology
+        sizes = [table.weight_bytes for table in workload.tables]
+        updates = np.array([
+            replica_update_time(workload, topology.hardware, size) for size in sizes
+        ])
+        if topology.world_size == 1:
+            return updates
+        everyone = RankGroup(
+            num_ranks=topology.world_size, ranks_per_node=topology.local_world_size
+        )
+        summed = USUAL_BUCKET_BYTES + np.array([0.0, *sizes])
+        time = collective_time(CollectiveOp.ALL_REDUCE, summed, everyone, topology.hardware)
+        added: Floats = updates + (time[1:] - time[0])
+        return added
+
+
+def _numbers(option: TableOption) -> tuple[float, ...]:
+    """Return type, kernel, column blocks and cache of an option; not a number: the table's own."""
+    cached = option.cache_load_factor
+    return (
+        KINDS[option.sharding_type],
+        KERNELS[option.compute_kernel],
+        option.num_column_shards,
+        np.nan if cached is None else cached,
+    )

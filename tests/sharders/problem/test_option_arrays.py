@@ -1,0 +1,41 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from strategies import cases
+
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.kernels.lookup_shards import LookupShards
+from costmodel.memory.storage import table_shard_bytes
+from costmodel.step.loads import lookup_shard, shard_loads
+from sharders.problem.option_arrays import OptionArrays
+from sharders.problem.options import make_sharding, table_options
+
+
+@settings(max_examples=15)
+@given(cases())
+def test_arrays_have_every_shard_of_every_option(
+    case: tuple[Workload, Topology, ShardingPlan],
+) -> None:
+    workload, ranks, _ = case
+    kernels = ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING
+    tables = (replace(t, compute_kernels=kernels) for t in workload.tables)
+    workload = replace(workload, tables=tuple(tables))
+    options = [table_options(workload, ranks, table) for table in workload.tables]
+    arrays = OptionArrays(workload, ranks, options)
+    cuts, shards = arrays.cuts, list(pairwise(arrays.cuts.first.tolist()))
+    for number, option in enumerate(arrays.flat):
+        table = workload.tables[arrays.ways.table[number]]
+        sharding = make_sharding(table, ranks, option, (0,) * option.num_ranks)
+        different = np.arange(*shards[cuts.of_way[number]])
+        rows = np.tile(np.repeat(different, cuts.copies[different]), option.num_column_shards)
+        assert arrays.num_shards[number] == len(rows) == len(sharding.shards)
+        each = [lookup_shard(workload, ranks, table, sharding, one) for one in sharding.shards]
+        alone = shard_loads(workload, ranks, LookupShards.of(each))
+        for mine, theirs in zip(arrays.loads, alone, strict=True):
+            assert np.array_equal(mine[rows], theirs)
+        held = table_shard_bytes(workload, ranks, sharding)
+        assert arrays.held[:, rows].T.tolist() == [[one.total, one.host] for one in held]
