@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.plan_quality import provenance
-from bench.torchrec_cases import table
+from bench.torchrec_tables import cases
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "torchrec_cases.json"
@@ -42,7 +42,7 @@ def main() -> None:
         "before": {name: before.get(name, "") for name in now},
         "now": now,
     }
-    print(table(results))
+    print(cases(results))
     if args.write:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
