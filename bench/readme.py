@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench import accuracy_tables as tables
-from bench import cpu_study, search_population
+from bench import cpu_study, search_population, torchrec_tables
 from bench.choice import mean_regrets
 from bench.documented import run_page, with_outputs
 from costmodel.base.units import MS
@@ -244,6 +244,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "coverage": coverage,
     "search_population": population,
     "torchrec_speed": torchrec_speed,
+    "torchrec_cases": lambda: torchrec_tables.cases(result("torchrec_cases")),
+    "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
     "cpu_study": cpu_study.table,
     "accuracy_collectives": accuracy_collectives,
     "accuracy_table_i": accuracy_table_i,

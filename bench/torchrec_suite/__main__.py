@@ -1,11 +1,12 @@
 """Runs TorchRec's tests of planning with our planner in the place of its own; lists what passes.
 
-python -m bench.torchrec_suite CHECKOUT [--write] [--all]
+python -m bench.torchrec_suite CHECKOUT [FILE ...] [--write] [--all]
 
 CHECKOUT is a clone of github.com/meta-pytorch/torchrec at the installed version, or near it (for
 1.9.2, which has no tag, commit 376cac6ad13c3a6e7fd43cc0fe432abbc7c39f7d); its package
 is not used, only its tests. Every test is run with TorchRec's own planner, too: what fails
-there is not ours to mend. ``--write`` puts the list into bench/results/torchrec_tests.json.
+there is not ours to mend. ``--write`` puts the list into bench/results/torchrec_tests.json; with
+files named (``tests/test_mc_embedding.py``), what is kept of others stays.
 """
 
 import json
@@ -14,11 +15,14 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from bench.documented import ROOT
+from bench.plan_quality import provenance
 from bench.torchrec_suite.reasons import REASONS
 
 FILES = (
@@ -71,10 +75,12 @@ class SuiteTest:
 def main() -> int:
     """Print the list; return 1 if a test fails without a reason that is known."""
     arguments = [each for each in sys.argv[1:] if each not in {"--write", "--all"}]
-    if len(arguments) != 1 or not Path(arguments[0], "torchrec", "distributed").is_dir():
+    if not arguments or not Path(arguments[0], "torchrec", "distributed").is_dir():
         print(__doc__)
         return 2
-    outcomes = list(run(Path(arguments[0]).resolve(), FILES + SLOW * ("--all" in sys.argv)))
+    checkout, files = Path(arguments[0]).resolve(), tuple(arguments[1:])
+    files = files or FILES + SLOW * ("--all" in sys.argv)
+    outcomes = list(run(checkout, files))
     for each in outcomes:
         if each.is_ours_to_explain:
             print(f"{each.ours}: {each.test}\n    {REASONS.get(each.test, 'NO REASON KNOWN')}")
@@ -82,7 +88,9 @@ def main() -> int:
     theirs = {kind: sum(each.theirs == kind for each in outcomes) for kind in KINDS}
     print(f"with our planner {counts}; with TorchRec's own {theirs}")
     if "--write" in sys.argv:
-        RESULTS.write_text(json.dumps(_report(outcomes), indent=1) + "\n", encoding="utf-8")
+        kept = json.loads(RESULTS.read_text(encoding="utf-8"))
+        results = {**_about(checkout), **_merged(kept, outcomes, files)}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     unknown = [e for e in outcomes if e.is_ours_to_explain and e.test not in REASONS]
     return 1 if unknown else 0
 
@@ -140,16 +148,34 @@ def _cases(report: Path, file: str) -> Iterator[tuple[str, str]]:
         yield f"{file}::{group}::{case.get('name')}", kind
 
 
-def _report(outcomes: list[SuiteTest]) -> dict[str, object]:
-    from importlib.metadata import version
-
+def _about(checkout: Path) -> dict[str, object]:
+    of = subprocess.run(  # noqa: S603 - our own command
+        ["git", "-C", str(checkout), "rev-parse", "HEAD"],  # noqa: S607 - the developer's git
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     return {
-        "torchrec": version("torchrec"),
-        "passed": sorted(each.test for each in outcomes if each.ours == "passed"),
-        "not with ours": {
-            each.test: REASONS.get(each.test, "") for each in outcomes if each.is_ours_to_explain
-        },
-        "not with either": {
+        **provenance(),
+        "versions": {name: version(name) for name in ("torchrec", "torch", "fbgemm-gpu-cpu")},
+        "tests_of": of.stdout.strip(),
+    }
+
+
+def _merged(
+    kept: dict[str, Any], outcomes: Sequence[SuiteTest], files: Sequence[str]
+) -> dict[str, object]:
+    """Return how tests went, those of other files as they were kept."""
+
+    def of_others(names: Iterable[str]) -> list[str]:
+        return [each for each in names if each.partition("::")[0] not in files]
+
+    ours, neither = kept["not with ours"], kept["not with either"]
+    passed = [each.test for each in outcomes if each.ours == "passed"]
+    explained = {e.test: REASONS.get(e.test, "") for e in outcomes if e.is_ours_to_explain}
+    return {
+        "passed": sorted([*of_others(kept["passed"]), *passed]),
+        "not with ours": {name: ours[name] for name in of_others(ours)} | explained,
+        "not with either": {name: neither[name] for name in of_others(neither)}
+        | {
             each.test: each.theirs
             for each in outcomes
             if each.ours != "passed" and not each.is_ours_to_explain

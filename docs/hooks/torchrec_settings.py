@@ -7,7 +7,8 @@ _HEAD = """# TorchRec's settings
 What becomes of everything that TorchRec's planner can be told. A test walks the fields of the
 installed TorchRec's classes, and tries each: what is *supported* or *approximated* must change what
 is planned, what is *warned* of must be named in the planner's one warning, and what is *neutral*
-must change nothing. Fields that this version does not know are warned of, too.
+must change nothing. Fields that this version does not know are warned of, too. Of modules, compute
+kernels and storage reservations every one that it ships is planned with.
 """
 _TITLES = {
     "EmbeddingShardingPlanner": "Arguments of EmbeddingShardingPlanner",

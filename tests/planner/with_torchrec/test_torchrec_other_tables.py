@@ -45,6 +45,8 @@ def test_a_key_value_table_gets_torchrecs_option_and_leaves_less_memory() -> Non
 
 def test_all_default_sharders_modules_are_planned_together() -> None:
     modules = pytest.importorskip("torchrec.modules.pec_embedding_modules")
+    if not any("PEC" in type(each).__name__ for each in get_default_sharders()):
+        pytest.skip("the installed torchrec shards no PEC module unasked")
     sequence = EmbeddingCollection(
         tables=[
             EmbeddingConfig(name="p", num_embeddings=100, embedding_dim=64, feature_names=["p"])

@@ -1,0 +1,75 @@
+"""Runs every case with this planner, and with another version's.
+
+python -m bench.torchrec_cases [--before CHECKOUT] [--write]
+
+CHECKOUT is a clone of this repository at the version before, whose compiled modules are built; its
+planner runs the same cases (what it cannot do is what they show). Without it, what is kept of it
+stays. Two minutes; needs torchrec.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.plan_quality import provenance
+from bench.torchrec_tables import cases
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results" / "torchrec_cases.json"
+
+
+def main() -> None:
+    """Run, print, and with --write keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
+    args = parser.parse_args()
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    before, of = kept.get("before", {}), kept.get("before_commit", "")
+    if args.before is not None:
+        before, of = outcomes(args.before.resolve()), _commit(args.before)
+    now = outcomes(ROOT)
+    results: dict[str, Any] = {
+        **provenance(),
+        "torchrec": version("torchrec"),
+        "before_commit": of,
+        "before": {name: before.get(name, "") for name in now},
+        "now": now,
+    }
+    print(cases(results))
+    if args.write:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def outcomes(checkout: Path) -> dict[str, str]:
+    """Return what comes of every case with a checkout's planner."""
+    with TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "bench.torchrec_cases.cases"],
+            cwd=folder,
+            # `bench` has parts in both; all else of ours is the checkout's
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT)])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=True,
+        )
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def _commit(checkout: Path) -> str:
+    command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(  # noqa: S603 - our own command
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
