@@ -120,7 +120,8 @@ class _Part:
     absent: frozenset[GroupKey] = field(compare=False)
     solved: Solved = field(compare=False)
     undecided: GroupKey | None = field(compare=False)
-    """The group that is the largest part of the mixture, of those that may be there or not."""
+    """Of the groups that may be there or not, the one with most of the mixture. One with nothing of
+    it counts as well: only in plans that surely lack it are some costs of others sure."""
 
 
 def _branched(whole: Relaxation, should_stop: Callable[[], bool]) -> Iterator[Seconds]:
@@ -154,6 +155,6 @@ def _part(
         return _Part(inf, number, present, absent, parent, None)
     solved = relaxation.maximum(parent, should_stop)
     shares = {} if solved.mixture is None else relaxation.index.shares(solved.mixture)
-    open_groups = [group for group, share in shares.items() if share > 0 and group not in present]
-    undecided = max(open_groups, key=lambda group: (shares[group], group), default=None)
+    known = {group for group, _ in relaxation.options.signature()} & shares.keys()
+    undecided = max(known - present, key=lambda group: (shares[group], group), default=None)
     return _Part(solved.bound, number, present, absent, solved, undecided)

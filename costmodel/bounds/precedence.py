@@ -17,6 +17,8 @@ from costmodel.step.groups import GroupKey
 from costmodel.step.template import Issued, TemplateOp
 
 Flags: TypeAlias = NDArray[np.bool_]
+NUM_TRIES = 8
+"""How many of the heaviest operations a search for a heavy cycle begins with."""
 
 
 def compatible_ops(ops: Mapping[int, TemplateOp], present: Collection[GroupKey] = ()) -> Flags:
@@ -96,12 +98,24 @@ def _flags(bits: Sequence[int], size: int) -> Flags:
 def heaviest_compatible(
     members: Sequence[int], weights: Sequence[float], compatible: Flags
 ) -> list[int]:
-    """Return members of which each two are compatible, in their order, heavy ones before others."""
+    """Return members of which each two are compatible, in their order: the heaviest set of a few.
+
+    Each begins with another one of the heaviest members, and takes heavy ones before others.
+    """
     fits = compatible[np.ix_(members, members)]
-    possible = np.ones(len(members), dtype=np.bool_)
-    kept = []
-    for candidate in np.argsort(weights, kind="stable")[::-1]:
-        if possible[candidate]:
-            kept.append(candidate)
-            possible &= fits[candidate]
-    return [members[place] for place in sorted(kept)]
+    order = np.argsort(weights, kind="stable")[::-1].tolist()
+    best: list[int] = []
+    heaviest = -1.0
+    for first in order[:NUM_TRIES]:
+        possible = fits[first].copy()
+        kept = [first]
+        for candidate in order:
+            if possible[candidate] and candidate != first:
+                kept.append(candidate)
+                possible &= fits[candidate]
+        weight = sum(weights[place] for place in kept)
+        if weight > heaviest:
+            best, heaviest = kept, weight
+        if len(kept) == len(members):
+            break
+    return [members[place] for place in sorted(best)]

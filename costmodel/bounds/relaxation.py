@@ -107,12 +107,14 @@ class Relaxation:
     def _heavier(self, z: Vector, than: float) -> list[WeightedCycle]:
         """Return cycles that are heavier than something for given features.
 
-        Those of streams alone only where others are not, and where no group is decided yet: parts
-        of the plans begin with those that had weight.
+        Where no group is decided yet, those of streams alone come first, as host threads have
+        little to say there; parts of the plans begin with those that had weight.
         """
-        found = [e for e in self._program.heaviest(z, than) if e.weight(z) > than]
-        if not found and not self.present:
+        found: list[WeightedCycle] = []
+        if not self.present:
             found = [each for each in (self._graph.heaviest(z),) if each.weight(z) > than]
+        if not found:
+            found = [e for e in self._program.heaviest(z, than) if e.weight(z) > than]
         return found
 
     def _cheapest(self, prices: Prices) -> TableChoice:
