@@ -1,10 +1,10 @@
 """Runs every case with this planner, and with another version's.
 
-python -m bench.torchrec_cases [--before CHECKOUT] [--write]
+python -m bench.torchrec_cases [CASE ...] [--before CHECKOUT] [--write]
 
 CHECKOUT is a clone of this repository at the version before, whose compiled modules are built; its
 planner runs the same cases (what it cannot do is what they show). Without it, what is kept of it
-stays. Two minutes; needs torchrec.
+stays, as does what is kept of cases that are not named. Two minutes; needs torchrec.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,14 +28,17 @@ RESULTS = ROOT / "bench" / "results" / "torchrec_cases.json"
 def main() -> None:
     """Run, print, and with --write keep the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="a row, as it is written")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT")
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     before, of = kept.get("before", {}), kept.get("before_commit", "")
     if args.before is not None:
-        before, of = outcomes(args.before.resolve()), _commit(args.before)
-    now = outcomes(ROOT)
+        before = before | outcomes(args.before.resolve(), args.cases)
+        of = _commit(args.before)
+    found = outcomes(ROOT, args.cases)
+    now = kept.get("now", {}) | found if args.cases else found
     results: dict[str, Any] = {
         **provenance(),
         "torchrec": version("torchrec"),
@@ -47,11 +51,11 @@ def main() -> None:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def outcomes(checkout: Path) -> dict[str, str]:
-    """Return what comes of every case with a checkout's planner."""
+def outcomes(checkout: Path, named: Sequence[str]) -> dict[str, str]:
+    """Return what comes of some cases, or all, with a checkout's planner."""
     with TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.torchrec_cases.cases"],
+        done = subprocess.run(  # noqa: S603 - our own command
+            [sys.executable, "-W", "ignore", "-m", "bench.torchrec_cases.cases", *named],
             cwd=folder,
             # `bench` has parts in both; all else of ours is the checkout's
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT)])},

@@ -1,9 +1,9 @@
 """The cases: each plans something, and returns what came of it in a line.
 
-python -m bench.torchrec_cases.cases
+python -m bench.torchrec_cases.cases [CASE ...]
 
-Prints them as JSON, run on the planner that is found first; :mod:`bench.torchrec_cases` has another
-version's found, too.
+Prints them, or some, as JSON, run on the planner that is found first; `python -m
+bench.torchrec_cases` has another version's found, too.
 """
 
 import json
@@ -71,8 +71,9 @@ Case = Callable[[], str]
 
 
 def main() -> None:
-    """Print every case and what came of it."""
-    json.dump({name: _outcome(case) for name, case in CASES.items()}, sys.stdout, indent=1)
+    """Print the cases that are named, or all, and what came of each."""
+    found = {name: _outcome(CASES[name]) for name in sys.argv[1:] or CASES}
+    json.dump(found, sys.stdout, indent=1)
 
 
 def _outcome(case: Case) -> str:
