@@ -128,7 +128,7 @@ class AnnealingSearch:
                     continue
                 if tried is not None:
                     self.join(tried)
-                next_set = self.moves + self.params.moves_per_set * self.num_tables
+                next_set = self.moves + self.params.moves_per_set * self.problem.num_options
                 continue
             if next_set == inf and self._is_quiet():
                 break
