@@ -84,6 +84,8 @@ class LookupShards:
     batches_in_cache: Array
     fullness: Array
     pooling_factor: Array
+    longest_bag: Array
+    """Ids of the table's longest bag; 0: not known."""
     table_bags: Array
     """Lengths of ids that a table has per sample."""
     element_bytes: Array
@@ -125,6 +127,7 @@ class LookupShards:
             batches_in_cache=array([shard.batches_in_cache for shard in shards]),
             fullness=array([shard.fullness for shard in shards]),
             pooling_factor=array([table.pooling_factor for table in tables]),
+            longest_bag=array([table.longest_bag for table in tables]),
             table_bags=array([table.num_bags for table in tables]),
             element_bytes=array([table.data_type.num_bytes for table in tables]),
             is_weighted=array([table.weighted for table in tables]),
