@@ -39,6 +39,7 @@ def tables(
         embedding_dim=draw(st.sampled_from([4, 16, 64, 128])),
         pooling_factor=draw(st.sampled_from([0.5, 1.0, 20.0])),
         pooling_std=draw(st.sampled_from([0.0, 30.0])),
+        longest_bag=draw(st.sampled_from([0.0, 0.0, 500.0])),
         bags_per_sample=draw(st.sampled_from([1.0, 1.0, 0.25])),
         data_type=draw(st.sampled_from([DataType.FP32, DataType.FP16])),
         pooling=pooling,

@@ -3,6 +3,18 @@
 All ranks wait for the one with most ids wherever they exchange, so its batch counts where a rank
 works on its own samples: what it sends, its replicated tables' lookups, its unpooled outputs. What
 a rank receives is of all ranks' samples, and their differences cancel.
+
+Two moments are enough for that. ``bench.length_forms`` draws batches of one table alone, as their
+fullest rank is over the mean one (1.007 to 1.72), and holds the formula beside them:
+
+    lengths                   512 samples, 8 and 64 ranks      4,096 samples
+    Poisson, mean 10             -0.1%    -0.0%                -0.0%    -0.0%
+    log-normal, sigma 1          -0.4%    -1.0%                +0.0%    -0.1%
+    nothing, or 200 (5%)         -0.7%    -2.4%                -0.0%    -0.2%
+    Zipf 2.2 up to 1,000         -4.4%   -12.3%                -0.6%    -2.3%
+
+A batch has many tables, and their sum is closer to normal. What two moments do not say is the
+longest bag, 20 to 340 times the mean, which a warp reads by itself: ``longest_bag`` of a table.
 """
 
 from functools import lru_cache

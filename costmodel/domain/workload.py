@@ -166,6 +166,9 @@ class EmbeddingTable:
     """Mean number of ids looked up per sample, over all features of the table."""
     pooling_std: float = 0.0
     """Standard deviation of that number, from sample to sample."""
+    longest_bag: float = 0.0
+    """Ids of the longest bag in a batch, which a warp reads one row after the other; 0: as many as
+    all have."""
     feature_names: tuple[str, ...] = ()
     """Features that share the table; empty stands for one feature of the table's name."""
     bags_per_sample: float = 1.0
@@ -211,6 +214,9 @@ class EmbeddingTable:
         if not self.pooling_std >= 0:
             raise ValueError(f"pooling_std must be at least 0, got {self.pooling_std}")
         check_at_most("pooling_std", self.pooling_std, limits.MOST_IDS)
+        if not self.longest_bag >= 0:
+            raise ValueError(f"longest_bag must be at least 0, got {self.longest_bag}")
+        check_at_most("longest_bag", self.longest_bag, limits.MOST_IDS)
         if not self.bags_per_sample > 0:
             raise ValueError(f"bags_per_sample must be above 0, got {self.bags_per_sample}")
         check_at_most("bags_per_sample", self.bags_per_sample, limits.MOST_IDS)

@@ -80,6 +80,8 @@ class LookupShards:
     batches_in_cache: Array
     fullness: Array
     pooling_factor: Array
+    longest_bag: Array
+    """Ids of the table's longest bag; 0: not known."""
     table_bags: Array
     """Lengths of ids that a table has per sample."""
     element_bytes: Array
@@ -156,6 +158,7 @@ class LookupShards:
         return cls(
             id_share=share,
             pooling_factor=of_table(each.pooling_factor for each in tables),
+            longest_bag=of_table(each.longest_bag for each in tables),
             table_bags=of_table(each.num_bags for each in tables),
             element_bytes=of_table(each.data_type.num_bytes for each in tables),
             is_weighted=of_table(each.weighted for each in tables),

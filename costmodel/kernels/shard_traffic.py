@@ -144,7 +144,8 @@ def shard_traffics(
     traffic[:, Traffic.BACKWARD_HBM] += gradients
     traffic[:, Traffic.BACKWARD_L2] = added + gradients + update
     traffic[:, Traffic.LOOKUPS] = keys
-    bag_rows = keys / np.maximum(bags, 1e-300)
+    longest = np.where(shards.is_unpooled, 0.0, shards.longest_bag * shards.id_share)
+    bag_rows = np.maximum(keys / np.maximum(bags, 1e-300), longest)
     traffic[:, Traffic.CHAIN] = (bag_rows + caches.start_rows) * caches.row_time
     traffic[:, Traffic.ROWS] = unique
     traffic[keys <= 0] = 0.0

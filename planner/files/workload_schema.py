@@ -100,6 +100,9 @@ class TableFields(_WorkloadSection):
     """Mean number of ids looked up per sample, over all features of the table."""
     pooling_std: float = Field(default=_TABLE["pooling_std"], json_schema_extra={"minimum": 0})
     """Standard deviation of the number of ids per sample."""
+    longest_bag: float = Field(default=_TABLE["longest_bag"], json_schema_extra={"minimum": 0})
+    """Ids of the longest bag in a batch: small lookups wait for it. By default what a bag has on
+    average."""
     bags_per_sample: float = Field(
         default=_TABLE["bags_per_sample"], json_schema_extra={"exclusiveMinimum": 0}
     )

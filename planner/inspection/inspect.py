@@ -223,7 +223,11 @@ def _reads(table: TableObservation, law: str) -> dict[str, Any]:
     """Return how a batch reads a table, as fields of a workload file."""
     return {
         "pooling_factor": _rounded(table.pooling_factor),
-        **({"pooling_std": _rounded(table.pooling_std)} if table.pooling_std else {}),
+        **(
+            {"pooling_std": _rounded(table.pooling_std), "longest_bag": table.longest_bag}
+            if table.pooling_std
+            else {}
+        ),
         "inputs": _written(table.inputs_as(law)),
     }
 

@@ -34,6 +34,7 @@ def test_a_workload_gets_the_deviation_of_samples_and_of_ranks_batches(
     assert "ids of a rank's batch: " in done.out
     found = load_workload("new.yaml")
     assert found.tables[0].pooling_std == pytest.approx(lengths.std(), rel=1e-4)
+    assert found.tables[0].longest_bag == lengths.max()
     sums = lengths.reshape(16, 64).sum(axis=1)
     assert found.length_spread == pytest.approx(sums.std(ddof=1) / sums.mean(), rel=1e-4)
     # taken as independent tables, it would be about sqrt(2) less
