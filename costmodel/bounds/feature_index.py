@@ -9,7 +9,12 @@ from costmodel.bounds.option_features import GROUP_FEATURES, KERNEL_VALUES, Part
 from costmodel.engine.timer import Signature
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey, KernelKey
-from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, Feature
+from costmodel.step.template import (
+    KERNEL_FEATURES,
+    PLAN_FEATURES,
+    SOME_TABLES_FEATURES,
+    Feature,
+)
 
 Vector = NDArray[np.float64]
 
@@ -44,8 +49,13 @@ class FeatureIndex:
         return self._groups[feature.group] + GROUP_FEATURES.index(feature.name)
 
     def is_sure(self, feature: Feature) -> bool:
-        """Return whether it has a value in all plans with its group: they may lack a kernel."""
-        return feature.kernel is None or self.kernels_of(feature.group) == [feature.kernel]
+        """Return whether it has a value in all plans with its group.
+
+        They may lack a kernel, or tables that are cached or stashed.
+        """
+        if feature.kernel is not None:
+            return self.kernels_of(feature.group) == [feature.kernel]
+        return feature.name not in SOME_TABLES_FEATURES
 
     def kernels_of(self, group: GroupKey) -> list[KernelKey]:
         """Return a group's lookup kernels."""

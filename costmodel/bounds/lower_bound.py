@@ -120,7 +120,7 @@ class _Part:
     absent: frozenset[GroupKey] = field(compare=False)
     solved: Solved = field(compare=False)
     undecided: GroupKey | None = field(compare=False)
-    """Of the groups that may be there or not, the one with most of the mixture. One with nothing of
+    """That with most of the mixture, among groups that may be there or not. One with nothing of
     it counts as well: only in plans that surely lack it are some costs of others sure."""
 
 

@@ -19,6 +19,7 @@ from costmodel.step.groups import GroupKey
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import (
     RANK_FEATURES,
+    SOME_TABLES_FEATURES,
     Issued,
     Template,
     TemplateOp,
@@ -135,6 +136,12 @@ def is_sure(op: TemplateOp) -> bool:
     return not (op.joined or op.work.least)
 
 
+def _of_some_tables(work: Work) -> bool:
+    """Return whether there is only work for cached or stashed tables, which a group may lack."""
+    names = {feature.name for feature in work.amount.weights}
+    return bool(names) and names.issubset(SOME_TABLES_FEATURES)
+
+
 def takes_all_as_long(op: TemplateOp) -> bool:
     """Return whether a collective's time is the same everywhere: inside nodes each has its own."""
     return op.work.kind is WorkKind.EXCHANGE and op.group is not ProcessGroup.INTRA_NODE
@@ -185,7 +192,7 @@ class StepGraph:
             if op.resource not in HOST_THREADS or not is_sure(op):
                 continue
             issued = after.work if op.work.kind is WorkKind.ISSUE and after is not None else None
-            if issued is not None and issued.least:
+            if issued is not None and (issued.least or _of_some_tables(issued)):
                 continue
             if not op.part_of:
                 always = issued is None or self._times.constant(number + 1) > 0

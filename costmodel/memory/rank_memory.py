@@ -50,7 +50,7 @@ class RankMemory:
     host: Bytes = 0.0
     """Weights and state in the node's host memory, also for a time; not part of ``total``."""
     stashed: Bytes = 0.0
-    """Of ``weights``: in the host's memory instead of HBM during the dense part."""
+    """The part of ``weights`` that is in the host's memory instead of HBM during the dense part."""
 
     @property
     def tables(self) -> Bytes:

@@ -103,7 +103,7 @@ class ShardBytes:
     host: "Numbers"
     """In the node's host memory; not part of ``total``."""
     stashed: "Numbers"
-    """Of ``weights``: not in HBM during the dense part."""
+    """The part of ``weights`` that is not in HBM during the dense part."""
     at_hand: "Numbers"
     """More while a CPU sorts this shard's ids: a rank needs it for one shard; not in ``total``."""
 

@@ -30,6 +30,8 @@ class Feature(NamedTuple):
 
 RANK_FEATURES = ("features", "ids", "columns", "fetch_time", "stashed_bytes")
 """Have a value on every rank."""
+SOME_TABLES_FEATURES = ("fetch_time", "stashed_bytes")
+"""Those that only cached or stashed tables have: 0 where a group has no such table."""
 PLAN_FEATURES = (
     "table_columns",
     "sent_ids",

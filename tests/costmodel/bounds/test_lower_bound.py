@@ -18,6 +18,7 @@ from costmodel.domain.workload import (
     DataType,
     DenseModel,
     EmbeddingTable,
+    Interaction,
     Pipeline,
     Pooling,
     Workload,
@@ -48,6 +49,24 @@ def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> Non
     clock = count()
     bound = step_time_bound(workload, ranks, lambda: float(100 - next(clock)))
     _check(bound, workload, ranks, plan)
+
+
+def test_rows_are_not_fetched_where_no_table_is_cached() -> None:
+    table = EmbeddingTable(name="t", num_embeddings=3, embedding_dim=4, pooling_factor=0.5)
+    prefetching = Workload(
+        tables=(table,),
+        dense=DenseModel(bottom_mlp=(64, 32), interaction=Interaction.CAT, top_mlp=(64, 1)),
+        local_batch_size=64,
+        pipeline=Pipeline.PREFETCH,
+    )
+    ranks = topology(1)
+    (fused, *_) = (
+        option
+        for option in table_options(prefetching, ranks, table)
+        if option.sharding_type is ShardingType.TABLE_WISE
+    )
+    plan = make_plan(ranks, [make_sharding(table, ranks, fused, (0,))])
+    _check(step_time_bound(prefetching, ranks), prefetching, ranks, plan)
 
 
 @pytest.mark.slow
