@@ -29,7 +29,13 @@ from costmodel.step.template import (
 
 _SUMS = (WorkKind.STREAM, WorkKind.LINEAR)
 """Durations that are sums over features: where all of those are 0, there is none."""
-STREAMS = (Resource.COMPUTE, Resource.DATA_DIST, *(group.value for group in ProcessGroup))
+STREAMS = (
+    Resource.COMPUTE,
+    Resource.DATA_DIST,
+    Resource.MEMCPY,
+    Resource.STASH,
+    *(group.value for group in ProcessGroup),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -69,6 +69,22 @@ def test_rows_are_not_fetched_where_no_table_is_cached() -> None:
     _check(step_time_bound(prefetching, ranks), prefetching, ranks, plan)
 
 
+def test_no_step_is_shorter_than_the_copies_of_stashed_weights() -> None:
+    table = EmbeddingTable(
+        name="t", num_embeddings=40_000_000, embedding_dim=128, pooling_factor=1.0,
+        compute_kernels=(ComputeKernel.FUSED,), stash_weights=True,
+    )  # fmt: skip
+    stashing = Workload(
+        tables=(table,),
+        dense=DenseModel(bottom_mlp=(64, 128), top_mlp=(64, 1)),
+        local_batch_size=64,
+        pipeline=Pipeline.SPARSE_DIST,
+    )
+    ranks = topology(2)
+    rate = ranks.hardware.host.pcie_bandwidth
+    assert step_time_bound(stashing, ranks) >= table.weight_bytes / 2 / rate
+
+
 @pytest.mark.slow
 @given(cases(min_tables=2), st.integers(0, 12))
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
