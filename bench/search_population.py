@@ -166,18 +166,20 @@ def show(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]], at: Sequenc
 
 
 def table(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how the last commit's runs on held-out instances are distributed, as a table."""
+    """Return how every sharder's last runs on held-out instances are distributed, as a table."""
     names = {instance.name for instance in HELD_OUT} & best.keys()
     own = [run for run in runs if run["instance"] in names]
-    commit = own[-1]["commit"]
-    own = [run for run in own if run["commit"] == commit]
+    last = {(run["sharder"] != AUTO, run["sharder"], run["seconds"]): run["commit"] for run in own}
     lines = [
-        f"| commit {commit} | CPU s | instances | runs | median | p90 | worst | seeds | worst |",
-        "|---" * 9 + "|",
+        "| sharder | CPU s | instances | runs | median | p90 | worst | seeds | worst | commit |",
+        "|---" * 10 + "|",
     ]
-    kinds = sorted({(run["sharder"] != AUTO, run["sharder"], run["seconds"]) for run in own})
-    for other, sharder, limit in kinds:
-        some = [run for run in own if (run["sharder"], run["seconds"]) == (sharder, limit)]
+    for (other, sharder, limit), commit in sorted(last.items()):
+        some = [
+            run
+            for run in own
+            if (run["sharder"], run["seconds"], run["commit"]) == (sharder, limit, commit)
+        ]
         for seconds in [limit] if other or limit != AT[-1] else AT:
             ratios = seed_ratios(some, best, seconds)
             over = [median_high(each) - 1 for each in ratios.values()]
@@ -189,7 +191,8 @@ def table(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]]) -> str:
             shown += [""] * (5 - len(shown))
             runs_made = sum(map(len, ratios.values()))
             lines.append(
-                f"| {sharder} | {seconds:g} | {len(ratios)} | {runs_made} | {' | '.join(shown)} |"
+                f"| {sharder} | {seconds:g} | {len(ratios)} | {runs_made} | {' | '.join(shown)} "
+                f"| {commit} |"
             )
     return "\n".join(lines)
 

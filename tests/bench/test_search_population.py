@@ -82,13 +82,17 @@ def test_steps_are_compared_with_the_best_known() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
 
 
-def test_the_table_is_of_the_last_commit_on_held_out_instances() -> None:
+def test_the_table_is_of_every_sharders_last_commit_on_held_out_instances() -> None:
     best = {"held-out-1": {"step_s": 2.0}, "tuning-1": {"step_s": 1.0}}
     old = {**run("held-out-1", 9.0), "commit": "old"}
-    lines = table([old, run("held-out-1", 2.2), run("tuning-1", 9.0)], best).splitlines()
-    assert lines[0].startswith("| commit c ")
+    other = {**run("held-out-1", 3.0), "commit": "old", "sharder": "beam"}
+    runs = [old, other, run("held-out-1", 2.2), run("tuning-1", 9.0)]
+    lines = table(runs, best).splitlines()
     assert lines[2].startswith("| auto | 1 | 1 | 1 | 340.00% |")  # the plan of 0.2 s, 4 x 2.2
     assert lines[4].startswith("| auto | 10 | 1 | 1 | 10.00% |")
+    assert lines[4].endswith("| c |")
+    assert lines[5].startswith("| beam | 10 | 1 | 1 | 50.00% |")
+    assert lines[5].endswith("| old |")
 
 
 def test_the_best_plan_known_is_only_ever_replaced_by_a_better_one(tmp_path: Path) -> None:
