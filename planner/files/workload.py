@@ -46,6 +46,8 @@ _MEANT = {
 _NEEDED = ("name", "num_embeddings", "embedding_dim")
 _COUNTED = ("num_lookups", "mean_hits", "range_lookups")
 """Fields of `inputs` that go with a law, as messages name them."""
+_TOGETHER = ("restore_site", "pipeline", "interaction")
+"""Fields of parts that may not go together, as errors name them."""
 
 _ANY_TABLE = EmbeddingTable(name="table", num_embeddings=1, embedding_dim=4)
 _ANY_WORKLOAD = Workload(tables=(_ANY_TABLE,))
@@ -120,21 +122,25 @@ class _Builder:
         if not isinstance(data, dict):
             self._note_no_mapping(data)
             return None
-        head = self._head(data)
+        head, site = self._head(data)
         batch = head.local_batch_size if head else _ANY_WORKLOAD.local_batch_size
         dense = self._dense(data)
         tables = self._tables(data, batch)
         if head is None or dense is None or tables is None:
             return None
         try:
-            return dataclasses.replace(head, dense=dense, tables=tables)
+            return dataclasses.replace(head, dense=dense, tables=tables, restore_site=site)
         except ValueError as error:  # the parts are right, but do not go together
-            at = self._holder("interaction", ((*self.path, "dense"), self.path))
-            self.validator.note(str(error), (*at, "interaction"))
+            field = next((name for name in _TOGETHER if name in str(error)), "interaction")
+            at = self._holder(field, ((*self.path, "dense"), self.path))
+            self.validator.note(str(error), (*at, field))
             return None
 
-    def _head(self, data: Mapping[str, Any]) -> Workload | None:
-        """Return everything but tables and dense model, around parts that stand for them."""
+    def _head(self, data: Mapping[str, Any]) -> tuple[Workload | None, int | None]:
+        """Return everything but tables and dense model, around parts that stand for them.
+
+        And the layer that ``restore_site`` numbers, which these parts may lack.
+        """
         from planner.files import workload_schema as schema
 
         apart = ("tables", "defaults", "dense")
@@ -144,8 +150,9 @@ class _Builder:
         )
         comms = values.pop("comms", schema.Comms())
         values |= {"comms_forward": comms.forward, "comms_backward": comms.backward}
+        site = values.pop("restore_site", None)
         workload = self._domain(_ANY_WORKLOAD, values, self.path)
-        return workload if complete else None
+        return (workload if complete else None), site
 
     def _dense(self, data: Mapping[str, Any]) -> DenseModel | None:
         from planner.files import workload_schema as schema

@@ -118,6 +118,22 @@ tables:
 
 
 @pytest.mark.parametrize(
+    ("setting", "place"),
+    [("restore_site: 2", (1, 15)), ("pipeline: semi_sync", (1, 11))],
+)
+def test_what_does_not_go_together_is_shown_where_it_can_be_changed(
+    setting: str, place: tuple[int, int]
+) -> None:
+    rest = f"dense: {{top_mlp: [8, 1]}}\ndefaults: {{stash_weights: true}}\ntables: [{TABLE}]"
+    assert problem_of(f"{setting}\n{rest}")[1:3] == place
+
+
+def test_weights_may_come_back_with_any_layer_of_the_top_mlp() -> None:
+    deep = "restore_site: 6\ndense: {top_mlp: [8, 8, 8, 8, 8, 8, 1]}"
+    assert parse_workload(f"{deep}\ntables: [{TABLE}]", "x").restore_site == 6
+
+
+@pytest.mark.parametrize(
     ("fields", "message", "hint"),
     [
         ("num_embedings: 3", "unknown field `num_embedings`", "did you mean `num_embeddings`?"),
