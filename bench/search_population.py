@@ -118,11 +118,11 @@ def step_at(run: Run, seconds: Seconds) -> Seconds:
 def seed_ratios(
     runs: Iterable[Run], best: Mapping[str, Mapping[str, Any]], seconds: Seconds
 ) -> dict[str, list[float]]:
-    """Return by instance what every seed's step is over the best known."""
+    """Return by instance what every seed's step is over the best known; none where none is."""
     ratios: dict[str, list[float]] = {}
     for run in runs:
-        if run["seconds"] >= seconds and run["instance"] in best:
-            known = best[run["instance"]]["step_s"]
+        known = best.get(run["instance"], {}).get("step_s", inf)
+        if run["seconds"] >= seconds and known < inf:
             ratios.setdefault(run["instance"], []).append(step_at(run, seconds) / known)
     return ratios
 
@@ -159,7 +159,8 @@ def show(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]], at: Sequenc
                 print(line(f"{sharder} {seconds:g} of {limit:g} s, {commit}", ratios))
     names = {run["instance"] for run in runs}
     gaps = [best[name]["step_s"] / best[name]["bound_s"] - 1
-            for name in names if "bound_s" in best.get(name, {})]  # fmt: skip
+            for name in names
+            if best.get(name, {}).get("step_s", inf) < inf and "bound_s" in best[name]]  # fmt: skip
     if gaps:
         print(f"best known over the bound: median {median(gaps):.1%}, "
               f"90th percentile {percentile(gaps, 0.9):.1%}, worst {max(gaps):.1%}")  # fmt: skip

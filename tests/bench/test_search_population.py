@@ -78,6 +78,7 @@ def test_steps_are_compared_with_the_best_known() -> None:
     assert ratios["a"] == pytest.approx([1.0, 1.1])
     assert ratios["b"] == pytest.approx([1.1])
     assert seed_ratios(runs, best, 60.0) == {}
+    assert seed_ratios([run("c", inf)], {"c": {"step_s": inf}}, 10.0) == {}
     assert percentile([3.0, 1.0, 2.0], 0.9) == 3.0
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
 
