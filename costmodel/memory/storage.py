@@ -344,23 +344,6 @@ def id_shares(
     ]
 
 
-def table_shard_bytes(
-    workload: Workload, topology: Topology, sharding: TableSharding
-) -> tuple[ShardBytes, ...]:
-    """Bytes of every shard of one table."""
-    table = workload.table(sharding.table)
-    factors = _factors_of(workload, topology, sharding)
-    shares = id_shares(table, sharding.sharding_type, sharding.shards)
-    known: dict[tuple[int, int, float], ShardBytes] = {}  # most shards are alike
-    sizes = []
-    for shard, share in zip(sharding.shards, shares, strict=True):
-        alike = shard.num_rows, shard.num_columns, share
-        if alike not in known:
-            known[alike] = shard_bytes(factors, *alike)
-        sizes.append(known[alike])
-    return tuple(sizes)
-
-
 def _factors_of(workload: Workload, topology: Topology, sharding: TableSharding) -> ShardFactors:
     kernel, cached = sharding.compute_kernel, sharding.cache_load_factor
     table = workload.table(sharding.table)

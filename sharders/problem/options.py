@@ -9,7 +9,6 @@ from costmodel.domain.blocks import num_row_blocks
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import (
     ComputeKernel,
-    Shard,
     ShardingPlan,
     ShardingType,
     TableSharding,
@@ -255,19 +254,6 @@ def places(
     for node in dict.fromkeys(rank // local for rank in order):
         mates = [rank for rank in order if rank // local == node]
         yield from combinations(mates, option.num_ranks)
-
-
-def first_shard(table: EmbeddingTable, topology: Topology, option: TableOption) -> Shard:
-    """Return the first shard that an option makes, on rank 0; none is larger."""
-    kind = option.sharding_type
-    blocks = num_row_blocks(topology, kind) if kind.splits_rows else 1
-    return Shard(
-        rank=0,
-        row_offset=0,
-        num_rows=-(-table.num_embeddings // blocks),
-        column_offset=0,
-        num_columns=table.embedding_dim // option.num_column_shards,
-    )
 
 
 def option_of(sharding: TableSharding, table: EmbeddingTable) -> TableOption:

@@ -4,6 +4,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shard_sizes import table_shard_bytes
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB
@@ -20,7 +21,7 @@ from costmodel.memory.rank_memory import (
     usable_bytes,
 )
 from costmodel.memory.sort_buffers import most_at_hand_bytes
-from costmodel.memory.storage import dense_peak_bytes, fixed_bytes, table_shard_bytes
+from costmodel.memory.storage import dense_peak_bytes, fixed_bytes
 from planner.examples import example_hardware, example_workload
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of, table_options
 from sharders.problem.placement import option_bytes

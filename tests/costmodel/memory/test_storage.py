@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from shard_sizes import table_shard_bytes
 
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
@@ -18,7 +19,6 @@ from costmodel.memory.storage import (
     ShardBytes,
     fixed_bytes,
     local_batch_bytes,
-    table_shard_bytes,
 )
 from planner.examples import example_hardware
 from sharders.problem.options import TableOption, make_sharding

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import machine, topology
 from numpy.typing import NDArray
+from shard_sizes import table_shard_bytes
 from strategies import cases, fixed_cases
 
 from costmodel.domain.hardware import Device, Topology
@@ -31,7 +32,6 @@ from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 from costmodel.memory.rank_memory import check_memory
-from costmodel.memory.storage import table_shard_bytes
 from costmodel.step.template import RANK_FEATURES
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload

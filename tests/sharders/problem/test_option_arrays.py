@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
+from shard_sizes import table_shard_bytes
 from strategies import cases
 
 from costmodel.domain.hardware import Topology
@@ -10,7 +11,6 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.kernels.lookup_shards import LookupShards
 from costmodel.memory.rank_memory import dense_part_ratio
-from costmodel.memory.storage import table_shard_bytes
 from costmodel.step.loads import lookup_shard, shard_loads
 from sharders.problem.option_arrays import OptionArrays
 from sharders.problem.options import make_sharding, table_options
