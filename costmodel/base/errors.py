@@ -61,7 +61,7 @@ class UnknownNameError(PlannerError):
 
 @dataclass(eq=False)
 class InfeasibleError(PlannerError):
-    """No plan fits in memory."""
+    """No plan fits in memory, or none was found that does; the message says which."""
 
     message: str
     details: Sequence[tuple[str, str]] = ()

@@ -13,7 +13,7 @@ from planner.planning.one_sharder import run_sharder
 from planner.planning.plugins import load_sharder
 from planner.planning.search import Attempt, Search, Watch
 from sharders import PortfolioParams
-from sharders.problem.packing import check_room
+from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Paced, Progress, ShardingProblem
 
 

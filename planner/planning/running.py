@@ -10,7 +10,7 @@ from costmodel.base.units import Seconds
 from planner.planning.in_turn import run_in_turn, until_interrupted
 from planner.planning.plugins import AUTO
 from planner.planning.search import Attempt, Search, sharders_for
-from sharders.problem.packing import check_room
+from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import ShardingProblem
 
 

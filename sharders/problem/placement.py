@@ -300,8 +300,13 @@ def _shares(table: EmbeddingTable, score: float, sharding: TableSharding) -> lis
     return [score * shard.num_rows * shard.num_columns / elements for shard in sharding.shards]
 
 
-def no_room(problem: ShardingProblem, table: EmbeddingTable, free: float) -> InfeasibleError:
-    """Return the error for a table that fits nowhere, with so many bytes free where it may be."""
+def no_room(
+    problem: ShardingProblem, table: EmbeddingTable, free: float, *, proven: bool = False
+) -> InfeasibleError:
+    """Return the error for a table that fits nowhere, with so many bytes free where it may be.
+
+    ``proven``: not even without the others.
+    """
     workload, topology, where = problem.workload, problem.topology, "one GPU"
     if table.ranks:
         where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
@@ -312,6 +317,6 @@ def no_room(problem: ShardingProblem, table: EmbeddingTable, free: float) -> Inf
     return infeasible(
         workload,
         topology,
-        f"no plan fits: table `{table.name}` needs {size_text(needed)}, and at most "
-        f"{size_text(free)} is free on {where}",
+        f"{'no plan fits' if proven else 'no plan was found that fits'}: table `{table.name}` "
+        f"needs {size_text(needed)}, and at most {size_text(free)} is free on {where}",
     )

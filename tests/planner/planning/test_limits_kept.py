@@ -31,7 +31,7 @@ def sized(num_tables: int, rows: int, *types: ShardingType) -> planner.Workload:
     ("workload", "says"),
     [
         (sized(800, 10**7), "the tables need"),  # 48 s of CPU time when all sharders tried
-        (sized(9, 80_000_000, ShardingType.TABLE_WISE), "is free on one GPU"),
+        (sized(9, 80_000_000, ShardingType.TABLE_WISE), "at least 9 GPUs"),
     ],
 )
 def test_that_nothing_fits_is_soon_clear(workload: planner.Workload, says: str) -> None:

@@ -17,7 +17,7 @@ from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import example_hardware
 from planner.planning.plugins import load_sharder
 from sharders import PORTFOLIO
-from sharders.problem.packing import check_room
+from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 WHOLE = (ShardingType.TABLE_WISE,)
@@ -79,6 +79,30 @@ def test_what_just_fits_is_packed(counts: list[int], seed: int) -> None:
     assert plan is not None
     check_plan(problem.workload, problem.topology, plan)
     check_memory(problem.workload, problem.topology, plan)
+
+
+@pytest.mark.parametrize("count", [10, 14, 20])
+@pytest.mark.parametrize("full", [0.985, 0.995])
+@pytest.mark.parametrize("seed", range(3))
+def test_tables_too_large_to_stay_whole_beside_each_other_are_split(
+    count: int, full: float, seed: int
+) -> None:
+    rng, room = Random(seed), 10 * GB
+    parts = [rng.uniform(0.02, 1.0) for _ in range(count)]
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{number}",
+            num_embeddings=int(full * 8 * room * part / sum(parts) / 256),
+            embedding_dim=64,
+        )
+        for number, part in enumerate(parts)
+    )
+    workload = Workload(tables=tables, local_batch_size=4, optimizer=Optimizer.SGD)
+    topology = Topology(hardware=example_hardware(), world_size=8, local_world_size=4)
+    problem = _with_room(workload, topology, room)
+    assert problem.packing is not None
+    check_plan(workload, problem.topology, problem.packing)
+    check_memory(workload, problem.topology, problem.packing)
 
 
 @pytest.mark.slow
@@ -151,9 +175,32 @@ def test_tables_that_the_user_put_on_ranks_are_packed_around() -> None:
 
 
 def test_nothing_is_packed_where_the_user_leaves_no_room() -> None:
-    problem = hidden([4] * 8)
-    tables = tuple(replace(table, ranks=(3,)) for table in problem.workload.tables)
-    assert replace(problem, workload=replace(problem.workload, tables=tables)).packing is None
+    posed = hidden([4] * 8)
+    tables = tuple(replace(table, ranks=(3,)) for table in posed.workload.tables)
+    problem = replace(posed, workload=replace(posed.workload, tables=tables))
+    with pytest.raises(InfeasibleError, match=r"can be nowhere else take .* on rank 3"):
+        check_room(problem)
+
+
+def like(size: float, count: int) -> ShardingProblem:
+    """Return so many tables of that share of a rank, for two ranks."""
+    posed = hidden([1] * 2)
+    one = replace(posed.workload.tables[0], num_embeddings=int(size * ROWS / FULL))
+    tables = tuple(replace(one, name=f"t{number}") for number in range(count))
+    return replace(posed, workload=replace(posed.workload, tables=tables))
+
+
+def test_what_is_not_found_is_not_called_impossible() -> None:
+    problem = like(0.39, 5)
+    check_room(problem)
+    with pytest.raises(InfeasibleError, match="no plan was found that fits"):
+        load_sharder("naive").shard(problem, Budget(), Random(0))
+
+
+@pytest.mark.parametrize(("size", "count"), [(0.51, 3), (0.66, 3)])
+def test_large_shards_need_ranks_of_their_own(size: float, count: int) -> None:
+    with pytest.raises(InfeasibleError, match="at least 3 GPUs"):
+        check_room(like(size, count))
 
 
 def test_a_cache_too_large_for_a_rank_is_split() -> None:
@@ -185,6 +232,11 @@ def beside_a_giant(types: tuple[ShardingType, ...]) -> ShardingProblem:
     batch = int(0.5 * room / (16 * 256))
     workload = Workload(tables=tables, local_batch_size=batch, optimizer=Optimizer.SGD)
     topology = Topology(hardware=example_hardware(), world_size=16, local_world_size=8)
+    return _with_room(workload, topology, room)
+
+
+def _with_room(workload: Workload, topology: Topology, room: float) -> ShardingProblem:
+    """Return a problem whose ranks have so many bytes for tables."""
     missing = (room - usable_bytes(workload, topology)) / (1 - RESERVE_SHARE)
     hardware = example_hardware(topology.hardware.gpu.memory_bytes + missing)
     return ShardingProblem(

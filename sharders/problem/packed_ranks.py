@@ -1,0 +1,211 @@
+"""What ranks hold while tables are packed into them: places for shards, the tightest first."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from sharders.problem.options import make_plan, make_sharding
+from sharders.problem.placement import option_bytes
+from sharders.problem.sharding_problem import ShardingProblem
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.intp]
+GIVEN: Ints = np.zeros(1, dtype=np.intp)
+"""The place of a table whose ranks the user has said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """An option as it takes memory: like blocks, each on a rank, on all of a node, or on all."""
+
+    count: int
+    width: int
+    """Ranks that lie side by side and that a block takes."""
+    one_node: bool
+    """Whether all blocks are on one node."""
+    size: Array
+    """Bytes of HBM of a block on each of its ranks; of all shards where the ranks are given."""
+    host: Array
+    """The same of host memory."""
+    ranks: Ints | None = None
+    """Where all shards are, if the user has said so."""
+
+
+class PackedTable(NamedTuple):
+    """Where a table is."""
+
+    option: int
+    """Among those of all tables."""
+    places: Ints
+    """Ranks, or nodes, of its blocks."""
+
+
+class PackedRanks:
+    """Which tables are where, and what room they leave; no rank or host ever holds too much."""
+
+    def __init__(self, problem: ShardingProblem) -> None:
+        self.problem, self.arrays = problem, problem.option_arrays
+        topology = problem.topology
+        self.num_ranks, self.local = topology.world_size, topology.local_world_size
+        self.free = np.array(problem.rooms)
+        self.host_free = np.full(topology.num_nodes, float(problem.host_capacity))
+        self.at: list[PackedTable | None] = [None] * len(problem.workload.tables)
+        self.tables_on: list[set[int]] = [set() for _ in range(self.num_ranks)]
+        """Those with blocks that could be elsewhere."""
+        self._num_placed = 0
+        self.roomiest = False
+        """Whether shards go where they leave most, not least: many small tables are then even."""
+        self._blocks: dict[int, Blocks] = {}
+
+    def blocks(self, option: int) -> Blocks:
+        """Return the blocks of an option."""
+        if option not in self._blocks:
+            self._blocks[option] = self._blocks_of(option)
+        return self._blocks[option]
+
+    def _blocks_of(self, number: int) -> Blocks:
+        option = self.arrays.flat[number]
+        table = self.problem.workload.tables[self.arrays.ways.table[number]]
+        sizes = option_bytes(self.problem, table, option)
+        held = np.array([(each.total, float(each.host)) for each in sizes])
+        kind = option.sharding_type
+        if option.num_ranks == 0 and not kind.everywhere:
+            ranks = np.array(make_sharding(table, self.problem.topology, option).ranks)
+            size, host = held.T
+            return Blocks(
+                count=1, width=self.num_ranks, one_node=False, size=size, host=host, ranks=ranks
+            )
+        width = self.num_ranks if kind.everywhere else self.local if kind.within_node else 1
+        one_node = kind is ShardingType.TABLE_COLUMN_WISE
+        size, host = held[:width].T
+        count = max(1, option.num_ranks)
+        return Blocks(count=count, width=width, one_node=one_node, size=size, host=host)
+
+    def places(self, option: int) -> Ints | None:
+        """Return where an option's blocks fit, the best places first; None: nowhere."""
+        blocks = self.blocks(option)
+        if blocks.ranks is not None:
+            return GIVEN if self._fits(blocks.ranks, blocks) else None
+        left = self.free - blocks.size if blocks.width == 1 else self._left_by(blocks)
+        if blocks.one_node:
+            left = self._one_node(left, blocks.count)
+        roomy = np.flatnonzero(left >= 0)
+        if len(roomy) < blocks.count:
+            return None
+        keys = -left[roomy] if self.roomiest else left[roomy]
+        if blocks.count == 1:
+            found = roomy[np.argmin(keys)][None]
+        else:
+            found = roomy[np.argsort(keys, kind="stable")[: blocks.count]]
+        return found if self.hosts_fit(blocks, found) else None
+
+    def _left_by(self, blocks: Blocks) -> Array:
+        """Return the least that a block leaves on any of its ranks, for every place."""
+        least: Array = (self.free.reshape(-1, blocks.width) - blocks.size).min(axis=1)
+        return least
+
+    def _one_node(self, left: Array, count: int) -> Array:
+        """Return what is left on the ranks of one node that has room for so many; or nothing."""
+        fits = left.reshape(-1, self.local) >= 0
+        nodes = np.flatnonzero(fits.sum(axis=1) >= count)
+        only = np.full_like(left, -np.inf)
+        if len(nodes):
+            own = slice(nodes[0] * self.local, (nodes[0] + 1) * self.local)
+            only[own] = left[own]
+        return only
+
+    def _fits(self, ranks: Ints, blocks: Blocks) -> bool:
+        free, host = self.free.copy(), self.host_free.copy()
+        np.subtract.at(free, ranks, blocks.size)
+        np.subtract.at(host, ranks // self.local, blocks.host)
+        return bool(free.min() >= 0 and host.min() >= 0)
+
+    def hosts_fit(self, blocks: Blocks, places: Ints) -> bool:
+        """Return whether hosts have room for blocks in some places."""
+        if not blocks.host.any():
+            return True
+        held = np.zeros_like(self.host_free)
+        self._add_host(held, blocks, places, 1.0)
+        return bool((held <= self.host_free).all())
+
+    def ranks_of(self, blocks: Blocks, places: Ints) -> Ints:
+        """Return the rank of every shard of blocks in some places."""
+        if blocks.ranks is not None:
+            return blocks.ranks
+        if blocks.width == 1:
+            return places
+        ranks: Ints = (places[:, None] * blocks.width + np.arange(blocks.width)).ravel()
+        return ranks
+
+    def _add_host(self, held: Array, blocks: Blocks, places: Ints, sign: float) -> None:
+        ranks = self.ranks_of(blocks, places)
+        sizes = np.resize(blocks.host, len(ranks))
+        np.add.at(held, ranks // self.local, sign * sizes)
+
+    def _change(self, placed: PackedTable, sign: float) -> None:
+        blocks = self.blocks(placed.option)
+        ranks = self.ranks_of(blocks, placed.places)
+        if blocks.ranks is None and (blocks.width == 1 or blocks.count == 1):
+            self.free[ranks] -= sign * blocks.size
+        else:
+            np.subtract.at(self.free, ranks, sign * np.resize(blocks.size, len(ranks)))
+        if blocks.host.any():
+            self._add_host(self.host_free, blocks, placed.places, -sign)
+
+    def put(self, table: int, placed: PackedTable) -> None:
+        """Put a table somewhere; it has been nowhere."""
+        self._change(placed, 1.0)
+        self.at[table] = placed
+        self._num_placed += 1
+        for rank in self._own_ranks(placed):
+            self.tables_on[rank].add(table)
+
+    def take(self, table: int) -> PackedTable:
+        """Take a table away, and return where it was."""
+        placed = self.placed(table)
+        self._change(placed, -1.0)
+        self.at[table] = None
+        self._num_placed -= 1
+        if self._num_placed == 0:  # nothing is left of sums that are rounded
+            self.free[:] = self.problem.rooms
+            self.host_free[:] = self.problem.host_capacity
+        for rank in self._own_ranks(placed):
+            self.tables_on[rank].discard(table)
+        return placed
+
+    def _own_ranks(self, placed: PackedTable) -> list[int]:
+        """Return the ranks that a table is on, none if the user has said which."""
+        blocks = self.blocks(placed.option)
+        if blocks.ranks is not None:
+            return []
+        own: list[int] = self.ranks_of(blocks, placed.places).tolist()
+        return own
+
+    def placed(self, table: int) -> PackedTable:
+        """Return where a table is; it must be somewhere."""
+        placed = self.at[table]
+        if placed is None:
+            raise ValueError(f"table {table} is nowhere")
+        return placed
+
+    def ranks_of_table(self, table: int) -> Ints:
+        """Return the rank of every shard of a table."""
+        placed = self.placed(table)
+        return self.ranks_of(self.blocks(placed.option), placed.places)
+
+    def is_narrow(self, table: int) -> bool:
+        """Return whether each block of a table is on one rank."""
+        return self.blocks(self.placed(table).option).width == 1
+
+    def plan(self) -> ShardingPlan:
+        """Return the plan; every table must be somewhere."""
+        topology, shardings = self.problem.topology, []
+        for index, table in enumerate(self.problem.workload.tables):
+            placed = self.placed(index)
+            option, blocks = self.arrays.flat[placed.option], self.blocks(placed.option)
+            places = (placed.places * blocks.width).tolist() if option.num_ranks else ()
+            shardings.append(make_sharding(table, topology, option, places))
+        return make_plan(topology, shardings)

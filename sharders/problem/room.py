@@ -1,0 +1,121 @@
+"""Proofs that no plan fits, by sums of bytes, before any search."""
+
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import size_text
+from costmodel.kernels.lookup_shards import Mask
+from costmodel.memory.rank_memory import infeasible, least_table_bytes
+from sharders.problem.options import make_sharding
+from sharders.problem.placement import no_room, option_bytes
+from sharders.problem.sharding_problem import ShardingProblem
+
+ROUNDING = 1e-9
+SMALL = (0.5, 0.4, 0.3, 0.2, 0.1)
+"""Shares of a rank's memory below which shards are left out of a count of ranks."""
+
+
+def check_room(problem: ShardingProblem) -> None:
+    """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
+
+    A table takes at least the least that any of its options do whose shards all fit on a rank.
+    Memory of hosts is not looked at.
+
+    Raises
+    ------
+    InfeasibleError
+        All tables together, or one alone, are larger than what there is; or large shards need
+        more ranks, as they do not go together; or those that can be nowhere but on a rank are
+        larger than what is there.
+
+    """
+    workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
+    needed = sum(_least_fitting(problem))
+    if needed > room:
+        whole = (least_table_bytes(workload, problem.topology, each) for each in workload.tables)
+        message = (
+            "no plan fits: sharded so that every shard fits on a rank, the tables take at least "
+            f"{size_text(needed)}, and there is room for {size_text(problem.total_capacity)}"
+        )
+        told = message if sum(whole) <= room else None
+        raise infeasible(workload, problem.topology, told)
+    _check_large_shards(problem)
+    _check_ranks(problem)
+
+
+def fits_alone(problem: ShardingProblem) -> Mask:
+    """Return which options have no shard larger than a rank's memory."""
+    fits: Mask = problem.option_arrays.largest_bytes <= problem.capacity * (1 + ROUNDING)
+    return fits
+
+
+def _least_fitting(problem: ShardingProblem) -> list[float]:
+    """Return the least that each table takes in all, by options whose shards all fit on a rank."""
+    arrays = problem.option_arrays
+    total = np.where(fits_alone(problem), arrays.total_bytes, np.inf)
+    least: list[float] = np.minimum.reduceat(total, arrays.begins[:-1]).tolist()
+    for table, size in zip(problem.workload.tables, least, strict=True):
+        if size == np.inf:
+            free = problem.capacity * max(1, len(table.ranks))
+            raise no_room(problem, table, free, proven=True)
+    return least
+
+
+def _check_large_shards(problem: ShardingProblem) -> None:
+    """Raise InfeasibleError where large shards need more ranks than there are.
+
+    Beside a shard of more than 1 - a of a rank there is no room for one of a or more. So it counts
+    as a whole rank, and what is smaller than a as nothing (Martello and Toth, 1990, their bound L2
+    on bins).
+    """
+    arrays, world_size = problem.option_arrays, problem.topology.world_size
+    share, cuts, fits = arrays.held[0] / problem.capacity, arrays.cuts, fits_alone(problem)
+    for small in SMALL:
+        counted = np.where(share > (1 - small) * (1 + ROUNDING), 1.0, share)
+        counted[share < small] = 0.0
+        block = np.add.reduceat(counted * cuts.copies, cuts.first[:-1])
+        of_option = block[cuts.of_way] * arrays.ways.num_column_shards
+        least = np.minimum.reduceat(np.where(fits, of_option, np.inf), arrays.begins[:-1])
+        needed = float(least.sum())
+        if needed > world_size * (1 + ROUNDING):
+            raise infeasible(
+                problem.workload,
+                problem.topology,
+                f"no plan fits: no two large shards go together on a GPU, so that they take at "
+                f"least {ceil(needed * (1 - ROUNDING))} GPUs however tables are sharded, and "
+                f"there are {world_size}",
+            )
+
+
+def _check_ranks(problem: ShardingProblem) -> None:
+    """Raise InfeasibleError where a rank has no room for what can be nowhere else.
+
+    Those are shards of tables that the user has put on it, or that are sharded over all ranks.
+    """
+    arrays, rooms = problem.option_arrays, np.array(problem.rooms)
+    fits = fits_alone(problem)
+    free = np.zeros(len(problem.workload.tables), dtype=bool)
+    free[arrays.ways.table[fits & (arrays.num_ranks > 0)]] = True
+    held = np.zeros(len(rooms))
+    for index in np.flatnonzero(~free).tolist():
+        own = np.flatnonzero(fits[slice(*arrays.begins[index : index + 2])]) + arrays.begins[index]
+        held += np.min([_held_by(problem, index, option) for option in own.tolist()], axis=0)
+    rank = int(np.argmax(held - rooms))
+    if held[rank] > rooms[rank] * (1 + ROUNDING):
+        raise infeasible(
+            problem.workload,
+            problem.topology,
+            f"no plan fits: the tables that can be nowhere else take {size_text(held[rank])} "
+            f"on rank {rank}, and there is room for {size_text(rooms[rank])}",
+        )
+
+
+def _held_by(problem: ShardingProblem, index: int, number: int) -> NDArray[np.float64]:
+    """Return what an option without a choice of ranks takes on each of them."""
+    table, option = problem.workload.tables[index], problem.option_arrays.flat[number]
+    ranks = make_sharding(table, problem.topology, option).ranks
+    held = np.zeros(problem.topology.world_size)
+    np.add.at(held, list(ranks), [size.total for size in option_bytes(problem, table, option)])
+    return held
