@@ -8,7 +8,7 @@ from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move
 
 cdef int64_t FITS, FULL, SLOW, UNKNOWN
-cdef double IMPROVED
+cdef double IMPROVED, NO_EXCESS, LEAST, MOST
 
 @cython.final
 cdef class AnnealingRun:
@@ -22,14 +22,17 @@ cdef class AnnealingRun:
     cdef readonly bint again, lacks_program
     cdef readonly Choices best
     cdef readonly double best_time, penalised_time, best_penalised_time
+    cdef readonly double price, price_step, first_price
 
     @cython.locals(
-        search=SearchState, move=Move, before=Py_ssize_t, progress=double, temperature=double, limit=double, outcome=int64_t, lacks=bint,
+        search=SearchState, move=Move, before=Py_ssize_t, progress=double, temperature=double, limit=double, outcome=int64_t, lacks=bint, excess=double,
     )
     cpdef Py_ssize_t anneal(
         self, Py_ssize_t count, double hot, double cold, double length, bint placing
     ) noexcept
-    @cython.locals(index=Py_ssize_t, table=Py_ssize_t)
+    @cython.locals(before=double, excess=double)
+    cdef void _change_price(self) noexcept
+    @cython.locals(index=Py_ssize_t, table=Py_ssize_t, is_better=bint)
     cdef void _take(self) noexcept
     @cython.locals(index=Py_ssize_t, table=Py_ssize_t)
     cdef void _remember(self) noexcept

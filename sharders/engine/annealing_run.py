@@ -7,9 +7,13 @@ import numpy as np
 from sharders.engine.eject import Ejector
 from sharders.engine.moves import MoveProposer, RandomNumbers
 from sharders.engine.params import MoveParams
-from sharders.engine.search_state import SearchState
-from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Move
+from sharders.engine.search_state import NO_EXCESS, SearchState
+from sharders.engine.tables import FITS, SLOW, UNKNOWN, Move
 from sharders.problem.sharding_problem import IMPROVED
+
+LEAST: float = 1e-3
+MOST: float = 1e2
+"""What holding a rank's memory beyond what there is costs at least and at most, in steps."""
 
 
 class AnnealingRun:
@@ -27,6 +31,9 @@ class AnnealingRun:
         """Those for which it is, the first ``num_changed``."""
         self.num_changed = 0
         self.best = search.choices.copy()
+        self.price, self.price_step = 0.0, params.price_step
+        """What holding more than there is costs now (``SearchState.price``)."""
+        self.first_price = params.first_price
         self.begin(math.inf, 0)
 
     def begin(self, seconds: float, seed: int) -> None:
@@ -42,6 +49,7 @@ class AnnealingRun:
         """Whether the move at hand is one more try of the last one, with a table out of its way."""
         self.moves = self.decided = self.timed = self.last_gain = 0
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
+        self.price = self.first_price * seconds
         self.best_time, self.penalised_time = seconds, self.search.penalised(seconds)
         self.best_penalised_time = self.penalised_time
         self.best = self.search.choices.copy()
@@ -64,8 +72,10 @@ class AnnealingRun:
         """
         search, move, before = self.search, self.move, self.moves
         self.lacks_program = False
+        search.price = self.price
         for _ in range(count):
             if self.moves % self.refresh_every == 0:
+                self._change_price()
                 search.find_cycle()
                 self.proposer.refresh()
             self.moves += 1
@@ -74,6 +84,7 @@ class AnnealingRun:
                 if move.length == 0:
                     continue
             progress = min(1.0, self.moves / length)
+            excess = search.excess()
             temperature = hot * (cold / hot) ** progress * self.penalised_time
             # Metropolis, for the penalised time
             limit = self.penalised_time - temperature * math.log(self.rng.uniform())
@@ -84,15 +95,27 @@ class AnnealingRun:
                 self.again = False
                 self._take()
             else:
-                if outcome == FULL:
+                lacks = outcome != UNKNOWN and search.excess() > excess + NO_EXCESS
+                if lacks:
                     self.ejector.find_fullest()
-                lacks = outcome == FULL and self.ejector.lack > 0
+                    lacks = self.ejector.lack > 0
                 search.undo(move)
                 self.again = lacks and not self.again and self.ejector.eject(move)
                 if outcome == UNKNOWN:
                     self.lacks_program = True
                     break
+        search.price = math.inf
         return self.moves - before
+
+    def _change_price(self) -> None:
+        """Let memory that is not there cost more if the plan needs some, and else less."""
+        before, excess = self.price, self.search.excess()
+        if excess > NO_EXCESS:
+            self.price = min(self.price * self.price_step, MOST * self.best_time)
+        else:
+            self.price = max(self.price / self.price_step, LEAST * self.best_time)
+        self.search.price = self.price
+        self.penalised_time += (self.price - before) * excess
 
     def _take(self) -> None:
         """Make the move that was tried; note the plan if it is the best."""
@@ -104,7 +127,8 @@ class AnnealingRun:
                 self.num_changed += 1
         self.search.keep()
         self.penalised_time = self.search.penalised_time
-        if self.search.seconds < self.best_time * (1 - IMPROVED):
+        is_better = self.search.seconds < self.best_time * (1 - IMPROVED)
+        if is_better and self.search.excess() <= NO_EXCESS and self.search.loads.fits():
             self.best_time, self.best_penalised_time = self.search.seconds, self.penalised_time
             self.last_gain = self.moves
             self._remember()

@@ -1,4 +1,4 @@
-"""Room for a move that does not fit in memory: a column block of another table leaves a full rank.
+"""Room for a move that overfills memory: a column block of another table leaves a full rank.
 
 Where memory is tight, most moves find no room (at 100 tables on 8 GPUs 60 to 80%), least of all
 those of large tables. With this and ``MoveParams.keep_share`` together, 5,000 moves a table end

@@ -6,6 +6,7 @@ from costmodel.engine.step cimport Step
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
+cdef double NO_EXCESS
 cdef int64_t ALL_GROUPS, EXCHANGE, ONLY, ON_NODES
 cdef Py_ssize_t NUM_TYPES
 cdef uint64_t GAMMA, FIRST, SECOND, WORD
@@ -22,7 +23,7 @@ cdef class RandomNumbers:
 cdef class MoveProposer:
     cdef readonly SearchState search
     cdef readonly RandomNumbers rng
-    cdef readonly double critical_share, keep_share, swap_share, option_share, together_share
+    cdef readonly double excess_share, critical_share, keep_share, swap_share, option_share, together_share
     cdef readonly double suited_share, any_type_share
     cdef readonly Py_ssize_t max_together, max_costliest, suited_tries, option_tries, many_shards
     cdef readonly Py_ssize_t eagerness, swap_tries, num_slowest, bottleneck_row
@@ -31,7 +32,7 @@ cdef class MoveProposer:
 
     @cython.locals(
         search=SearchState, row=Py_ssize_t, groups=int64_t, place=Py_ssize_t, rank=int64_t,
-        before=Py_ssize_t, slowest=Py_ssize_t, table=Py_ssize_t, group=int64_t,
+        before=Py_ssize_t, sign=double, slowest=Py_ssize_t, table=Py_ssize_t, group=int64_t,
     )
     cdef void refresh(self) noexcept
     @cython.locals(

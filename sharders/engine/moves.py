@@ -5,7 +5,7 @@ import numpy as np
 from costmodel.domain.plan import ShardingType
 from costmodel.engine.codes import CONSTANT, EXCHANGE, ISSUE, ONLY
 from sharders.engine.params import MoveParams
-from sharders.engine.search_state import SearchState
+from sharders.engine.search_state import NO_EXCESS, SearchState
 from sharders.engine.tables import ON_NODES, Move
 
 ALL_GROUPS: int = -1
@@ -54,6 +54,7 @@ class MoveProposer:
     def __init__(self, search: SearchState, params: MoveParams, rng: RandomNumbers) -> None:
         num_ranks, num_rows = search.plan.num_ranks, search.plan.numbers.shape[0]
         self.search, self.rng = search, rng
+        self.excess_share = params.excess_share
         self.critical_share, self.keep_share = params.critical_share, params.keep_share
         self.swap_share, self.option_share = params.swap_share, params.option_share
         self.together_share, self.suited_share = params.together_share, params.suited_share
@@ -79,10 +80,12 @@ class MoveProposer:
         search = self.search
         self._find_bottleneck()
         row, groups = self.bottleneck_row, self.bottleneck_groups
+        sign = -1.0 if row == search.loads.free_row else 1.0
         for place in range(1, self.order.shape[0]):  # hardly anything is out of order
             rank, before = self.order[place], place - 1
             while before >= 0 and (
-                search.plan.numbers[row, self.order[before]] > search.plan.numbers[row, rank]
+                sign * search.plan.numbers[row, self.order[before]]
+                > sign * search.plan.numbers[row, rank]
             ):
                 self.order[before + 1] = self.order[before]
                 before -= 1
@@ -104,6 +107,9 @@ class MoveProposer:
         search, total = self.search, 0.0
         every = search.every
         self.bottleneck_row, self.bottleneck_groups = search.loads.load_row, ALL_GROUPS
+        if search.excess() > NO_EXCESS and self.rng.uniform() < self.excess_share:
+            self.bottleneck_row = search.loads.free_row
+            return
         if search.which >= len(search.cycles):
             return
         cycle = search.cycles[search.which]

@@ -17,7 +17,7 @@ cdef class RankLoads:
     cdef readonly Tables tables
     cdef readonly Choices choices
     cdef readonly Py_ssize_t load_row, power_row, exchanged_row, free_row, host_row, counts_row
-    cdef readonly Py_ssize_t end_row, num_groups, num_kernels
+    cdef readonly Py_ssize_t excess_row, end_row, num_groups, num_kernels
     cdef readonly double[::1] exchange_rates
     cdef readonly double[::1] rooms
     cdef readonly int64_t[::1] kernel_changed
@@ -29,11 +29,12 @@ cdef class RankLoads:
     ) noexcept
     @cython.locals(
         first=Py_ssize_t, shard=Py_ssize_t, rank=Py_ssize_t, size=Py_ssize_t, left=double,
-        node=Py_ssize_t,
+        free=double, node=Py_ssize_t,
     )
     cdef void hold(
         self, Py_ssize_t option, Choices choices, Py_ssize_t row, double sign
     ) noexcept
+    cdef void _exceed(self, double more, double room) noexcept
     @cython.locals(shard=Py_ssize_t, rank=Py_ssize_t)
     cdef bint has_room(self, Py_ssize_t option, Choices choices, Py_ssize_t row) noexcept
     @cython.locals(rank=Py_ssize_t)

@@ -57,6 +57,8 @@ class SearchRows(NamedTuple):
     """Bytes of HBM left."""
     host_free: int
     """Bytes of host memory left, by node."""
+    excess: int
+    """What ranks and hosts hold beyond what they can, in shares of it, in the first column."""
     counts: int
     """Tables of every sharding group, in the first column."""
     end: int
@@ -93,6 +95,7 @@ class RankLoads:
         self.plan, self.tables, self.choices = plan, tables, choices
         self.load_row, self.power_row, self.exchanged_row = rows.load, rows.power, rows.exchanged
         self.free_row, self.host_row, self.counts_row = rows.free, rows.host_free, rows.counts
+        self.excess_row = rows.excess
         self.end_row = rows.end
         self.exchange_rates = exchange_rates
         self.num_groups = exchange_rates.size // NUM_FEATURES
@@ -120,12 +123,22 @@ class RankLoads:
         for shard in range(self.tables.num_shards(option)):
             rank = self.rank_of(option, choices, row, shard)
             size = self.tables.rows[first + shard]
-            left = self.plan.numbers[self.free_row, rank] - sign * self.tables.held[size, 0]
+            free = self.plan.numbers[self.free_row, rank]
+            left = free - sign * self.tables.held[size, 0]
             self.plan.put(self.free_row, rank, left)
+            if left < 0 or free < 0:
+                self._exceed(max(0.0, -left) - max(0.0, -free), self.rooms[rank])
             if self.tables.held[size, 1] != 0:
                 node = self.plan.node_of[rank]
-                left = self.plan.numbers[self.host_row, node] - sign * self.tables.held[size, 1]
+                free = self.plan.numbers[self.host_row, node]
+                left = free - sign * self.tables.held[size, 1]
                 self.plan.put(self.host_row, node, left)
+                if left < 0 or free < 0:
+                    self._exceed(max(0.0, -left) - max(0.0, -free), self.host_room)
+
+    def _exceed(self, more: float, room: float) -> None:
+        """Note that some memory holds more than before of what it cannot."""
+        self._add(self.excess_row, more / max(room, 1.0))
 
     def has_room(self, option: int, choices: Choices, row: int) -> bool:
         """Return whether no rank or node of an option's shards holds more than it can."""
@@ -361,6 +374,10 @@ class RankLoads:
             plan.commit()
         for group in range(self.num_groups):
             self._sum_up(group)
+        for rank in range(plan.num_ranks):
+            self._exceed(max(0.0, -plan.numbers[self.free_row, rank]), self.rooms[rank])
+            self._exceed(max(0.0, -plan.numbers[self.host_row, rank]), self.host_room)
+            plan.commit()
         plan.note_all_changed()
         for kernel in range(self.num_kernels):
             self.kernel_changed[kernel] = 1

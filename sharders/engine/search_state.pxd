@@ -10,7 +10,7 @@ from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef int64_t FITS, SLOW, FULL, UNKNOWN, NOT_MADE
 cdef Py_ssize_t BALANCE_ROOTS
-cdef double BALANCE_WEIGHT, MARGIN
+cdef double BALANCE_WEIGHT, MARGIN, MOST_PAID
 
 @cython.final
 cdef class SearchState:
@@ -22,9 +22,9 @@ cdef class SearchState:
     cdef readonly Step every
     cdef readonly list steps, cycles
     cdef readonly int64_t[::1] program_of
-    cdef readonly Py_ssize_t which, wanted, program
+    cdef readonly Py_ssize_t which, wanted, program, max_cycles
     cdef readonly int64_t outcome
-    cdef public double margin
+    cdef public double margin, price
     cdef readonly double seconds, penalised_time
 
     cpdef double present_time(self) noexcept
@@ -37,10 +37,12 @@ cdef class SearchState:
     ) noexcept
     @cython.locals(spread=double, feature=Py_ssize_t)
     cpdef double penalised(self, double seconds) noexcept
+    cpdef double excess(self) noexcept
     @cython.locals(total=double, mean=double)
     cdef double _power_mean(self, Py_ssize_t row) noexcept
     @cython.locals(step=Step, cycle=Cycle)
     cpdef void find_cycle(self) noexcept
+    @cython.locals(before=double, has_room=bint)
     cpdef int64_t try_move(self, Move move, double limit) noexcept
     @cython.locals(index=Py_ssize_t, table=Py_ssize_t)
     cpdef bint finds_room(self, Move move) noexcept

@@ -14,6 +14,11 @@ from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Choices, Move
 MARGIN = 1e-9
 """Share of the penalised time: sums along a cycle and along steps are rounded differently."""
 NOT_MADE = -1
+NO_EXCESS: float = 1e-9
+"""What rounding may leave of what a plan holds beyond what there is, in ranks' memories."""
+MOST_PAID = 0.05
+"""Share of the penalised time that a move may cost in memory that is not there: hardly any gains as
+much."""
 
 
 class SearchState:
@@ -35,7 +40,7 @@ class SearchState:
         clock: StepClock,
         every: Step,
         program_of: NDArray[np.int64],
-        num_cycles: int,
+        max_cycles: int,
     ) -> None:
         """Begin with the program of plans that have all sharding groups.
 
@@ -49,14 +54,15 @@ class SearchState:
             The program of all groups.
         program_of
             By the bits of the groups that a plan has, its program; -1: not made yet.
-        num_cycles
-            Programs whose cycles are kept: the first ones made, a search seldom makes more.
+        max_cycles
+            Programs whose cycles are kept: the first ones made.
 
         """
         self.loads, self.plan, self.tables = loads, loads.plan, loads.tables
         self.choices, self.clock, self.every = choices, clock, every
         self.steps = [every]
-        self.cycles = [Cycle(every.num_ops, loads.end_row) for _ in range(num_cycles)]
+        self.cycles = [Cycle(every.num_ops, loads.end_row)]
+        self.max_cycles = max_cycles
         self.program_of = program_of
         self.which = 0
         """The present plan's program."""
@@ -68,11 +74,15 @@ class SearchState:
         """How the last move went, and of which program the plan then is."""
         self.seconds = self.penalised_time = math.inf
         """Its step time and penalised time, where it was timed."""
+        self.price = math.inf
+        """Seconds that a rank's memory held beyond what there is counts for; infinite: none may."""
 
     def add_program(self, groups: int, step: Step) -> None:
         """Add the program of plans that have groups with these bits."""
         self.program_of[groups] = len(self.steps)
         self.steps.append(step)
+        if len(self.cycles) < self.max_cycles:
+            self.cycles.append(Cycle(self.every.num_ops, self.loads.end_row))
 
     def present_time(self) -> float:
         """Return the step time of the present plan, in seconds."""
@@ -124,7 +134,13 @@ class SearchState:
         for feature in range(self.loads.exchange_rates.shape[0]):
             if self.loads.exchange_rates[feature] > 0:
                 spread += self._power_mean(self.loads.exchanged_row + feature)
+        if self.price < math.inf:
+            spread += self.price / BALANCE_WEIGHT * self.excess()
         return seconds + BALANCE_WEIGHT * spread
+
+    def excess(self) -> float:
+        """Return what the present plan holds beyond what there is, in ranks' memories."""
+        return self.plan.numbers[self.loads.excess_row, 0]
 
     def _power_mean(self, row: int) -> float:
         total = self.plan.numbers[row, 0]
@@ -150,7 +166,11 @@ class SearchState:
         """
         self.seconds = self.penalised_time = math.inf
         self.program = NOT_MADE
-        self.outcome = self._timed(move, limit) if self.finds_room(move) else FULL
+        before = self.excess()
+        has_room = self.finds_room(move)
+        if not has_room and self.price < math.inf:
+            has_room = self.price * (self.excess() - before) <= MOST_PAID * limit
+        self.outcome = self._timed(move, limit) if has_room else FULL
         return self.outcome
 
     def finds_room(self, move: Move) -> bool:

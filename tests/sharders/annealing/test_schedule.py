@@ -99,6 +99,19 @@ def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
     assert {each.origin: each.time for each in search.contenders} == pytest.approx(reached)
 
 
+def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
+    posed = example_workload(40, seed=3)
+    row_wise = replace(posed.tables[0], sharding_types=(ShardingType.ROW_WISE,))
+    tables = row_wise, *posed.tables[1:]
+    engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
+    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    tried = [start.types for start in islice(sets.explored, 12) if start is not None]
+    forced = bits([ShardingType.ROW_WISE])
+    assert tried[0] == bits(FIRST) | forced
+    assert len(set(tried)) == len(tried) > 1
+    assert all(types & forced for types in tried)
+
+
 def test_runs_make_one_program_of_new_groups_in_so_many_moves() -> None:
     made = []
     for moves_per_program in (310, 3000):
@@ -133,3 +146,19 @@ def test_around_a_set_that_has_no_room_others_are_tried_only_while_none_has() ->
     singles = [1 << number for number in range(len(KINDS))]
     around = {bits(FIRST), *(types for types, value in values.items() if value < inf)}
     assert all(any(types ^ single in around for single in singles) for types in values)
+
+
+def test_sets_are_not_judged_by_what_is_promised_for_one_that_has_no_room() -> None:
+    engine = Engine(problem())
+    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    known: list[Seconds] = []
+
+    def start_of(types: int, best: Seconds) -> tuple[Seconds, Start | None]:
+        known.append(best)
+        promised = {bits(FIRST): 3.0, bits(FIRST) ^ sets.singles[0]: 1.0}
+        value = promised.get(types, 2.0)
+        return value, Start(types, [], has_room=value != 1.0)
+
+    sets.start_of = start_of  # type: ignore[method-assign]
+    list(islice(sets.explored, 4))
+    assert known == [inf, 3.0, 3.0, 2.0]

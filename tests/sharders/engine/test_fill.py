@@ -121,5 +121,14 @@ def test_tuning_ends_after_its_trials_or_with_the_budget() -> None:
     assert tuning.evaluated == 5
 
 
+def test_random_rules_are_tried_at_once_where_no_usual_one_finds_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sharders.greedy.tuning.usual_rules", lambda: iter(()))
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams())
+    tuning.begin()
+    assert len(tuning.plans()) == tuning.evaluated == 1
+
+
 def test_neutral_parameters_are_in_range() -> None:
     assert all(low <= NEUTRAL[name] <= high for name, (low, high) in RANGES.items())

@@ -41,6 +41,7 @@ from sharders.engine.arrays import offered
 from sharders.engine.fill import Rule
 from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
+from sharders.engine.search_state import NO_EXCESS
 from sharders.engine.tables import Move
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.one_pass import SizeGreedy
@@ -385,6 +386,25 @@ def test_where_a_rank_is_full_another_table_leaves_it() -> None:
         assert ejector.fullest not in np.asarray(move.ranks)[1, :num_blocks]
         made += 1
     assert made > 0
+
+
+def test_a_run_passes_through_plans_that_hold_too_much_and_returns_none() -> None:
+    problem = example_problem(example_workload(40, seed=2), fill=0.99)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    engine.start(engine.choices_of(plan), 3)
+    held_too_much = 0
+    for _ in range(50):
+        run = engine.anneal(100, (1e-3, 1e-5, 5000.0))
+        free = np.asarray(engine.search.plan.numbers)[engine.search.loads.free_row]
+        rooms = np.asarray(engine.search.loads.rooms)
+        assert engine.search.excess() == pytest.approx((np.maximum(-free, 0) / rooms).sum())
+        held_too_much += engine.search.excess() > NO_EXCESS
+        best = engine.plan_of(engine.best_since())
+        check_memory(problem.workload, problem.topology, best)
+        assert run.best_time == pytest.approx(problem.objective.step_time(best), rel=1e-9)
+    assert held_too_much > 0
+    assert engine.search.price == np.inf  # other moves must fit
 
 
 SEARCH = """
