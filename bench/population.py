@@ -1,7 +1,7 @@
 """A population of sharding problems: realistic ones and nasty ones, drawn by number.
 
 A search that is tuned on the instances it is judged by says nothing of others. So instances are
-drawn: ``tuning-0`` to ``tuning-63`` are for changing the search by, ``held-out-0`` to
+drawn: ``tuning-0`` to ``tuning-159`` are for changing the search by, ``held-out-0`` to
 ``held-out-29`` only for judging it, and the four of ``uneven-*`` are those on which seeds differed
 first. Everything is drawn from the instance's name, and the same on every machine.
 
@@ -34,7 +34,7 @@ from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from planner.files.profiles import load_profile
 from sharders.problem.sharding_problem import ShardingProblem
 
-NUM_TUNING, NUM_HELD_OUT = 64, 30
+NUM_TUNING, NUM_HELD_OUT = 160, 30
 GPUS = (
     "a100-sxm-40gb", "a100-sxm-80gb", "b200-sxm", "gb200-nvl72", "h100-hbm2e", "h100-sxm",
     "h200-sxm", "l40s-pcie", "mi300x", "v100-nvlink",

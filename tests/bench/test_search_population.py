@@ -24,7 +24,7 @@ from bench.search_population import (
 )
 from costmodel.domain.plan import ComputeKernel
 from sharders.greedy.one_pass import Naive
-from sharders.problem.packing import check_room
+from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Budget
 
 
