@@ -18,6 +18,7 @@ from costmodel.step.template import RANK_FEATURES
 from sharders.engine.tables import SPREADS, Choices, Tables
 from sharders.problem.option_arrays import OptionArrays
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
+from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
 
 FINEST = 0.01
@@ -97,8 +98,8 @@ def problem_arrays(
 ) -> ProblemArrays:
     """Write a problem as arrays: the options of some plans, and others that are worth trying.
 
-    Not worth trying are splits finer than ``FINEST``, but for the coarsest of their type;
-    ``every_option``: keep these, too.
+    Not worth trying are shards larger than a rank's memory, and splits finer than ``FINEST``, but
+    for the coarsest of their type; ``every_option``: keep these, too.
     """
     arrays = problem.option_arrays
     if every_option:
@@ -109,7 +110,7 @@ def problem_arrays(
         arrays = arrays.with_others(used)
         kept = np.arange(len(arrays.flat))
     else:
-        kept = _worth_trying(arrays, starts)
+        kept = _worth_trying(problem, starts)
     signature = signature_of(problem)
     columns = Columns.of(signature)
     return ProblemArrays(problem, _tables(arrays, kept, columns), columns, signature, arrays, kept)
@@ -120,13 +121,17 @@ def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[Sha
     return [plan for plan in plans if (problem.option_arrays.places(plan) >= 0).all()]
 
 
-def _worth_trying(arrays: OptionArrays, starts: Sequence[ShardingPlan]) -> Places:
+def _worth_trying(problem: ShardingProblem, starts: Sequence[ShardingPlan]) -> Places:
     """Return the options that are worth trying, of each table the coarsest first."""
+    arrays = problem.option_arrays
     ways, count = arrays.ways, arrays.ways.num_column_shards
+    fits = arrays.of_each_table(fits_alone(problem))
     order = np.lexsort((count, ways.table))
     kept = (arrays.shard_load >= FINEST * arrays.balanced_load) | (count == 1)
-    _, coarsest = np.unique((ways.table * len(TYPES) + ways.kind)[order], return_index=True)
-    kept[order[coarsest]] = True
+    fitting = order[fits[order]]
+    _, coarsest = np.unique((ways.table * len(TYPES) + ways.kind)[fitting], return_index=True)
+    kept[fitting[coarsest]] = True
+    kept &= fits
     for plan in starts:
         places = arrays.places(plan)
         kept[places[places >= 0]] = True

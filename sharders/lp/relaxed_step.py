@@ -28,6 +28,7 @@ from costmodel.engine.timer import Signature
 from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.step.groups import GroupKey
 from sharders.problem.options import TableOption
+from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
 
 Array = NDArray[np.float64]
@@ -58,10 +59,12 @@ class LpOptions:
     ) -> "LpOptions":
         """List those of some types; all of a table that would have none.
 
+        Not those that have shards larger than a rank's memory.
         A cache counts as if it held every row, but takes the memory it does.
         """
         arrays = problem.option_arrays
-        numbers = np.flatnonzero(arrays.of_each_table(arrays.of_types(types)))
+        fits = arrays.of_each_table(fits_alone(problem))
+        numbers = np.flatnonzero(fits & arrays.of_each_table(fits & arrays.of_types(types)))
         ways = arrays.ways.taken(numbers)
         bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
         memory, caching = bounds.memory, ways.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]

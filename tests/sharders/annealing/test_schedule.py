@@ -86,7 +86,8 @@ def test_only_types_that_are_offered_are_drawn() -> None:
 
 
 def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    posed = example_problem(example_workload(40, seed=5), world_size=16, num_nodes=2)
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
     start = search.sets.start_of(bits(FIRST), inf)[1]
     assert start is not None
     search.join(start)

@@ -59,7 +59,7 @@ def test_weights_decide_which_types_are_used() -> None:
 @pytest.mark.parametrize("fill", [0.5, 0.95])
 def test_tables_have_the_options_preferred_where_there_is_room(fill: float) -> None:
     problem = example_problem(example_workload(30, seed=3), world_size=8, fill=fill)
-    engine = Engine(problem)
+    engine = Engine(problem, every_option=True)
     begins = np.asarray(engine.search.tables.options)[:-1]
     of_type = np.asarray(engine.search.tables.kind) == list(ShardingType).index(
         ShardingType.DATA_PARALLEL

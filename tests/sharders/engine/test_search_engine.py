@@ -140,6 +140,14 @@ def test_moves_among_more_kernels_than_an_integer_has_bits_are_timed_as_whole_pl
         assert engine.present_time() == pytest.approx(objective.step_time(plan), rel=1e-9)
 
 
+def test_no_shard_larger_than_a_rank_is_tried() -> None:
+    problem = example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2, fill=0.8)
+    large = problem.option_arrays.largest_bytes > problem.capacity
+    assert large.any()
+    assert not large[Engine(problem).arrays.kept].any()
+    assert large[Engine(problem, every_option=True).arrays.kept].any()
+
+
 @pytest.mark.parametrize("device", list(Device))
 @pytest.mark.parametrize("pooling", [Pooling.SUM, Pooling.MEAN])
 def test_every_option_takes_the_memory_that_it_takes_in_a_plan(

@@ -122,6 +122,14 @@ def test_is_never_worse_than_the_plans_it_knows() -> None:
     assert again.step_time <= best.step_time
 
 
+def test_no_shard_larger_than_a_rank_is_listed() -> None:
+    posed = example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2, fill=0.8)
+    listed, large = LpOptions.of(posed), posed.option_arrays.largest_bytes > posed.capacity
+    assert large.any()
+    assert not large[listed.numbers].any()
+    assert set(listed.table) == set(range(30))
+
+
 def test_memory_is_that_of_all_shards() -> None:
     posed = problem()
     choices = LpOptions.of(posed)
