@@ -3,11 +3,11 @@
 ``unique_curves`` says what caches make of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from costmodel.base import limits
 from costmodel.base.limits import check_at_most
 from costmodel.inputs.unique_curves import GRID, UniqueCurve
+from costmodel.inputs.zipf_law import ZipfRange, tabulated, zipf_classes, zipf_unique
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,21 +142,45 @@ def unique_curve(
     """
     rows = num_embeddings if num_rows is None else num_rows
     if 0 < rows < num_embeddings and is_hashed(inputs):
-        whole = _tabulated_curve(inputs, num_embeddings, 0, num_embeddings)
+        (whole,) = unique_curves([RowRange(inputs, num_embeddings, 0, num_embeddings)])
         return replace(whole, share=rows / num_embeddings)
-    return _tabulated_curve(inputs, num_embeddings, first_row, rows)
+    return unique_curves([RowRange(inputs, num_embeddings, first_row, rows)])[0]
 
 
-@lru_cache(maxsize=65536)
-def _tabulated_curve(
-    inputs: InputDistribution, num_embeddings: int, first_row: int, rows: int
-) -> UniqueCurve:
-    law = resolved(inputs, num_embeddings)
-    if isinstance(law, ReuseHistogram):
-        part = counted_rows(law, num_embeddings, first_row, rows)
-        unique = _counted_unique(part, GRID / law.num_lookups, rows)
-    else:
-        unique = _zipf_unique(law.exponent, num_embeddings, first_row, rows, GRID)
+class RowRange(NamedTuple):
+    """Rows of a table, and how the table's ids are distributed."""
+
+    inputs: InputDistribution
+    num_embeddings: int
+    first_row: int
+    num_rows: int
+
+
+def unique_curves(ranges: Sequence[RowRange]) -> list[UniqueCurve]:
+    """Return U(n) of many ranges of rows, in a tenth of the time that one after the other takes."""
+    missing = [each for each in dict.fromkeys(ranges) if each not in _TABULATED]
+    if len(_TABULATED) + len(missing) > MOST_CURVES:
+        _TABULATED.clear()
+        missing = list(dict.fromkeys(ranges))
+    laws: dict[RowRange, ZipfRange] = {}
+    for each in missing:
+        law = resolved(each.inputs, each.num_embeddings)
+        if isinstance(law, Zipf):
+            laws[each] = ZipfRange(law.exponent, *each[1:])
+        else:
+            part = counted_rows(law, *each[1:])
+            _TABULATED[each] = _curve(_counted_unique(part, GRID / law.num_lookups, each.num_rows))
+    if laws:
+        for each, unique in zip(laws, tabulated(tuple(laws.values())), strict=True):
+            _TABULATED[each] = _curve(unique)
+    return [_TABULATED[each] for each in ranges]
+
+
+_TABULATED: dict[RowRange, UniqueCurve] = {}
+MOST_CURVES = 65536
+
+
+def _curve(unique: NDArray[np.float64]) -> UniqueCurve:
     return UniqueCurve(unique=np.append(0.0, np.maximum.accumulate(unique)))
 
 
@@ -175,7 +200,7 @@ def lookup_share(
         return num_rows / num_embeddings
     if isinstance(inputs, ReuseHistogram):
         return _range_share(inputs.range_lookups, num_embeddings, first_row, num_rows)
-    _, mass = zipf_classes(inputs.exponent, num_embeddings, first_row, num_rows)
+    _, mass = zipf_classes(ZipfRange(inputs.exponent, num_embeddings, first_row, num_rows))
     return float(mass.sum())
 
 
@@ -197,79 +222,14 @@ def resolved(inputs: InputDistribution, num_embeddings: int) -> Zipf | ReuseHist
 @lru_cache(maxsize=65536)
 def _fitted_zipf(inputs: UniqueFraction, num_embeddings: int) -> Zipf:
     """Return the Zipf law with that unique fraction; uniform where no law reaches it."""
-    lookups = np.array([inputs.num_lookups])
     target = inputs.fraction * inputs.num_lookups
     low, high = 0.0, 5.0
     for _ in range(40):
         middle = (low + high) / 2
-        unique = _zipf_unique(middle, num_embeddings, 0, num_embeddings, lookups)[0]
+        law = ZipfRange(middle, num_embeddings, 0, num_embeddings)
+        unique = zipf_unique(law, inputs.num_lookups)
         low, high = (middle, high) if unique > target else (low, middle)
     return Zipf(exponent=low)
-
-
-def _zipf_unique(
-    exponent: float,
-    num_embeddings: int,
-    first_row: int,
-    num_rows: int,
-    lookups: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Sum over row classes of (rows in the class) x (1 - (1 - p) ** n); lookups increase.
-
-    From where every row is as good as certain to be hit, nothing is computed.
-    """
-    rows, mass = zipf_classes(exponent, num_embeddings, first_row, num_rows)
-    log_missed = np.log1p(-np.minimum(mass / rows, 1 - 1e-12))
-    unique = np.zeros(len(lookups))
-    for first in range(0, len(rows), CLASSES_AT_ONCE):
-        some = slice(first, first + CLASSES_AT_ONCE)
-        doubtful = np.searchsorted(lookups, CERTAIN / max(1e-300, -log_missed[some].max()))
-        missed = np.exp(np.outer(lookups[:doubtful], log_missed[some]))
-        unique[:doubtful] += (1.0 - missed) @ rows[some]
-        unique[doubtful:] += rows[some].sum()
-    return unique
-
-
-_EDGES = np.floor(np.exp2(np.arange(6.0, 48.0, 0.125)))
-CLASSES_AT_ONCE = 64
-CERTAIN = 40.0
-"""A row that is hit so many times on average is missed with a probability below rounding."""
-
-
-def zipf_classes(
-    exponent: float, num_embeddings: int, first_row: int, num_rows: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return rows and probability mass of classes of rows of similar popularity.
-
-    The first 64 ranks are classes of their own; from there on eight classes per octave, whose
-    mass is the integral of k ** -exponent from half a rank before to half a rank after.
-    """
-
-    def edges(low: int, high: int) -> NDArray[np.float64]:
-        fine = np.arange(low, min(max(low, 64), high) + 1, dtype=np.float64)
-        between = slice(*np.searchsorted(_EDGES, (fine[-1] + 0.5, high)))
-        return np.concatenate((fine, _EDGES[between], [float(high)] if fine[-1] < high else []))
-
-    def mass(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        head = at[:-1] < 64
-        middle = at[:-1] + 1.0
-        integral = _power_integral(at[1:] + 0.5, exponent) - _power_integral(
-            at[:-1] + 0.5, exponent
-        )
-        return np.where(head & (np.diff(at) == 1), middle**-exponent, integral)
-
-    part = edges(first_row, first_row + num_rows)
-    masses = mass(part)
-    is_whole = num_rows == num_embeddings
-    total = (masses if is_whole else mass(edges(0, num_embeddings))).sum()
-    return np.diff(part), masses / total
-
-
-def _power_integral(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    if abs(exponent - 1) < 1e-9:
-        return np.log(x)
-    power: NDArray[np.float64] = x ** (1 - exponent) / (1 - exponent)
-    return power
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

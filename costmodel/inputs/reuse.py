@@ -27,8 +27,8 @@ from costmodel.inputs.distribution import (
     counted_rows,
     resolved,
     unique_curve,
-    zipf_classes,
 )
+from costmodel.inputs.zipf_law import ZipfRange, zipf_classes
 
 NUM_BINS = 17
 """The paper's bins: 1, 2, 3-4, 5-8, ..., 16,385-32,768, and more."""
@@ -78,10 +78,8 @@ def reuse_rows(
             unique = unique_curve(inputs, num_embeddings, first_row, rows).unique_rows(num_lookups)
             bins = bins * (unique / max(bins.sum(), 1e-9))
         return tuple(bins.tolist())
-    if law.hot_rows_first:
-        classes, mass = zipf_classes(law.exponent, num_embeddings, first_row, rows)
-    else:
-        classes, mass = zipf_classes(law.exponent, num_embeddings, 0, num_embeddings)
+    counts = (first_row, rows) if law.hot_rows_first else (0, num_embeddings)
+    classes, mass = zipf_classes(ZipfRange(law.exponent, num_embeddings, *counts))
     trials = np.full(len(classes), max(num_lookups, 1e-9))
     fraction = 1.0 if law.hot_rows_first else rows / num_embeddings
     return tuple((fraction * _binned(classes, trials, mass / classes)).tolist())

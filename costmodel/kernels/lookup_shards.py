@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 from costmodel.base.units import Bytes
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import EmbeddingTable, Pooling
-from costmodel.inputs.distribution import is_hashed, lookup_share, unique_curve
-from costmodel.inputs.unique_curves import UniqueCurves
+from costmodel.inputs.distribution import (
+    RowRange,
+    is_hashed,
+    lookup_share,
+    unique_curve,
+    unique_curves,
+)
+from costmodel.inputs.unique_curves import UniqueCurve, UniqueCurves
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -208,6 +214,15 @@ class LookupShards:
         return np.where(self.is_unpooled, self.num_lookups, pooled)
 
 
+def table_curves(tables: Sequence[EmbeddingTable]) -> list[UniqueCurve]:
+    """Return U(n) of whole tables."""
+    lengths = [each.num_embeddings for each in tables]
+    return unique_curves([
+        RowRange(each.inputs, length, 0, length)
+        for each, length in zip(tables, lengths, strict=True)
+    ])
+
+
 def _shares_and_curves(
     tables: Sequence[EmbeddingTable], table: Places, first_row: Array, num_rows: Array
 ) -> tuple[Array, UniqueCurves]:
@@ -215,7 +230,7 @@ def _shares_and_curves(
 
     The curves of a table with hashed ids differ by the share of its rows alone.
     """
-    curves = [unique_curve(each.inputs, each.num_embeddings) for each in tables]
+    curves = table_curves(tables)
     rows = np.array([each.num_embeddings for each in tables], dtype=np.float64)[table]
     hashed = np.array([is_hashed(each.inputs) for each in tables], dtype=bool)[table]
     id_share, which = num_rows / rows, table.copy()

@@ -10,10 +10,13 @@ the right two or three types at 17.7; on 500 tables and 64 H200s at 34.3 to 34.9
 The linear program over the step (``sharders.lp.relaxed_step``) ranks sets within some hundredths of
 a second each. The best sets have neighbours tried, of one type more or less. A set's first plan is
 the program's, or that of a greedy rule, whichever is better once it is balanced.
+
+The first set comes before rules are tuned: its plans have few sharding groups, and a step has to be
+written for every new set of these, which is most of what tuning takes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -23,7 +26,15 @@ from costmodel.domain.plan import ShardingType
 from sharders.engine.fill import Rule
 from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
-from sharders.greedy.tuning import NEUTRAL, Chain, Found, Parameters, Tuning
+from sharders.greedy.tuning import (
+    NEUTRAL,
+    Chain,
+    Found,
+    Parameters,
+    Tuning,
+    threshold_rules,
+    usual_rules,
+)
 from sharders.lp.lp import placed, smallest
 from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
 from sharders.problem.option_costs import OptionCosts
@@ -65,12 +76,13 @@ class Programs:
         wanted = self.choices.some((self._kind & types) > 0) & (self._number >= 0)
         return RelaxedStep(self.choices, wanted).solve(wanted)
 
-    def packed(self, shares: Array) -> list[Found]:
+    def packed(self, shares: Array, *, may_pack: bool) -> list[Found]:
         """Return a plan of any types where those wanted have no room: moves may lead to them."""
         engine, problem = self.engine, self.engine.problem
         options = (engine.arrays.options_of(n) for n in range(len(problem.workload.tables)))
         spare = [smallest(problem, own) for own in options]
-        plan = placed(self.choices, OptionCosts(problem), shares, spare)
+        costs = OptionCosts(problem)
+        plan = placed(self.choices, costs, shares, spare, may_pack=may_pack)
         if plan is None or not engine.arrays.has(plan):
             return []
         choices = engine.choices_of(plan)
@@ -99,6 +111,8 @@ class Start:
     than memory holds, and others are not to be judged by that: at 416 tables on 128 GPUs, 7.4 ms,
     where the plan then took 15.4, kept the set out whose plans take 10.5, for which 8.8 were said;
     with it ten CPU seconds end 10.60 where they ended 10.99 (another seed 10.54 both times)."""
+    is_rough: bool = False
+    """Whether better plans come soon, which runs are to begin from."""
 
 
 class TypeSets:
@@ -137,16 +151,21 @@ class TypeSets:
         return self._made + self.tuning.evaluated
 
     def at_once(self) -> Iterator[Start | None]:
-        """Yield plans of usual greedy rules, of the first set's program, and of tuned rules.
+        """Yield plans of a few greedy rules, of the first set's program, of usual and tuned rules.
 
-        None: before rules are tuned.
+        None: it is time to run from what there is, as the next ones take long.
         """
         self.engine.offer(EVERY_TYPE)
-        self.tuning.begin()
-        yield from self._tuned(1)
+        self.tuning.begin(RULES)
+        for start in self._tuned(1):
+            yield replace(start, is_rough=True)
         first = next(self.explored, None)
         if first is not None:
             yield first
+        yield None
+        self.engine.offer(EVERY_TYPE)
+        self.tuning.begin(usual_rules())
+        yield from self._tuned(1)
         yield None
         self.engine.offer(EVERY_TYPE)
         self.tuning.evolve()
@@ -198,19 +217,24 @@ class TypeSets:
             value, plan = solved.value, programs.plan(types, solved.shares)
             self._made += 1
             plans += [] if plan is None else [plan]
-        greedy = self._greedy(types)
+        # the first set's plan is annealed before rules are tuned
+        tuned = (
+            list(threshold_rules()) if best == inf else self.tuning.rules(self.params.tuned_rules)
+        )
+        greedy = self._greedy(types, tuned)
         plans += [] if greedy is None else [greedy]
         has_room = bool(plans)
         if not plans and solved is not None:
-            plans += programs.packed(solved.shares)
+            known = self.tuning.plans()[:1]
+            plans += programs.packed(solved.shares, may_pack=not known) or known
         return value, Start(types, plans, has_room)
 
-    def _greedy(self, types: int) -> Found | None:
+    def _greedy(self, types: int, rules: Sequence[Parameters]) -> Found | None:
         """Return the best plan of some rules, and of changes of the best; None: no room."""
         self.engine.offer(types)
         best: Found | None = None
         chain: Chain | None = None
-        for rule in (*RULES, *self.tuning.rules(self.params.tuned_rules)):
+        for rule in (*RULES, *(each for each in rules if each not in RULES)):
             time = self._time(rule)
             if time < inf and (best is None or time < best[0]):
                 best, chain = (time, self.engine.present()), Chain(rule, time)

@@ -254,8 +254,8 @@ class Engine:
         choices = Choices(
             np.zeros(tables, dtype=np.int64), np.zeros((tables, arrays.widest), dtype=np.int16)
         )
-        program_of = np.full(1 << groups, NOT_MADE, dtype=np.int64)
-        program_of[-1] = 0
+        program_of = np.zeros(1 << groups, dtype=np.int64)  # takes memory only where it is written
+        program_of[-1] = 1
         return SearchState(
             loads=RankLoads(
                 plan=plan,

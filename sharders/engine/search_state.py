@@ -53,7 +53,7 @@ class SearchState:
         every
             The program of all groups.
         program_of
-            By the bits of the groups that a plan has, its program; -1: not made yet.
+            By the bits of the groups that a plan has, its program, counted from 1; 0: not made yet.
         max_cycles
             Programs whose cycles are kept: the first ones made.
 
@@ -79,8 +79,8 @@ class SearchState:
 
     def add_program(self, groups: int, step: Step) -> None:
         """Add the program of plans that have groups with these bits."""
-        self.program_of[groups] = len(self.steps)
         self.steps.append(step)
+        self.program_of[groups] = len(self.steps)
         if len(self.cycles) < self.max_cycles:
             self.cycles.append(Cycle(self.every.num_ops, self.loads.end_row))
 
@@ -96,7 +96,7 @@ class SearchState:
         """
         self.loads.rebuild()
         bits = self.loads.present_groups()
-        number = self.program_of[bits]
+        number = self.program_of[bits] - 1
         if number >= 0:
             self.which = number
             self.plan.refresh_all(self.every, groups | bits)
@@ -190,7 +190,7 @@ class SearchState:
         """Change loads and durations as a move says, and time the plan."""
         sums, groups = self._change(move)
         bits = self.loads.present_groups()
-        number = self.program_of[bits]
+        number = self.program_of[bits] - 1
         if number < 0:
             self.wanted = bits
             return UNKNOWN

@@ -165,12 +165,12 @@ def _cheapest(problem: ShardingProblem) -> ShardingPlan:
 
 
 def place_by_load(
-    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]], *, may_pack: bool = True
 ) -> ShardingPlan:
     """Place tables by longest processing time, each by the first of its candidates that fits.
 
     If that fails for lack of memory, tables are placed once more by decreasing size; and if that
-    fails, packed by size alone (``packing``).
+    fails, packed by size alone (``packing``), if they may be.
 
     Raises
     ------
@@ -193,7 +193,8 @@ def place_by_load(
         return place(problem, order, choices, soonest_done)
     except OutOfRoomError:
         by_size = sorted(range(len(tables)), key=lambda i: (-tables[i].weight_bytes, i))
-        return place_or_pack(problem, by_size, choices, soonest_done)
+        again = place_or_pack if may_pack else place
+        return again(problem, by_size, choices, soonest_done)
 
 
 def _even(cost: OptionCost) -> Loads:

@@ -4,7 +4,7 @@ Every chain is a (1+1) evolution strategy (Rechenberg, 1973) over the rule's par
 cross: a child may have about half of its parameters from another one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import exp, log
@@ -111,17 +111,16 @@ class Tuning:
 
     def run(self) -> list[Found]:
         """Return the best plan of every set of sharding types, best first; none if none fits."""
-        self.begin()
+        self.begin(usual_rules())
         self.evolve()
         return self.plans()
 
-    def begin(self) -> None:
-        """Try the usual rules, and random ones until one finds room for all tables."""
-        for rule in usual_rules():
-            if not (self.found and self._over()):
+    def begin(self, rules: Iterable[Parameters]) -> None:
+        """Try some rules, but those that were."""
+        tried = [chain.parent for chain in self.chains]
+        for rule in rules:
+            if rule not in tried and not (self.found and self._over()):
                 self.chains.append(Chain(rule, self._time(rule)))
-        while not (self.found or self._over() or self._drawn >= self.params.random_rules):
-            self._draw()
 
     def evolve(self) -> None:
         """Try random rules, and go on from the best of all."""
@@ -186,6 +185,14 @@ class Tuning:
 def usual_rules() -> Iterator[Parameters]:
     """Yield rules of all usual thresholds, and those that prefer one sharding type."""
     low, high = RANGES[f"weight {ShardingType.TABLE_WISE.value}"]
+    yield from threshold_rules()
+    for kind in ShardingType:
+        weights = {f"weight {each.value}": low if each is kind else high for each in ShardingType}
+        yield {**NEUTRAL, **weights, "split_above": NOTHING_WHOLE}
+
+
+def threshold_rules() -> Iterator[Parameters]:
+    """Yield rules of all usual thresholds."""
     coarsest = RANGES["split_above"][1]
     for split, replicate in product(SPLIT_ABOVE, REPLICATE_BELOW):
         yield {
@@ -193,6 +200,3 @@ def usual_rules() -> Iterator[Parameters]:
             "split_above": min(split, coarsest),
             "replicate_below": replicate,
         }
-    for kind in ShardingType:
-        weights = {f"weight {each.value}": low if each is kind else high for each in ShardingType}
-        yield {**NEUTRAL, **weights, "split_above": NOTHING_WHOLE}

@@ -10,8 +10,9 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
 from sharders.lp.relaxed_step import Array, LpOptions, Mask, RelaxedStep, by_share
-from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption
+from sharders.problem.placement import OutOfRoomError
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -178,23 +179,22 @@ def smallest(problem: ShardingProblem, options: Sequence[TableOption]) -> list[T
 
 
 def placed(
-    choices: LpOptions, costs: OptionCosts, shares: Array, spare: Sequence[Sequence[TableOption]]
+    choices: LpOptions,
+    costs: OptionCosts,
+    shares: Array,
+    spare: Sequence[Sequence[TableOption]],
+    *,
+    may_pack: bool = True,
 ) -> ShardingPlan | None:
     """Place every table by the options that have shares of it, or by those to spare.
 
-    None: there is no room.
+    Where that finds no room, tables are packed by size alone, if they may be. None: there is none.
     """
     tables, candidates = choices.problem.workload.tables, []
     for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]
         candidates.append(costs.some(table, (*chosen, *small)))
-    return _place(choices.problem, candidates)
-
-
-def _place(
-    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
-) -> ShardingPlan | None:
     try:
-        return place_by_load(problem, candidates)
-    except InfeasibleError:
+        return place_by_load(choices.problem, candidates, may_pack=may_pack)
+    except (InfeasibleError, OutOfRoomError):
         return None

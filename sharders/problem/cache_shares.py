@@ -16,8 +16,8 @@ import numpy as np
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import EmbeddingTable, Workload
-from costmodel.inputs.distribution import unique_curve
 from costmodel.inputs.unique_curves import UniqueCurves
+from costmodel.kernels.lookup_shards import table_curves
 
 MISSED = (0.5, 0.1)
 """Shares of a batch's distinct rows that may come from host memory."""
@@ -52,7 +52,7 @@ def cache_shares(
     samples = workload.local_batch_size * topology.world_size
     lookups = np.array([samples * table.pooling_factor for table in some])
     rows = np.array([table.num_embeddings for table in some])
-    curves = UniqueCurves.of([unique_curve(each.inputs, each.num_embeddings) for each in some])
+    curves = UniqueCurves.of(table_curves(some))
     read = curves.unique_rows(lookups)
     number = np.repeat(np.arange(len(some)), len(GRID))
     every = replace(curves, curve=curves.curve[number], share=curves.share[number])

@@ -54,10 +54,12 @@ def packed(problem: ShardingProblem) -> ShardingPlan | None:
     their kernels allow it, those first with most bytes for each that is looked up. Always the same
     for the same problem.
     """
-    packings = [_Packing(problem, some) for some in _allowed(problem)]
-    for packing in packings:
+    packings = []
+    for some in _allowed(problem):
+        packing = _Packing(problem, some)
         if packing.fill():
             return packing.ranks.plan()
+        packings.append(packing)
     for packing in packings:
         if packing.mend():
             return packing.ranks.plan()
@@ -274,6 +276,7 @@ def _orders(problem: ShardingProblem, allowed: Mask) -> list[list[list[int]]]:
     block = np.add.reduceat(arrays.held[0] ** 2 * cuts.copies, cuts.first[:-1])
     uneven = block[cuts.of_way] * ways.num_column_shards / problem.capacity
     costs = [np.where(allowed, arrays.total_bytes + each * uneven, inf) for each in SPLITTING]
+    listed = [cost.tolist() for cost in costs]
     firsts = [np.lexsort((cost, ways.table))[arrays.begins[:-1]] for cost in costs]
     some = [list(dict.fromkeys(own)) for own in np.array(firsts).T.tolist()]
-    return [[sorted(own, key=cost.__getitem__) for own in some] for cost in costs]
+    return [[sorted(own, key=cost.__getitem__) for own in some] for cost in listed]

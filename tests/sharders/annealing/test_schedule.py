@@ -163,3 +163,14 @@ def test_sets_are_not_judged_by_what_is_promised_for_one_that_has_no_room() -> N
     sets.start_of = start_of  # type: ignore[method-assign]
     list(islice(sets.explored, 4))
     assert known == [inf, 3.0, 3.0, 2.0]
+
+
+def test_rough_plans_are_known_but_nothing_runs_from_them() -> None:
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    first = next(search.sets.at_once())
+    assert first is not None
+    assert first.is_rough
+    search.join(first)
+    assert search.best == first.plans[0]
+    assert not search.contenders
+    assert search.moves == 0

@@ -19,7 +19,7 @@ from sharders.engine.fill import Rule
 from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.greedy.cost_greedy import CostGreedy
-from sharders.greedy.tuning import NEUTRAL, RANGES, Tuning, drawn
+from sharders.greedy.tuning import NEUTRAL, RANGES, Tuning, drawn, threshold_rules, usual_rules
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 PROBLEM = example_problem(example_workload(30, seed=3), world_size=8)
@@ -121,13 +121,21 @@ def test_tuning_ends_after_its_trials_or_with_the_budget() -> None:
     assert tuning.evaluated == 5
 
 
-def test_random_rules_are_tried_at_once_where_no_usual_one_finds_room(
+def test_random_rules_are_tried_where_no_usual_one_finds_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sharders.greedy.tuning.usual_rules", lambda: iter(()))
     tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams())
-    tuning.begin()
-    assert len(tuning.plans()) == tuning.evaluated == 1
+    assert tuning.run()
+
+
+def test_tuning_begins_with_every_rule_once() -> None:
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams())
+    some = list(threshold_rules())[:3]
+    tuning.begin(some)
+    tuning.begin(usual_rules())
+    assert tuning.evaluated == len(tuning.chains) == len(list(usual_rules()))
+    assert [chain.parent for chain in tuning.chains[:3]] == some
 
 
 def test_neutral_parameters_are_in_range() -> None:

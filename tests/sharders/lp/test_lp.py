@@ -67,6 +67,19 @@ def test_a_program_has_a_value_even_where_a_cycle_has_a_negative_constant() -> N
     assert solved.value > 1e-3  # launches alone take that
 
 
+@pytest.mark.parametrize("played", [0, 1, 20])
+def test_cycles_found_beforehand_leave_the_value_as_it_is(
+    played: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = LpOptions.of(problem())
+    expected = RelaxedStep(choices, everything(choices)).solve(everything(choices))
+    monkeypatch.setattr("sharders.lp.relaxed_step.PLAYED", played)
+    found = RelaxedStep(choices, everything(choices)).solve(everything(choices))
+    assert expected is not None
+    assert found is not None
+    assert found.value == pytest.approx(expected.value, rel=TOLERANCE)
+
+
 def test_few_tables_are_divided_over_several_options() -> None:
     choices = LpOptions.of(problem())
     shares = shares_of(choices, everything(choices))
