@@ -76,7 +76,7 @@ def test_plans_of_other_types_are_kept_where_the_search_ends_before_its_time() -
     """A choice is made among them, and they say what would turn it."""
     problem = example_problem(example_workload(20, seed=5), world_size=4)
     assert not is_small(problem)
-    stopped = Budget(max_evaluations=1500)
+    stopped = Budget(max_evaluations=3000)
     found = Annealing().shard(problem, stopped, Random(0))
     kinds = {frozenset(s.sharding_type for s in plan.tables) for plan in found.others}
     assert found.status is SearchStatus.LIMIT
