@@ -99,7 +99,9 @@ def problem_arrays(
     """Write a problem as arrays: the options of some plans, and others that are worth trying.
 
     Not worth trying are shards larger than a rank's memory, and splits finer than ``FINEST``, but
-    for the coarsest of their type; ``every_option``: keep these, too.
+    for the coarsest of their type; ``every_option``: keep these, too. While linear programs could
+    choose such shards, ten CPU seconds ended 3.7 to 37% above the best known at 88 tables on 64
+    GPUs, and 5% higher than now at 78 (two seeds), where many sets' plans then found no room.
     """
     arrays = problem.option_arrays
     if every_option:
