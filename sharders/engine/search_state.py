@@ -64,6 +64,8 @@ class SearchState:
         self.cycles = [Cycle(every.num_ops, loads.end_row)]
         self.max_cycles = max_cycles
         self.program_of = program_of
+        self.bit_of = np.left_shift(1, np.arange(loads.num_groups, dtype=np.int64))
+        """The bit of every sharding group; their numbers have 16 bits, and shifted no more."""
         self.which = 0
         """The present plan's program."""
         self.wanted = 0
@@ -221,7 +223,7 @@ class SearchState:
                 self.loads.count(table, after, 1.0)
                 sums = True
             self.loads.change(after, self.choices, table, move, index, 1.0)
-            groups |= 1 << self.tables.group[before] | 1 << self.tables.group[after]
+            groups |= self.bit_of[self.tables.group[before]] | self.bit_of[self.tables.group[after]]
         self.loads.look_up()
         return sums, groups
 

@@ -105,7 +105,8 @@ def test_there_are_no_shares_where_nothing_fits() -> None:
 
 @pytest.mark.slow
 def test_beats_the_greedy_where_exchanges_decide() -> None:
-    posed = problem()
+    large = replace(example_workload(30, seed=4), local_batch_size=16_384)
+    posed = example_problem(large, world_size=16, num_nodes=2)
     greedy = CostGreedy().shard(posed, Budget(), Random(0))
     result = Lp().shard(posed, Budget(), Random(0))
     check_plan(posed.workload, posed.topology, result.plan)
