@@ -45,10 +45,10 @@ def test_rivals_searched_for_again_turn_a_choice_where_it_was_said_to_turn() -> 
         EmbeddingTable(name=f"t{i}", num_embeddings=10**6, embedding_dim=64, pooling_factor=2)
         for i in range(5)
     )
-    planned = plan(Workload(tables=tables), gpus=2, baseline="none", max_plans=100)
+    planned = plan(Workload(tables=tables), gpus=2, baseline="none", max_plans=400)
     assert planned.report.verdict is not None
     assert planned.report.verdict.turn is not None
-    assert turn_of(planned, Search(max_plans=100)) == planned.report.verdict.turn
+    assert turn_of(planned, Search(max_plans=400)) == planned.report.verdict.turn
 
 
 def test_two_narrow_blocks_are_weighed_against_a_whole_table() -> None:
