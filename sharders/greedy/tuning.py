@@ -102,8 +102,6 @@ class Tuning:
         problem = engine.problem
         self.balanced_load, self.capacity = problem.balanced_load, problem.capacity
         self.evaluated, self._programs_before = 0, len(engine.groups_of)
-        self._drawn = 0
-        """Random rules that were tried."""
         self.best: Seconds = float("inf")
         self.found: dict[int, Found] = {}
         self.chains: list[Chain] = []
@@ -124,18 +122,15 @@ class Tuning:
 
     def evolve(self) -> None:
         """Try random rules, and go on from the best of all."""
-        while not (self._over() or self._drawn >= self.params.random_rules):
-            self._draw()
+        for _ in range(self.params.random_rules):
+            if not self._over():
+                rule = drawn(self.rng)
+                self.chains.append(Chain(rule, self._time(rule)))
         ranked = sorted(self.chains, key=lambda chain: chain.time)
         self.chains = ranked[: self.params.num_chains]
         while not self._over():
             for chain in self.chains:
                 self._step(chain, self.chains)
-
-    def _draw(self) -> None:
-        self._drawn += 1
-        rule = drawn(self.rng)
-        self.chains.append(Chain(rule, self._time(rule)))
 
     def plans(self) -> list[Found]:
         """Return the best plan of every set of sharding types so far, best first."""
