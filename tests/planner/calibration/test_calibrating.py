@@ -42,7 +42,7 @@ def start(
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=300)  # 20 s of work, on a busy machine
+    out, err = process.communicate(timeout=600)  # 20 s of work, where memory is slow 300
     return process.returncode, out, err
 
 
