@@ -126,8 +126,7 @@ class AnnealingSearch:
                 except StopIteration:
                     next_set = inf
                     continue
-                if tried is not None:
-                    self.join(tried)
+                self.join(tried)
                 next_set = self.moves + self.params.moves_per_set * self.problem.num_options
                 continue
             if next_set == inf and self._is_quiet():
@@ -200,20 +199,22 @@ class AnnealingSearch:
     def join(self, start: Start) -> None:
         """Balance plans of a set, and let each contend; where there are several, anneal them first.
 
+        Of these, the better ones come first.
+
         The program's plan is often behind the greedy one until some tables that found no room are
-        sharded anew, and then far before it: at 485 tables on 128 GPUs 80 ms, not 44, once they are
-        balanced, and 32.4, not 34.2, after 50 moves a table. On 158 and 64 it is the other way.
+        sharded anew, and then before it; sometimes it is the other way.
         """
-        several = len(start.plans) > 1
-        for origin, first in enumerate(reversed(start.plans)):
+        contenders: list[Contender] = []
+        for number, first in enumerate(start.plans):
             if first[0] < self.best[0] * (1 - IMPROVED):
                 self._note(first)
-            if start.is_rough:
-                continue
-            plans = [first] if self.spent() else [first, self.balanced(first[1])]
-            found = min(plans, key=lambda each: each[0])
-            contender = Contender(start.types, origin, *found, self._balancing)
-            if several:
+            if not start.is_rough:
+                plans = [first] if self.spent() else [first, self.balanced(first[1])]
+                found = min(plans, key=lambda each: each[0])
+                origin = len(start.plans) - 1 - number
+                contenders.append(Contender(start.types, origin, *found, self._balancing))
+        for contender in sorted(contenders, key=lambda each: each.time):
+            if len(contenders) > 1:
                 self._run(contender, self.params.first_run * self.num_tables)
             self._enter(contender)
 

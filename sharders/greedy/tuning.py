@@ -179,8 +179,13 @@ class Tuning:
 
 def usual_rules() -> Iterator[Parameters]:
     """Yield rules of all usual thresholds, and those that prefer one sharding type."""
-    low, high = RANGES[f"weight {ShardingType.TABLE_WISE.value}"]
     yield from threshold_rules()
+    yield from one_type_rules()
+
+
+def one_type_rules() -> Iterator[Parameters]:
+    """Yield rules that prefer one sharding type: where launches cost most, few types are best."""
+    low, high = RANGES[f"weight {ShardingType.TABLE_WISE.value}"]
     for kind in ShardingType:
         weights = {f"weight {each.value}": low if each is kind else high for each in ShardingType}
         yield {**NEUTRAL, **weights, "split_above": NOTHING_WHOLE}

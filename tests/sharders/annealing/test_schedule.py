@@ -7,18 +7,18 @@ from random import Random
 
 import pytest
 
-from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from planner.examples import example_problem, example_workload
+from sharders.annealing.programs import Programs, SolvedSet
 from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
-from sharders.annealing.type_sets import FIRST, KINDS, Start, bits
+from sharders.annealing.type_sets import FIRST, Start, bits
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
 
-PLANS = (50, 400, 3000, 10_000)
+PLANS = (50, 400, 3000, 100_000)
 
 
 def problem() -> ShardingProblem:
@@ -30,13 +30,19 @@ def test_a_run_is_the_same_however_many_moves_are_drawn_at_a_time() -> None:
     schedule = 1e-3, 1e-5, 5000.0
     for at_once in (5000, 1000, 70):
         search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
-        start = next(search.sets.at_once()).plans[0][1]
+        start = first_plan(search)
         engine = search.engine
         engine.start(start, 7)
         while engine.run.moves < 5000:
             engine.anneal(min(at_once, 5000 - engine.run.moves), schedule)
         ends.append((engine.run.best_time, engine.run.penalised_time, choices(engine.present())))
     assert ends[0] == ends[1] == ends[2]
+
+
+def first_plan(search: AnnealingSearch) -> Choices:
+    start = next(search.sets.at_once())
+    assert start is not None
+    return start.plans[0][1]
 
 
 def choices(present: Choices) -> tuple[list[int], list[list[int]]]:
@@ -68,8 +74,7 @@ def test_only_types_that_are_offered_are_drawn() -> None:
     engine = Engine(posed)
     search = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams())
     types = 0b0001010  # table_wise and column_wise
-    start = search.sets.start_of(types, float("inf"))[1]
-    assert start is not None
+    start = search.sets.start_of(types)
     engine.offer(types)
     engine.start(start.plans[0][1], 3)
     run = engine.anneal(5000, (1.0, 1.0, 1.0))
@@ -88,8 +93,7 @@ def test_only_types_that_are_offered_are_drawn() -> None:
 def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
     posed = example_problem(example_workload(40, seed=5), world_size=16, num_nodes=2)
     search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
-    start = search.sets.start_of(bits(FIRST), inf)[1]
-    assert start is not None
+    start = search.sets.start_of(bits(FIRST))
     search.join(start)
     assert {each.types for each in search.contenders} == {bits(FIRST)}
     reached = {each.origin: each.time for each in search.contenders}
@@ -106,7 +110,7 @@ def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
     tables = row_wise, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    tried = [start.types for start in islice(sets.explored, 12) if start is not None]
+    tried = [start.types for start in islice(sets.explored, 12) if start.plans]
     forced = bits([ShardingType.ROW_WISE])
     assert tried[0] == bits(FIRST) | forced
     assert len(set(tried)) == len(tried) > 1
@@ -118,7 +122,7 @@ def test_runs_make_one_program_of_new_groups_in_so_many_moves() -> None:
     for moves_per_program in (310, 3000):
         engine = Engine(problem(), params=MoveParams(moves_per_program=moves_per_program))
         search = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams())
-        engine.start(next(search.sets.at_once()).plans[0][1], 7)
+        engine.start(first_plan(search), 7)
         before = len(engine.groups_of)
         engine.anneal(1500, (1.0, 1.0, 1500.0))
         made.append(len(engine.groups_of) - before)
@@ -133,18 +137,19 @@ def test_around_a_set_that_has_no_room_others_are_tried_only_while_none_has() ->
     tables = large, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    values: dict[int, Seconds] = {}
-    solved = sets.start_of
+    values: dict[int, float] = {}
+    solve = sets.programs.solve
 
-    def start_of(types: int, best: Seconds) -> tuple[Seconds, Start | None]:
-        values[types], start = solved(types, best)
-        return values[types], start
+    def solved(types: int) -> SolvedSet | None:
+        found = solve(types)
+        values[types] = inf if found is None else found.expected
+        return found
 
-    sets.start_of = start_of  # type: ignore[method-assign]
+    sets.programs.solve = solved  # type: ignore[method-assign]
     list(islice(sets.explored, 12))
     assert values[bits(FIRST)] == inf
     assert min(values.values()) < inf
-    singles = [1 << number for number in range(len(KINDS))]
+    singles = [1 << number for number in range(len(ShardingType))]
     around = {bits(FIRST), *(types for types, value in values.items() if value < inf)}
     assert all(any(types ^ single in around for single in singles) for types in values)
 
@@ -152,17 +157,39 @@ def test_around_a_set_that_has_no_room_others_are_tried_only_while_none_has() ->
 def test_sets_are_not_judged_by_what_is_promised_for_one_that_has_no_room() -> None:
     engine = Engine(problem())
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    known: list[Seconds] = []
+    promised = {bits(FIRST): 3.0, bits(FIRST) ^ sets.singles[0]: 1.0}
+    solve, start_of = sets.programs.solve, sets.start_of
 
-    def start_of(types: int, best: Seconds) -> tuple[Seconds, Start | None]:
-        known.append(best)
-        promised = {bits(FIRST): 3.0, bits(FIRST) ^ sets.singles[0]: 1.0}
-        value = promised.get(types, 2.0)
-        return value, Start(types, [], has_room=value != 1.0)
+    def promise(types: int) -> SolvedSet | None:
+        solved = solve(types)
+        return solved and solved._replace(expected=promised.get(types, 2.0))
 
-    sets.start_of = start_of  # type: ignore[method-assign]
-    list(islice(sets.explored, 4))
-    assert known == [inf, 3.0, 3.0, 2.0]
+    def start(types: int) -> Start:
+        made = start_of(types)
+        if promised.get(types) == 1.0:
+            sets.has_room[types] = False
+            return Start(types, [])
+        return made
+
+    sets.programs.solve = promise  # type: ignore[method-assign]
+    sets.start_of = start  # type: ignore[method-assign]
+    tried = [start.types for start in islice(sets.explored, 40) if start.plans]
+    assert sum(promised.get(types, 2.0) == 2.0 for types in tried) > 1
+
+
+def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
+    posed = example_workload(40, seed=3)
+    kinds = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE
+    tables = tuple(replace(table, sharding_types=kinds) for table in posed.tables)
+    few = replace(posed, tables=tables[:4])
+    asked = example_problem(few, world_size=16, num_nodes=2)
+    solved = Programs(Engine(asked)).solve(bits(kinds))
+    assert solved is not None
+    arrays = asked.option_arrays
+    count = arrays.ways.num_column_shards
+    assert (count[solved.options] > 1).all()
+    whole = count == 1
+    assert (arrays.total_load[whole] <= arrays.total_load[solved.options]).all()  # none costs less
 
 
 def test_rough_plans_are_known_but_nothing_runs_from_them() -> None:

@@ -1,0 +1,182 @@
+"""Linear programs of sets of sharding types, and plans of the options that they choose.
+
+A program takes every rank for the mean one (``sharders.lp.relaxed_step``): a shard that is half the
+work of a group is to it as good as many small ones. So options with large shards are left out, and
+how large they may be is tried for every set of types.
+"""
+
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
+from costmodel.step.cuts import TYPES
+from sharders.engine.fill import Rule
+from sharders.engine.search_engine import Engine
+from sharders.greedy.tuning import NEUTRAL, Found, Parameters
+from sharders.lp.lp import placed, smallest
+from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
+from sharders.problem.option_costs import OptionCosts
+
+EVERY_TYPE = (1 << len(TYPES)) - 1
+"""The bits of all sharding types."""
+LARGEST = (inf, 2.0, 1.0, 0.5, 0.25, 0.125)
+"""Load that a shard may have at most, as a share of a balanced rank's. With the best of these, six
+CPU seconds end 20% lower at 57 tables on 128 GPUs, 2 to 6% at 53, 125 and 158, and 1.5% in the mean
+of 20 problems; where tables are many, hardly any shards are as large."""
+USUAL = LARGEST.index(0.5)
+"""Tried first."""
+UNEVEN, MOST = 0.1, 4.0
+"""Share by which a step is expected to be longer than its program says, for a limit of 1, and of
+which limits on it is no longer: so one is chosen from whose plan runs end lowest, or nearly so, on
+12 of 14 problems."""
+COARSE: Parameters = {**NEUTRAL, "split_above": 4.0, "replicate_below": 0.0}
+"""Hardly any splits: the rule for tables that find no room as the program has them."""
+
+
+class SolvedSet(NamedTuple):
+    """What a program says."""
+
+    expected: Seconds
+    """Step that plans of its options may take: what none is faster than, and ``UNEVEN`` more."""
+    options: NDArray[np.intp]
+    """The option of every table with the largest share, by its place in the problem's arrays."""
+    memory: float
+    """Share of all memory that these take."""
+
+
+class _Set(NamedTuple):
+    """The options of a set of types."""
+
+    types: int
+    """Their bits."""
+    step: RelaxedStep
+    """Its program: cycles found for one size of shards serve for others."""
+    sizes: Array
+    """Load of every option's largest shard, as ``LARGEST`` has it; 0 of those that are a table's
+    smallest, which are always in the program; not a number: not of these types."""
+
+
+class Programs:
+    """The linear programs of sets of sharding types, over the options of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Describe no options yet."""
+        self.engine = engine
+        self._described = 0
+        """Bits of the types whose options are described."""
+        self._set: _Set | None = None
+        """The set solved last."""
+        self._usual = USUAL
+        """The limit that was best for the set before, by its place in ``LARGEST``."""
+
+    def solve(self, types: int) -> SolvedSet | None:
+        """Return what the program of some types says, for the best limit; None: there is no room.
+
+        Limits are tried from the one before's on, first coarser and then finer ones.
+        """
+        self._describe(types)
+        solved: dict[int, Relaxed | None] = {}
+        expected: dict[int, Seconds] = {}
+        for step in (-1, 1):
+            at = self._usual
+            while 0 <= at < len(LARGEST):
+                if at not in solved:
+                    solved[at] = relaxed = self._beside(types, at, at - step, solved)
+                    unevenly = 1 + UNEVEN * min(LARGEST[at], MOST)
+                    expected[at] = inf if relaxed is None else relaxed.value * unevenly
+                if expected[at] > min(expected.values()):
+                    break
+                at += step
+            if min(expected.values()) == inf:
+                return None
+        best = min(expected, key=expected.__getitem__)
+        self._usual, found = best, solved[best]
+        return None if found is None else self._read(found, expected[best])
+
+    def plan(self, types: int, solved: SolvedSet) -> Found | None:
+        """Return a plan of a program's options, others of these types where they have no room.
+
+        Where there is none, the program of shards of any size is tried; None: that has no plan
+        either.
+        """
+        found = self._filled(types, solved)
+        whole = None if found else self._limited(types, inf)
+        return self._filled(types, self._read(whole, whole.value)) if whole else found
+
+    def packed(self, types: int, *, may_pack: bool) -> list[Found]:
+        """Return a plan of any types where those wanted have no room: moves may lead to them."""
+        engine, problem = self.engine, self.engine.problem
+        relaxed = self._limited(types, inf)
+        if relaxed is None:
+            return []
+        options = (engine.arrays.options_of(n) for n in range(len(problem.workload.tables)))
+        spare = [smallest(problem, own) for own in options]
+        costs = OptionCosts(problem)
+        plan = placed(self.choices, costs, relaxed.shares, spare, may_pack=may_pack)
+        if plan is None or not engine.arrays.has(plan):
+            return []
+        choices = engine.choices_of(plan)
+        return [(engine.start(choices), choices)]
+
+    def _describe(self, types: int) -> None:
+        """Describe the options of all types, but for the first set only those it has.
+
+        Describing all takes longer than all else before the first plans: 0.3 of 1.2 CPU seconds at
+        978 tables on 128 GPUs.
+        """
+        if not types & ~self._described:
+            return
+        self._described = EVERY_TYPE if self._described else types
+        problem = self.engine.problem
+        kinds = {kind for n, kind in enumerate(TYPES) if self._described >> n & 1}
+        self.choices, self._set = LpOptions.of(problem, kinds), None
+        self._number = self.engine.arrays.number_of[self.choices.numbers]
+        """The engine's number of every option; -1: it has none."""
+        self._kind = 1 << self.choices.kind
+        loads = problem.option_arrays.shard_load[self.choices.numbers]
+        self._load = loads / max(problem.balanced_load, float(np.finfo(float).tiny))
+        """Load of every option's largest shard, as ``LARGEST`` has it."""
+
+    def _limited(self, types: int, largest: float) -> Relaxed | None:
+        """Solve the program of some types, without options whose shards are larger."""
+        some = self._options(types)
+        return some.step.solve(some.sizes <= largest)
+
+    def _beside(
+        self, types: int, limit: int, other: int, solved: Mapping[int, Relaxed | None]
+    ) -> Relaxed | None:
+        """Solve for one limit, unless what was solved for another one is solved for this, too."""
+        if other in solved:
+            sizes = self._options(types).sizes
+            wanted, had = (sizes <= LARGEST[at] for at in (limit, other))
+            before, is_part = solved[other], not (wanted & ~had).any()
+            if is_part and (before is None or not before.shares[~wanted].any()):
+                return before
+        return self._limited(types, LARGEST[limit])
+
+    def _options(self, types: int) -> "_Set":
+        """Return the options of some types that the engine has; all of a table without these."""
+        if self._set is None or self._set.types != types:
+            offered = self.choices.some((self._kind & types) > 0) & (self._number >= 0)
+            table, loads = self.choices.table, np.where(offered, self._load, np.nan)
+            least = np.full(len(self.engine.problem.workload.tables), inf)
+            np.minimum.at(least, table[offered], loads[offered])
+            sizes = np.where(loads <= least[table], 0.0, loads)
+            self._set = _Set(types, RelaxedStep(self.choices, offered), sizes)
+        return self._set
+
+    def _read(self, relaxed: Relaxed, expected: Seconds) -> SolvedSet:
+        first = [next(iter(each)) for each in by_share(self.choices, relaxed.shares)]
+        memory = float(self.choices.memory[first].sum())
+        return SolvedSet(expected, self.choices.numbers[first], memory)
+
+    def _filled(self, types: int, solved: SolvedSet) -> Found | None:
+        self.engine.offer(types)
+        time = self.engine.fill(
+            Rule(COARSE, 1.0, 1.0), self.engine.arrays.number_of[solved.options]
+        )
+        return None if time is None else (time, self.engine.present())
