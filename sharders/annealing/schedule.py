@@ -157,7 +157,7 @@ class AnnealingSearch:
         """
         usable = set(map(id, offered(self.problem, [plan for _, plan in known])))
         plans = [(time, self.engine.choices_of(plan)) for time, plan in known if id(plan) in usable]
-        at_once = self.sets.at_once()
+        at_once = self.sets.at_once(lambda: self.best[0])
         first = next(at_once, None)
         beats = min((time for time, _ in first.plans), default=inf) if first else inf
         starts = [Start(self.engine.types_of(found[1]), [found]) for found in plans]

@@ -40,7 +40,7 @@ def test_a_run_is_the_same_however_many_moves_are_drawn_at_a_time() -> None:
 
 
 def first_plan(search: AnnealingSearch) -> Choices:
-    start = next(search.sets.at_once())
+    start = next(search.sets.at_once(lambda: search.best[0]))
     assert start is not None
     return start.plans[0][1]
 
@@ -194,7 +194,7 @@ def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
 
 def test_rough_plans_are_known_but_nothing_runs_from_them() -> None:
     search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
-    first = next(search.sets.at_once())
+    first = next(search.sets.at_once(lambda: search.best[0]))
     assert first is not None
     assert first.is_rough
     search.join(first)
