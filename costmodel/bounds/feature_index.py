@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bounds.option_features import GROUP_FEATURES, KERNEL_VALUES, Part
+from costmodel.bounds.option_features import EXCHANGED, GROUP_FEATURES, KERNEL_VALUES, Part
 from costmodel.engine.timer import Signature
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey, KernelKey
@@ -22,7 +22,11 @@ Vector = NDArray[np.float64]
 class FeatureIndex:
     """Where each feature of groups and kernels is in the vector z of a plan."""
 
-    def __init__(self, kernels: Signature) -> None:
+    def __init__(self, kernels: Signature, *, fullest: bool = False) -> None:
+        """Give every feature of groups and their lookup kernels a place.
+
+        ``fullest``: also what the fullest rank of each group sends, which collectives wait for.
+        """
         self._groups: dict[GroupKey, int] = {}
         self._kernels: dict[tuple[GroupKey, KernelKey], int] = {}
         size = 0
@@ -32,6 +36,11 @@ class FeatureIndex:
             for kernel in names:
                 self._kernels[group, kernel] = size
                 size += len(KERNEL_VALUES)
+        first = size
+        if fullest:
+            size += len(self._groups) * len(EXCHANGED)
+        self.fullest = np.arange(first, size)
+        """Places of what fullest ranks send, group by group, ``EXCHANGED`` of each."""
         self.size = size
         self.of_plan = np.zeros(size)
         """1 for features that are the same on every rank."""
@@ -47,6 +56,13 @@ class FeatureIndex:
             first = self._kernels[feature.group, feature.kernel]
             return first + KERNEL_VALUES.index(feature.name)
         return self._groups[feature.group] + GROUP_FEATURES.index(feature.name)
+
+    def sent(self, feature: Feature) -> int:
+        """Return the place of a feature as a collective of all ranks waits for it."""
+        if not len(self.fullest) or feature.name not in EXCHANGED:
+            return self.feature(feature)
+        first = list(self._groups).index(feature.group) * len(EXCHANGED)
+        return int(self.fullest[first + EXCHANGED.index(feature.name)])
 
     def is_sure(self, feature: Feature) -> bool:
         """Return whether it has a value in all plans with its group.

@@ -16,6 +16,7 @@ from costmodel.kernels.embedding import lookup_rates
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
+from costmodel.step.program import ProcessGroup
 from costmodel.step.template import RANK_FEATURES, Feature, TemplateOp, Work, WorkKind
 
 Lines = tuple[tuple[float, float], ...]
@@ -147,9 +148,10 @@ class OpTimes:
         work, gpu = op.work, self.hardware.gpu
         amounts = np.zeros(self.index.size)
         always = self.exists(op)
+        place = self.index.sent if takes_all_as_long(op) else self.index.feature
         for feature, weight in work.amount.weights.items():
             if always or feature.group in op.part_of:  # others' amounts alone do not bring it
-                amounts[self.index.feature(feature)] += weight
+                amounts[place(feature)] += weight
         if work.kind is WorkKind.STREAM:
             least = gpu.stream_correction.least_factor
             fixed = gpu.kernel_latency + work.amount.constant / gpu.memory_bandwidth
@@ -184,6 +186,11 @@ class OpTimes:
         if feature.name in RANK_FEATURES:
             return self.shares.get(feature.group, 0.0)
         return 1.0
+
+
+def takes_all_as_long(op: TemplateOp) -> bool:
+    """Return whether a collective's time is the same everywhere: inside nodes each has its own."""
+    return op.work.kind is WorkKind.EXCHANGE and op.group is not ProcessGroup.INTRA_NODE
 
 
 @lru_cache(maxsize=10_000)  # parts of a branched bound have most collectives in common

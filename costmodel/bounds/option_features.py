@@ -57,6 +57,8 @@ GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
 is at most whether the group is there."""
 KERNEL_VALUES = (*KERNEL_FEATURES, *Part)
 """What a lookup kernel has of an option."""
+EXCHANGED = ("features", "ids", "columns")
+"""Features of ranks that collectives send."""
 WIDTH = len(GROUP_FEATURES) + len(KERNEL_VALUES)
 """Numbers that describe an option."""
 _NO_CACHE = 1e-12
@@ -74,6 +76,8 @@ class BoundOptions:
     """Its group and kernel, by their place there."""
     values: Floats
     """``GROUP_FEATURES``, ``KERNEL_VALUES``: means over ranks where they have a value on each."""
+    exchanged: Floats
+    """``EXCHANGED`` of the largest shard, each by itself."""
     memory: Floats
     """HBM over all ranks."""
     largest: Floats
@@ -145,6 +149,7 @@ class OptionFeatures:
             kernels=kernels,
             kernel=kernel,
             values=described.values[which],
+            exchanged=described.exchanged[which],
             memory=described.memory[which],
             largest=described.largest[which],
             alone=described.alone[which],
@@ -202,6 +207,7 @@ class OptionFeatures:
 
 class _Described(NamedTuple):
     values: Floats
+    exchanged: Floats
     memory: Floats
     largest: Floats
     alone: Floats
@@ -221,7 +227,8 @@ class _Cuts:
         tables, cuts, shards = self.workload.tables, self.cuts, self.cuts.shards
         world, firsts = self.topology.world_size, self.cuts.first[:-1]
         if not len(firsts):
-            return _Described(np.zeros((0, WIDTH)), *[np.zeros(0)] * 4)
+            no_shards = np.zeros((0, WIDTH)), np.zeros((0, len(EXCHANGED)))
+            return _Described(*no_shards, *[np.zeros(0)] * 4)
         dims = np.array([float(table.embedding_dim) for table in tables])[cuts.table]
         blocks = dims // shards.num_columns
         copies, columns = blocks * cuts.copies, blocks[firsts]
@@ -261,6 +268,9 @@ class _Cuts:
                 total(parts) / world,
                 (table == 0).astype(np.float64),
             )),
+            exchanged=np.maximum.reduceat(
+                np.column_stack((shards.table_bags, loads.ids, loads.columns)), firsts
+            ),
             memory=total(np.asarray(sizes.total)),
             largest=np.maximum.reduceat(np.asarray(sizes.total), firsts),
             alone=np.maximum.reduceat(alone, firsts),

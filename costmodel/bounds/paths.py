@@ -12,7 +12,7 @@ import numpy as np
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
-from costmodel.bounds.op_times import OpTimes
+from costmodel.bounds.op_times import OpTimes, takes_all_as_long
 from costmodel.bounds.precedence import Flags, compatible_ops, heaviest_compatible
 from costmodel.step.graph import HOST_THREADS, Resource
 from costmodel.step.groups import GroupKey
@@ -146,11 +146,6 @@ def _of_some_tables(work: Work) -> bool:
     """Return whether there is only work for cached or stashed tables, which a group may lack."""
     names = {feature.name for feature in work.amount.weights}
     return bool(names) and names.issubset(SOME_TABLES_FEATURES)
-
-
-def takes_all_as_long(op: TemplateOp) -> bool:
-    """Return whether a collective's time is the same everywhere: inside nodes each has its own."""
-    return op.work.kind is WorkKind.EXCHANGE and op.group is not ProcessGroup.INTRA_NODE
 
 
 @dataclass(frozen=True)

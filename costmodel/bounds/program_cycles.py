@@ -25,8 +25,8 @@ import numpy as np
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
-from costmodel.bounds.op_times import BusyShares, OpTimes
-from costmodel.bounds.paths import WeightedCycle, is_sure, takes_all_as_long
+from costmodel.bounds.op_times import BusyShares, OpTimes, takes_all_as_long
+from costmodel.bounds.paths import WeightedCycle, is_sure
 from costmodel.engine.contraction import Kept, contract
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey

@@ -2,13 +2,14 @@
 
     minimise  M
     for every table:  sum over options of x = 1,  x >= 0
-    for every cycle:  constant + sum over tables and options of weight x <= M
+    for every cycle:  constant + sum over tables and options of weight x + sum of weight F <= M
     over all tables:  sum of bytes x <= what all ranks have
 
-Cycles are those of ``costmodel.bounds``: M is what the step takes at least with these shares of
-options, and about what it takes if lookups and exchanges can be balanced over ranks. The heaviest
-cycle at a solution is added until none is heavier than M. Few tables get more than one option: as
-many as there are cycles that bind.
+F is what the fullest rank of every group sends (``fullest_ranks``). Cycles are those of
+``costmodel.bounds``: M is what the step takes at least with these shares of options, and about what
+it takes if lookups and exchanges can be balanced over ranks. The heaviest cycle at a solution is
+added until none is heavier than M. Few tables get more than one option: as many as there are rows
+that bind.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -27,13 +28,14 @@ from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
 from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.step.groups import GroupKey
+from sharders.lp.fullest_ranks import FullestRanks
 from sharders.problem.options import TableOption
 from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-TOLERANCE = 1e-3
+TOLERANCE = 5e-3
 """Share of M by which a cycle may be heavier than it."""
 MOST_ROUNDS = 30
 PLAYED = 6
@@ -139,7 +141,7 @@ class RelaxedStep:
 
     @cached_property
     def _index(self) -> FeatureIndex:
-        return FeatureIndex(self._kernels)
+        return FeatureIndex(self._kernels, fullest=True)
 
     @cached_property
     def _places(self) -> NDArray[np.intp]:
@@ -155,15 +157,18 @@ class RelaxedStep:
         return self.choices.bounds.values[self._kept]
 
     @cached_property
+    def _fullest(self) -> FullestRanks:
+        return FullestRanks(self._index, self.choices.bounds, self._kept)
+
+    @cached_property
     def _graph(self) -> StepGraph:
         problem, index = self.choices.problem, self._index
         groups = frozenset[GroupKey](index.groups)
         table = self.choices.table[self._kept]
+        largest = largest_features(table, self._places, self._values, index.size)
+        largest[index.fullest] = self._fullest.most
         return StepGraph(
-            StreamOps(problem.templates.of(self._kernels), groups),
-            index,
-            largest_features(table, self._places, self._values, index.size),
-            groups,
+            StreamOps(problem.templates.of(self._kernels), groups), index, largest, groups
         )
 
     def solve(self, wanted: Mask) -> Relaxed | None:
@@ -178,18 +183,20 @@ class RelaxedStep:
             self._play(free)
         # not a cycle's constant: of tangents to a convex duration it may be negative
         unit, memory_row = _weight(self._cycles[0], z) or 1.0, solver.getNumRow() - 1
+        self._fullest.begin(solver)
         for cycle in self._cycles:
             self._add(solver, cycle, unit)
         self._begin(solver, free)
         for _ in range(MOST_ROUNDS):
             if not _solve(solver, memory_row):
                 return None
-            x = np.array(solver.getSolution().col_value)[:-1]
+            x, _, fullest = np.split(solver.getSolution().col_value, [len(kept), len(kept) + 1])
             value = solver.getInfo().objective_function_value * unit
             z = self._features(x)
             cycle = graph.heaviest(z)
             if _weight(cycle, z) <= value * (1 + TOLERANCE):
                 break
+            self._fullest.extend(solver, x, fullest)
             self._cycles.append(cycle)
             self._add(solver, cycle, unit)
         shares = np.zeros(len(self.choices.options))
@@ -200,22 +207,25 @@ class RelaxedStep:
         values = (self._values * x[:, None]).ravel()
         size = self._index.size
         z: Array = np.bincount(self._places.ravel(), values, size).astype(np.float64)
+        z[self._index.fullest] = self._fullest.sent(x)
         return z
 
     def _program(self, kept: NDArray[np.intp], free: Mask) -> Any:  # noqa: ANN401 - highspy's
-        """Return the program without cycles: one column per option, and one for M."""
+        """Return the program without cycles: columns of options, M, and what fullest ranks send."""
         import highspy
 
         table, count = self.choices.table[kept], len(kept)
-        rows = int(table[-1]) + 2
+        rows, more = int(table[-1]) + 2, self._fullest.count
         program: Any = highspy.HighsLp()
-        program.num_col_, program.num_row_ = count + 1, rows
-        program.col_cost_ = np.append(np.zeros(count), 1.0)
-        program.col_lower_ = np.zeros(count + 1)
-        program.col_upper_ = np.append(np.where(free, 1.0, 0.0), highspy.kHighsInf)
+        program.num_col_, program.num_row_ = count + 1 + more, rows
+        program.col_cost_ = np.concatenate((np.zeros(count), [1.0], np.zeros(more)))
+        program.col_lower_ = np.zeros(count + 1 + more)
+        unlimited = np.full(1 + more, highspy.kHighsInf)
+        program.col_upper_ = np.append(np.where(free, 1.0, 0.0), unlimited)
         program.row_lower_ = np.append(np.ones(rows - 1), -highspy.kHighsInf)
         program.row_upper_ = np.append(np.ones(rows - 1), HEADROOM[0])
-        program.a_matrix_.start_ = np.append(2 * np.arange(count + 1), 2 * count)
+        ends = np.full(1 + more, 2 * count)
+        program.a_matrix_.start_ = np.append(2 * np.arange(count + 1), ends)
         program.a_matrix_.index_ = np.array([table, np.full(count, rows - 1)]).T.ravel()
         ones = np.ones(count)
         program.a_matrix_.value_ = np.array([ones, self.choices.memory[kept]]).T.ravel()
@@ -253,23 +263,30 @@ class RelaxedStep:
         import highspy
 
         status, best = highspy.HighsBasisStatus, self._best(self._weights(self._cycles[0]), free)
-        columns = [status.kLower] * len(free) + [status.kBasic]
+        means, tables = self._fullest.num_rows
+        columns = [status.kLower] * len(free) + [status.kBasic] * (1 + means)
         for column in best.tolist():
             columns[column] = status.kBasic
-        others = [status.kBasic] * (len(self._cycles) - 1)
+        sent = [status.kLower] * means + [status.kBasic] * tables
+        cycles = [status.kLower] + [status.kBasic] * (len(self._cycles) - 1)
         basis: Any = highspy.HighsBasis()
         basis.col_status = columns
-        basis.row_status = [status.kLower] * len(best) + [status.kBasic, status.kLower, *others]
+        basis.row_status = [status.kLower] * len(best) + [status.kBasic, *sent, *cycles]
         basis.valid = True
         solver.setBasis(basis)
 
     def _weights(self, cycle: WeightedCycle) -> Array:
-        """Return what every option adds to a cycle."""
+        """Return what every option adds to a cycle, if ranks send all as much."""
+        return self._own_weights(cycle) + self._fullest.evenly(cycle.weights)
+
+    def _own_weights(self, cycle: WeightedCycle) -> Array:
+        """Return the same without what ranks send."""
         weights: Array = (self._values * cycle.weights[self._places]).sum(axis=1)
         return weights
 
     def _add(self, solver: Any, cycle: WeightedCycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
-        row = np.append(-self._weights(cycle) / unit, 1.0)
+        own, sent = self._own_weights(cycle), self._fullest.coefficients(cycle.weights)
+        row = np.concatenate((-own / unit, [1.0], -sent / unit))
         places = np.arange(len(row), dtype=np.int32)
         solver.addRow(cycle.constant / unit, float("inf"), len(row), places, row)
 
