@@ -7,7 +7,7 @@ from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef double NO_EXCESS
-cdef int64_t ALL_GROUPS, EXCHANGE, ONLY, ON_NODES
+cdef int64_t ALL_GROUPS, COLUMNS, EXCHANGE, ONLY, ON_NODES
 cdef Py_ssize_t NUM_TYPES
 cdef uint64_t GAMMA, FIRST, SECOND, WORD
 
@@ -23,8 +23,8 @@ cdef class RandomNumbers:
 cdef class MoveProposer:
     cdef readonly SearchState search
     cdef readonly RandomNumbers rng
-    cdef readonly double excess_share, critical_share, keep_share, swap_share, option_share, together_share
-    cdef readonly double suited_share, any_type_share
+    cdef readonly double excess_share, critical_share, keep_share, swap_share, option_share
+    cdef readonly double together_share, finer_share, suited_share, any_type_share
     cdef readonly Py_ssize_t max_together, max_costliest, suited_tries, option_tries, many_shards
     cdef readonly Py_ssize_t eagerness, swap_tries, num_slowest, bottleneck_row
     cdef readonly int64_t bottleneck_groups
@@ -90,6 +90,18 @@ cdef class MoveProposer:
     cdef void _leave_type(self, Move move) noexcept
     @cython.locals(joined=int64_t, suited=bint, table=Py_ssize_t)
     cdef void _join_type(self, Move move) noexcept
+    @cython.locals(
+        tables=Tables, choices=Choices, present=Py_ssize_t, group=int64_t, limit=double,
+        table=Py_ssize_t, finer=Py_ssize_t,
+    )
+    cdef void _split_finer(self, Move move) noexcept
+    @cython.locals(tables=Tables)
+    cdef double _width(self, Py_ssize_t option) noexcept
+    @cython.locals(
+        tables=Tables, found=Py_ssize_t, most=double, first=Py_ssize_t, place=Py_ssize_t,
+        option=Py_ssize_t, width=double,
+    )
+    cdef Py_ssize_t _widest(self, Py_ssize_t table, int64_t kind, double limit) noexcept
     @cython.locals(
         tables=Tables, choices=Choices, costliest=Py_ssize_t, most=double, index=Py_ssize_t,
         table=Py_ssize_t, cost=double,

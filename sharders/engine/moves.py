@@ -4,11 +4,13 @@ import numpy as np
 
 from costmodel.domain.plan import ShardingType
 from costmodel.engine.codes import CONSTANT, EXCHANGE, ISSUE, ONLY
+from costmodel.step.template import RANK_FEATURES
 from sharders.engine.params import MoveParams
 from sharders.engine.search_state import NO_EXCESS, SearchState
 from sharders.engine.tables import ON_NODES, Move
 
 ALL_GROUPS: int = -1
+COLUMNS: int = RANK_FEATURES.index("columns")
 NUM_TYPES: int = len(ShardingType)
 GAMMA: int = 0x9E3779B97F4A7C15
 """Added for every random number: odd, so that all 2**64 states come before one comes again."""
@@ -58,6 +60,7 @@ class MoveProposer:
         self.critical_share, self.keep_share = params.critical_share, params.keep_share
         self.swap_share, self.option_share = params.swap_share, params.option_share
         self.together_share, self.suited_share = params.together_share, params.suited_share
+        self.finer_share = params.finer_share
         self.any_type_share = params.any_type_share
         self.max_together, self.max_costliest = params.max_together, params.max_costliest
         self.suited_tries, self.option_tries = params.suited_tries, params.option_tries
@@ -155,7 +158,10 @@ class MoveProposer:
                 return
             swaps, options = self.swap_share / (1 - self.option_share), 0.0
         elif self.rng.uniform() < self.together_share:
-            if self.rng.uniform() < 0.5:
+            kind = self.rng.uniform()
+            if kind < self.finer_share:
+                self._split_finer(move)
+            elif kind < 0.5 * (1 + self.finer_share):
                 self._leave_type(move)
             else:
                 self._join_type(move)
@@ -332,6 +338,50 @@ class MoveProposer:
             table = self._suited(move, joined) if suited else self._costliest(move)
             if table >= 0:
                 self._other_option(move, table, -1, joined)
+
+    def _split_finer(self, move: Move) -> None:
+        """Split all tables of one group whose shards are about as wide as one on the slowest rank.
+
+        One of them alone changes nothing where all ranks wait for those with the widest shards.
+        """
+        tables, choices = self.search.tables, self.search.choices
+        if self.num_slowest == 0:
+            return
+        present = choices.option[self.slowest[self.rng.below(self.num_slowest)]]
+        if tables.blocks[present] == 0:
+            return
+        group = tables.group[present]
+        limit = self._width(present) * (1 + self.rng.uniform()) / 2
+        for table in range(tables.num_tables):
+            present = choices.option[table]
+            if tables.group[present] != group or self._width(present) < limit:
+                continue
+            finer = self._widest(table, tables.kind[present], limit)
+            if finer >= 0:
+                self._take_option(move, table, finer)
+            if move.length == self.max_together:
+                return
+
+    def _width(self, option: int) -> float:
+        """Return how many output columns an option's first shard sends per sample."""
+        tables = self.search.tables
+        return tables.features[tables.rows[tables.first[option]], COLUMNS]
+
+    def _widest(self, table: int, kind: int, limit: float) -> int:
+        """Return a table's option of a type with the widest shards below a limit; -1: none.
+
+        Of several, the cheapest.
+        """
+        tables, found, most = self.search.tables, -1, 0.0
+        first = tables.options[table]
+        for place in range(first, first + tables.num_offered[table]):
+            option = tables.offered[place]
+            width = self._width(option)
+            if tables.kind[option] != kind or width >= limit or width < most:
+                continue
+            if found < 0 or width > most or tables.cost[option] < tables.cost[found]:
+                found, most = option, width
+        return found
 
     def _costliest(self, move: Move) -> int:
         """Return the costliest table of the slowest rank that a move leaves as it is; -1: none."""

@@ -39,7 +39,7 @@ from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
 from sharders.engine.fill import Rule
-from sharders.engine.params import AnnealingParams
+from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.search_state import NO_EXCESS
 from sharders.engine.tables import Move
@@ -329,6 +329,28 @@ def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> Non
     assert list(balanced.option) == list(engine.choices_of(plan).option)
     assert engine.start(balanced) == time == search.best[0]
     assert time < 0.99 * problem.objective.step_time(plan)
+
+
+def test_all_tables_with_the_widest_shards_are_split_at_once() -> None:
+    tables = tuple(
+        EmbeddingTable(name=f"t{n}", num_embeddings=100_000, embedding_dim=128, pooling_factor=20)
+        for n in range(4)
+    )
+    posed = example_problem(
+        Workload(tables=tables, local_batch_size=16_384), world_size=16, num_nodes=2, fill=0.05
+    )
+    halves = tuple(
+        make_sharding(table, posed.topology, option, (2 * n, 2 * n + 1))
+        for n, table in enumerate(tables)
+        for option in posed.options[table.name]
+        if option.sharding_type is ShardingType.COLUMN_WISE and option.num_column_shards == 2
+    )
+    plan = ShardingPlan(tables=halves, world_size=16, local_world_size=8)
+    engine = Engine(posed, [plan], MoveParams(together_share=1.0, finer_share=1.0))
+    engine.start(engine.choices_of(plan), 0)
+    engine.anneal(1, (1e3, 1e3, 1.0))  # so hot that every move is made
+    found = engine.plan_of(engine.present())
+    assert [len(found.table(table.name).shards) for table in tables] == [4] * 4
 
 
 def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
