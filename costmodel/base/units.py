@@ -23,9 +23,22 @@ GIB: Bytes = 2.0**30
 TFLOP = 1e12
 
 
-def size_text(num_bytes: Bytes) -> str:
-    """Return a size in the unit that fits it: GiB, MiB or KiB, with one decimal."""
+MOST_DECIMALS = 6
+
+
+def size_text(num_bytes: Bytes, decimals: int = 1) -> str:
+    """Return a size in the unit that fits it: GiB, MiB or KiB."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if abs(num_bytes) >= 0.1 * unit or num_bytes == 0:
-            return f"{num_bytes / unit:,.1f} {name}"
-    return f"{num_bytes / KIB:,.1f} KiB"
+            return f"{num_bytes / unit:,.{decimals}f} {name}"
+    return f"{num_bytes / KIB:,.{decimals}f} KiB"
+
+
+def size_texts(needed: Bytes, there: Bytes) -> tuple[str, str]:
+    """Return what is needed and what is there, with as many decimals as tell them apart."""
+    texts = size_text(needed), size_text(there)
+    for decimals in range(2, MOST_DECIMALS + 1):
+        if texts[0] != texts[1]:
+            break
+        texts = size_text(needed, decimals), size_text(there, decimals)
+    return texts

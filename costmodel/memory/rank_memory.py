@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import Bytes, size_text
+from costmodel.base.units import Bytes, size_text, size_texts
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, column_counts
 from costmodel.domain.validity import allowed_types
@@ -178,19 +178,21 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
     fullest = max(range(len(per_rank)), key=lambda rank: per_rank[rank].tables - rooms[rank])
     needed, usable = per_rank[fullest].tables, rooms[fullest]
     if needed > usable * (1 + _ROUNDING):
+        taken, left = _texts(needed, usable)
         raise infeasible(
             workload,
             topology,
-            f"the plan does not fit: rank {fullest} needs {size_text(needed)} for its tables, "
-            f"and {topology.hardware.name} leaves {_left_text(usable)} for them",
+            f"the plan does not fit: rank {fullest} needs {taken} for its tables, "
+            f"and {topology.hardware.name} leaves {left} for them",
         )
     local = topology.local_world_size
     for node in range(topology.num_nodes):
         host = sum(memory.host for memory in per_rank[node * local : (node + 1) * local])
         if host > host_bytes_usable(topology):
+            taken, left = size_texts(host, host_bytes_usable(topology))
             raise InfeasibleError(
-                f"the plan does not fit: node {node} needs {size_text(host)} of host memory for "
-                f"tables, and {size_text(host_bytes_usable(topology))} is there for them",
+                f"the plan does not fit: node {node} needs {taken} of host memory for "
+                f"tables, and {left} is there for them",
                 hint="more nodes, or fewer tables with fused_uvm kernels or stash_weights",
             )
 
@@ -209,14 +211,15 @@ def _too_much(workload: Workload, topology: Topology) -> str:
     room = sum(rank_rooms(workload, topology))
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
     places = f"{topology.world_size} × {topology.hardware.name}"
+    taken, left = _texts(needed, room)
     return (
-        f"no plan fits: the tables need {size_text(needed)}, and {places} "
-        f"leave{'s' if topology.world_size == 1 else ''} {_left_text(room)} for them"
+        f"no plan fits: the tables need {taken}, and {places} "
+        f"leave{'s' if topology.world_size == 1 else ''} {left} for them"
     )
 
 
-def _left_text(num_bytes: Bytes) -> str:
-    return size_text(num_bytes) if num_bytes > 0 else "nothing"
+def _texts(needed: Bytes, left: Bytes) -> tuple[str, str]:
+    return size_texts(needed, left) if left > 0 else (size_text(needed), "nothing")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

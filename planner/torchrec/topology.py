@@ -14,7 +14,7 @@ from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.utils import get_device_type
 
-from costmodel.base.units import Bytes, size_text
+from costmodel.base.units import Bytes, size_texts
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
@@ -172,9 +172,10 @@ def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> No
     )
     there = sum(float(each.storage.hbm + each.storage.ddr) for each in topology.devices)
     if needed > there:
+        weights, memory = size_texts(needed, there)
         raise PlannerError(
-            f"no plan fits: the tables have {size_text(needed)} of weights, and all ranks and "
-            f"hosts together {size_text(there)} of memory",
+            f"no plan fits: the tables have {weights} of weights, and all ranks and "
+            f"hosts together {memory} of memory",
             PlannerErrorType.INSUFFICIENT_STORAGE,
         )
 

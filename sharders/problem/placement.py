@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import Bytes, size_text
+from costmodel.base.units import Bytes, size_texts
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import infeasible, least_table_bytes, whole_table_bytes
@@ -313,10 +313,10 @@ def no_room(
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
     if total > problem.total_capacity:
         return infeasible(workload, topology)
-    needed = least_table_bytes(workload, topology, table)
+    needed, left = size_texts(least_table_bytes(workload, topology, table), free)
     return infeasible(
         workload,
         topology,
         f"{'no plan fits' if proven else 'no plan was found that fits'}: table `{table.name}` "
-        f"needs {size_text(needed)}, and at most {size_text(free)} is free on {where}",
+        f"needs {needed}, and at most {left} is free on {where}",
     )

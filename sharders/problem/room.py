@@ -5,7 +5,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.base.units import size_text
+from costmodel.base.units import size_texts
 from costmodel.kernels.lookup_shards import Mask
 from costmodel.memory.rank_memory import infeasible, least_table_bytes
 from sharders.problem.options import make_sharding
@@ -35,9 +35,10 @@ def check_room(problem: ShardingProblem) -> None:
     needed = sum(_least_fitting(problem))
     if needed > room:
         whole = (least_table_bytes(workload, problem.topology, each) for each in workload.tables)
+        taken, left = size_texts(needed, problem.total_capacity)
         message = (
             "no plan fits: sharded so that every shard fits on a rank, the tables take at least "
-            f"{size_text(needed)}, and there is room for {size_text(problem.total_capacity)}"
+            f"{taken}, and there is room for {left}"
         )
         told = message if sum(whole) <= room else None
         raise infeasible(workload, problem.topology, told)
@@ -104,11 +105,12 @@ def _check_ranks(problem: ShardingProblem) -> None:
         held += np.min([_held_by(problem, index, option) for option in own.tolist()], axis=0)
     rank = int(np.argmax(held - rooms))
     if held[rank] > rooms[rank] * (1 + ROUNDING):
+        taken, left = size_texts(held[rank], rooms[rank])
         raise infeasible(
             problem.workload,
             problem.topology,
-            f"no plan fits: the tables that can be nowhere else take {size_text(held[rank])} "
-            f"on rank {rank}, and there is room for {size_text(rooms[rank])}",
+            f"no plan fits: the tables that can be nowhere else take {taken} on rank {rank}, "
+            f"and there is room for {left}",
         )
 
 
