@@ -1,8 +1,8 @@
 """Linear programs of sets of sharding types, and plans of the options that they choose.
 
-A program takes every rank for the mean one (``sharders.lp.relaxed_step``): a shard that is half the
-work of a group is to it as good as many small ones. So options with large shards are left out, and
-how large they may be is tried for every set of types.
+A program knows the lookups of the mean rank only (``sharders.lp.relaxed_step``): a shard that is
+half the work of a group is to it as good as many small ones. So options with large shards are left
+out, and how large they may be is tried for every set of types.
 """
 
 from collections.abc import Mapping

@@ -56,7 +56,7 @@ SPARE = 3
 class Lp:
     """The program's options for all tables at once, placed within memory, timed exactly.
 
-    The program (``relaxed_step``) knows the whole step, but takes every rank for the mean one. It
+    The program (``relaxed_step``) knows the whole step, but the lookups of the mean rank only. It
     is solved for several sets of sharding types, and for shards that are fine or need not be, as
     what balances well is another matter; but no more for a set that has far worse values than
     another. Never worse than the plans known before, or else the first of ``cost_greedy``. Ignores
