@@ -22,12 +22,12 @@ GIB: Bytes = 2.0**30
 
 TFLOP = 1e12
 
-
 MOST_DECIMALS = 6
+"""As many decimals as sizes get that fewer do not tell apart."""
 
 
 def size_text(num_bytes: Bytes, decimals: int = 1) -> str:
-    """Return a size in the unit that fits it: GiB, MiB or KiB."""
+    """Return a size in the unit that fits it, GiB, MiB or KiB, with so many decimals."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if abs(num_bytes) >= 0.1 * unit or num_bytes == 0:
             return f"{num_bytes / unit:,.{decimals}f} {name}"

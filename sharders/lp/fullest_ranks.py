@@ -59,17 +59,17 @@ class FullestRanks:
     @cached_property
     def most(self) -> Array:
         """The most that fullest ranks send for any shares, (columns,)."""
-        largest = np.zeros_like(self._means[self._first_of_pair])
+        largest = np.zeros((len(self._group_of_pair), SENT))
         np.maximum.at(largest, self._pair, self._means)
         total = np.zeros((self.count // SENT, SENT))
         np.add.at(total, self._group_of_pair, largest)
-        np.maximum.at(total, self._group_of_pair[self._pair], self._shards)
+        np.maximum.at(total, self._group, self._shards)
         return total.ravel()
 
     def evenly(self, weights: Array) -> Array:
         """Return what every option adds to a cycle's weight where ranks are even, (options,)."""
         of_groups = weights[self.index.fullest].reshape(-1, SENT)
-        added: Array = (self._means * of_groups[self._group_of_pair[self._pair]]).sum(axis=1)
+        added: Array = (self._means * of_groups[self._group]).sum(axis=1)
         return added
 
     def coefficients(self, weights: Array) -> Array:
@@ -79,9 +79,8 @@ class FullestRanks:
 
     def begin(self, program: Any) -> None:  # noqa: ANN401 - highspy's
         """Add the rows of means, and those of tables found so far."""
-        group = self._group_of_pair[self._pair]
         for column in range(self.count):
-            own = np.flatnonzero(group == column // SENT)
+            own = np.flatnonzero(self._group == column // SENT)
             self._add(program, column, own, self._means[own, column % SENT])
         for pair, feature in self._found:
             self._add_pair(program, pair, feature)
@@ -105,29 +104,22 @@ class FullestRanks:
     @cached_property
     def _group(self) -> Places:
         """The group of every option."""
-        number = {key: place for place, key in enumerate(self.index.groups)}
-        of_kernels = np.array([number.get(group, -1) for group, _ in self.options.kernels])
+        places = {key: place for place, key in enumerate(self.index.groups)}
+        of_kernels = np.array([places.get(group, -1) for group, _ in self.options.kernels])
         group: Places = of_kernels[self.options.kernel[self.kept]]
         return group
 
     @cached_property
-    def _pairs(self) -> tuple[Places, Places]:
-        """The first option of every pair of a table and a group, and every option's pair."""
-        keys = self.options.table[self.kept] * (self.count // SENT) + self._group
-        _, first, pair = np.unique(keys, return_index=True, return_inverse=True)
-        return first, pair
-
-    @property
-    def _first_of_pair(self) -> Places:
-        return self._pairs[0]
-
-    @property
     def _pair(self) -> Places:
-        return self._pairs[1]
+        """The table and group of every option, as the number of this pair."""
+        keys = self.options.table[self.kept] * (self.count // SENT) + self._group
+        pair: Places = np.unique(keys, return_inverse=True)[1]
+        return pair
 
     @cached_property
     def _group_of_pair(self) -> Places:
-        group: Places = self._group[self._first_of_pair]
+        group = np.zeros(self._pair.max() + 1, dtype=np.intp)
+        group[self._pair] = self._group
         return group
 
     @cached_property
@@ -150,7 +142,7 @@ class FullestRanks:
 
     def _of_pairs(self, values: Array, shares: Array) -> Array:
         """Return sums over every pair's options, (pairs, SENT)."""
-        count = len(self._first_of_pair)
+        count = len(self._group_of_pair)
         sums = [np.bincount(self._pair, shares * column, count) for column in values.T]
         return np.column_stack(sums)
 
