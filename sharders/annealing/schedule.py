@@ -199,7 +199,8 @@ class AnnealingSearch:
     def join(self, start: Start) -> None:
         """Balance plans of a set, and let each contend; where there are several, anneal them first.
 
-        Of these, the better ones come first.
+        Of these, the better ones come first. Those that take more memory than there is are annealed
+        first, too, and contend if that makes them fit.
 
         The program's plan is often behind the greedy one until some tables that found no room are
         sharded anew, and then before it; sometimes it is the other way.
@@ -214,9 +215,10 @@ class AnnealingSearch:
                 origin = len(start.plans) - 1 - number
                 contenders.append(Contender(start.types, origin, *found, self._balancing))
         for contender in sorted(contenders, key=lambda each: each.time):
-            if len(contenders) > 1:
+            if len(contenders) > 1 or contender.time == inf:
                 self._run(contender, self.params.first_run * self.num_tables)
-            self._enter(contender)
+            if contender.time < inf:
+                self._enter(contender)
 
     def _enter(self, contender: Contender) -> None:
         """Let a contender take the place of the one of its set and origin, if it is better."""

@@ -64,6 +64,7 @@ class Start:
     types: int
     """Their bits."""
     plans: list[Found]
+    """Those that take more memory than there is have an infinite time."""
     is_rough: bool = False
     """Whether better plans come soon, which runs are to begin from."""
 
@@ -185,17 +186,13 @@ class TypeSets:
         plans: list[Found] = []
         solved = self._solve(types)
         if solved is not None:
-            plan = self.programs.plan(types, solved)
+            plans.append(self.programs.plan(types, solved))
             self._made += 1
-            plans += [] if plan is None else [plan]
         # the first set's plan is annealed before rules are tuned
         tuned = self.tuning.rules(self.params.tuned_rules) if self.has_room else threshold_rules()
         greedy = self._greedy(types, list(tuned))
         plans += [] if greedy is None else [greedy]
-        self.has_room[types] = bool(plans)
-        if not plans and solved is not None:
-            known = self.tuning.plans()[:1]
-            plans += self.programs.packed(types, may_pack=not known) or known
+        self.has_room[types] = any(time < inf for time, _ in plans)
         return Start(types, plans)
 
     def _greedy(self, types: int, rules: Sequence[Parameters]) -> Found | None:
@@ -223,5 +220,4 @@ class TypeSets:
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""
         self._made += 1
-        seconds = self.engine.fill(self._rule(rule))
-        return inf if seconds is None else seconds
+        return self.engine.fill(self._rule(rule))

@@ -22,7 +22,7 @@ cdef class AnnealingRun:
     cdef readonly bint again, lacks_program
     cdef readonly Choices best
     cdef readonly double best_time, penalised_time, best_penalised_time
-    cdef readonly double price, price_step, first_price
+    cdef readonly double price, price_step, first_price, first_time
 
     @cython.locals(
         search=SearchState, move=Move, before=Py_ssize_t, progress=double, temperature=double, limit=double, outcome=int64_t, lacks=bint, excess=double,

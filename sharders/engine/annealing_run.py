@@ -13,7 +13,8 @@ from sharders.problem.sharding_problem import IMPROVED
 
 LEAST: float = 1e-3
 MOST: float = 1e2
-"""What holding a rank's memory beyond what there is costs at least and at most, in steps."""
+"""What holding a rank's memory beyond what there is costs at least and at most, in steps as the
+run's first plan has them."""
 
 
 class AnnealingRun:
@@ -33,11 +34,14 @@ class AnnealingRun:
         self.best = search.choices.copy()
         self.price, self.price_step = 0.0, params.price_step
         """What holding more than there is costs now (``SearchState.price``)."""
-        self.first_price = params.first_price
+        self.first_price, self.first_time = params.first_price, math.inf
+        """What it costs when a run begins, in steps, and the step time then."""
         self.begin(math.inf, 0)
 
     def begin(self, seconds: float, seed: int) -> None:
         """Begin anew at the present plan, whose step time that is; loads are up to date.
+
+        It need not fit in memory; then there is no best plan until one is found that does.
 
         The seed decides what is drawn until the next beginning: how many moves are drawn at a time
         changes nothing.
@@ -49,8 +53,11 @@ class AnnealingRun:
         """Whether the move at hand is one more try of the last one, with a table out of its way."""
         self.moves = self.decided = self.timed = self.last_gain = 0
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
-        self.price = self.first_price * seconds
-        self.best_time, self.penalised_time = seconds, self.search.penalised(seconds)
+        self.first_time = seconds
+        self.price = self.search.price = self.first_price * seconds
+        self.penalised_time = self.search.penalised(seconds)
+        self.search.price = math.inf
+        self.best_time = seconds if self.search.loads.fits() else math.inf
         self.best_penalised_time = self.penalised_time
         self.best = self.search.choices.copy()
         for index in range(self.num_changed):
@@ -111,9 +118,9 @@ class AnnealingRun:
         """Let memory that is not there cost more if the plan needs some, and else less."""
         before, excess = self.price, self.search.excess()
         if excess > NO_EXCESS:
-            self.price = min(self.price * self.price_step, MOST * self.best_time)
+            self.price = min(self.price * self.price_step, MOST * self.first_time)
         else:
-            self.price = max(self.price / self.price_step, LEAST * self.best_time)
+            self.price = max(self.price / self.price_step, LEAST * self.first_time)
         self.search.price = self.price
         self.penalised_time += (self.price - before) * excess
 

@@ -5,7 +5,8 @@ from libc.stdint cimport int64_t
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Tables
 
-cdef int64_t DATA_PARALLEL, TABLE_WISE, REPLICATED, WHOLE, SMALL, LARGE, LAST, FIXED, ON_NODES
+cdef int64_t DATA_PARALLEL, TABLE_WISE, REPLICATED, WHOLE, SMALL, LARGE, LAST
+cdef int64_t EVERYWHERE, FIXED, ON_NODES
 
 @cython.final
 cdef class Rule:
@@ -16,19 +17,20 @@ cdef class Rule:
 cdef class Greedy:
     cdef readonly SearchState search
     cdef readonly Py_ssize_t num_ranks
+    cdef readonly bint overfills
     cdef readonly double[::1] rank_load, key
     cdef readonly int64_t[::1] order, preferred, refused, taken
 
     @cython.locals(
         tables=Tables, balanced=double, table=Py_ssize_t, by_size=Py_ssize_t, option=Py_ssize_t,
-        size=double,
+        size=double, spread=int64_t,
     )
-    cpdef bint fill(self, Rule rule) noexcept
+    cpdef bint fill(self, Rule rule, bint may_overfill) noexcept
     @cython.locals(
         search=SearchState, tables=Tables, rank=Py_ssize_t, index=Py_ssize_t, table=Py_ssize_t,
         placed=bint, option=Py_ssize_t, first=Py_ssize_t, place=Py_ssize_t,
     )
-    cdef bint _place_all(self, Rule rule, double balanced) noexcept
+    cdef bint _place_all(self, Rule rule, double balanced, bint may_overfill) noexcept
     @cython.locals(tables=Tables, extra=double)
     cdef double _total(self, Rule rule, Py_ssize_t option) noexcept
     @cython.locals(tables=Tables, extra=double)
@@ -47,6 +49,11 @@ cdef class Greedy:
         place=int64_t, index=Py_ssize_t, preferred=int64_t,
     )
     cdef Py_ssize_t _next(self, Rule rule, Py_ssize_t table, double balanced) noexcept
+    @cython.locals(
+        tables=Tables, best=Py_ssize_t, least=double, first=Py_ssize_t, place=Py_ssize_t,
+        option=Py_ssize_t, size=double,
+    )
+    cdef Py_ssize_t _finest(self, Py_ssize_t table) noexcept
     @cython.locals(search=SearchState, tables=Tables, choices=Choices, shard=Py_ssize_t)
     cdef bint _put(self, Py_ssize_t table, Py_ssize_t option, double load) noexcept
     @cython.locals(
@@ -56,11 +63,11 @@ cdef class Greedy:
         block=Py_ssize_t,
     )
     cdef bint _find(self, Py_ssize_t table, Py_ssize_t option) noexcept
-    @cython.locals(search=SearchState, most=double, rank=Py_ssize_t)
-    cdef double _busiest(self, Py_ssize_t first, double size) noexcept
+    @cython.locals(search=SearchState, most=double, rank=Py_ssize_t, free=double)
+    cdef double _busiest(self, Py_ssize_t first, Py_ssize_t count, double size) noexcept
     @cython.locals(
         search=SearchState, best=Py_ssize_t, least=double, local=Py_ssize_t, blocks=Py_ssize_t,
-        size=double, node=Py_ssize_t, roomy=Py_ssize_t, load=double, rank=Py_ssize_t,
+        size=double, node=Py_ssize_t, roomy=Py_ssize_t, load=double, rank=Py_ssize_t, free=double,
     )
     cdef Py_ssize_t _roomy_node(self, Py_ssize_t option) noexcept
     @cython.locals(count=Py_ssize_t, start=Py_ssize_t, last=Py_ssize_t)

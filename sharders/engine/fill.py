@@ -12,7 +12,7 @@ import numpy as np
 
 from costmodel.domain.plan import ShardingType
 from sharders.engine.search_state import SearchState
-from sharders.engine.tables import FIXED, ON_NODES
+from sharders.engine.tables import EVERYWHERE, FIXED, ON_NODES
 
 DATA_PARALLEL = list(ShardingType).index(ShardingType.DATA_PARALLEL)
 TABLE_WISE = list(ShardingType).index(ShardingType.TABLE_WISE)
@@ -63,12 +63,17 @@ class Greedy:
         """Whether there is no room for an option, for every one."""
         self.taken = np.zeros(num_ranks, dtype=np.int64)
         """Whether the option being placed is on a rank, for every one."""
+        self.overfills = False
+        """Whether it may take memory that is not there."""
 
-    def fill(self, rule: Rule) -> bool:
-        """Make the rule's plan the present choices; return whether all tables have found room.
+    def fill(self, rule: Rule, may_overfill: bool) -> bool:
+        """Make the rule's plan the present choices; return whether all tables were placed.
 
         Tables are placed by load, and once more by size if that finds no room; first those that
-        must be on certain ranks. Loads are not brought up to date (``SearchState.rebuild``).
+        must be on certain ranks, and by size those that all ranks hold: what is left by others for
+        these is what the fullest rank has. If that finds none, either, tables that do not fit go
+        where most memory is left if they may overfill it. Loads are not brought up to date
+        (``SearchState.rebuild``).
         """
         tables, balanced = self.search.tables, 0.0
         for table in range(tables.num_tables):
@@ -78,16 +83,17 @@ class Greedy:
                 option = self._next(rule, table, balanced)
                 size = self._bytes(option) * tables.num_shards(option)
                 self.key[table] = size if by_size else self._load(rule, option)
-                if tables.spread[option] == FIXED:
+                spread = tables.spread[option]
+                if spread == FIXED or (by_size and spread == EVERYWHERE):
                     self.key[table] = math.inf
                 self.order[table] = table
             self._sort()
-            if self._place_all(rule, balanced):
+            if self._place_all(rule, balanced, may_overfill and by_size > 0):
                 return True
         return False
 
-    def _place_all(self, rule: Rule, balanced: float) -> bool:
-        """Place all tables in order; return whether all have found room."""
+    def _place_all(self, rule: Rule, balanced: float, may_overfill: bool) -> bool:
+        """Place all tables in order; return whether all were."""
         search, tables = self.search, self.search.tables
         for rank in range(self.num_ranks):
             search.plan.numbers[search.loads.free_row, rank] = search.loads.rooms[rank]
@@ -99,10 +105,13 @@ class Greedy:
             while not placed:
                 option = self._next(rule, table, balanced)
                 if option < 0:
-                    break
+                    if not may_overfill:
+                        break
+                    self.overfills, option = True, self._finest(table)
                 placed = self._put(table, option, self._load(rule, option))
                 search.plan.commit()
                 self.refused[option] = not placed
+                self.overfills = False
             first = tables.options[table]
             for place in range(first, first + tables.num_offered[table]):
                 self.refused[tables.offered[place]] = 0
@@ -172,13 +181,27 @@ class Greedy:
                 best, best_place, best_key = option, place, key
         return best
 
+    def _finest(self, table: int) -> int:
+        """Return the table's option with the smallest shards; of several, the cheapest."""
+        tables, best, least = self.search.tables, -1, math.inf
+        first = tables.options[table]
+        for place in range(first, first + tables.num_offered[table]):
+            option = tables.offered[place]
+            size = self._bytes(option)
+            if size < least or (size == least and tables.cost[option] < tables.cost[best]):
+                best, least = option, size
+        return best
+
     def _put(self, table: int, option: int, load: float) -> bool:
-        """Place an option where the load is least; return whether there is room."""
+        """Place an option where the load is least; return whether there is room, or need be none.
+
+        Where it may overfill memory, it is placed where most is left.
+        """
         search, tables, choices = self.search, self.search.tables, self.search.choices
         if tables.blocks[option] > 0 and not self._find(table, option):
             return False
         search.loads.hold(option, choices, table, 1.0)
-        if not search.loads.has_room(option, choices, table):
+        if not self.overfills and not search.loads.has_room(option, choices, table):
             search.loads.hold(option, choices, table, -1.0)
             return False
         choices.option[table] = option
@@ -199,8 +222,8 @@ class Greedy:
                 rank = number * local if nodes else number
                 if self.taken[rank] or (one_node and rank // local != node):
                     continue
-                load = self._busiest(rank, size) if nodes else self.rank_load[rank]
-                if load < least and search.plan.numbers[search.loads.free_row, rank] >= size:
+                load = self._busiest(rank, local if nodes else 1, size)
+                if load < least:
                     best, least = rank, load
             if best < 0:
                 break
@@ -211,13 +234,17 @@ class Greedy:
             self.taken[choices.ranks[table, block]] = 0
         return found == blocks
 
-    def _busiest(self, first: int, size: float) -> float:
-        """Return the largest load on a node; infinite where a rank of it has no room."""
-        search, most = self.search, 0.0
-        for rank in range(first, first + search.plan.local_ranks):
-            if search.plan.numbers[search.loads.free_row, rank] < size:
+    def _busiest(self, first: int, count: int, size: float) -> float:
+        """Return the largest load of so many ranks; infinite where one of them has no room.
+
+        Where memory may be overfilled: how much less than none the fullest of them has left.
+        """
+        search, most = self.search, -math.inf
+        for rank in range(first, first + count):
+            free = search.plan.numbers[search.loads.free_row, rank]
+            if not self.overfills and free < size:
                 return math.inf
-            most = max(most, self.rank_load[rank])
+            most = max(most, -free if self.overfills else self.rank_load[rank])
         return most
 
     def _roomy_node(self, option: int) -> int:
@@ -228,8 +255,9 @@ class Greedy:
         for node in range(self.num_ranks // local):
             roomy, load = 0, 0.0
             for rank in range(node * local, (node + 1) * local):
-                roomy += search.plan.numbers[search.loads.free_row, rank] >= size
-                load += self.rank_load[rank]
+                free = search.plan.numbers[search.loads.free_row, rank]
+                roomy += self.overfills or free >= size
+                load += -free if self.overfills else self.rank_load[rank]
             if roomy >= blocks and load < least:
                 best, least = node, load
         return best

@@ -93,15 +93,15 @@ class Engine:
     def start(self, choices: Choices, seed: int = 0) -> Seconds:
         """Make a plan the present one, and the run's best; return its step time.
 
+        Infinite where memory is short: then the run's best is the first plan that fits.
         ``seed``: of the run's random numbers.
         """
         present = self.search.choices
         np.copyto(np.asarray(present.option), np.asarray(choices.option))
         np.copyto(np.asarray(present.ranks), np.asarray(choices.ranks))
         self.rebuild()
-        seconds = self.present_time()
-        self.run.begin(seconds, seed)
-        return seconds
+        self.run.begin(self.present_time(), seed)
+        return float(self.run.best_time)
 
     def anneal(
         self,
@@ -138,17 +138,31 @@ class Engine:
                 self._make_program(self.search.wanted)
         return self.run
 
-    def fill(self, rule: Rule, preferred: NDArray[np.int64] | None = None) -> Seconds | None:
-        """Make a rule's plan the present one; return its step time, None if there is no room.
+    def fill(
+        self,
+        rule: Rule,
+        preferred: NDArray[np.int64] | None = None,
+        *,
+        may_overfill: bool = False,
+    ) -> Seconds:
+        """Make a rule's plan the present one; return its step time, infinite if there is no room.
 
-        ``preferred``: the option of every table that it is to have if there is room, -1 for none,
-        (tables,); others are chosen by the rule among those offered.
+        Parameters
+        ----------
+        rule
+            What options tables take, among those offered, and on which ranks.
+        preferred
+            The option of every table that it is to have if there is room, -1 for none, (tables,).
+        may_overfill
+            Whether there is to be a plan that takes more memory than there is where none fits;
+            otherwise the present plan is of no use then.
+
         """
         np.asarray(self._greedy.preferred)[:] = NOT_MADE if preferred is None else preferred
-        if not self._greedy.fill(rule):
-            return None
+        if not self._greedy.fill(rule, may_overfill):
+            return inf
         self.rebuild(groups=0)
-        return self.present_time()
+        return self.present_time() if self.search.loads.fits() else inf
 
     def step_times(
         self, options: NDArray[np.int64], ranks: NDArray[np.int16]

@@ -45,8 +45,7 @@ class GreedyPlans:
 
     def step_time(self, rule: Parameters) -> Seconds:
         """Make a rule's plan; return its step time, infinite where a table finds no room."""
-        seconds = self.engine.fill(Rule(rule, self._balanced_load, self._capacity))
-        return inf if seconds is None else seconds
+        return self.engine.fill(Rule(rule, self._balanced_load, self._capacity))
 
     def choices(self) -> Choices:
         """Return the plan made last."""
@@ -165,12 +164,12 @@ def _cheapest(problem: ShardingProblem) -> ShardingPlan:
 
 
 def place_by_load(
-    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]], *, may_pack: bool = True
+    problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
 ) -> ShardingPlan:
     """Place tables by longest processing time, each by the first of its candidates that fits.
 
     If that fails for lack of memory, tables are placed once more by decreasing size; and if that
-    fails, packed by size alone (``packing``), if they may be.
+    fails, packed by size alone (``packing``).
 
     Raises
     ------
@@ -193,8 +192,7 @@ def place_by_load(
         return place(problem, order, choices, soonest_done)
     except OutOfRoomError:
         by_size = sorted(range(len(tables)), key=lambda i: (-tables[i].weight_bytes, i))
-        again = place_or_pack if may_pack else place
-        return again(problem, by_size, choices, soonest_done)
+        return place_or_pack(problem, by_size, choices, soonest_done)
 
 
 def _even(cost: OptionCost) -> Loads:

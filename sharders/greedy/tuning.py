@@ -7,7 +7,7 @@ cross: a child may have about half of its parameters from another one.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import exp, log
+from math import exp, inf, log
 from random import Random
 
 from costmodel.base.units import Seconds
@@ -102,7 +102,7 @@ class Tuning:
         problem = engine.problem
         self.balanced_load, self.capacity = problem.balanced_load, problem.capacity
         self.evaluated, self._programs_before = 0, len(engine.groups_of)
-        self.best: Seconds = float("inf")
+        self.best: Seconds = inf
         self.found: dict[int, Found] = {}
         self.chains: list[Chain] = []
         """Best first, when they begin."""
@@ -166,8 +166,8 @@ class Tuning:
         """Return the step time of a rule's plan; infinite where it finds no room."""
         self.evaluated += 1
         seconds = self.engine.fill(Rule(rule, self.balanced_load, self.capacity))
-        if seconds is None:
-            return float("inf")
+        if seconds == inf:
+            return inf
         types = self.engine.present_types()
         if types not in self.found or seconds < self.found[types][0]:
             self.found[types] = seconds, self.engine.present()

@@ -183,18 +183,16 @@ def placed(
     costs: OptionCosts,
     shares: Array,
     spare: Sequence[Sequence[TableOption]],
-    *,
-    may_pack: bool = True,
 ) -> ShardingPlan | None:
     """Place every table by the options that have shares of it, or by those to spare.
 
-    Where that finds no room, tables are packed by size alone, if they may be. None: there is none.
+    None: there is no room.
     """
     tables, candidates = choices.problem.workload.tables, []
     for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]
         candidates.append(costs.some(table, (*chosen, *small)))
     try:
-        return place_by_load(choices.problem, candidates, may_pack=may_pack)
+        return place_by_load(choices.problem, candidates)
     except (InfeasibleError, OutOfRoomError):
         return None

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from costmodel.domain.plan import ShardingType
+from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.annealing.programs import Programs, SolvedSet
 from sharders.annealing.schedule import AnnealingSearch
@@ -102,6 +103,23 @@ def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
     assert reached[1] < program
     search.join(Start(start.types, start.plans[1:]))  # the greedy one again, now not annealed
     assert {each.origin: each.time for each in search.contenders} == pytest.approx(reached)
+
+
+@pytest.mark.parametrize(("fill", "fits"), [(0.96, True), (0.99, False)])
+def test_a_plan_that_overfills_memory_contends_if_annealing_makes_it_fit(
+    fill: float, *, fits: bool
+) -> None:
+    posed = example_problem(example_workload(12, seed=1), fill=fill)
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    start = search.sets.start_of(bits([ShardingType.TABLE_WISE]))
+    assert start.plans[0][0] == inf  # the program's
+    search.join(start)
+    found = [each for each in search.contenders if each.origin == len(start.plans) - 1]
+    assert bool(found) == fits == bool(search.contenders)
+    for contender in found:
+        plan = search.engine.plan_of(contender.choices)
+        check_memory(posed.workload, posed.topology, plan)
+        assert contender.time == pytest.approx(posed.objective.step_time(plan), rel=1e-9)
 
 
 def test_every_set_has_the_types_that_some_table_allows_alone() -> None:

@@ -1,5 +1,6 @@
 """The greedy keeps to memory, weights decide what it splits, and tuned it is no worse."""
 
+from math import inf
 from random import Random
 
 import numpy as np
@@ -25,7 +26,7 @@ from sharders.problem.sharding_problem import Budget, ShardingProblem
 PROBLEM = example_problem(example_workload(30, seed=3), world_size=8)
 
 
-def filled(engine: Engine, parameters: dict[str, float]) -> float | None:
+def filled(engine: Engine, parameters: dict[str, float]) -> float:
     problem = engine.problem
     balanced = problem.balanced_load
     return engine.fill(Rule(parameters, balanced, problem.capacity))
@@ -40,7 +41,7 @@ def test_plans_are_valid_and_timed_as_the_objective_times_them(
     objective = Objective(workload, topology)
     engine = Engine(ShardingProblem(workload=workload, topology=topology, objective=objective))
     step_time = filled(engine, dict(drawn(Random(seed))))
-    if step_time is not None:
+    if step_time < inf:
         plan = engine.plan_of(engine.present())
         check_plan(workload, topology, plan)
         check_memory(workload, topology, plan)
@@ -67,7 +68,7 @@ def test_tables_have_the_options_preferred_where_there_is_room(fill: float) -> N
     replica = np.array([first + int(np.argmax(of_type[first:])) for first in begins])
     rule = Rule(NEUTRAL, problem.balanced_load, problem.capacity)
     time = engine.fill(rule, replica)
-    assert time is not None
+    assert time < inf
     plan = engine.plan_of(engine.present())
     check_memory(problem.workload, problem.topology, plan)
     assert time == pytest.approx(problem.objective.step_time(plan), rel=1e-9)
@@ -91,9 +92,31 @@ def test_tables_that_must_be_on_certain_ranks_find_room_before_others_take_it() 
     )  # fmt: skip
     problem = example_problem(Workload(tables=tables), world_size=4, fill=0.9)
     engine = Engine(problem)
-    assert filled(engine, dict(NEUTRAL)) is not None
+    assert filled(engine, dict(NEUTRAL)) < inf
     plan = engine.plan_of(engine.present())
     assert [plan.table(name).ranks for name in ("t6", "t7")] == [(0,), (0,)]
+
+
+def test_what_all_ranks_hold_is_placed_before_others_fill_them() -> None:
+    # the large table fits on a rank whole, but not beside the replica
+    allowed = (
+        frozenset({ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE}),
+        frozenset({ShardingType.DATA_PARALLEL}),
+    )
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=rows, embedding_dim=64, pooling_factor=rows / 1e5,
+            sharding_types=tuple(kinds),
+        )
+        for i, (rows, kinds) in enumerate(zip((20_000_000, 1_000_000), allowed, strict=True))
+    )  # fmt: skip
+    workload = Workload(tables=tables, local_batch_size=16_384)
+    problem = example_problem(workload, world_size=4, fill=0.262)
+    engine = Engine(problem, every_option=True)
+    assert filled(engine, {**NEUTRAL, "split_above": 100.0}) < inf
+    plan = engine.plan_of(engine.present())
+    check_memory(problem.workload, problem.topology, plan)
+    assert plan.table("t0").sharding_type is ShardingType.COLUMN_WISE
 
 
 def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
