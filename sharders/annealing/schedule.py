@@ -44,8 +44,12 @@ class Contender:
     """Which of the set's first plans it comes from, counted from the last one."""
     time: Seconds
     choices: Choices
+    first: Choices
+    """The plan that it began with."""
     moves: int
     """Annealed from its plans so far."""
+    is_stuck: bool = False
+    """Whether the last run gained nothing: the next one begins with the first plan anew."""
 
 
 def anneal(
@@ -213,7 +217,7 @@ class AnnealingSearch:
                 plans = [first] if self.spent() else [first, self.balanced(first[1])]
                 found = min(plans, key=lambda each: each[0])
                 origin = len(start.plans) - 1 - number
-                contenders.append(Contender(start.types, origin, *found, self._balancing))
+                contenders.append(Contender(start.types, origin, *found, found[1], self._balancing))
         for contender in sorted(contenders, key=lambda each: each.time):
             if len(contenders) > 1 or contender.time == inf:
                 self._run(contender, self.params.first_run * self.num_tables)
@@ -245,12 +249,14 @@ class AnnealingSearch:
         self._rank(self.contenders)
 
     def _run(self, contender: Contender, length: int) -> None:
-        """Run from a contender's plan, and keep a better one that is found."""
+        """Run from a contender's plan, or the first it had; keep a better one that is found."""
         self.engine.offer(contender.types)
         heat = self._drawn_heat()
-        found = self._anneal(contender.choices, length, exp(heat) / self.num_tables)
+        plan = contender.first if contender.is_stuck else contender.choices
+        found = self._anneal(plan, length, exp(heat) / self.num_tables)
         contender.moves += length
-        if found[0] < contender.time * (1 - IMPROVED):
+        contender.is_stuck = found[0] >= contender.time * (1 - IMPROVED)
+        if not contender.is_stuck:
             contender.time, contender.choices = found
             self._heat += self.params.heat_learned * (heat - self._heat)
 

@@ -122,6 +122,30 @@ def test_a_plan_that_overfills_memory_contends_if_annealing_makes_it_fit(
         assert contender.time == pytest.approx(posed.objective.step_time(plan), rel=1e-9)
 
 
+def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search.join(search.sets.start_of(bits(FIRST)))
+    begun: list[Choices] = []
+    gains = iter([0.9, 1.0, 0.9])
+    contender = search.contenders[0]
+
+    def anneal(plan: Choices, length: int, hot: float) -> tuple[float, Choices]:
+        del length, hot
+        begun.append(plan)
+        return contender.time * next(gains), plan.copy()
+
+    monkeypatch.setattr(search, "_anneal", anneal)
+    search.contenders = [contender]
+    expected = []
+    for is_anew in (False, False, True):
+        expected.append(contender.first if is_anew else contender.choices)
+        search.run_next()
+    assert list(map(id, begun)) == list(map(id, expected))
+    assert not contender.is_stuck
+
+
 def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
     posed = example_workload(40, seed=3)
     row_wise = replace(posed.tables[0], sharding_types=(ShardingType.ROW_WISE,))
