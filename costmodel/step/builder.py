@@ -178,6 +178,14 @@ class StepBuilder:
         seconds = times * self.hardware.host.sync_time
         return self._add_host(name, NodeKind.WAIT, seconds, after=after)
 
+    def wait_if_any(self, name: str, after: tuple[Wait, ...]) -> int:
+        """Block until device work is done; that takes no time of its own if what follows does not.
+
+        The next operation must be the one that there is no need to wait for then.
+        """
+        work = Work(kind=WorkKind.ISSUE, seconds=self.hardware.host.sync_time)
+        return self._add_host(name, NodeKind.WAIT, work, after=after)
+
     def join(self, thread: Resource) -> None:
         """Continue on another thread, which starts when the current one is done."""
         ends = self.last(self.thread)

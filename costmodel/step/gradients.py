@@ -39,6 +39,10 @@ class Gradients:
         """What it is written with."""
         return self.kernels.builder
 
+    @property
+    def _stash(self) -> Stash:
+        return Stash(self.builder, self.kernels.workload, self.kernels.groups)
+
     def split(self) -> Exchanges:
         """Split the embeddings' gradient by group and start to send it back.
 
@@ -137,7 +141,7 @@ class Gradients:
             with self.builder.part_of(group.key):
                 if self.kernels.outputs.is_exchanged(group):
                     waits = self._receive(group, waits)
-                waits = (*waits, *Stash(self.builder, self.kernels.groups).restored(group))
+                waits = (*waits, *self._stash.restored(group))
                 replicas = self._replicas(group, accumulation)
                 for kernel in reversed(group.kernels):
                     self._lookup_backward(group, kernel, waits)

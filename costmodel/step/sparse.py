@@ -52,7 +52,7 @@ class SparsePart:
     @property
     def stash(self) -> Stash:
         """The copies of the same groups' weights to the host and back."""
-        return Stash(self.builder, self.groups)
+        return Stash(self.builder, self.workload, self.groups)
 
     @property
     def replicated(self) -> tuple[GroupFormulas, ...]:

@@ -17,7 +17,7 @@ train_pipeline/experimental_pipelines.py, ``TrainPipelineSparseDistEmbStash``.
 from dataclasses import dataclass
 
 from costmodel.domain.hardware import Basis, Bound, Source
-from costmodel.domain.workload import LaunchMode
+from costmodel.domain.workload import LaunchMode, Workload
 from costmodel.step.builder import Mark, StepBuilder, Wait
 from costmodel.step.exchange import label
 from costmodel.step.graph import Resource, Stage
@@ -32,6 +32,7 @@ class Stash:
     """Writes the copies of stashed weights into a step; a CPU has its weights where they are."""
 
     builder: StepBuilder
+    workload: Workload
     groups: tuple[GroupFormulas, ...]
 
     def save(self, group: GroupFormulas) -> None:
@@ -44,7 +45,7 @@ class Stash:
         """Have all weights come back, once all issued so far is done."""
         for group in filter(self._has, reversed(self.groups)):
             with self.builder.part_of(group.key), self.builder.called_as(LaunchMode.EAGER):
-                self.builder.wait(
+                self.builder.wait_if_any(
                     f"{label(group)} wait for stash", self.builder.latest(_saved(group))
                 )
                 restored = self._copy(group, "restore", Resource.MEMCPY)
@@ -55,8 +56,13 @@ class Stash:
         return self.builder.latest(_restored(group)) if self._has(group) else ()
 
     def _has(self, group: GroupFormulas) -> bool:
-        stashed = any(kernel.stashed for kernel in group.kernels)
-        return stashed and not self.builder.synchronous
+        """Return whether a group may have stashed tables; where it has none, nothing takes time.
+
+        Not by the kernels that it has: a step written for several plans has those of all.
+        """
+        stashes = any(table.stash_weights for table in self.workload.tables)
+        fused = any(not kernel.dense for kernel in group.kernels)
+        return stashes and fused and not self.builder.synchronous
 
     def _copy(self, group: GroupFormulas, name: str, stream: Resource) -> int:
         builder, size, name = self.builder, group.stashed_bytes, f"{label(group)} {name}"

@@ -148,6 +148,27 @@ def test_no_shard_larger_than_a_rank_is_tried() -> None:
     assert large[Engine(problem, every_option=True).arrays.kept].any()
 
 
+def test_groups_without_stashed_tables_are_timed_as_such_whatever_other_plans_have() -> None:
+    kinds = ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE, ShardingType.ROW_WISE
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=100_000, embedding_dim=64, sharding_types=kinds,
+            stash_weights=i == 0,
+        )
+        for i in range(3)
+    )  # fmt: skip
+    case = Workload(tables=tables, dense=DenseModel(bottom_mlp=(8,), top_mlp=(1,))), topology(4)
+    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    engine = Engine(problem, every_option=True)
+    for chosen in product(*(table_options(*case, table) for table in tables)):
+        plan = make_plan(case[1], [
+            make_sharding(table, case[1], option, range(option.num_ranks))
+            for table, option in zip(tables, chosen, strict=True)
+        ])  # fmt: skip
+        step_time = engine.start(engine.choices_of(plan))
+        assert step_time == pytest.approx(problem.objective.step_time(plan), rel=1e-9)
+
+
 @pytest.mark.parametrize("device", list(Device))
 @pytest.mark.parametrize("pooling", [Pooling.SUM, Pooling.MEAN])
 def test_every_option_takes_the_memory_that_it_takes_in_a_plan(
