@@ -44,6 +44,8 @@ class SolvedSet(NamedTuple):
     """The option of every table with the largest share, by its place in the problem's arrays."""
     memory: float
     """Share of all memory that these take."""
+    prices: Array
+    """Of every option that the engine has (``Relaxed.prices``)."""
 
 
 class _Set(NamedTuple):
@@ -158,4 +160,7 @@ class Programs:
     def _read(self, relaxed: Relaxed, expected: Seconds) -> SolvedSet:
         first = [next(iter(each)) for each in by_share(self.choices, relaxed.shares)]
         memory = float(self.choices.memory[first].sum())
-        return SolvedSet(expected, self.choices.numbers[first], memory)
+        prices = np.full(len(self.engine.arrays.tables.cost), inf)
+        known = self._number >= 0
+        prices[self._number[known]] = relaxed.prices[known]
+        return SolvedSet(expected, self.choices.numbers[first], memory, prices)

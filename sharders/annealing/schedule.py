@@ -250,7 +250,7 @@ class AnnealingSearch:
 
     def _run(self, contender: Contender, length: int) -> None:
         """Run from a contender's plan, or the first it had; keep a better one that is found."""
-        self.engine.offer(contender.types)
+        self.engine.offer(contender.types, self.sets.prices(contender.types))
         heat = self._drawn_heat()
         plan = contender.first if contender.is_stuck else contender.choices
         found = self._anneal(plan, length, exp(heat) / self.num_tables)

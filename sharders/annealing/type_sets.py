@@ -22,6 +22,9 @@ from itertools import islice
 from math import inf
 from random import Random
 
+import numpy as np
+from numpy.typing import NDArray
+
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES
@@ -174,6 +177,11 @@ class TypeSets:
         """Return the value of a set's program; infinite where there is no room."""
         solved = self._solve(types)
         return inf if solved is None else solved.expected
+
+    def prices(self, types: int) -> NDArray[np.float64] | None:
+        """Return the prices of options in a set's program (``Relaxed``); None: it is not solved."""
+        solved = self._solved.get(types)
+        return None if solved is None else solved.prices
 
     def _solve(self, types: int) -> SolvedSet | None:
         """Return what a set's program says."""

@@ -24,9 +24,9 @@ cdef class MoveProposer:
     cdef readonly SearchState search
     cdef readonly RandomNumbers rng
     cdef readonly double excess_share, critical_share, keep_share, swap_share, option_share
-    cdef readonly double together_share, finer_share, suited_share, any_type_share
+    cdef readonly double priced_share, together_share, finer_share, suited_share, any_type_share
     cdef readonly Py_ssize_t max_together, max_costliest, suited_tries, option_tries, many_shards
-    cdef readonly Py_ssize_t eagerness, swap_tries, num_slowest, bottleneck_row
+    cdef readonly Py_ssize_t eagerness, swap_tries, priced_tries, num_slowest, bottleneck_row
     cdef readonly int64_t bottleneck_groups
     cdef readonly int64_t[::1] order, slowest, taken, op_of
 
@@ -61,7 +61,7 @@ cdef class MoveProposer:
     cdef bint _other_option(self, Move move, Py_ssize_t table, int64_t but, int64_t only) noexcept
     @cython.locals(
         tables=Tables, first=Py_ssize_t, count=Py_ssize_t, chosen=Py_ssize_t, wanted=Py_ssize_t,
-        option=Py_ssize_t,
+        option=Py_ssize_t, priced=bint,
     )
     cdef Py_ssize_t _drawn_option(self, Py_ssize_t table, int64_t but, int64_t only) noexcept
     @cython.locals(tables=Tables, present=Py_ssize_t, shards=Py_ssize_t)

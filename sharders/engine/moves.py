@@ -64,6 +64,7 @@ class MoveProposer:
         self.any_type_share = params.any_type_share
         self.max_together, self.max_costliest = params.max_together, params.max_costliest
         self.suited_tries, self.option_tries = params.suited_tries, params.option_tries
+        self.priced_share, self.priced_tries = params.priced_share, params.priced_tries
         self.many_shards, self.eagerness = params.many_shards, params.eagerness
         self.swap_tries = params.swap_tries
         self.order = np.arange(num_ranks)
@@ -228,16 +229,22 @@ class MoveProposer:
     def _drawn_option(self, table: int, but: int, only: int) -> int:
         """Draw an option of a table, cheap ones sooner; -1: none was found.
 
+        Cheap is what takes little time alone, or what has a low price where all tables compete.
         Not of the sharding type ``but``, of the type ``only``; -1: whatever the type.
         """
         tables = self.search.tables
         first, count = tables.options[table], tables.num_offered[table]
-        chosen, wanted = -1, self.option_tries
+        chosen, priced = -1, self.rng.uniform() < self.priced_share
+        wanted = self.priced_tries if priced else self.option_tries
         for _ in range(8 * wanted):
             option = tables.offered[first + self.rng.below(count)]
             if tables.kind[option] == but or (only >= 0 and tables.kind[option] != only):
                 continue
-            if chosen < 0 or tables.cost[option] < tables.cost[chosen]:
+            if chosen < 0 or (
+                tables.price[option] < tables.price[chosen]
+                if priced
+                else tables.cost[option] < tables.cost[chosen]
+            ):
                 chosen = option
             wanted -= 1
             if wanted == 0:

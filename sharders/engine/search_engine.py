@@ -78,12 +78,22 @@ class Engine:
         """Return the plan of some choices; takes as long as some thousand moves."""
         return self.arrays.plan(choices)
 
-    def offer(self, types: int) -> None:
+    def offer(self, types: int, prices: NDArray[np.float64] | None = None) -> None:
         """Let moves and greedy plans take only options of the sharding types with these bits.
 
-        Those are places in ``ShardingType``; a table that has none of them may take all of its own.
+        Parameters
+        ----------
+        types
+            Bits of places in ``ShardingType``; a table that has none of them may take all options
+            of its own.
+        prices
+            What makes each option dear (``Relaxed.prices``), (options,): moves draw cheap ones
+            sooner. By default their predicted times, each alone.
+
         """
-        self.search.tables.offer(types)
+        tables = self.search.tables
+        tables.offer(types)
+        np.copyto(np.asarray(tables.price), tables.cost if prices is None else prices)
 
     def types_of(self, choices: Choices) -> int:
         """Return the bits of the sharding types that some choices have."""

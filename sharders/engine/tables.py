@@ -77,6 +77,8 @@ class Tables:
         self.group, self.kernel, self.kind, self.spread = group, kernel, kind, spread
         self.blocks, self.one_node, self.replicated = blocks, one_node, replicated
         self.cost, self.shard_cost, self.longest_bag = cost, shard_cost, longest_bag
+        self.price = np.array(cost)
+        """What makes options dear where others are as good for the step (``Engine.offer``)."""
         self.first, self.rows = first, rows
         self.traffic, self.features, self.held, self.at = traffic, features, held, at
         self.offered = np.arange(kind.size)

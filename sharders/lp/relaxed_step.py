@@ -119,6 +119,9 @@ class Relaxed(NamedTuple):
     value: Seconds
     """No plan of the options that were offered and wanted has a shorter step, if it has all the
     sharding groups that are offered."""
+    prices: Array
+    """What a share of every option adds to the value, where others make room for it: 0 for those
+    that have shares, infinite for those not offered; of the value's own unit (reduced costs)."""
 
 
 @dataclass(eq=False)
@@ -190,7 +193,8 @@ class RelaxedStep:
         for _ in range(MOST_ROUNDS):
             if not _solve(solver, memory_row):
                 return None
-            x, _, fullest = np.split(solver.getSolution().col_value, [len(kept), len(kept) + 1])
+            solution = solver.getSolution()
+            x, _, fullest = np.split(solution.col_value, [len(kept), len(kept) + 1])
             value = solver.getInfo().objective_function_value * unit
             z = self._features(x)
             cycle = graph.heaviest(z)
@@ -200,8 +204,9 @@ class RelaxedStep:
             self._cycles.append(cycle)
             self._add(solver, cycle, unit)
         shares = np.zeros(len(self.choices.options))
-        shares[kept] = x
-        return Relaxed(shares, value)
+        prices = np.full(len(shares), np.inf)
+        shares[kept], prices[kept] = x, solution.col_dual[: len(kept)]
+        return Relaxed(shares, value, prices)
 
     def _features(self, x: Array) -> Array:
         values = (self._values * x[:, None]).ravel()

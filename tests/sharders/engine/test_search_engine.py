@@ -341,6 +341,23 @@ def test_moves_of_places_leave_the_options_as_they_are(case: Case, seed: int) ->
     assert engine.present_time() == pytest.approx(Objective(workload, topology).step_time(placed))
 
 
+def test_options_that_are_cheap_by_their_prices_are_drawn() -> None:
+    problem = example_problem(example_workload(20, seed=2), world_size=8)
+    engine = Engine(problem, params=MoveParams(priced_share=1.0, together_share=0.0))
+    tables = engine.search.tables
+    prices = np.full(len(tables.cost), 1.0)
+    wanted = np.asarray(tables.kind) == list(ShardingType).index(ShardingType.ROW_WISE)
+    kinds = []
+    for price in (0.0, 2.0):
+        prices[wanted] = price
+        engine.offer(-1, prices)
+        engine.fill(Rule(NEUTRAL, problem.balanced_load, problem.capacity))
+        engine.start(engine.present(), 0)
+        engine.anneal(20_000, (1e3, 1e3, 1.0))  # so hot that every move is made
+        kinds.append(wanted[np.asarray(engine.present().option)].mean())
+    assert kinds[0] > 4 * kinds[1]
+
+
 def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> None:
     problem = example_problem(example_workload(40, seed=2), world_size=8)
     plan = SizeGreedy().shard(problem, Budget(), Random(0)).plan

@@ -35,6 +35,21 @@ def shares_of(choices: LpOptions, wanted: Mask) -> Array:
     return solved.shares
 
 
+def test_an_option_costs_its_price_more_where_others_make_room_for_it() -> None:
+    choices = LpOptions.of(example_problem(example_workload(12, seed=1), world_size=8))
+    program, offered = RelaxedStep(choices, everything(choices)), everything(choices)
+    solved = program.solve(offered)
+    assert solved is not None
+    assert solved.prices[solved.shares > 0] == pytest.approx(0, abs=1e-9)
+    assert solved.prices.min() >= -1e-9
+    assert solved.prices.max() > 0
+    dearest = int(np.argmax(solved.prices))
+    others = (choices.table == choices.table[dearest]) & (np.arange(len(offered)) != dearest)
+    forced = program.solve(offered & ~others)
+    assert forced is not None
+    assert forced.value > solved.value * (1 + TOLERANCE)
+
+
 def test_every_table_gets_shares_that_add_up_to_one() -> None:
     choices = LpOptions.of(problem())
     shares = shares_of(choices, everything(choices))
