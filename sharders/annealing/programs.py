@@ -45,7 +45,7 @@ class SolvedSet(NamedTuple):
     memory: float
     """Share of all memory that these take."""
     prices: Array
-    """Of every option that the engine has (``Relaxed.prices``)."""
+    """What makes every option that the engine has dear (``Relaxed.prices``)."""
 
 
 class _Set(NamedTuple):
