@@ -121,7 +121,8 @@ class Relaxed(NamedTuple):
     sharding groups that are offered."""
     prices: Array
     """What a share of every option adds to the value, where others make room for it: 0 for those
-    that have shares, infinite for those not offered; of the value's own unit (reduced costs)."""
+    that have shares, infinite for those not offered, and less than 0 for some that were offered but
+    not wanted; of the value's own unit (reduced costs)."""
 
 
 @dataclass(eq=False)
