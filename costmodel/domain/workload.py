@@ -355,6 +355,7 @@ class Workload:
     embeddings' gradients begin to be exchanged."""
     name: str = "workload"
     _batch_spread: float = field(init=False, repr=False, compare=False)
+    _stashes_weights: bool = field(init=False, repr=False, compare=False)
     _by_name: Mapping[str, EmbeddingTable] = field(init=False, repr=False, compare=False)
     _cache_widths: Mapping[object, int] = field(init=False, repr=False, compare=False)
 
@@ -375,6 +376,8 @@ class Workload:
             raise ValueError(f"table names must be unique, got twice: {', '.join(twice)}")
         object.__setattr__(self, "_batch_spread", self._spread())
         object.__setattr__(self, "_by_name", by_name)
+        stashes = any(table.stash_weights for table in self.tables)
+        object.__setattr__(self, "_stashes_weights", stashes)
         object.__setattr__(self, "_cache_widths", self._widest_cached())
         self._check_stash()
         self._check_interaction()
@@ -451,7 +454,7 @@ class Workload:
     @property
     def stashes_weights(self) -> bool:
         """Return whether any table's weights leave HBM during the dense part."""
-        return any(table.stash_weights for table in self.tables)
+        return self._stashes_weights
 
     @property
     def batch_spread(self) -> float:

@@ -60,9 +60,8 @@ class Stash:
 
         Not by the kernels that it has: a step written for several plans has those of all.
         """
-        stashes = any(table.stash_weights for table in self.workload.tables)
         fused = any(not kernel.dense for kernel in group.kernels)
-        return stashes and fused and not self.builder.synchronous
+        return fused and self.workload.stashes_weights and not self.builder.synchronous
 
     def _copy(self, group: GroupFormulas, name: str, stream: Resource) -> int:
         builder, size, name = self.builder, group.stashed_bytes, f"{label(group)} {name}"

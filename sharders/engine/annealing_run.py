@@ -54,9 +54,8 @@ class AnnealingRun:
         self.moves = self.decided = self.timed = self.last_gain = 0
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
         self.first_time = seconds
-        self.price = self.search.price = self.first_price * seconds
-        self.penalised_time = self.search.penalised(seconds)
-        self.search.price = math.inf
+        self.price = self.first_price * seconds
+        self.penalised_time = self.search.penalised(seconds) + self.price * self.search.excess()
         self.best_time = seconds if self.search.loads.fits() else math.inf
         self.best_penalised_time = self.penalised_time
         self.best = self.search.choices.copy()

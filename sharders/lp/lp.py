@@ -166,10 +166,10 @@ def _fine(choices: LpOptions, columns: float, load: float) -> Mask:
 
 
 def _spare(problem: ShardingProblem) -> list[list[TableOption]]:
-    return [smallest(problem, options) for options in problem.options.values()]
+    return [_smallest(problem, options) for options in problem.options.values()]
 
 
-def smallest(problem: ShardingProblem, options: Sequence[TableOption]) -> list[TableOption]:
+def _smallest(problem: ShardingProblem, options: Sequence[TableOption]) -> list[TableOption]:
     """Return the few of a table's options with the smallest shards."""
 
     def size(option: TableOption) -> float:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -61,6 +62,16 @@ def engine_for(case: Case) -> Engine:
     return Engine(problem, [plan])
 
 
+def plans_of_every_option(workload: Workload, machines: Topology) -> Iterator[ShardingPlan]:
+    """Yield plans of all combinations of options, each on the first ranks."""
+    tables = workload.tables
+    for chosen in product(*(table_options(workload, machines, table) for table in tables)):
+        yield make_plan(machines, [
+            make_sharding(table, machines, option, range(option.num_ranks))
+            for table, option in zip(tables, chosen, strict=True)
+        ])  # fmt: skip
+
+
 @pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
 @settings(max_examples=60)
@@ -102,15 +113,11 @@ def test_replicas_of_several_types_come_and_go_as_the_objective_has_them(rows: i
     case = Workload(tables=tables, dense=DenseModel(bottom_mlp=(8,), top_mlp=(1,))), topology(4)
     problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
     engine = Engine(problem)
-    for chosen in product(*(table_options(*case, table) for table in tables)):
-        shardings = [
-            make_sharding(table, case[1], option, range(option.num_ranks))
-            for table, option in zip(tables, chosen, strict=True)
-        ]
-        engine.start(engine.choices_of(make_plan(case[1], shardings)), 0)
+    for plan in plans_of_every_option(*case):
+        engine.start(engine.choices_of(plan), 0)
         engine.anneal(2, (1e3, 1e3, 1.0))  # so hot that every move is made
-        plan = engine.plan_of(engine.present())
-        assert engine.present_time() == pytest.approx(Objective(*case).step_time(plan), rel=1e-12)
+        moved = engine.plan_of(engine.present())
+        assert engine.present_time() == pytest.approx(Objective(*case).step_time(moved), rel=1e-12)
 
 
 def test_moves_among_more_kernels_than_an_integer_has_bits_are_timed_as_whole_plans_are() -> None:
@@ -160,11 +167,7 @@ def test_groups_without_stashed_tables_are_timed_as_such_whatever_other_plans_ha
     case = Workload(tables=tables, dense=DenseModel(bottom_mlp=(8,), top_mlp=(1,))), topology(4)
     problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
     engine = Engine(problem, every_option=True)
-    for chosen in product(*(table_options(*case, table) for table in tables)):
-        plan = make_plan(case[1], [
-            make_sharding(table, case[1], option, range(option.num_ranks))
-            for table, option in zip(tables, chosen, strict=True)
-        ])  # fmt: skip
+    for plan in plans_of_every_option(*case):
         step_time = engine.start(engine.choices_of(plan))
         assert step_time == pytest.approx(problem.objective.step_time(plan), rel=1e-9)
 
