@@ -8,7 +8,7 @@ from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move
 
 cdef int64_t FITS, FULL, SLOW, UNKNOWN
-cdef double IMPROVED, NO_EXCESS, LEAST, MOST
+cdef double IMPROVED, NO_EXCESS, LEAST, MOST, inf
 
 @cython.final
 cdef class AnnealingRun:

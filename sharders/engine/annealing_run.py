@@ -1,6 +1,7 @@
 """A run of annealing: some thousands of moves a call, and the best plan among those they made."""
 
 import math
+from math import inf
 
 import numpy as np
 
@@ -34,9 +35,9 @@ class AnnealingRun:
         self.best = search.choices.copy()
         self.price, self.price_step = 0.0, params.price_step
         """What holding more than there is costs now (``SearchState.price``)."""
-        self.first_price, self.first_time = params.first_price, math.inf
+        self.first_price, self.first_time = params.first_price, inf
         """What it costs when a run begins, in steps, and the step time then."""
-        self.begin(math.inf, 0)
+        self.begin(inf, 0)
 
     def begin(self, seconds: float, seed: int) -> None:
         """Begin anew at the present plan, whose step time that is; loads are up to date.
@@ -56,7 +57,7 @@ class AnnealingRun:
         self.first_time = seconds
         self.price = self.first_price * seconds
         self.penalised_time = self.search.penalised(seconds) + self.price * self.search.excess()
-        self.best_time = seconds if self.search.loads.fits() else math.inf
+        self.best_time = seconds if self.search.loads.fits() else inf
         self.best_penalised_time = self.penalised_time
         self.best = self.search.choices.copy()
         for index in range(self.num_changed):
@@ -110,7 +111,7 @@ class AnnealingRun:
                 if outcome == UNKNOWN:
                     self.lacks_program = True
                     break
-        search.price = math.inf
+        search.price = inf
         return self.moves - before
 
     def _change_price(self) -> None:

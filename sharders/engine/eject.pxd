@@ -1,5 +1,4 @@
 cimport cython
-cimport libc.math as math
 from libc.stdint cimport int64_t
 
 from sharders.engine.moves cimport MoveProposer, RandomNumbers
@@ -7,6 +6,7 @@ from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef int64_t ON_RANKS
+cdef double inf
 
 @cython.final
 cdef class Ejector:

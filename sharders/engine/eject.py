@@ -5,7 +5,7 @@ those of large tables. With this and ``MoveParams.keep_share`` together, 5,000 m
 0.9% lower there (eight plans, eight seeds each); with the latter alone 0.3% (four of them).
 """
 
-import math
+from math import inf
 
 from sharders.engine.moves import MoveProposer
 from sharders.engine.params import MoveParams
@@ -84,7 +84,7 @@ class Ejector:
         search = self.search
         blocks = search.tables.blocks[search.choices.option[moved]]
         if origin and blocks > 0:
-            self.left = math.inf
+            self.left = inf
             return search.choices.ranks[moved, self.rng.below(blocks)]
         place = self.rng.below(search.plan.num_ranks)
         self.left = search.plan.numbers[search.loads.free_row, place]

@@ -1,5 +1,4 @@
 cimport cython
-cimport libc.math as math
 from libc.stdint cimport int64_t
 
 from sharders.engine.search_state cimport SearchState
@@ -7,6 +6,7 @@ from sharders.engine.tables cimport Choices, Tables
 
 cdef int64_t DATA_PARALLEL, TABLE_WISE, REPLICATED, WHOLE, SMALL, LARGE, LAST
 cdef int64_t EVERYWHERE, FIXED, ON_NODES
+cdef double inf
 
 @cython.final
 cdef class Rule:

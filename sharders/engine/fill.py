@@ -5,7 +5,7 @@ is cheap, split into the cheapest option whose shards are small enough if they a
 otherwise; then the next best ones, where there is no room. A plan takes about a millisecond.
 """
 
-import math
+from math import inf
 from collections.abc import Mapping
 
 import numpy as np
@@ -85,7 +85,7 @@ class Greedy:
                 self.key[table] = size if by_size else self._load(rule, option)
                 spread = tables.spread[option]
                 if spread == FIXED or (by_size and spread == EVERYWHERE):
-                    self.key[table] = math.inf
+                    self.key[table] = inf
                 self.order[table] = table
             self._sort()
             if self._place_all(rule, balanced, may_overfill and by_size > 0):
@@ -165,7 +165,7 @@ class Greedy:
                 replica = option
         share = rule.replicate_below * self._total(rule, whole) / self.num_ranks
         cheap = replica >= 0 and self._load(rule, replica) <= share
-        best, best_place, best_key = -1, LAST + 1, math.inf
+        best, best_place, best_key = -1, LAST + 1, inf
         for index in range(first, last):
             option = tables.offered[index]
             if self.refused[option]:
@@ -183,7 +183,7 @@ class Greedy:
 
     def _finest(self, table: int) -> int:
         """Return the table's option with the smallest shards; of several, the cheapest."""
-        tables, best, least = self.search.tables, -1, math.inf
+        tables, best, least = self.search.tables, -1, inf
         first = tables.options[table]
         for place in range(first, first + tables.num_offered[table]):
             option = tables.offered[place]
@@ -217,7 +217,7 @@ class Greedy:
         node = self._roomy_node(option) if one_node else -1
         found, size = 0, self._bytes(option)
         while found < blocks:
-            best, least = -1, math.inf
+            best, least = -1, inf
             for number in range(self.num_ranks // local if nodes else self.num_ranks):
                 rank = number * local if nodes else number
                 if self.taken[rank] or (one_node and rank // local != node):
@@ -239,17 +239,17 @@ class Greedy:
 
         Where memory may be overfilled: how much less than none the fullest of them has left.
         """
-        search, most = self.search, -math.inf
+        search, most = self.search, -inf
         for rank in range(first, first + count):
             free = search.plan.numbers[search.loads.free_row, rank]
             if not self.overfills and free < size:
-                return math.inf
+                return inf
             most = max(most, -free if self.overfills else self.rank_load[rank])
         return most
 
     def _roomy_node(self, option: int) -> int:
         """Return the node with the least load among those where all blocks of an option fit."""
-        search, best, least = self.search, -1, math.inf
+        search, best, least = self.search, -1, inf
         local, blocks = search.plan.local_ranks, search.tables.blocks[option]
         size = self._bytes(option)
         for node in range(self.num_ranks // local):

@@ -10,7 +10,7 @@ from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef int64_t FITS, SLOW, FULL, UNKNOWN, NOT_MADE
 cdef Py_ssize_t BALANCE_ROOTS
-cdef double BALANCE_WEIGHT, MARGIN, MOST_PAID
+cdef double BALANCE_WEIGHT, MARGIN, MOST_PAID, inf
 
 @cython.final
 cdef class SearchState:

@@ -1,6 +1,7 @@
 """A plan under search: try a move, time the plan it makes, and keep or undo it."""
 
 import math
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,9 +75,9 @@ class SearchState:
         """Share of a penalised time that a bound is trusted to; 1: not at all."""
         self.outcome, self.program = UNKNOWN, NOT_MADE
         """How the last move went, and of which program the plan then is."""
-        self.seconds = self.penalised_time = math.inf
+        self.seconds = self.penalised_time = inf
         """Its step time and penalised time, where it was timed."""
-        self.price = math.inf
+        self.price = inf
         """Seconds that a rank's memory held beyond what there is counts for; infinite: none may."""
 
     def add_program(self, groups: int, step: Step) -> None:
@@ -127,7 +128,7 @@ class SearchState:
                     self.choices.ranks[table, block] = ranks[number, table, block]
             if not self.rebuild(0):
                 return number
-            times[number] = self.present_time() if self.loads.fits() else math.inf
+            times[number] = self.present_time() if self.loads.fits() else inf
         return times.shape[0]
 
     def penalised(self, seconds: float) -> float:
@@ -136,7 +137,7 @@ class SearchState:
         for feature in range(self.loads.exchange_rates.shape[0]):
             if self.loads.exchange_rates[feature] > 0:
                 spread += self._power_mean(self.loads.exchanged_row + feature)
-        if self.price < math.inf:
+        if self.price < inf:
             spread += self.price / BALANCE_WEIGHT * self.excess()
         return seconds + BALANCE_WEIGHT * spread
 
@@ -166,11 +167,11 @@ class SearchState:
         Return how it went. Afterwards the move holds the choices from before. Where the
         penalised time is certain to exceed the limit, the plan is not timed.
         """
-        self.seconds = self.penalised_time = math.inf
+        self.seconds = self.penalised_time = inf
         self.program = NOT_MADE
         before = self.excess()
         has_room = self.finds_room(move)
-        if not has_room and self.price < math.inf:
+        if not has_room and self.price < inf:
             has_room = self.price * (self.excess() - before) <= MOST_PAID * limit
         self.outcome = self._timed(move, limit) if has_room else FULL
         return self.outcome
