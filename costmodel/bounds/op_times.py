@@ -1,6 +1,6 @@
 """Least durations of the operations of a step's streams, as formulas of a plan's features."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -56,31 +56,43 @@ class OpTimes:
 
     def of(self, z: Vector) -> dict[int, Seconds]:
         """Return the duration of every operation, by number."""
+        return dict(zip(self.ops, self.seconds(z).tolist(), strict=True))
+
+    def seconds(self, z: Vector) -> Vector:
+        """Return the duration of every operation, by place in ``ops``."""
         linear = self._amounts @ z
-        seconds = self._constants + linear
+        seconds: Vector = self._constants + linear
         places, constants, slopes = self._lines
         at = linear[places]
         seconds[places] = (constants + slopes * at[:, None]).max(axis=1)
         for place, lookup in self._lookups.items():
             longest = max(z[lookup.rivals])
             seconds[place] = lookup.constant + lookup.times * (longest + z[lookup.other])
-        return dict(zip(self.ops, seconds.tolist(), strict=True))
+        return seconds
 
-    def formula(self, number: int, z: Vector) -> tuple[Seconds, Vector]:
-        """Return a duration as a constant and seconds per feature, by what bounds it at this z."""
-        place = self._place[number]
-        lookup = self._lookups.get(place)
-        if lookup is not None:
-            weights = np.zeros(self.index.size)
-            longest = max(lookup.rivals, key=z.__getitem__)
-            weights[[longest, lookup.other]] = lookup.times
-            return lookup.constant, weights
-        constant, per_feature, lines = self._linear[place]
-        if lines is None:
-            return constant, per_feature
-        amount = float(per_feature @ z)
-        constant, slope = max(lines, key=lambda line: line[0] + line[1] * amount)
-        return constant, per_feature * slope
+    def formulas(self, numbers: Sequence[int], z: Vector) -> tuple[Vector, Vector]:
+        """Return durations as constants and seconds per feature, by what bounds them at this z.
+
+        Returns
+        -------
+            Shapes (numbers,) and (numbers, features).
+
+        """
+        constants, factors = self._constants.copy(), np.ones(len(self.ops))
+        of_lines, starts, slopes = self._lines
+        at = self._amounts[of_lines] @ z
+        steepest = (starts + slopes * at[:, None]).argmax(axis=1)
+        every = np.arange(len(of_lines))
+        constants[of_lines], factors[of_lines] = starts[every, steepest], slopes[every, steepest]
+        places = [self._place[number] for number in numbers]
+        weights = self._amounts[places] * factors[places, None]
+        for row, place in enumerate(places):
+            lookup = self._lookups.get(place)
+            if lookup is not None:
+                longest = max(lookup.rivals, key=z.__getitem__)
+                constants[place], weights[row] = lookup.constant, 0.0
+                weights[row, [longest, lookup.other]] = lookup.times
+        return constants[places], weights
 
     def constant(self, number: int) -> Seconds:
         """Return what an operation takes whatever the features; of a collective, without bytes."""

@@ -4,16 +4,17 @@ A cycle here is a path from the first to the last operation of one stream within
 goes on with the next step from there. Its weight is linear in the plan (``WeightedCycle``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.op_times import OpTimes, takes_all_as_long
-from costmodel.bounds.precedence import Flags, compatible_ops, heaviest_compatible
+from costmodel.bounds.precedence import compatible_ops, heaviest_compatible
 from costmodel.step.graph import HOST_THREADS, Resource
 from costmodel.step.groups import GroupKey
 from costmodel.step.program import ProcessGroup
@@ -84,57 +85,65 @@ class StreamOps:
 
     @cached_property
     def between(self) -> dict[str, dict[int, tuple[int, ...]]]:
-        """By stream, what follows its first operation up to its last, and what each waits for."""
+        """By stream, what follows its first operation up to its last, and what each waits for.
+
+        Operations are places in ``ops``; what they wait for are places in the stream's own.
+        """
+        place = {number: place for place, number in enumerate(self.ops)}
         found: dict[str, dict[int, tuple[int, ...]]] = {}
         for resource in {op.resource for op in self.ops.values()}:
             members = [number for number, op in self.ops.items() if op.resource == resource]
-            known: dict[int, tuple[int, ...]] = {members[0]: ()}
+            known = {members[0]: 0}
+            waits: dict[int, tuple[int, ...]] = {place[members[0]]: ()}
             for number in self.ops:
-                reached = tuple(each for each in self.before[number] if each in known)
+                reached = tuple(known[each] for each in self.before[number] if each in known)
                 if members[0] < number <= members[-1] and reached:
-                    known[number] = reached
-            found[resource] = known
+                    known[number] = len(known)
+                    waits[place[number]] = reached
+            found[resource] = waits
         return found
 
     @cached_property
-    def compatible(self) -> Flags:
-        """Which operations can be on one cycle, by place; see ``compatible_ops``."""
-        return compatible_ops(self.ops, self.present)
+    def compatible(self) -> list[int]:
+        """Bits of what can be on one cycle with every operation, by place; ``compatible_ops``."""
+        flags = np.packbits(compatible_ops(self.ops, self.present), axis=1, bitorder="little")
+        return [int.from_bytes(row.tobytes(), "little") for row in flags]
 
-    @cached_property
-    def place(self) -> dict[int, int]:
-        """Where operations are in ``ops``."""
-        return {number: place for place, number in enumerate(self.ops)}
+    def longest(self, resource: str, times: Sequence[Seconds]) -> tuple[Seconds, list[int]]:
+        """Return a longest path between the first and the last operation of a stream.
 
-    def longest(self, resource: str, times: Mapping[int, Seconds]) -> list[int]:
-        """Return a long path between the first and the last operation of a stream.
+        Some of its operations may not be compatible.
 
-        It is the longest one of plans that have all groups, less what is not compatible with
-        longer operations.
+        Parameters
+        ----------
+        resource
+            The stream.
+        times
+            Durations by place in ``ops``.
+
+        Returns
+        -------
+            The sum of the path's durations, and its places.
+
         """
         between = self.between.get(resource)
         if between is None:
-            return []
-        ends: dict[int, Seconds] = {}
-        came_from: dict[int, int] = {}
-        for number, reached in between.items():
-            ends[number] = times[number]
-            if reached:
-                latest = reached[0]
-                if len(reached) > 1:
-                    latest = max(reached, key=lambda each: (ends[each], each))
-                came_from[number] = latest
-                ends[number] += ends[latest]
-        path = [next(reversed(between))]
-        while path[-1] in came_from:
-            path.append(came_from[path[-1]])
-        path.reverse()
-        kept = heaviest_compatible(
-            [self.place[number] for number in path], [times[number] for number in path],
-            self.compatible,
-        )  # fmt: skip
-        numbers = list(self.ops)
-        return [numbers[place] for place in kept]
+            return 0.0, []
+        ends: list[Seconds] = []
+        came_from: list[int] = []
+        for place, reached in between.items():
+            latest, end = -1, 0.0
+            for each in reached:
+                if latest < 0 or (ends[each], each) > (end, latest):
+                    latest, end = each, ends[each]
+            came_from.append(latest)
+            ends.append(end + times[place])
+        places, at = list(between), len(between) - 1
+        path = []
+        while at >= 0:
+            path.append(places[at])
+            at = came_from[at]
+        return ends[-1], path[::-1]
 
 
 def is_sure(op: TemplateOp) -> bool:
@@ -170,10 +179,24 @@ class StepGraph:
         return self.streams.ops
 
     def heaviest(self, z: Vector) -> WeightedCycle:
-        """Return the heaviest cycle found for given features."""
-        times = self._times.of(z)
+        """Return the heaviest cycle found for given features.
+
+        It is on a longest path of plans that have all groups, less what is not compatible with
+        longer operations.
+        """
+        times = self._times.seconds(z).tolist()
         paths = [self.streams.longest(stream, times) for stream in STREAMS]
-        return self.cycle(max(paths, key=lambda path: sum(times[number] for number in path)), z)
+        best: list[int] = []
+        heaviest = -1.0
+        for total, path in sorted(paths, key=itemgetter(0), reverse=True):
+            if total <= heaviest:
+                break
+            kept = heaviest_compatible(path, times, self.streams.compatible)
+            weight = sum(times[place] for place in kept)
+            if weight > heaviest:
+                best, heaviest = kept, weight
+        numbers = list(self.ops)
+        return self.cycle([numbers[place] for place in best], z)
 
     def direct(self, z: Vector) -> WeightedCycle:
         """Return the cycle of the lookups' stream alone."""
@@ -223,20 +246,22 @@ class StepGraph:
 
     def cycle(self, path: Sequence[int], z: Vector) -> WeightedCycle:
         """Return a path's weight as a function of z; lookups by what bounds them at this z."""
-        formulas = {number: self._times.formula(number, z) for number in path}
-        lookups = {n for n, op in self.ops.items() if op.work.kernel is not None}
-        common = np.zeros(self.index.size)
-        for number, (_, weights) in formulas.items():
-            alike = takes_all_as_long(self.ops[number])
-            common += weights if alike else weights * self.index.of_plan
-        constant = sum(constant for constant, _ in formulas.values())
+        constants, weights = self._times.formulas(path, z)
+        alike = np.array([takes_all_as_long(self.ops[number]) for number in path], dtype=bool)
+        common = np.where(alike[:, None], weights, weights * self.index.of_plan)
+        constant = float(constants.sum())
         return WeightedCycle(
             constant=constant,
             floor=constant,
-            weights=np.sum([weights for _, weights in formulas.values()], axis=0),
-            common=common,
-            lookups=lookups <= set(path),
+            weights=weights.sum(axis=0),
+            common=common.sum(axis=0),
+            lookups=self._lookups <= set(path),
         )
+
+    @cached_property
+    def _lookups(self) -> set[int]:
+        """Numbers of all lookups and updates."""
+        return {number for number, op in self.ops.items() if op.work.kernel is not None}
 
     @cached_property
     def _times(self) -> OpTimes:

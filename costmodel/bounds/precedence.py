@@ -96,26 +96,33 @@ def _flags(bits: Sequence[int], size: int) -> Flags:
 
 
 def heaviest_compatible(
-    members: Sequence[int], weights: Sequence[float], compatible: Flags
+    members: Sequence[int], weights: Sequence[float], compatible: Sequence[int]
 ) -> list[int]:
     """Return members of which each two are compatible, in their order: the heaviest set of a few.
 
     Each begins with another one of the heaviest members, and takes heavy ones before others.
+
+    Parameters
+    ----------
+    members
+        Places, ascending.
+    weights, compatible
+        Of every place: its weight, and the bits of those that it is compatible with.
+
     """
-    fits = compatible[np.ix_(members, members)]
-    order = np.argsort(weights, kind="stable")[::-1].tolist()
+    order = sorted(members, key=weights.__getitem__)[::-1]
     best: list[int] = []
     heaviest = -1.0
     for first in order[:NUM_TRIES]:
-        possible = fits[first].copy()
+        possible = compatible[first]
         kept = [first]
         for candidate in order:
-            if possible[candidate] and candidate != first:
+            if possible >> candidate & 1 and candidate != first:
                 kept.append(candidate)
-                possible &= fits[candidate]
+                possible &= compatible[candidate]
         weight = sum(weights[place] for place in kept)
         if weight > heaviest:
             best, heaviest = kept, weight
         if len(kept) == len(members):
             break
-    return [members[place] for place in sorted(best)]
+    return sorted(best)

@@ -110,25 +110,20 @@ class ProgramCycles:
 
     def _cycle(self, path: tuple[list[int], Seconds], z: Vector, ranks: _Ranks) -> WeightedCycle:
         numbers, lags = path
-        weights, common = np.zeros(self.index.size), np.zeros(self.index.size)
-        own = []
-        for number in numbers:
-            constant, slopes = ranks.times.formula(number, z)
-            alike = number in self._together
-            weights += slopes if alike else slopes * ranks.counted
-            common += slopes if alike else slopes * self.index.of_plan
-            if self._ops[number].work.kind is WorkKind.EXCHANGE:
-                lags += constant
-            else:
-                own.append(number)
+        constants, slopes = ranks.times.formulas(numbers, z)
+        alike = np.array([number in self._together for number in numbers], dtype=bool)[:, None]
+        kinds = [self._ops[number].work.kind for number in numbers]
+        exchanges = np.array([kind is WorkKind.EXCHANGE for kind in kinds], dtype=bool)
+        lags += float(constants[exchanges].sum())
+        own = [number for number, late in zip(numbers, exchanges, strict=True) if not late]
 
         def least(times: OpTimes) -> Seconds:
             return lags + sum(map(times.constant, own))
 
         return WeightedCycle(
             constant=min(map(least, ranks.cases)),
-            weights=weights,
-            common=common,
+            weights=np.where(alike, slopes, slopes * ranks.counted).sum(axis=0),
+            common=np.where(alike, slopes, slopes * self.index.of_plan).sum(axis=0),
             floor=least(self._anywhere),
             lookups=self._lookups <= set(numbers),
         )

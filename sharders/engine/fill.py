@@ -5,8 +5,8 @@ is cheap, split into the cheapest option whose shards are small enough if they a
 otherwise; then the next best ones, where there is no room. A plan takes about a millisecond.
 """
 
-from math import inf
 from collections.abc import Mapping
+from math import inf
 
 import numpy as np
 
