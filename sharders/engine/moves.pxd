@@ -24,7 +24,7 @@ cdef class MoveProposer:
     cdef readonly SearchState search
     cdef readonly RandomNumbers rng
     cdef readonly double excess_share, critical_share, keep_share, swap_share, option_share
-    cdef readonly double priced_share, together_share, finer_share, suited_share, any_type_share
+    cdef readonly double priced_share, together_share, finer_share, suited_share, any_group_share, kernel_share
     cdef readonly Py_ssize_t max_together, max_costliest, suited_tries, option_tries, many_shards
     cdef readonly Py_ssize_t eagerness, swap_tries, priced_tries, num_slowest, bottleneck_row
     cdef readonly int64_t bottleneck_groups
@@ -85,9 +85,12 @@ cdef class MoveProposer:
     cdef Py_ssize_t _light_place(self) noexcept
     cdef Py_ssize_t _light_rank(self) noexcept
     @cython.locals(
-        tables=Tables, choices=Choices, left=int64_t, count=Py_ssize_t, table=Py_ssize_t
+        search=SearchState, tables=Tables, choices=Choices, group=int64_t, kernel=Py_ssize_t,
+        count=Py_ssize_t, table=Py_ssize_t, option=Py_ssize_t,
     )
-    cdef void _leave_type(self, Move move) noexcept
+    cdef void _leave_group(self, Move move) noexcept
+    @cython.locals(tables=Tables, choices=Choices, table=Py_ssize_t, option=Py_ssize_t)
+    cdef Py_ssize_t _kernel_of(self, int64_t group, Py_ssize_t place) noexcept
     @cython.locals(joined=int64_t, suited=bint, table=Py_ssize_t)
     cdef void _join_type(self, Move move) noexcept
     @cython.locals(

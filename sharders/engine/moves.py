@@ -61,7 +61,7 @@ class MoveProposer:
         self.swap_share, self.option_share = params.swap_share, params.option_share
         self.together_share, self.suited_share = params.together_share, params.suited_share
         self.finer_share = params.finer_share
-        self.any_type_share = params.any_type_share
+        self.any_group_share, self.kernel_share = params.any_group_share, params.kernel_share
         self.max_together, self.max_costliest = params.max_together, params.max_costliest
         self.suited_tries, self.option_tries = params.suited_tries, params.option_tries
         self.priced_share, self.priced_tries = params.priced_share, params.priced_tries
@@ -163,7 +163,7 @@ class MoveProposer:
             if kind < self.finer_share:
                 self._split_finer(move)
             elif kind < 0.5 * (1 + self.finer_share):
-                self._leave_type(move)
+                self._leave_group(move)
             else:
                 self._join_type(move)
             return
@@ -230,7 +230,7 @@ class MoveProposer:
         """Draw an option of a table, cheap ones sooner; -1: none was found.
 
         Cheap is what takes little time alone, or what has a low price where all tables compete.
-        Not of the sharding type ``but``, of the type ``only``; -1: whatever the type.
+        Not of the sharding group ``but``, of the type ``only``; -1: of any.
         """
         tables = self.search.tables
         first, count = tables.options[table], tables.num_offered[table]
@@ -238,7 +238,7 @@ class MoveProposer:
         wanted = self.priced_tries if priced else self.option_tries
         for _ in range(8 * wanted):
             option = tables.offered[first + self.rng.below(count)]
-            if tables.kind[option] == but or (only >= 0 and tables.kind[option] != only):
+            if tables.group[option] == but or (only >= 0 and tables.kind[option] != only):
                 continue
             if chosen < 0 or (
                 tables.price[option] < tables.price[chosen]
@@ -320,23 +320,44 @@ class MoveProposer:
         """Draw a rank, less loaded ones more often."""
         return self.order[self._light_place()]
 
-    def _leave_type(self, move: Move) -> None:
-        """Shard all tables of one type, if they are few, in other ways."""
-        tables, choices = self.search.tables, self.search.choices
-        left = tables.kind[choices.option[self.rng.below(tables.num_tables)]]
-        if self.rng.uniform() < self.any_type_share:
-            left = self.rng.below(NUM_TYPES)
-        count = 0
-        for table in range(tables.num_tables):
-            count += tables.kind[choices.option[table]] == left
+    def _leave_group(self, move: Move) -> None:
+        """Shard all tables of a sharding group in other ways, or those of one of its kernels.
+
+        None where they are many. Every group has collectives of its own, and every lookup kernel
+        has launches: a few tables that are all of one pay for it until the last one has left.
+        """
+        search, tables, choices = self.search, self.search.tables, self.search.choices
+        group = tables.group[choices.option[self.rng.below(tables.num_tables)]]
+        if self.rng.uniform() < self.any_group_share:
+            group = self.rng.below(search.loads.num_groups)
+            while search.loads.num_in(group) == 0:
+                group = (group + 1) % search.loads.num_groups
+        kernel, count = -1, search.loads.num_in(group)
+        if self.rng.uniform() < self.kernel_share:
+            kernel = self._kernel_of(group, self.rng.below(count))
+            count = 0
+            for table in range(tables.num_tables):
+                count += tables.kernel[choices.option[table]] == kernel
         if count > self.max_together:
             return
         for table in range(tables.num_tables):
-            if tables.kind[choices.option[table]] == left and not self._other_option(
-                move, table, left, -1
-            ):
+            option = choices.option[table]
+            if tables.group[option] != group or (kernel >= 0 and tables.kernel[option] != kernel):
+                continue
+            if not self._other_option(move, table, group, -1):
                 move.length = 0
                 return
+
+    def _kernel_of(self, group: int, place: int) -> int:
+        """Return the lookup kernel that serves a group's table, by its place in the group."""
+        tables, choices = self.search.tables, self.search.choices
+        for table in range(tables.num_tables):
+            option = choices.option[table]
+            if tables.group[option] == group:
+                if place == 0:
+                    return tables.kernel[option]
+                place -= 1
+        return -1
 
     def _join_type(self, move: Move) -> None:
         """Shard some tables by one type: those it suits, or the costliest of the slowest rank."""

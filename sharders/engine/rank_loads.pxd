@@ -78,6 +78,7 @@ cdef class RankLoads:
         of_kernels=Py_ssize_t, parameters=Py_ssize_t,
     )
     cdef void count(self, Py_ssize_t table, Py_ssize_t option, double sign) noexcept
+    cdef Py_ssize_t num_in(self, Py_ssize_t group) noexcept
     @cython.locals(bits=int64_t, group=Py_ssize_t)
     cpdef int64_t present_groups(self) noexcept
     @cython.locals(

@@ -306,6 +306,10 @@ class RankLoads:
             for row in range(whole, whole + NUM_SUMS):
                 self.plan.put(row, 0, 0.0)
 
+    def num_in(self, group: int) -> int:
+        """Return how many tables a sharding group has."""
+        return int(self.plan.numbers[self.counts_row + group, 0] + 0.5)
+
     def present_groups(self) -> int:
         """Return the bits of the sharding groups that have tables."""
         bits = 0

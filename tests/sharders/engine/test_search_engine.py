@@ -51,6 +51,7 @@ from sharders.problem.options import make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 Case = tuple[Workload, Topology, ShardingPlan]
+REPLICATED_OR_WHOLE = ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE
 
 
 def engine_for(case: Case) -> Engine:
@@ -392,6 +393,31 @@ def test_all_tables_with_the_widest_shards_are_split_at_once() -> None:
     engine.anneal(1, (1e3, 1e3, 1.0))  # so hot that every move is made
     found = engine.plan_of(engine.present())
     assert [len(found.table(table.name).shards) for table in tables] == [4] * 4
+
+
+def test_all_tables_of_a_small_group_leave_it_at_once() -> None:
+    tables = tuple(
+        EmbeddingTable(name=f"t{n}", num_embeddings=1000, embedding_dim=64, weighted=n < 2)
+        for n in range(20)
+    )
+    posed = example_problem(Workload(tables=tables, local_batch_size=1024), world_size=4)
+    replicas = tuple(
+        make_sharding(table, posed.topology, option, ())
+        for table in tables
+        for option in posed.options[table.name]
+        if option.sharding_type is ShardingType.DATA_PARALLEL
+    )
+    plan = ShardingPlan(tables=replicas, world_size=4, local_world_size=4)
+    params = MoveParams(together_share=1.0, finer_share=0.0, moves_per_program=0)
+    engine = Engine(posed, [plan], params)
+    engine.offer(sum(1 << list(ShardingType).index(kind) for kind in REPLICATED_OR_WHOLE))
+    times_left = 0
+    for seed in range(200):
+        engine.start(engine.choices_of(plan), seed)
+        engine.anneal(1, (1e3, 1e3, 1.0))  # so hot that every move is made
+        found = zip(engine.plan_of(engine.present()).tables, plan.tables, strict=True)
+        times_left += [now != before for now, before in found] == [n < 2 for n in range(20)]
+    assert times_left > 10
 
 
 def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None:
