@@ -27,6 +27,8 @@ CPU seconds end 20% lower at 57 tables on 128 GPUs, 2 to 6% at 53, 125 and 158, 
 of 20 problems; where tables are many, hardly any shards are as large."""
 USUAL = LARGEST.index(0.5)
 """Tried first."""
+KEPT = 16
+"""Programs that are kept, as those of sets that look best are solved again for other limits."""
 UNEVEN, MOST = 0.1, 4.0
 """Share by which a step is expected to be longer than its program says, for a limit of 1, and of
 which limits on it is no longer: so one is chosen from whose plan runs end lowest, or nearly so, on
@@ -68,10 +70,22 @@ class Programs:
         self.engine = engine
         self._described = 0
         """Bits of the types whose options are described."""
-        self._set: _Set | None = None
-        """The set solved last."""
+        self._sets: dict[int, _Set] = {}
+        """Those solved last, by their types; at most ``KEPT``."""
         self._usual = USUAL
         """The limit that was best for the set before, by its place in ``LARGEST``."""
+
+    def estimate(self, types: int) -> Seconds:
+        """Return what the program of some types says for one limit; infinite: there is no room.
+
+        That is the limit that was best for the set before, or none if that leaves no room.
+        """
+        self._describe(types)
+        for limit in (self._usual, 0):
+            relaxed = self._limited(types, LARGEST[limit])
+            if relaxed is not None:
+                return relaxed.value * _unevenly(limit)
+        return inf
 
     def solve(self, types: int) -> SolvedSet | None:
         """Return what the program of some types says, for the best limit; None: there is no room.
@@ -86,8 +100,7 @@ class Programs:
             while 0 <= at < len(LARGEST):
                 if at not in solved:
                     solved[at] = relaxed = self._beside(types, at, at - step, solved)
-                    unevenly = 1 + UNEVEN * min(LARGEST[at], MOST)
-                    expected[at] = inf if relaxed is None else relaxed.value * unevenly
+                    expected[at] = inf if relaxed is None else relaxed.value * _unevenly(at)
                 if expected[at] > min(expected.values()):
                     break
                 at += step
@@ -121,7 +134,7 @@ class Programs:
         self._described = EVERY_TYPE if self._described else types
         problem = self.engine.problem
         kinds = {kind for n, kind in enumerate(TYPES) if self._described >> n & 1}
-        self.choices, self._set = LpOptions.of(problem, kinds), None
+        self.choices, self._sets = LpOptions.of(problem, kinds), {}
         self._number = self.engine.arrays.number_of[self.choices.numbers]
         """The engine's number of every option; -1: it has none."""
         self._kind = 1 << self.choices.kind
@@ -148,14 +161,16 @@ class Programs:
 
     def _options(self, types: int) -> "_Set":
         """Return the options of some types that the engine has; all of a table without these."""
-        if self._set is None or self._set.types != types:
+        if types not in self._sets:
+            if len(self._sets) == KEPT:
+                del self._sets[next(iter(self._sets))]
             offered = self.choices.some((self._kind & types) > 0) & (self._number >= 0)
             table, loads = self.choices.table, np.where(offered, self._load, np.nan)
             least = np.full(len(self.engine.problem.workload.tables), inf)
             np.minimum.at(least, table[offered], loads[offered])
             sizes = np.where(loads <= least[table], 0.0, loads)
-            self._set = _Set(types, RelaxedStep(self.choices, offered), sizes)
-        return self._set
+            self._sets[types] = _Set(types, RelaxedStep(self.choices, offered), sizes)
+        return self._sets[types]
 
     def _read(self, relaxed: Relaxed, expected: Seconds) -> SolvedSet:
         first = [next(iter(each)) for each in by_share(self.choices, relaxed.shares)]
@@ -164,3 +179,8 @@ class Programs:
         known = self._number >= 0
         prices[self._number[known]] = relaxed.prices[known]
         return SolvedSet(expected, self.choices.numbers[first], memory, prices)
+
+
+def _unevenly(limit: int) -> float:
+    """Return how many times a program's value its plans are expected to take, for a limit."""
+    return 1 + UNEVEN * min(LARGEST[limit], MOST)

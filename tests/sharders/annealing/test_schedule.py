@@ -214,9 +214,44 @@ def test_sets_are_not_judged_by_what_is_promised_for_one_that_has_no_room() -> N
         return made
 
     sets.programs.solve = promise  # type: ignore[method-assign]
+    sets.programs.estimate = lambda types: promised.get(types, 2.0)  # type: ignore[method-assign]
     sets.start_of = start  # type: ignore[method-assign]
     tried = [start.types for start in islice(sets.explored, 40) if start.plans]
     assert sum(promised.get(types, 2.0) == 2.0 for types in tried) > 1
+
+
+def test_where_one_type_alone_is_best_all_are_looked_at() -> None:
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    solve = sets.programs.solve
+
+    def counted(types: int) -> SolvedSet | None:
+        solved = solve(types)
+        return solved and solved._replace(expected=float(types.bit_count()))
+
+    sets.programs.solve = counted  # type: ignore[method-assign]
+    sets.programs.estimate = lambda types: float(types.bit_count())  # type: ignore[method-assign]
+    assert {start.types for start in sets.explored} >= set(sets.singles)
+
+
+def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> None:
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    sets, first = search.sets, bits(FIRST)
+    second = first ^ sets.singles[-1]
+    third = second ^ sets.singles[0]
+    values = {first: 1.0, second: 0.9, third: 0.8}
+    solve = sets.programs.solve
+
+    def valued(types: int) -> SolvedSet | None:
+        solved = solve(types)
+        return solved and solved._replace(expected=values.get(types, 2.0))
+
+    sets.programs.solve = valued  # type: ignore[method-assign]
+    sets.programs.estimate = lambda types: values.get(types, 2.0)  # type: ignore[method-assign]
+    starts = sets.at_once(lambda: 1.0)
+    explored = [start.types for start in starts if start and start.plans and not start.is_rough]
+    wanted = [explored.index(types) for types in (first, second, third)]
+    assert wanted == sorted(wanted)
+    assert wanted[2] - wanted[0] <= 3
 
 
 def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
