@@ -66,10 +66,10 @@ class Ejector:
         for number in range(min(self.tries, num_tables)):
             table = (first + number) % num_tables
             option = choices.option[table]
-            if tables.spread[option] != ON_RANKS or move.has(table):
+            if tables.spread[option] != ON_RANKS:
                 continue
             block = search.block_at(table, self.fullest)
-            if block < 0:
+            if block < 0 or move.has(table):
                 continue
             size = tables.held[tables.rows[tables.first[option] + block], 0]
             if size >= self.lack and (found < 0 or size < self.found_bytes):

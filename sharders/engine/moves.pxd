@@ -7,7 +7,7 @@ from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef double NO_EXCESS
-cdef int64_t ALL_GROUPS, COLUMNS, EXCHANGE, ONLY, ON_NODES
+cdef int64_t ALL_GROUPS, EXCHANGE, ONLY, ON_NODES
 cdef Py_ssize_t NUM_TYPES
 cdef uint64_t GAMMA, FIRST, SECOND, WORD
 
@@ -22,6 +22,7 @@ cdef class RandomNumbers:
 @cython.final
 cdef class MoveProposer:
     cdef readonly SearchState search
+    cdef readonly double[::1] width
     cdef readonly RandomNumbers rng
     cdef readonly double excess_share, critical_share, keep_share, swap_share, option_share
     cdef readonly double priced_share, together_share, finer_share, suited_share, any_group_share, kernel_share
@@ -98,8 +99,6 @@ cdef class MoveProposer:
         table=Py_ssize_t, finer=Py_ssize_t,
     )
     cdef void _split_finer(self, Move move) noexcept
-    @cython.locals(tables=Tables)
-    cdef double _width(self, Py_ssize_t option) noexcept
     @cython.locals(
         tables=Tables, found=Py_ssize_t, most=double, first=Py_ssize_t, place=Py_ssize_t,
         option=Py_ssize_t, width=double,

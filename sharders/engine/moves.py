@@ -74,6 +74,9 @@ class MoveProposer:
         self.num_slowest = 0
         self.taken = np.zeros(num_ranks, dtype=np.int64)
         """Whether the option being placed is on a rank, for every one."""
+        first, rows = np.asarray(search.tables.first)[:-1], np.asarray(search.tables.rows)
+        self.width = np.array(np.asarray(search.tables.features)[rows[first], COLUMNS])
+        """How many output columns every option's first shard sends per sample."""
         self.op_of = _operations(search, num_rows)
         """The operation, in the program of all groups, whose duration each row of the numbers
         is; -1: an issue's, or none's."""
@@ -379,21 +382,16 @@ class MoveProposer:
         if tables.blocks[present] == 0:
             return
         group = tables.group[present]
-        limit = self._width(present) * (1 + self.rng.uniform()) / 2
+        limit = self.width[present] * (1 + self.rng.uniform()) / 2
         for table in range(tables.num_tables):
             present = choices.option[table]
-            if tables.group[present] != group or self._width(present) < limit:
+            if tables.group[present] != group or self.width[present] < limit:
                 continue
             finer = self._widest(table, tables.kind[present], limit)
             if finer >= 0:
                 self._take_option(move, table, finer)
             if move.length == self.max_together:
                 return
-
-    def _width(self, option: int) -> float:
-        """Return how many output columns an option's first shard sends per sample."""
-        tables = self.search.tables
-        return tables.features[tables.rows[tables.first[option]], COLUMNS]
 
     def _widest(self, table: int, kind: int, limit: float) -> int:
         """Return a table's option of a type with the widest shards below a limit; -1: none.
@@ -404,7 +402,7 @@ class MoveProposer:
         first = tables.options[table]
         for place in range(first, first + tables.num_offered[table]):
             option = tables.offered[place]
-            width = self._width(option)
+            width = self.width[option]
             if tables.kind[option] != kind or width >= limit or width < most:
                 continue
             if found < 0 or width > most or tables.cost[option] < tables.cost[found]:
