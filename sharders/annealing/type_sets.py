@@ -82,8 +82,8 @@ class TypeSets:
         self._made = 0
         self.programs = Programs(engine)
         self._values: dict[int, Seconds] = {}
-        """Of every set that was looked at, by its types: what its program says at first sight, and
-        once it is solved."""
+        """What a set's program says at first sight, and then once it is solved, by its types; every
+        set that was looked at has one."""
         self._solved: dict[int, SolvedSet | None] = {}
         """What the programs solved so far say, by their types; None: there is no room."""
         self.has_room: dict[int, bool] = {}
