@@ -120,7 +120,11 @@ class Programs:
         engine = self.engine
         engine.offer(types)
         options = engine.arrays.number_of[solved.options]
-        time = engine.fill(Rule(COARSE, 1.0, 1.0), options, may_overfill=True)
+        time = engine.fill(
+            Rule(COARSE, engine.problem.balanced_load, engine.problem.capacity),
+            options,
+            may_overfill=True,
+        )
         return time, engine.present()
 
     def _describe(self, types: int) -> None:

@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from sharders.engine.rank_scores cimport RankScores
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Tables
 
@@ -10,7 +11,7 @@ cdef double inf
 
 @cython.final
 cdef class Rule:
-    cdef readonly double split_above, replicate_below, memory
+    cdef readonly double split_above, replicate_below, memory, capacity
     cdef readonly double[::1] weights
 
 @cython.final
@@ -18,12 +19,13 @@ cdef class Greedy:
     cdef readonly SearchState search
     cdef readonly Py_ssize_t num_ranks
     cdef readonly bint overfills
-    cdef readonly double[::1] rank_load, key
+    cdef readonly RankScores scores
+    cdef readonly double[::1] key
     cdef readonly int64_t[::1] order, preferred, refused, taken
 
     @cython.locals(
         tables=Tables, balanced=double, table=Py_ssize_t, by_size=Py_ssize_t, option=Py_ssize_t,
-        size=double, spread=int64_t,
+        size=double, spread=int64_t, is_preferred=bint,
     )
     cpdef bint fill(self, Rule rule, bint may_overfill) noexcept
     @cython.locals(
@@ -58,18 +60,19 @@ cdef class Greedy:
     cdef bint _put(self, Py_ssize_t table, Py_ssize_t option, double load) noexcept
     @cython.locals(
         search=SearchState, tables=Tables, choices=Choices, local=Py_ssize_t, blocks=Py_ssize_t,
-        nodes=bint, one_node=bint, node=Py_ssize_t, found=Py_ssize_t, size=double,
-        best=Py_ssize_t, least=double, number=Py_ssize_t, rank=Py_ssize_t, load=double,
-        block=Py_ssize_t,
+        nodes=bint, one_node=bint, node=Py_ssize_t, found=Py_ssize_t, best=Py_ssize_t,
+        least=double, number=Py_ssize_t, rank=Py_ssize_t, added=double, block=Py_ssize_t,
     )
     cdef bint _find(self, Py_ssize_t table, Py_ssize_t option) noexcept
-    @cython.locals(search=SearchState, most=double, rank=Py_ssize_t, free=double)
-    cdef double _busiest(self, Py_ssize_t first, Py_ssize_t count, double size) noexcept
     @cython.locals(
-        search=SearchState, best=Py_ssize_t, least=double, local=Py_ssize_t, blocks=Py_ssize_t,
-        size=double, node=Py_ssize_t, roomy=Py_ssize_t, load=double, rank=Py_ssize_t, free=double,
+        search=SearchState, total=double, fullest=double, rank=Py_ssize_t, free=double,
     )
-    cdef Py_ssize_t _roomy_node(self, Py_ssize_t option) noexcept
+    cdef double _added(self, Py_ssize_t first, Py_ssize_t count) noexcept
+    @cython.locals(
+        local=Py_ssize_t, best=Py_ssize_t, least=double, node=Py_ssize_t, roomy=Py_ssize_t,
+        total=double, rank=Py_ssize_t, added=double,
+    )
+    cdef Py_ssize_t _roomy_node(self, Py_ssize_t blocks) noexcept
     @cython.locals(count=Py_ssize_t, start=Py_ssize_t, last=Py_ssize_t)
     cdef void _sort(self) noexcept
     @cython.locals(at=Py_ssize_t, child=Py_ssize_t)

@@ -1,4 +1,4 @@
-"""Whole plans by a rule: longest predicted time first, each table where ranks are done soonest.
+"""Whole plans by a rule: what takes most of a rank first, each table where least is taken.
 
 Tables get an option by the predicted cost of each one alone (``OptionCosts``): replicated if that
 is cheap, split into the cheapest option whose shards are small enough if they are large, whole
@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 
 from costmodel.domain.plan import ShardingType
+from sharders.engine.rank_scores import RankScores
 from sharders.engine.search_state import SearchState
 from sharders.engine.tables import EVERYWHERE, FIXED, ON_NODES
 
@@ -43,6 +44,7 @@ class Rule:
         self.split_above = parameters["split_above"]
         self.replicate_below = parameters["replicate_below"]
         self.memory = parameters["memory"] * balanced_load / capacity
+        self.capacity = capacity
         self.weights = np.exp([parameters[f"weight {kind.value}"] for kind in ShardingType])
 
 
@@ -52,7 +54,7 @@ class Greedy:
     def __init__(self, search: SearchState) -> None:
         tables, num_ranks = search.tables, search.plan.num_ranks
         self.search, self.num_ranks = search, num_ranks
-        self.rank_load = np.zeros(num_ranks)
+        self.scores = RankScores(search)
         self.order = np.zeros(tables.num_tables, dtype=np.int64)
         """Tables."""
         self.key = np.zeros(tables.num_tables)
@@ -69,24 +71,32 @@ class Greedy:
     def fill(self, rule: Rule, may_overfill: bool) -> bool:
         """Make the rule's plan the present choices; return whether all tables were placed.
 
-        Tables are placed by load, and once more by size if that finds no room; first those that
-        must be on certain ranks, and by size those that all ranks hold: what is left by others for
-        these is what the fullest rank has. If that finds none, either, tables that do not fit go
-        where most memory is left if they may overfill it. Loads are not brought up to date
-        (``SearchState.rebuild``).
+        What takes most of a rank's time or memory is placed first; if that finds no room, once more
+        what takes most memory in all. What must be on certain ranks comes before the others. So
+        does what all ranks hold, as what is left for it is what the fullest rank has: the first
+        time where it is preferred, so that there is room for all, and the second time where it is
+        not. If neither finds room, tables that do not fit go where most memory is left if they may
+        overfill it. Loads are not brought up to date (``SearchState.rebuild``).
         """
         tables, balanced = self.search.tables, 0.0
         for table in range(tables.num_tables):
             balanced += self._total(rule, self._whole(rule, table)) / self.num_ranks
+        self.scores.clear(rule.capacity)
+        for table in range(tables.num_tables):
+            option = self._next(rule, table, balanced)
+            self.scores.expect(option, self._load(rule, option))
         for by_size in range(2):
             for table in range(tables.num_tables):
-                option = self._next(rule, table, balanced)
-                size = self._bytes(option) * tables.num_shards(option)
-                self.key[table] = size if by_size else self._load(rule, option)
-                spread = tables.spread[option]
-                if spread == FIXED or (by_size and spread == EVERYWHERE):
-                    self.key[table] = inf
                 self.order[table] = table
+                option = self._next(rule, table, balanced)
+                size, spread = self._bytes(option), tables.spread[option]
+                if by_size:
+                    self.key[table] = size * tables.num_shards(option)
+                else:
+                    self.key[table] = self.scores.share(self._load(rule, option), size)
+                is_preferred = self.preferred[table] >= 0
+                if spread == FIXED or (spread == EVERYWHERE and is_preferred != (by_size > 0)):
+                    self.key[table] = inf
             self._sort()
             if self._place_all(rule, balanced, may_overfill and by_size > 0):
                 return True
@@ -98,7 +108,7 @@ class Greedy:
         for rank in range(self.num_ranks):
             search.plan.numbers[search.loads.free_row, rank] = search.loads.rooms[rank]
             search.plan.numbers[search.loads.host_row, rank] = search.loads.host_room
-            self.rank_load[rank] = 0.0
+        self.scores.begin()
         for index in range(tables.num_tables):
             table = self.order[index]
             placed = False
@@ -193,11 +203,12 @@ class Greedy:
         return best
 
     def _put(self, table: int, option: int, load: float) -> bool:
-        """Place an option where the load is least; return whether there is room, or need be none.
+        """Place an option where it adds least; return whether there is room, or need be none.
 
         Where it may overfill memory, it is placed where most is left.
         """
         search, tables, choices = self.search, self.search.tables, self.search.choices
+        self.scores.consider(option, load, self._bytes(option))
         if tables.blocks[option] > 0 and not self._find(table, option):
             return False
         search.loads.hold(option, choices, table, 1.0)
@@ -206,25 +217,24 @@ class Greedy:
             return False
         choices.option[table] = option
         for shard in range(tables.num_shards(option)):
-            self.rank_load[search.loads.rank_of(option, choices, table, shard)] += load
+            self.scores.take(search.loads.rank_of(option, choices, table, shard))
         return True
 
     def _find(self, table: int, option: int) -> bool:
-        """Find distinct ranks or nodes with room, least loaded first; return whether there are."""
+        """Find distinct ranks or nodes with room where least is added; return whether there are."""
         search, tables, choices = self.search, self.search.tables, self.search.choices
         local, blocks = search.plan.local_ranks, tables.blocks[option]
         nodes, one_node = tables.spread[option] == ON_NODES, tables.one_node[option] != 0
-        node = self._roomy_node(option) if one_node else -1
-        found, size = 0, self._bytes(option)
+        node, found = self._roomy_node(blocks) if one_node else -1, 0
         while found < blocks:
             best, least = -1, inf
             for number in range(self.num_ranks // local if nodes else self.num_ranks):
                 rank = number * local if nodes else number
                 if self.taken[rank] or (one_node and rank // local != node):
                     continue
-                load = self._busiest(rank, local if nodes else 1, size)
-                if load < least:
-                    best, least = rank, load
+                added = self._added(rank, local if nodes else 1)
+                if added < least:
+                    best, least = rank, added
             if best < 0:
                 break
             choices.ranks[table, found] = best
@@ -234,32 +244,34 @@ class Greedy:
             self.taken[choices.ranks[table, block]] = 0
         return found == blocks
 
-    def _busiest(self, first: int, count: int, size: float) -> float:
-        """Return the largest load of so many ranks; infinite where one of them has no room.
+    def _added(self, first: int, count: int) -> float:
+        """Return what shards on so many ranks add to scores; infinite where one has no room.
 
         Where memory may be overfilled: how much less than none the fullest of them has left.
         """
-        search, most = self.search, -inf
+        search, total, fullest = self.search, 0.0, -inf
         for rank in range(first, first + count):
             free = search.plan.numbers[search.loads.free_row, rank]
-            if not self.overfills and free < size:
+            if self.overfills:
+                fullest = max(fullest, -free)
+            elif free < self.scores.bytes:
                 return inf
-            most = max(most, -free if self.overfills else self.rank_load[rank])
-        return most
+            else:
+                total += self.scores.added(rank)
+        return fullest if self.overfills else total
 
-    def _roomy_node(self, option: int) -> int:
-        """Return the node with the least load among those where all blocks of an option fit."""
-        search, best, least = self.search, -1, inf
-        local, blocks = search.plan.local_ranks, search.tables.blocks[option]
-        size = self._bytes(option)
+    def _roomy_node(self, blocks: int) -> int:
+        """Return the node where least is added, among those with room for so many blocks."""
+        local, best, least = self.search.plan.local_ranks, -1, inf
         for node in range(self.num_ranks // local):
-            roomy, load = 0, 0.0
+            roomy, total = 0, 0.0
             for rank in range(node * local, (node + 1) * local):
-                free = search.plan.numbers[search.loads.free_row, rank]
-                roomy += self.overfills or free >= size
-                load += -free if self.overfills else self.rank_load[rank]
-            if roomy >= blocks and load < least:
-                best, least = node, load
+                added = self._added(rank, 1)
+                if added < inf:
+                    roomy += 1
+                    total += added
+            if roomy >= blocks and total < least:
+                best, least = node, total
         return best
 
     def _sort(self) -> None:

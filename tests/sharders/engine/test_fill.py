@@ -57,7 +57,7 @@ def test_weights_decide_which_types_are_used() -> None:
         assert used.count(kind) > len(used) / 2
 
 
-@pytest.mark.parametrize("fill", [0.5, 0.95])
+@pytest.mark.parametrize("fill", [0.5, 0.9])
 def test_tables_have_the_options_preferred_where_there_is_room(fill: float) -> None:
     problem = example_problem(example_workload(30, seed=3), world_size=8, fill=fill)
     engine = Engine(problem, every_option=True)
@@ -117,6 +117,44 @@ def test_what_all_ranks_hold_is_placed_before_others_fill_them() -> None:
     plan = engine.plan_of(engine.present())
     check_memory(problem.workload, problem.topology, plan)
     assert plan.table("t0").sharding_type is ShardingType.COLUMN_WISE
+
+
+def test_what_ranks_send_is_balanced_besides_what_they_look_up() -> None:
+    # three tables of long bags keep three of four ranks busy; the last one alone would get most of
+    # the twelve wide ones, and all ranks wait for what it sends
+    tables = tuple(
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=100_000, embedding_dim=dim, pooling_factor=bag,
+            sharding_types=(ShardingType.TABLE_WISE,),
+        )
+        for i, (dim, bag) in enumerate([(16, 300.0)] * 3 + [(256, 1.0)] * 12)
+    )  # fmt: skip
+    engine = Engine(example_problem(Workload(tables=tables), world_size=4, fill=0.2))
+    assert filled(engine, dict(NEUTRAL)) < inf
+    plan = engine.plan_of(engine.present())
+    wide = [plan.table(f"t{i}").ranks[0] for i in range(3, 15)]
+    assert max(map(wide.count, range(4))) < 7
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_replicas_of_small_tables_have_room_where_memory_is_nearly_full(seed: int) -> None:
+    # they take least, so they would come last, and the fullest rank has no room for them by then
+    problem = example_problem(example_workload(80, seed=seed), world_size=8, fill=0.86)
+    engine, tables = Engine(problem, every_option=True), problem.workload.tables
+    kind, begins = np.asarray(engine.search.tables.kind), engine.search.tables.options
+    by_size = sorted(range(80), key=lambda t: tables[t].num_embeddings * tables[t].embedding_dim)
+    of_type = [ShardingType.TABLE_WISE] * 80
+    for table in by_size[:30]:
+        of_type[table] = ShardingType.DATA_PARALLEL
+    preferred = np.array([
+        begins[t] + list(kind[begins[t] :]).index(list(ShardingType).index(own))
+        for t, own in enumerate(of_type)
+    ])
+    assert engine.fill(Rule(NEUTRAL, problem.balanced_load, problem.capacity), preferred) < inf
+    plan = engine.plan_of(engine.present())
+    replicas = [tables[number].name for number in by_size[:30]]
+    assert all(plan.table(name).sharding_type is ShardingType.DATA_PARALLEL for name in replicas)
+    check_memory(problem.workload, problem.topology, plan)
 
 
 def test_tuning_is_at_least_as_good_as_the_greedy() -> None:

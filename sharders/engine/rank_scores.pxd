@@ -1,0 +1,31 @@
+cimport cython
+
+from sharders.engine.search_state cimport SearchState
+from sharders.engine.tables cimport Tables
+from sharders.engine.rank_loads cimport RankLoads
+
+cdef double STEEPNESS, MOST_SHARE, MOST_SCORE, NO_TIME
+
+cdef double _factor(double share) noexcept
+
+@cython.final
+cdef class RankScores:
+    cdef readonly SearchState search
+    cdef readonly Py_ssize_t num_ranks, num_groups, group
+    cdef readonly double even_load, capacity, bytes, load_factor, memory_factor, sent_factor
+    cdef readonly double[::1] load_score, memory_score, sent, even_sent, largest
+    cdef readonly double[:, ::1] sent_score
+
+    @cython.locals(group=Py_ssize_t)
+    cdef void clear(self, double capacity) noexcept
+    @cython.locals(tables=Tables, group=Py_ssize_t, shards=Py_ssize_t)
+    cdef void expect(self, Py_ssize_t option, double load) noexcept
+    @cython.locals(loads=RankLoads, rank=Py_ssize_t, group=Py_ssize_t)
+    cdef void begin(self) noexcept
+    cdef double share(self, double load, double size) noexcept
+    cdef void consider(self, Py_ssize_t option, double load, double size) noexcept
+    @cython.locals(sent=double, total=double, memory=double)
+    cdef double added(self, Py_ssize_t rank) noexcept
+    @cython.locals(group=Py_ssize_t, load=double, memory=double, sent=double)
+    cdef void take(self, Py_ssize_t rank) noexcept
+    cdef double _most_even(self, Py_ssize_t group) noexcept
