@@ -16,6 +16,7 @@ from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.starts import starting_plans
 from sharders.annealing.type_sets import Start, TypeSets
 from sharders.engine.arrays import offered
+from sharders.engine.imbalance_penalty import BALANCE_WEIGHT
 from sharders.engine.params import AnnealingParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
@@ -242,18 +243,29 @@ class AnnealingSearch:
         self.contenders = ranked[: self.params.max_contenders]
 
     def run_next(self) -> None:
-        """Run from the contender that has had the least for its place."""
-        shares = [m.moves * self.params.decay**place for place, m in enumerate(self.contenders)]
+        """Run from the contender that has had the least for its place and for how good it is."""
+        decay, power, best = self.params.decay, self.params.behind_power, self.contenders[0].time
+        shares = [
+            each.moves * decay**place * (each.time / best) ** power
+            for place, each in enumerate(self.contenders)
+        ]
         contender = self.contenders[shares.index(min(shares))]
         self._run(contender, max(self.params.first_run * self.num_tables, contender.moves))
         self._rank(self.contenders)
 
     def _run(self, contender: Contender, length: int) -> None:
-        """Run from a contender's plan, or the first it had; keep a better one that is found."""
+        """Run from a contender's plan, or the first it had; keep a better one that is found.
+
+        The first one again where the last run gained nothing, and with uneven ranks counting for
+        more: many may have to change before a step is shorter.
+        """
         self.engine.offer(contender.types, self.sets.prices(contender.types))
         heat = self._drawn_heat()
-        plan = contender.first if contender.is_stuck else contender.choices
-        found = self._anneal(plan, length, exp(heat) / self.num_tables)
+        plan, weight = contender.choices, BALANCE_WEIGHT
+        if contender.is_stuck:
+            low, high = map(log, self.params.stuck_balance)
+            plan, weight = contender.first, exp(self.rng.uniform(low, high))
+        found = self._anneal(plan, length, exp(heat) / self.num_tables, balance_weight=weight)
         contender.moves += length
         contender.is_stuck = found[0] >= contender.time * (1 - IMPROVED)
         if not contender.is_stuck:
@@ -278,11 +290,19 @@ class AnnealingSearch:
         least = self.params.quiet_moves * self.num_tables
         return self.moves - self.last_gain > max(least, self.params.quiet_share * self.moves)
 
-    def _anneal(self, plan: Choices, length: int, hot: float, *, placing: bool = False) -> Found:
+    def _anneal(
+        self,
+        plan: Choices,
+        length: int,
+        hot: float,
+        *,
+        placing: bool = False,
+        balance_weight: float = BALANCE_WEIGHT,
+    ) -> Found:
         """Return the best plan of one run, and its step time."""
         engine, drawn, decided = self.engine, 0, 0
         schedule = hot, self.params.cold, float(length)
-        best = engine.start(plan, self.rng.getrandbits(31))
+        best = engine.start(plan, self.rng.getrandbits(31), balance_weight)
         while drawn < length and not self.spent():
             count = self.budget.left(self.evaluated, min(self._at_once(), length - drawn))
             begin = self.budget.time_left()

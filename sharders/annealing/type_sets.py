@@ -167,6 +167,8 @@ class TypeSets:
         are not looked at.
         """
         first = bits(FIRST) & self.offered | self.forced or self.offered
+        if self._solve(first) is None:  # whole tables take least memory
+            first |= bits([ShardingType.TABLE_WISE]) & self.offered
         heap = [(0.0, first)]
         while heap:
             value, types = heappop(heap)

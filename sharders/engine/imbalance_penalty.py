@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 BALANCE_ROOTS = 3
 """Square roots to take of a mean of powers."""
 BALANCE_WEIGHT = 0.05
+"""How much the power means count, if a run has no other weight."""
 LARGE = float(1 << 26)
 """Bytes from which on a collective is taken to be linear."""
 

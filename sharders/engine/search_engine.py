@@ -17,7 +17,7 @@ from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURE
 from sharders.engine.annealing_run import AnnealingRun
 from sharders.engine.arrays import ProblemArrays, problem_arrays
 from sharders.engine.fill import Greedy, Rule
-from sharders.engine.imbalance_penalty import exchange_rates
+from sharders.engine.imbalance_penalty import BALANCE_WEIGHT, exchange_rates
 from sharders.engine.params import MoveParams
 from sharders.engine.rank_loads import RankLoads, SearchRows
 from sharders.engine.search_state import SearchState
@@ -100,16 +100,28 @@ class Engine:
         kinds = np.unique(np.asarray(self.search.tables.kind)[np.asarray(choices.option)])
         return sum(1 << int(kind) for kind in kinds)
 
-    def start(self, choices: Choices, seed: int = 0) -> Seconds:
+    def start(
+        self, choices: Choices, seed: int = 0, balance_weight: float = BALANCE_WEIGHT
+    ) -> Seconds:
         """Make a plan the present one, and the run's best; return its step time.
 
         Infinite where memory is short: then the run's best is the first plan that fits.
-        ``seed``: of the run's random numbers.
+
+        Parameters
+        ----------
+        choices
+            The plan.
+        seed
+            Of the run's random numbers.
+        balance_weight
+            How much uneven ranks count besides the step time (``SearchState``).
+
         """
         present = self.search.choices
         np.copyto(np.asarray(present.option), np.asarray(choices.option))
         np.copyto(np.asarray(present.ranks), np.asarray(choices.ranks))
         self.rebuild()
+        self.search.balance_weight = balance_weight
         self.run.begin(self.present_time(), seed)
         return float(self.run.best_time)
 

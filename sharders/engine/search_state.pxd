@@ -24,7 +24,7 @@ cdef class SearchState:
     cdef readonly int64_t[::1] program_of, bit_of
     cdef readonly Py_ssize_t which, wanted, program, max_cycles
     cdef readonly int64_t outcome
-    cdef public double margin, price
+    cdef public double margin, price, balance_weight
     cdef readonly double seconds, penalised_time
 
     cpdef double present_time(self) noexcept
@@ -35,7 +35,7 @@ cdef class SearchState:
         self, int64_t[:, ::1] options, int16_t[:, :, ::1] ranks, double[::1] times,
         Py_ssize_t first,
     ) noexcept
-    @cython.locals(spread=double, feature=Py_ssize_t)
+    @cython.locals(spread=double, feature=Py_ssize_t, paid=double)
     cpdef double penalised(self, double seconds) noexcept
     cpdef double excess(self) noexcept
     @cython.locals(total=double, mean=double)

@@ -77,6 +77,8 @@ class SearchState:
         """How the last move went, and of which program the plan then is."""
         self.seconds = self.penalised_time = inf
         """Its step time and penalised time, where it was timed."""
+        self.balance_weight = BALANCE_WEIGHT
+        """How much the power means over the ranks count."""
         self.price = inf
         """Seconds that a rank's memory held beyond what there is counts for; infinite: none may."""
 
@@ -137,9 +139,8 @@ class SearchState:
         for feature in range(self.loads.exchange_rates.shape[0]):
             if self.loads.exchange_rates[feature] > 0:
                 spread += self._power_mean(self.loads.exchanged_row + feature)
-        if self.price < inf:
-            spread += self.price / BALANCE_WEIGHT * self.excess()
-        return seconds + BALANCE_WEIGHT * spread
+        paid = self.price * self.excess() if self.price < inf else 0.0
+        return seconds + self.balance_weight * spread + paid
 
     def excess(self) -> float:
         """Return what the present plan holds beyond what there is, in ranks' memories."""

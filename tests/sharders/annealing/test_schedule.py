@@ -128,12 +128,17 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
     search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
     search.join(search.sets.start_of(bits(FIRST)))
     begun: list[Choices] = []
+    weights: list[float] = []
     gains = iter([0.9, 1.0, 0.9])
     contender = search.contenders[0]
+    contender.is_stuck = False
 
-    def anneal(plan: Choices, length: int, hot: float) -> tuple[float, Choices]:
+    def anneal(
+        plan: Choices, length: int, hot: float, balance_weight: float
+    ) -> tuple[float, Choices]:
         del length, hot
         begun.append(plan)
+        weights.append(balance_weight)
         return contender.time * next(gains), plan.copy()
 
     monkeypatch.setattr(search, "_anneal", anneal)
@@ -144,6 +149,35 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
         search.run_next()
     assert list(map(id, begun)) == list(map(id, expected))
     assert not contender.is_stuck
+    assert weights[0] == weights[1] < weights[2]  # uneven ranks count for more, once
+
+
+def test_contenders_far_behind_are_annealed_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = []
+    for behind in (1.0, 1.1):
+        params = AnnealingParams(first_run=1, decay=1.0)
+        search = AnnealingSearch(Engine(problem()), Budget(), Random(0), params)
+        search.join(search.sets.start_of(bits(FIRST)))
+        first, second = search.contenders
+        first.moves = second.moves = search.num_tables
+        second.time = behind * first.time
+        monkeypatch.setattr(search, "_anneal", lambda plan, *_, **__: (inf, plan))
+        for _ in range(20):
+            search.run_next()
+        moves.append(second.moves / first.moves)
+    assert moves[0] == pytest.approx(1.0, rel=0.5)
+    assert moves[1] < 0.7
+
+
+def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
+    posed = example_workload(40, seed=3)
+    kinds = ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE
+    large = replace(posed.tables[0], num_embeddings=150_000_000, sharding_types=kinds)
+    tables = large, *posed.tables[1:]
+    engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
+    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    tried = next(start for start in sets.explored if start.plans)
+    assert tried.types == bits([*FIRST, ShardingType.TABLE_WISE])
 
 
 def test_every_set_has_the_types_that_some_table_allows_alone() -> None:

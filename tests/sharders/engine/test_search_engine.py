@@ -219,20 +219,20 @@ def power_means(values: NDArray[np.float64]) -> float:
 
 
 @pytest.mark.slow
-@given(cases() | fixed_cases(), st.integers(0, 1000))
+@given(cases() | fixed_cases(), st.integers(0, 1000), st.sampled_from([0.05, 0.4]))
 @settings(max_examples=40)
 def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
-    case: Case, seed: int
+    case: Case, seed: int, weight: float
 ) -> None:
     engine = engine_for(case)
-    engine.start(engine.choices_of(case[2]), seed)
+    engine.start(engine.choices_of(case[2]), seed, weight)
     run = engine.anneal(20, (1e3, 1e3, 1.0))
     loads, plan = engine.search.loads, engine.search.plan
     features = np.asarray(plan.loads)[:, : plan.num_rank_features]
     exchanged = (features * np.asarray(loads.exchange_rates)).T
     lookups = np.asarray(plan.numbers)[loads.load_row : loads.load_row + 1]
     spread = power_means(lookups) + power_means(exchanged)
-    expected = engine.present_time() + 0.05 * spread
+    expected = engine.present_time() + weight * spread
     assert run.penalised_time == pytest.approx(expected, rel=1e-9)
 
 
