@@ -109,10 +109,10 @@ class TypeSets:
         return self._made + self.tuning.evaluated
 
     def at_once(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
-        """Yield plans of a few greedy rules, of the first set's program, and of usual rules.
+        """Yield plans of a few greedy rules, of the first set's program, of usual and tuned rules.
 
-        Of tuned rules, too, unless the usual ones' plans are far behind. None: it is time to run
-        from what there is, as the next ones take long. ``best`` returns the best step found so far.
+        None: it is time to run from what there is, as the next ones take long. ``best`` returns the
+        best step found so far.
         """
         for start in self._of_rules(RULES):
             yield replace(start, is_rough=True)
@@ -131,10 +131,9 @@ class TypeSets:
         if is_roomy and not is_told:
             yield from self._climbed()
             yield None
-        if self.tuning.best <= self.params.hopeful * best():
-            self.engine.offer(EVERY_TYPE)
-            self.tuning.evolve()
-            yield from self._tuned(self.params.max_at_once)
+        self.engine.offer(EVERY_TYPE)
+        self.tuning.evolve()
+        yield from self._tuned(self.params.max_at_once)
 
     def _climbed(self) -> Iterator[Start]:
         """Yield plans of the first set's best neighbour, of that one's if it is far better, and on.

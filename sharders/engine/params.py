@@ -120,10 +120,6 @@ class TypeSetParams:
     """Times that value, up to which plans are made."""
     max_at_once: int = 6
     """Plans of the tuned greedy that runs begin from, of different sets."""
-    hopeful: float = 1.05
-    """Times the best step, up to which usual rules' plans are for rules to be tuned: tuned, they
-    take 1.04 to 1.2 times as long as it on 16 of 17 problems. One, three and ten CPU seconds end
-    1.2 and 0.4% lower and 0.1% higher than if rules are always tuned (19 problems, two seeds)."""
     tuned_rules: int = 3
     """Tuned rules that are tried of every set, besides a few usual ones."""
     changes: int = 3

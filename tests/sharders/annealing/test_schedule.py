@@ -288,18 +288,6 @@ def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> Non
     assert wanted[2] - wanted[0] <= 3
 
 
-@pytest.mark.parametrize(("behind", "is_tuned"), [(1.04, True), (1.06, False)])
-def test_rules_are_tuned_unless_usual_ones_are_far_behind(
-    behind: float, *, is_tuned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
-    tuned: list[bool] = []
-    monkeypatch.setattr(sets.tuning, "evolve", lambda: tuned.append(True))
-    for _ in sets.at_once(lambda: sets.tuning.best / behind):
-        pass
-    assert bool(tuned) == is_tuned
-
-
 def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
     posed = example_workload(40, seed=3)
     kinds = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE
