@@ -1,8 +1,8 @@
 cimport cython
 
+from sharders.engine.rank_loads cimport RankLoads
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Tables
-from sharders.engine.rank_loads cimport RankLoads
 
 cdef double STEEPNESS, MOST_SHARE, MOST_SCORE, NO_TIME
 
@@ -12,7 +12,8 @@ cdef double _factor(double share) noexcept
 cdef class RankScores:
     cdef readonly SearchState search
     cdef readonly Py_ssize_t num_ranks, num_groups, group
-    cdef readonly double even_load, capacity, bytes, load_factor, memory_factor, sent_factor
+    cdef readonly double even_load, capacity, bytes, sent_time
+    cdef readonly double load_factor, memory_factor, sent_factor
     cdef readonly double[::1] load_score, memory_score, sent, even_sent, largest
     cdef readonly double[:, ::1] sent_score
 
@@ -24,8 +25,7 @@ cdef class RankScores:
     cdef void begin(self) noexcept
     cdef double share(self, double load, double size) noexcept
     cdef void consider(self, Py_ssize_t option, double load, double size) noexcept
-    @cython.locals(sent=double, total=double, memory=double)
+    @cython.locals(total=double, memory=double)
     cdef double added(self, Py_ssize_t rank) noexcept
     @cython.locals(group=Py_ssize_t, load=double, memory=double, sent=double)
     cdef void take(self, Py_ssize_t rank) noexcept
-    cdef double _most_even(self, Py_ssize_t group) noexcept

@@ -8,7 +8,7 @@ stands for: potential functions like this are usual where several loads are bala
 
 While lookups alone decided, and memory was but a limit, plans of linear programs lost most of their
 replicas for want of room where memory is tight: at 830 tables on 64 GPUs they began with 85 ms,
-where they begin with 54.8 now and the best known is 51.4. Steps ended 2.0, 0.8 and 0.3% lower after
+where they begin with 54.4 now and the best known is 51.4. Steps ended 2.0, 0.8 and 0.3% lower after
 1, 3 and 10 CPU seconds in the mean of 23 problems (two seeds).
 """
 
@@ -50,6 +50,8 @@ class RankScores:
         """The group of the shard being placed,"""
         self.bytes = 0.0
         """its bytes,"""
+        self.sent_time = NO_TIME
+        """the seconds of its group's exchanges on the fullest rank if ranks are even,"""
         self.load_factor = self.memory_factor = self.sent_factor = 1.0
         """and what it multiplies the scores of its rank by."""
 
@@ -86,15 +88,15 @@ class RankScores:
         self.bytes, self.group = size, self.search.tables.group[option]
         self.load_factor = _factor(load / self.even_load)
         self.memory_factor = _factor(size / self.capacity)
-        self.sent_factor = _factor(self.sent[option] / self._most_even(self.group))
+        self.sent_time = max(self.even_sent[self.group], self.largest[self.group])
+        self.sent_factor = _factor(self.sent[option] / self.sent_time)
 
     def added(self, rank: int) -> float:
         """Return what one of its shards adds to the sum of scores on a rank."""
-        sent = self._most_even(self.group)
         total = self.even_load * (self.load_factor - 1) * self.load_score[rank]
-        total += sent * (self.sent_factor - 1) * self.sent_score[self.group, rank]
+        total += self.sent_time * (self.sent_factor - 1) * self.sent_score[self.group, rank]
         memory = (self.memory_factor - 1) * self.memory_score[rank]
-        return total + (self.even_load + sent) * memory
+        return total + (self.even_load + self.sent_time) * memory
 
     def take(self, rank: int) -> None:
         """Put one of its shards on a rank."""
@@ -104,10 +106,6 @@ class RankScores:
         self.memory_score[rank] = min(MOST_SCORE, memory)
         sent = self.sent_score[group, rank] * self.sent_factor
         self.sent_score[group, rank] = min(MOST_SCORE, sent)
-
-    def _most_even(self, group: int) -> float:
-        """Return the seconds of a group's exchanges on the fullest rank if ranks are even."""
-        return max(self.even_sent[group], self.largest[group])
 
 
 def _factor(share: float) -> float:
