@@ -123,20 +123,24 @@ class AnnealingSearch:
             if self.spent():
                 return
         self._widen()
-        next_set = 0.0
+        next_set, knows_more = 0.0, True
         while self.contenders and not self.spent():
             if self.moves >= next_set:
-                try:
-                    tried = next(self.sets.explored)
-                except StopIteration:
-                    next_set = inf
-                    continue
-                self.join(tried)
+                tried = next(self.sets.explored, None) or self._beside()
+                knows_more = tried is not None
+                if tried is not None:
+                    self.join(tried)
                 next_set = self.moves + self.params.moves_per_set * self.problem.num_options
                 continue
-            if next_set == inf and self._is_quiet():
+            if not knows_more and self._is_quiet():
                 break
             self.run_next()
+
+    def _beside(self) -> Start | None:
+        """Return plans of a set of types next to one that the best plans have; None: no more."""
+        best = self.contenders[: self.params.best_sets]
+        sets = [self.engine.types_of(each.choices) for each in best]
+        return self.sets.beside(sets, self.best[0])
 
     def _begin_early(self) -> None:
         """Run once from the plans so far, and let what that finds join with moves to all types.

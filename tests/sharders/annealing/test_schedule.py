@@ -91,6 +91,24 @@ def test_only_types_that_are_offered_are_drawn() -> None:
     assert len(set(kinds)) > 1
 
 
+def test_sets_of_types_beside_one_have_plans_where_programs_promise_enough() -> None:
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    own = bits([ShardingType.COLUMN_WISE, ShardingType.TABLE_ROW_WISE])
+    started, refused = [], []
+    best = sets.value(own) * 1.2
+    while (start := sets.beside([own], best)) is not None:
+        differences = start.types ^ own
+        assert 0 < differences.bit_count() <= 2
+        assert start.types.bit_count() - own.bit_count() in {-1, 0, 1}
+        (started if start.plans else refused).append(start.types)
+    assert len({*started, *refused}) == len(started) + len(refused)
+    assert started
+    assert all(sets.value(types) < best for types in started)
+    assert refused
+    assert all(sets.value(types) >= best for types in refused)
+    assert sets.beside([own], inf) is None  # none is tried twice
+
+
 def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
     posed = example_problem(example_workload(40, seed=5), world_size=16, num_nodes=2)
     search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
@@ -107,7 +125,7 @@ def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
 
 def test_plans_that_overfill_memory_contend_if_annealing_makes_them_fit() -> None:
     mended = []
-    for seed, fill in product(range(4), (0.93, 0.95, 0.99)):
+    for seed, fill in product(range(8), (0.93, 0.95, 0.99)):
         posed = example_problem(example_workload(12, seed=seed), fill=fill)
         search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
         start = search.sets.start_of(bits([ShardingType.TABLE_WISE]))
