@@ -2,15 +2,22 @@
 
 Most moves away from the rank that the others wait for leave the step as it is, as another rank is
 as slow, and would look useless. So a search minimises the step time plus a share of power means
-over the ranks: of their lookup times, and of the times that each rank's own bytes would take in
-every collective, as all ranks wait for the one that sends most.
+over the ranks: of their lookup times, launches by the host included, and of the times that each
+rank's own bytes would take in every collective, as all ranks wait for the one that sends most.
+
+Where the host decides, steps are shorter when no rank has many kinds of tables (weighted ones, of
+another data type, or sharded by columns: each kind has a kernel), and no single move may show it:
+without launches, 12 problems of 25 to 104 tables of several kinds and small batches end 2.0% higher
+after ten CPU seconds (two seeds), one of them 14%.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import RANK_FEATURES, Template, WorkKind
 
@@ -49,3 +56,26 @@ def exchange_rates(template: Template, groups: Mapping[GroupKey, int]) -> Array:
                 column = RANK_FEATURES.index(feature.name)
                 rates[groups[feature.group], column] += per_byte * weight
     return rates
+
+
+def launch_seconds(template: Template, kernels: Mapping[GroupKernel, int]) -> Array:
+    """Return how long the host takes to launch every lookup kernel, forward and backward.
+
+    Parameters
+    ----------
+    template
+        Of plans that have all sharding groups.
+    kernels
+        Places of the kernels.
+
+    Returns
+    -------
+        Seconds, shape (kernels,).
+
+    """
+    seconds = np.zeros(len(kernels))
+    for issue, launched in pairwise(template.ops):
+        kernel = launched.work.kernel
+        if issue.work.kind is WorkKind.ISSUE and kernel is not None:
+            seconds[kernels[kernel]] += issue.work.seconds
+    return seconds

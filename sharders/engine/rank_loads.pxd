@@ -16,9 +16,9 @@ cdef class RankLoads:
     cdef readonly PlanState plan
     cdef readonly Tables tables
     cdef readonly Choices choices
-    cdef readonly Py_ssize_t load_row, power_row, exchanged_row, free_row, host_row, counts_row
-    cdef readonly Py_ssize_t excess_row, end_row, num_groups, num_kernels
-    cdef readonly double[::1] exchange_rates
+    cdef readonly Py_ssize_t load_row, launches_row, power_row, exchanged_row, free_row, host_row
+    cdef readonly Py_ssize_t counts_row, excess_row, end_row, num_groups, num_kernels
+    cdef readonly double[::1] exchange_rates, launch_seconds
     cdef readonly double[::1] rooms
     cdef readonly int64_t[::1] kernel_changed
     cdef public double host_room
@@ -81,13 +81,13 @@ cdef class RankLoads:
     cdef Py_ssize_t num_in(self, Py_ssize_t group) noexcept
     @cython.locals(bits=int64_t, group=Py_ssize_t)
     cpdef int64_t present_groups(self) noexcept
-    @cython.locals(
-        row=Py_ssize_t, total=double, index=Py_ssize_t, kernel=Py_ssize_t, rank=Py_ssize_t
-    )
+    @cython.locals(total=double, index=Py_ssize_t, kernel=Py_ssize_t, rank=Py_ssize_t)
     cdef void look_up(self) noexcept
+    cdef double _work(self, Py_ssize_t rank) noexcept
     @cython.locals(
         plan=PlanState, first=Py_ssize_t, at=Py_ssize_t, back=Py_ssize_t, index=Py_ssize_t,
-        rank=Py_ssize_t, forward=double, backward=double, more=double,
+        rank=Py_ssize_t, forward=double, backward=double, more=double, launch=double,
+        launches=double,
     )
     cdef void _look_up(self, Py_ssize_t kernel) noexcept
     @cython.locals(most=double, longest=double)

@@ -49,8 +49,11 @@ class SearchRows(NamedTuple):
 
     load: int
     """Seconds of lookups, forward and backward, in all."""
+    launches: int
+    """Seconds that the host launches lookup kernels, those that have work on the rank."""
     power: int
-    """Sum over ranks of these to the power of 2 to the ``BALANCE_ROOTS``, in the first column."""
+    """Sum over ranks of both together to the power of 2 to the ``BALANCE_ROOTS``, in the first
+    column."""
     exchanged: int
     """The same of what each rank needs to exchange its own of every rank feature."""
     free: int
@@ -75,6 +78,7 @@ class RankLoads:
         choices: Choices,
         rows: SearchRows,
         exchange_rates: Floats,
+        launch_seconds: Floats,
         rooms: Floats,
         host_room: float,
     ) -> None:
@@ -88,16 +92,19 @@ class RankLoads:
             What the loads follow from.
         exchange_rates
             Seconds for a unit of every rank feature of every group, (groups x features,).
+        launch_seconds
+            Seconds that the host launches every lookup kernel, (kernels,).
         rooms, host_room
             Bytes that are for shards on every rank (ranks,), and on a node's host.
 
         """
         self.plan, self.tables, self.choices = plan, tables, choices
-        self.load_row, self.power_row, self.exchanged_row = rows.load, rows.power, rows.exchanged
+        self.load_row, self.launches_row = rows.load, rows.launches
+        self.power_row, self.exchanged_row = rows.power, rows.exchanged
         self.free_row, self.host_row, self.counts_row = rows.free, rows.host_free, rows.counts
         self.excess_row = rows.excess
         self.end_row = rows.end
-        self.exchange_rates = exchange_rates
+        self.exchange_rates, self.launch_seconds = exchange_rates, launch_seconds
         self.num_groups = exchange_rates.size // NUM_FEATURES
         self.num_kernels = plan.backward - plan.forward
         self.rooms, self.host_room = rooms, host_room
@@ -320,20 +327,24 @@ class RankLoads:
 
     def look_up(self) -> None:
         """Recompute the lookup times of the changed ranks, of the kernels that have changed."""
-        row, total = self.load_row, self.plan.numbers[self.power_row, 0]
+        total = self.plan.numbers[self.power_row, 0]
         for index in range(self.plan.num_changed):
-            total -= power(self.plan.numbers[row, self.plan.changed[index]])
+            total -= power(self._work(self.plan.changed[index]))
         for kernel in range(self.num_kernels):
             if self.kernel_changed[kernel]:
                 self._look_up(kernel)
                 self.kernel_changed[kernel] = 0
         for index in range(self.plan.num_changed):
-            total += power(self.plan.numbers[row, self.plan.changed[index]])
+            total += power(self._work(self.plan.changed[index]))
         if total < CANCELLED * self.plan.numbers[self.power_row, 0]:
             total = 0.0
             for rank in range(self.plan.num_ranks):
-                total += power(self.plan.numbers[row, rank])
+                total += power(self._work(rank))
         self.plan.put(self.power_row, 0, total)
+
+    def _work(self, rank: int) -> float:
+        """Return the seconds of a rank's lookups and of their launches."""
+        return self.plan.numbers[self.load_row, rank] + self.plan.numbers[self.launches_row, rank]
 
     def _look_up(self, kernel: int) -> None:
         """Recompute one kernel's times, and its longest bags where they are unknown and count."""
@@ -348,6 +359,12 @@ class RankLoads:
                 forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
             backward = times.backward_seconds(plan.loads, rank, first, plan.rates)
             more = forward - plan.numbers[at, rank] + backward - plan.numbers[back, rank]
+            if (forward > 0) != (plan.numbers[at, rank] > 0):
+                launch = (
+                    self.launch_seconds[kernel] if forward > 0 else -self.launch_seconds[kernel]
+                )
+                launches = plan.numbers[self.launches_row, rank] + launch
+                plan.put(self.launches_row, rank, launches)
             plan.put(self.load_row, rank, plan.numbers[self.load_row, rank] + more)
             plan.put(at, rank, forward)
             plan.put(back, rank, backward)

@@ -17,7 +17,7 @@ from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURE
 from sharders.engine.annealing_run import AnnealingRun
 from sharders.engine.arrays import ProblemArrays, problem_arrays
 from sharders.engine.fill import Greedy, Rule
-from sharders.engine.imbalance_penalty import BALANCE_WEIGHT, exchange_rates
+from sharders.engine.imbalance_penalty import BALANCE_WEIGHT, exchange_rates, launch_seconds
 from sharders.engine.params import MoveParams
 from sharders.engine.rank_loads import RankLoads, SearchRows
 from sharders.engine.search_state import SearchState
@@ -265,11 +265,11 @@ class Engine:
         groups, kernels = len(arrays.columns.groups), len(arrays.columns.kernels)
         ranks, tables = problem.topology.world_size, len(problem.workload.tables)
         features = groups * len(RANK_FEATURES)
-        first, counts = rows.end, rows.end + 5 + features
+        first, counts = rows.end, rows.end + 6 + features
         search_rows = SearchRows(
-            load=first, power=first + 1, exchanged=first + 2, free=first + 2 + features,
-            host_free=first + 3 + features, excess=first + 4 + features, counts=counts,
-            end=counts + groups,
+            load=first, launches=first + 1, power=first + 2, exchanged=first + 3,
+            free=first + 3 + features, host_free=first + 4 + features,
+            excess=first + 5 + features, counts=counts, end=counts + groups,
         )  # fmt: skip
         every = lower(self.everything, arrays.columns, self._duration_rows)
         numbers = np.zeros((search_rows.end, ranks))
@@ -299,6 +299,7 @@ class Engine:
                 choices=choices,
                 rows=search_rows,
                 exchange_rates=exchange_rates(self.everything, arrays.columns.groups).reshape(-1),
+                launch_seconds=launch_seconds(self.everything, arrays.columns.kernels),
                 rooms=np.array(problem.rooms, dtype=np.float64),
                 host_room=float(problem.host_capacity),
             ),

@@ -29,8 +29,8 @@ class SearchState:
     loaded.
     Most moves away from the rank that the others wait for leave the step as it is, as another rank
     is as slow, and would look useless. So power means over the ranks are added: of their lookup
-    times, and of the times that each rank's own bytes would take in every collective, as all ranks
-    wait for the one that sends most.
+    times, launches included, and of the times that each rank's own bytes would take in every
+    collective, as all ranks wait for the one that sends most.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -47,7 +48,7 @@ from sharders.engine.tables import Move
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.one_pass import SizeGreedy
 from sharders.greedy.tuning import NEUTRAL
-from sharders.problem.options import make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 Case = tuple[Workload, Topology, ShardingPlan]
@@ -230,10 +231,39 @@ def test_a_search_minimises_the_step_and_how_unevenly_ranks_are_loaded(
     loads, plan = engine.search.loads, engine.search.plan
     features = np.asarray(plan.loads)[:, : plan.num_rank_features]
     exchanged = (features * np.asarray(loads.exchange_rates)).T
-    lookups = np.asarray(plan.numbers)[loads.load_row : loads.load_row + 1]
-    spread = power_means(lookups) + power_means(exchanged)
+    numbers, kernels = np.asarray(plan.numbers), loads.num_kernels
+    is_busy = numbers[plan.forward : plan.forward + kernels] > 0
+    launches = np.asarray(loads.launch_seconds) @ is_busy
+    lookups = numbers[plan.forward : plan.forward + 2 * kernels].sum(axis=0)
+    assert numbers[loads.load_row] == pytest.approx(lookups, rel=1e-9)
+    spread = power_means((lookups + launches)[None]) + power_means(exchanged)
     expected = engine.present_time() + weight * spread
     assert run.penalised_time == pytest.approx(expected, rel=1e-9)
+
+
+def test_ranks_with_tables_of_two_kinds_launch_what_ranks_of_one_kind_do_together() -> None:
+    workload = example_workload(4, seed=0)
+    tables = tuple(
+        replace(table, weighted=number < 2) for number, table in enumerate(workload.tables)
+    )
+    posed = example_problem(replace(workload, tables=tables), world_size=2)
+    launches = []
+    for ranks in ((0, 0, 1, 1), (0, 1, 0, 1)):
+        plan = make_plan(posed.topology, [
+            make_sharding(table, posed.topology, whole_table(posed, table), (rank,))
+            for table, rank in zip(tables, ranks, strict=True)
+        ])  # fmt: skip
+        engine = Engine(posed, (plan,))
+        engine.start(engine.choices_of(plan))
+        launches.append(np.asarray(engine.search.plan.numbers)[engine.search.loads.launches_row])
+    assert (launches[0] > 0).all()
+    assert launches[1] == pytest.approx(launches[0].sum())
+
+
+def whole_table(posed: ShardingProblem, table: EmbeddingTable) -> TableOption:
+    """Return the option of one whole table on one rank."""
+    options = posed.options[table.name]
+    return next(each for each in options if each.sharding_type is ShardingType.TABLE_WISE)
 
 
 def check_cycles(engine: Engine, plan: ShardingPlan, rng: Random) -> None:
@@ -510,7 +540,7 @@ from planner.environment.compiled import interpreted_modules
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.sharder import Annealing
-from sharders.problem.options import make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget
 
 problem = example_problem(example_workload(12, seed=3), world_size=4, num_nodes=2)
