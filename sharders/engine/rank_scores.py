@@ -1,7 +1,8 @@
 """How full every rank is while a plan is made, so that what comes next goes where least is taken.
 
 A step waits for the rank that looks up longest and, in every sharding group's collectives, for the
-one that sends most; and no rank holds more than its memory. Of each of these, a rank's score is
+one that sends most; and no rank holds more than its memory. Lookups include the launches of every
+kernel but a rank's first, as all ranks have one. Of each of these, a rank's score is
 exp(``STEEPNESS`` x the share that is taken), where a share of 1 is what all ranks take if they are
 even. A shard goes where it adds least to the sum of all scores, each counted in the seconds that it
 stands for: potential functions like this are usual where several loads are balanced at once.
@@ -9,7 +10,8 @@ stands for: potential functions like this are usual where several loads are bala
 While lookups alone decided, and memory was but a limit, plans of linear programs lost most of their
 replicas for want of room where memory is tight: at 830 tables on 64 GPUs they began with 85 ms,
 where they begin with 54.4 now and the best known is 51.4. Steps ended 2.0, 0.8 and 0.3% lower after
-1, 3 and 10 CPU seconds in the mean of 23 problems (two seeds).
+1, 3 and 10 CPU seconds in the mean of 23 problems (two seeds). With launches, 2.0, 2.5 and 1.7%
+lower on 12 problems of several kinds of tables and small batches, and 24 others as low.
 """
 
 import math
@@ -46,13 +48,17 @@ class RankScores:
         """and the latter of the largest shard: even ranks take as much at least."""
         self.capacity = 1.0
         """Bytes of a rank."""
-        self.group = 0
-        """The group of the shard being placed,"""
+        self.num_kernels = np.zeros(num_ranks, dtype=np.int64)
+        """Lookup kernels with shards on every rank,"""
+        self.is_busy = np.zeros((search.loads.num_kernels, num_ranks), dtype=np.int64)
+        """and whether each of them has some."""
+        self.group = self.kernel = 0
+        """The group and the lookup kernel of the shard being placed,"""
         self.bytes = 0.0
         """its bytes,"""
         self.sent_time = NO_TIME
         """the seconds of its group's exchanges on the fullest rank if ranks are even,"""
-        self.load_factor = self.memory_factor = self.sent_factor = 1.0
+        self.load_factor = self.memory_factor = self.sent_factor = self.launch_factor = 1.0
         """and what it multiplies the scores of its rank by."""
 
     def clear(self, capacity: float) -> None:
@@ -75,6 +81,9 @@ class RankScores:
         loads = self.search.loads
         for rank in range(self.num_ranks):
             self.load_score[rank] = 1.0
+            self.num_kernels[rank] = 0
+            for kernel in range(self.is_busy.shape[0]):
+                self.is_busy[kernel, rank] = 0
             self.memory_score[rank] = _factor(1 - loads.rooms[rank] / self.capacity)
             for group in range(self.num_groups):
                 self.sent_score[group, rank] = 1.0
@@ -86,22 +95,34 @@ class RankScores:
     def consider(self, option: int, load: float, size: float) -> None:
         """Let scores be of an option; ``load`` and ``size``: seconds and bytes of each shard."""
         self.bytes, self.group = size, self.search.tables.group[option]
+        self.kernel = self.search.tables.kernel[option]
+        launch = self.search.loads.launch_seconds[self.kernel]
         self.load_factor = _factor(load / self.even_load)
+        self.launch_factor = _factor((load + launch) / self.even_load)
         self.memory_factor = _factor(size / self.capacity)
         self.sent_time = max(self.even_sent[self.group], self.largest[self.group])
         self.sent_factor = _factor(self.sent[option] / self.sent_time)
 
     def added(self, rank: int) -> float:
         """Return what one of its shards adds to the sum of scores on a rank."""
-        total = self.even_load * (self.load_factor - 1) * self.load_score[rank]
+        total = self.even_load * (self._load_factor(rank) - 1) * self.load_score[rank]
         total += self.sent_time * (self.sent_factor - 1) * self.sent_score[self.group, rank]
         memory = (self.memory_factor - 1) * self.memory_score[rank]
         return total + (self.even_load + self.sent_time) * memory
 
+    def _load_factor(self, rank: int) -> float:
+        """Return what the score of a rank's lookups is multiplied by."""
+        if self.num_kernels[rank] > 0 and not self.is_busy[self.kernel, rank]:
+            return self.launch_factor
+        return self.load_factor
+
     def take(self, rank: int) -> None:
         """Put one of its shards on a rank."""
-        group, load = self.group, self.load_score[rank] * self.load_factor
+        group, load = self.group, self.load_score[rank] * self._load_factor(rank)
         self.load_score[rank] = min(MOST_SCORE, load)
+        if not self.is_busy[self.kernel, rank]:
+            self.is_busy[self.kernel, rank] = 1
+            self.num_kernels[rank] += 1
         memory = self.memory_score[rank] * self.memory_factor
         self.memory_score[rank] = min(MOST_SCORE, memory)
         sent = self.sent_score[group, rank] * self.sent_factor
