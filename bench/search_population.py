@@ -220,7 +220,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--set", choices=SETS, default="tuning", dest="kind")
     parser.add_argument("--sample", type=int, help="only so many of the set's instances")
-    parser.add_argument("--instances", nargs="+", choices=POPULATION, help="these instead")
+    parser.add_argument(
+        "--instances", nargs="+", choices=POPULATION, metavar="NAME", help="these instead"
+    )
     parser.add_argument("--sharders", nargs="+", default=[AUTO])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])

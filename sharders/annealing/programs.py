@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.step.cuts import TYPES
-from sharders.engine.fill import Rule
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import NEUTRAL, Found, Parameters
 from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
@@ -120,12 +119,7 @@ class Programs:
         engine = self.engine
         engine.offer(types)
         options = engine.arrays.number_of[solved.options]
-        time = engine.fill(
-            Rule(COARSE, engine.problem.balanced_load, engine.problem.capacity),
-            options,
-            may_overfill=True,
-        )
-        return time, engine.present()
+        return engine.fill(COARSE, options, may_overfill=True), engine.present()
 
     def _describe(self, types: int) -> None:
         """Describe the options of all types, but for the first set only those it has.

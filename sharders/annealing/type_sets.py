@@ -28,7 +28,6 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES
 from sharders.annealing.programs import COARSE, EVERY_TYPE, Programs, SolvedSet
-from sharders.engine.fill import Rule
 from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import (
@@ -97,7 +96,6 @@ class TypeSets:
         """Sets whose programs promise no shorter step than was found by then."""
         self.explored = self._explored()
         """Plans of one set after another, the most promising first."""
-        self.balanced_load, self.capacity = problem.balanced_load, problem.capacity
         types_of = [{option.sharding_type for option in own} for own in problem.options.values()]
         self.offered = bits(frozenset().union(*types_of))
         self.forced = bits(frozenset().union(*(own for own in types_of if len(own) == 1)))
@@ -278,10 +276,7 @@ class TypeSets:
                 best = time, self.engine.present()
         return best
 
-    def _rule(self, parameters: Parameters) -> Rule:
-        return Rule(parameters, self.balanced_load, self.capacity)
-
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""
         self._made += 1
-        return self.engine.fill(self._rule(rule))
+        return self.engine.fill(rule)

@@ -1,6 +1,6 @@
 """The search of one problem as annealing uses it: start from a plan, anneal, read the best plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import numpy as np
@@ -162,7 +162,7 @@ class Engine:
 
     def fill(
         self,
-        rule: Rule,
+        parameters: Mapping[str, float],
         preferred: NDArray[np.int64] | None = None,
         *,
         may_overfill: bool = False,
@@ -171,8 +171,8 @@ class Engine:
 
         Parameters
         ----------
-        rule
-            What options tables take, among those offered, and on which ranks.
+        parameters
+            What options tables take, among those offered, and on which ranks (``fill.Rule``).
         preferred
             The option of every table that it is to have if there is room, -1 for none, (tables,).
         may_overfill
@@ -180,6 +180,7 @@ class Engine:
             otherwise the present plan is of no use then.
 
         """
+        rule = Rule(parameters, self.problem.balanced_load, self.problem.capacity)
         np.asarray(self._greedy.preferred)[:] = NOT_MADE if preferred is None else preferred
         if not self._greedy.fill(rule, may_overfill):
             return inf

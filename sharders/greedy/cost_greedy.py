@@ -8,7 +8,6 @@ from random import Random
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
-from sharders.engine.fill import Rule
 from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
@@ -40,12 +39,10 @@ class GreedyPlans:
 
     def __init__(self, problem: ShardingProblem) -> None:
         self.engine = Engine(problem, every_option=True)
-        self._balanced_load = problem.balanced_load
-        self._capacity = problem.capacity
 
     def step_time(self, rule: Parameters) -> Seconds:
         """Make a rule's plan; return its step time, infinite where a table finds no room."""
-        return self.engine.fill(Rule(rule, self._balanced_load, self._capacity))
+        return self.engine.fill(rule)
 
     def choices(self) -> Choices:
         """Return the plan made last."""

@@ -12,7 +12,6 @@ from random import Random
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
-from sharders.engine.fill import Rule
 from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
@@ -99,8 +98,6 @@ class Tuning:
 
     def __init__(self, engine: Engine, budget: Budget, rng: Random, params: TuningParams) -> None:
         self.params, self.engine, self.budget, self.rng = params, engine, budget, rng
-        problem = engine.problem
-        self.balanced_load, self.capacity = problem.balanced_load, problem.capacity
         self.evaluated, self._programs_before = 0, len(engine.groups_of)
         self.best: Seconds = inf
         self.found: dict[int, Found] = {}
@@ -165,7 +162,7 @@ class Tuning:
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""
         self.evaluated += 1
-        seconds = self.engine.fill(Rule(rule, self.balanced_load, self.capacity))
+        seconds = self.engine.fill(rule)
         if seconds == inf:
             return inf
         types = self.engine.present_types()

@@ -16,7 +16,6 @@ from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.engine.fill import Rule
 from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.greedy.cost_greedy import CostGreedy
@@ -24,12 +23,6 @@ from sharders.greedy.tuning import NEUTRAL, RANGES, Tuning, drawn, threshold_rul
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 PROBLEM = example_problem(example_workload(30, seed=3), world_size=8)
-
-
-def filled(engine: Engine, parameters: dict[str, float]) -> float:
-    problem = engine.problem
-    balanced = problem.balanced_load
-    return engine.fill(Rule(parameters, balanced, problem.capacity))
 
 
 @given(cases(), st.integers(0, 1000))
@@ -40,7 +33,7 @@ def test_plans_are_valid_and_timed_as_the_objective_times_them(
     workload, topology, _ = case
     objective = Objective(workload, topology)
     engine = Engine(ShardingProblem(workload=workload, topology=topology, objective=objective))
-    step_time = filled(engine, dict(drawn(Random(seed))))
+    step_time = engine.fill(dict(drawn(Random(seed))))
     if step_time < inf:
         plan = engine.plan_of(engine.present())
         check_plan(workload, topology, plan)
@@ -52,7 +45,7 @@ def test_weights_decide_which_types_are_used() -> None:
     engine = Engine(PROBLEM)
     for kind in (ShardingType.ROW_WISE, ShardingType.COLUMN_WISE):
         weights = {f"weight {each.value}": -1.5 if each is kind else 1.5 for each in ShardingType}
-        filled(engine, {**NEUTRAL, **weights, "split_above": 0.02})
+        engine.fill({**NEUTRAL, **weights, "split_above": 0.02})
         used = [table.sharding_type for table in engine.plan_of(engine.present()).tables]
         assert used.count(kind) > len(used) / 2
 
@@ -66,8 +59,7 @@ def test_tables_have_the_options_preferred_where_there_is_room(fill: float) -> N
         ShardingType.DATA_PARALLEL
     )
     replica = np.array([first + int(np.argmax(of_type[first:])) for first in begins])
-    rule = Rule(NEUTRAL, problem.balanced_load, problem.capacity)
-    time = engine.fill(rule, replica)
+    time = engine.fill(NEUTRAL, replica)
     assert time < inf
     plan = engine.plan_of(engine.present())
     check_memory(problem.workload, problem.topology, plan)
@@ -76,7 +68,7 @@ def test_tables_have_the_options_preferred_where_there_is_room(fill: float) -> N
     assert preferred < len(plan.tables)  # replicas of all have no room
     if fill > 0.9:  # nor has any one, once the others are placed by size
         return
-    engine.fill(rule)
+    engine.fill(NEUTRAL)
     without = engine.plan_of(engine.present())
     assert preferred > sum(
         table.sharding_type is ShardingType.DATA_PARALLEL for table in without.tables
@@ -94,7 +86,7 @@ def test_tables_that_must_be_on_certain_ranks_find_room_before_others_take_it() 
     )  # fmt: skip
     problem = example_problem(Workload(tables=tables), world_size=4, fill=0.9)
     engine = Engine(problem)
-    assert filled(engine, dict(NEUTRAL)) < inf
+    assert engine.fill(dict(NEUTRAL)) < inf
     plan = engine.plan_of(engine.present())
     assert [plan.table(name).ranks for name in ("t6", "t7")] == [(0,), (0,)]
 
@@ -115,7 +107,7 @@ def test_what_all_ranks_hold_is_placed_before_others_fill_them() -> None:
     workload = Workload(tables=tables, local_batch_size=16_384)
     problem = example_problem(workload, world_size=4, fill=0.262)
     engine = Engine(problem, every_option=True)
-    assert filled(engine, {**NEUTRAL, "split_above": 100.0}) < inf
+    assert engine.fill({**NEUTRAL, "split_above": 100.0}) < inf
     plan = engine.plan_of(engine.present())
     check_memory(problem.workload, problem.topology, plan)
     assert plan.table("t0").sharding_type is ShardingType.COLUMN_WISE
@@ -132,7 +124,7 @@ def test_what_ranks_send_is_balanced_besides_what_they_look_up() -> None:
         for i, (dim, bag) in enumerate([(16, 300.0)] * 3 + [(256, 1.0)] * 12)
     )  # fmt: skip
     engine = Engine(example_problem(Workload(tables=tables), world_size=4, fill=0.2))
-    assert filled(engine, dict(NEUTRAL)) < inf
+    assert engine.fill(dict(NEUTRAL)) < inf
     plan = engine.plan_of(engine.present())
     wide = [plan.table(f"t{i}").ranks[0] for i in range(3, 15)]
     assert max(map(wide.count, range(4))) < 7
@@ -152,7 +144,7 @@ def test_replicas_of_small_tables_have_room_where_memory_is_nearly_full(seed: in
         begins[t] + list(kind[begins[t] :]).index(list(ShardingType).index(own))
         for t, own in enumerate(of_type)
     ])
-    assert engine.fill(Rule(NEUTRAL, problem.balanced_load, problem.capacity), preferred) < inf
+    assert engine.fill(NEUTRAL, preferred) < inf
     plan = engine.plan_of(engine.present())
     replicas = [tables[number].name for number in by_size[:30]]
     assert all(plan.table(name).sharding_type is ShardingType.DATA_PARALLEL for name in replicas)

@@ -40,7 +40,6 @@ from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
-from sharders.engine.fill import Rule
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.search_state import NO_EXCESS
@@ -138,7 +137,7 @@ def test_moves_among_more_kernels_than_an_integer_has_bits_are_timed_as_whole_pl
     problem = ShardingProblem(workload=case[0], topology=case[1], objective=objective)
     engine, random = Engine(problem), Random(0)
     assert len(engine.arrays.columns.kernels) > 32
-    engine.fill(Rule(NEUTRAL, problem.balanced_load, problem.capacity))
+    engine.fill(NEUTRAL)
     for _ in range(3):
         engine.start(engine.present(), random.getrandbits(31))
         engine.anneal(50, (1e3, 1e3, 1.0))  # so hot that every move is made
@@ -385,7 +384,7 @@ def test_options_that_are_cheap_by_their_prices_are_drawn() -> None:
     for price in (0.0, 2.0):
         prices[wanted] = price
         engine.offer(-1, prices)
-        engine.fill(Rule(NEUTRAL, problem.balanced_load, problem.capacity))
+        engine.fill(NEUTRAL)
         engine.start(engine.present(), 0)
         engine.anneal(20_000, (1e3, 1e3, 1.0))  # so hot that every move is made
         kinds.append(wanted[np.asarray(engine.present().option)].mean())
