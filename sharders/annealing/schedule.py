@@ -13,6 +13,7 @@ from random import Random
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
+from sharders.annealing.resharding import Resharding
 from sharders.annealing.starts import starting_plans
 from sharders.annealing.type_sets import Start, TypeSets
 from sharders.engine.arrays import offered
@@ -50,7 +51,7 @@ class Contender:
     moves: int
     """Annealed from its plans so far."""
     is_stuck: bool = False
-    """Whether the last run gained nothing: the next one begins with the first plan anew."""
+    """Whether the last run gained nothing: the next one begins anew."""
 
 
 def anneal(
@@ -109,6 +110,7 @@ class AnnealingSearch:
         self.seconds_per_move = 0.0
         self._balancing = params.balancing_moves * self.num_tables
         self._heat = log(params.heat)
+        self.resharding = Resharding(engine, engine.problem, rng)
         self.sets = TypeSets(
             engine, Tuning(engine, budget, rng, params.tuning), rng, params.type_sets
         )
@@ -260,21 +262,30 @@ class AnnealingSearch:
     def _run(self, contender: Contender, length: int) -> None:
         """Run from a contender's plan, or the first it had; keep a better one that is found.
 
-        The first one again where the last run gained nothing, and with uneven ranks counting for
-        more: many may have to change before a step is shorter.
+        Where the last run gained nothing, from the first one again or with tables of one kind
+        sharded by another type, and with uneven ranks counting for more: many may have to change
+        before a step is shorter.
         """
         self.engine.offer(contender.types, self.sets.prices(contender.types))
         heat = self._drawn_heat()
         plan, weight = contender.choices, BALANCE_WEIGHT
         if contender.is_stuck:
             low, high = map(log, self.params.stuck_balance)
-            plan, weight = contender.first, exp(self.rng.uniform(low, high))
+            plan, weight = self._begin_anew(contender), exp(self.rng.uniform(low, high))
         found = self._anneal(plan, length, exp(heat) / self.num_tables, balance_weight=weight)
         contender.moves += length
         contender.is_stuck = found[0] >= contender.time * (1 - IMPROVED)
         if not contender.is_stuck:
             contender.time, contender.choices = found
             self._heat += self.params.heat_learned * (heat - self._heat)
+
+    def _begin_anew(self, contender: Contender) -> Choices:
+        """Return the plan to begin with where the last run gained nothing."""
+        if self.rng.random() < self.params.resharded_share:
+            changed = self.resharding.changed(contender.choices, contender.types)
+            if changed is not None:
+                return changed
+        return contender.first
 
     def _note(self, found: Found) -> None:
         """Take a plan for the best, and tell of it."""

@@ -140,6 +140,9 @@ class AnnealingParams:
     behind_power: float = 10.0
     """Power of the times by which a set's plan is longer than the best one, by which it is annealed
     less, too: 10% behind, 2.6 times less."""
+    resharded_share: float = 0.5
+    """Share of the runs where the last one gained nothing that do not begin with the contender's
+    first plan, but with all tables of a kind sharded by another type (``annealing.resharding``)."""
     stuck_balance: tuple[float, float] = (0.05, 0.4)
     """Between which the weight of uneven ranks is drawn where the last run gained nothing. On 707
     tables and 128 GPUs, where every rank sends five tables' outputs or six, runs end at 58.2 ms by

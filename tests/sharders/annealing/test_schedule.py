@@ -140,10 +140,46 @@ def test_plans_that_overfill_memory_contend_if_annealing_makes_them_fit() -> Non
     assert not all(mended)
 
 
+def test_tables_of_one_kind_are_sharded_by_another_type_together() -> None:
+    workload = example_workload(40, seed=3)
+    tables = tuple(
+        replace(table, weighted=number % 3 == 0) for number, table in enumerate(workload.tables)
+    )
+    posed = example_problem(replace(workload, tables=tables), world_size=16, num_nodes=2)
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    types = bits([ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE])
+    before = search.sets.start_of(types).plans[-1][1]
+    type_of = search.engine.search.tables.kind
+    all_changed = 0
+    for _ in range(20):
+        search.engine.offer(types)
+        after = search.resharding.changed(before, types)
+        assert after is not None
+        changed = [
+            number
+            for number, options in enumerate(zip(before.option, after.option, strict=True))
+            if type_of[options[0]] != type_of[options[1]]
+        ]
+        of_kind = {(tables[n].weighted, type_of[before.option[n]]) for n in changed}
+        assert len(of_kind) == 1
+        alike = [
+            number
+            for number, table in enumerate(tables)
+            if (table.weighted, type_of[before.option[number]]) in of_kind
+        ]
+        all_changed += changed == alike
+    assert 0 < all_changed < 20
+    only = bits([ShardingType.TABLE_WISE])
+    whole = search.sets.start_of(only).plans[-1][1]
+    assert search.resharding.changed(whole, only) is None
+
+
 def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(
+        Engine(problem()), Budget(), Random(0), AnnealingParams(resharded_share=0.0)
+    )
     search.join(search.sets.start_of(bits(FIRST)))
     begun: list[Choices] = []
     weights: list[float] = []
