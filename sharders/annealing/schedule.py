@@ -281,11 +281,10 @@ class AnnealingSearch:
 
     def _begin_anew(self, contender: Contender) -> Choices:
         """Return the plan to begin with where the last run gained nothing."""
+        first: Choices | None = None
         if self.rng.random() < self.params.resharded_share:
-            changed = self.resharding.changed(contender.choices, contender.types)
-            if changed is not None:
-                return changed
-        return contender.first
+            first = self.resharding.changed(contender.choices, contender.types)
+        return contender.first if first is None else first
 
     def _note(self, found: Found) -> None:
         """Take a plan for the best, and tell of it."""

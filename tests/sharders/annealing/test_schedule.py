@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DataType, Pooling
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.annealing.programs import Programs, SolvedSet
@@ -172,6 +173,18 @@ def test_tables_of_one_kind_are_sharded_by_another_type_together() -> None:
     only = bits([ShardingType.TABLE_WISE])
     whole = search.sets.start_of(only).plans[-1][1]
     assert search.resharding.changed(whole, only) is None
+
+
+def test_tables_that_are_all_of_one_kind_are_not_sharded_by_another_type_together() -> None:
+    workload = example_workload(40, seed=3)
+    tables = tuple(
+        replace(table, weighted=False, pooling=Pooling.SUM, data_type=DataType.FP32)
+        for table in workload.tables
+    )
+    posed = example_problem(replace(workload, tables=tables), world_size=16, num_nodes=2)
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    plan = search.sets.start_of(bits(FIRST)).plans[-1][1]
+    assert search.resharding.changed(plan, bits(FIRST)) is None
 
 
 def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
