@@ -275,7 +275,8 @@ class EmbeddingTable:
         return self.num_embeddings * self.row_bytes
 
 
-def _lookup_kernel(table: EmbeddingTable) -> tuple[object, ...]:
+def lookup_kernel(table: EmbeddingTable) -> tuple[object, ...]:
+    """Return what tables of one lookup kernel have in common, whatever their sharding."""
     return table.pooling, table.weighted, table.data_type, table.optimizer
 
 
@@ -441,13 +442,13 @@ class Workload:
         (fbgemm_gpu 1.8.0, split_table_batched_embeddings_ops_training.py 955-960, 3742-3811). Which
         of the tables that may be cached will share a rank nobody knows: all of them count.
         """
-        return self._cache_widths.get(_lookup_kernel(table), 0)
+        return self._cache_widths.get(lookup_kernel(table), 0)
 
     def _widest_cached(self) -> dict[object, int]:
         widest: dict[object, int] = {}
         for table in self.tables:
             if ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels:
-                key = _lookup_kernel(table)
+                key = lookup_kernel(table)
                 widest[key] = max(widest.get(key, 0), table.embedding_dim)
         return widest
 

@@ -15,7 +15,7 @@ from costmodel.domain.blocks import num_row_blocks
 from costmodel.domain.hardware import Topology
 from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ComputeKernel, ShardingType
-from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import EmbeddingTable, Workload, lookup_kernel
 from costmodel.inputs.distribution import is_hashed
 from costmodel.kernels.lookup_shards import KERNELS, LookupShards
 from costmodel.memory.storage import ShardFactors, TableReads, shard_factors
@@ -154,7 +154,7 @@ def factors_of(
 
     ``cache_load_factor``: share of the rows that each one's cache holds, where it has one.
     """
-    nature, examples = _natures(workload.tables)
+    nature, examples = natures(workload.tables)
     sizes = len(examples), len(TYPES), len(_KERNELS)
     key = np.ravel_multi_index((nature[cuts.table], cuts.kind, cuts.shards.kernel), sizes)
     each = [TableReads.of(table) for table in workload.tables]
@@ -181,7 +181,7 @@ def kernels_of(
     tables: Sequence[EmbeddingTable], ways: Ways
 ) -> tuple[tuple[GroupKernel, ...], Places]:
     """Return the groups and kernels that some ways have, in order, and the place of each way's."""
-    nature, examples = _natures(tables)
+    nature, examples = natures(tables)
     sizes = len(examples), len(TYPES), len(_KERNELS)
     every, which = np.unique(
         np.ravel_multi_index((nature[ways.table], ways.kind, ways.kernel), sizes),
@@ -196,7 +196,7 @@ def kernels_of(
     return tuple(different), np.array([places[pair] for pair in pairs], dtype=np.intp)[which]
 
 
-def _natures(tables: Sequence[EmbeddingTable]) -> tuple[Places, list[EmbeddingTable]]:
+def natures(tables: Sequence[EmbeddingTable]) -> tuple[Places, list[EmbeddingTable]]:
     """Return the nature of every table, and one table of each.
 
     It decides the groups and kernels that a table may be in, and all that a shard's bytes depend on
@@ -206,8 +206,7 @@ def _natures(tables: Sequence[EmbeddingTable]) -> tuple[Places, list[EmbeddingTa
     examples: list[EmbeddingTable] = []
     of_table = []
     for table in tables:
-        kernel = table.data_type, table.pooling, table.weighted, table.optimizer
-        nature = *kernel, table.stash_weights
+        nature = *lookup_kernel(table), table.stash_weights
         if nature not in known:
             known[nature] = len(examples)
             examples.append(table)

@@ -12,10 +12,10 @@ from random import Random
 
 import numpy as np
 
+from costmodel.step.cuts import natures
 from sharders.annealing.programs import COARSE
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
-from sharders.problem.sharding_problem import ShardingProblem
 
 SHARES = (1.0, 1.0, 0.5)
 """Which share of the tables of a kind and type changes; one is drawn."""
@@ -24,11 +24,10 @@ SHARES = (1.0, 1.0, 0.5)
 class Resharding:
     """Shards tables of a kind that have one sharding type by another."""
 
-    def __init__(self, engine: Engine, problem: ShardingProblem, rng: Random) -> None:
+    def __init__(self, engine: Engine, rng: Random) -> None:
         self.engine, self.rng = engine, rng
-        self._kinds = [
-            (table.weighted, table.pooling, table.data_type) for table in problem.workload.tables
-        ]
+        self._kinds, examples = natures(engine.problem.workload.tables)
+        self._is_one_kind = len(examples) == 1
 
     def changed(self, plan: Choices, types: int) -> Choices | None:
         """Return a plan with some tables sharded by another of some types (their bits).
@@ -36,7 +35,7 @@ class Resharding:
         Each by the option that takes least alone. All tables are placed anew, and may then take
         more memory than there is. None: tables are of one kind, or no other type is offered.
         """
-        if len(set(self._kinds)) == 1:
+        if self._is_one_kind:
             return None
         tables = self.engine.search.tables
         option, type_of = np.array(plan.option, copy=True), np.asarray(tables.kind)
@@ -46,10 +45,10 @@ class Resharding:
         if not others:
             return None
         other, share = self.rng.choice(others), self.rng.choice(SHARES)
-        for number, kind in enumerate(self._kinds):
-            is_one = kind == self._kinds[drawn] and type_of[option[number]] == own
-            if is_one and self.rng.random() < share:
-                option[number] = self._cheapest(number, other, option[number])
+        is_one = (self._kinds == self._kinds[drawn]) & (type_of[option] == own)
+        for table in np.flatnonzero(is_one).tolist():
+            if self.rng.random() < share:
+                option[table] = self._cheapest(table, other, option[table])
         self.engine.fill(COARSE, option, may_overfill=True)
         return self.engine.present()
 

@@ -110,7 +110,7 @@ class AnnealingSearch:
         self.seconds_per_move = 0.0
         self._balancing = params.balancing_moves * self.num_tables
         self._heat = log(params.heat)
-        self.resharding = Resharding(engine, engine.problem, rng)
+        self.resharding = Resharding(engine, rng)
         self.sets = TypeSets(
             engine, Tuning(engine, budget, rng, params.tuning), rng, params.type_sets
         )
