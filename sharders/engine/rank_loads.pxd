@@ -86,8 +86,8 @@ cdef class RankLoads:
     cdef double _work(self, Py_ssize_t rank) noexcept
     @cython.locals(
         plan=PlanState, first=Py_ssize_t, at=Py_ssize_t, back=Py_ssize_t, index=Py_ssize_t,
-        rank=Py_ssize_t, forward=double, backward=double, more=double, launch=double,
-        launches=double,
+        rank=Py_ssize_t, forward=double, backward=double, more=double, launches=double,
+        before=double,
     )
     cdef void _look_up(self, Py_ssize_t kernel) noexcept
     @cython.locals(most=double, longest=double)

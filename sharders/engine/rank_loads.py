@@ -360,11 +360,9 @@ class RankLoads:
             backward = times.backward_seconds(plan.loads, rank, first, plan.rates)
             more = forward - plan.numbers[at, rank] + backward - plan.numbers[back, rank]
             if (forward > 0) != (plan.numbers[at, rank] > 0):
-                launch = (
-                    self.launch_seconds[kernel] if forward > 0 else -self.launch_seconds[kernel]
-                )
-                launches = plan.numbers[self.launches_row, rank] + launch
-                plan.put(self.launches_row, rank, launches)
+                launches = self.launch_seconds[kernel] * (1.0 if forward > 0 else -1.0)
+                before = plan.numbers[self.launches_row, rank]
+                plan.put(self.launches_row, rank, before + launches)
             plan.put(self.load_row, rank, plan.numbers[self.load_row, rank] + more)
             plan.put(at, rank, forward)
             plan.put(back, rank, backward)
