@@ -539,7 +539,7 @@ from planner.environment.compiled import interpreted_modules
 from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.sharder import Annealing
-from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget
 
 problem = example_problem(example_workload(12, seed=3), world_size=4, num_nodes=2)
