@@ -21,6 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from planner.environment.children import end_now
+
 RESULTS = Path(__file__).parent / "results" / "host_by_features.json"
 TABLES = (8, 50, 200, 800)
 RANKS, SAMPLES, STEPS, WARM_UP = 2, 2, 25, 4
@@ -150,7 +152,8 @@ def _rank(rank: int, folder: str) -> None:
             rows.append(row)
     (Path(folder) / f"{rank}.json").write_text(json.dumps(rows), encoding="utf-8")
     dist.barrier()
-    os._exit(0)  # gloo's threads abort a process now and then that ends in the usual way
+    dist.destroy_process_group()
+    end_now()
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ from bench.conformity.memory import memory_cells
 from bench.conformity.model import MODULES, Batch, build, locations, make_batch, sharders
 from bench.conformity.trained import facts
 from costmodel.domain.workload import Pipeline
+from planner.environment.children import end_now
 from planner.torchrec.plans import to_torchrec
 from planner.validation.trained_model import dense_optimizer
 
@@ -66,6 +67,7 @@ def main() -> None:
             found.flush()
     dist.barrier()
     dist.destroy_process_group()
+    end_now()
 
 
 def _trained(cell: Cell, rank: int, folder: Path) -> tuple[Fact, ...]:

@@ -18,6 +18,7 @@ from planner.calibration.device import open_device
 from planner.calibration.machine import cache_bytes
 from planner.calibration.measuring import Measurer
 from planner.calibration.points import read_point
+from planner.environment.children import end_now
 from planner.environment.cores import CoreWatch, pin_to_core
 from planner.files.plans import PlanFile, load_plan_file
 from planner.validation.batches import make_batches
@@ -44,6 +45,7 @@ def main() -> None:
     write_results(folder, rank, _Rank(job, folder, device, core).run())
     dist.barrier()
     dist.destroy_process_group()
+    end_now()
 
 
 def _backend(job: Job) -> str:

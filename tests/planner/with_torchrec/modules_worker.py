@@ -44,6 +44,7 @@ from torchrec.modules.mc_modules import (
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from torchrec_cases import AnySequenceSharder, AnySharder, on_ranks, trained
 
+from planner.environment.children import end_now
 from planner.torchrec import IterationTimePlanner
 
 STEPS, SAMPLES, RATE, WIDTH = 6, 6, 0.5, 8
@@ -305,7 +306,8 @@ def main() -> None:
         }
     (folder / f"modules_{rank}.json").write_text(json.dumps(found))
     dist.barrier()
-    os._exit(0)  # gloo's threads abort a process now and then that ends in the usual way
+    dist.destroy_process_group()
+    end_now()
 
 
 if __name__ == "__main__":

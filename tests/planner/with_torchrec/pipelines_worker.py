@@ -21,6 +21,7 @@ from torchrec_cases import QUIET, ROWS, AnySharder
 from torchrec_script import SAMPLES, STEPS, batches, model
 
 from planner import Pipeline
+from planner.environment.children import end_now
 from planner.torchrec import IterationTimePlanner
 from planner.validation.trainer import accumulating, train_pipeline
 
@@ -110,7 +111,8 @@ def main() -> None:
         losses["accumulated reference"] = [step[rank] for step in reference(world_size, 2)]
     (folder / f"pipelines_{rank}.json").write_text(json.dumps(losses))
     dist.barrier()
-    os._exit(0)  # gloo's threads abort a process now and then that ends in the usual way
+    dist.destroy_process_group()
+    end_now()
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from torchrec_cases import (
     wrapped_constraints,
 )
 
+from planner.environment.children import end_now
 from planner.torchrec import IterationTimePlanner
 
 STEPS, SAMPLES, RATE = 4, 6, 0.5
@@ -201,7 +202,8 @@ def main() -> None:
     (folder / f"losses_{rank}.json").write_text(json.dumps(results))
     (folder / f"refusals_{rank}.json").write_text(json.dumps(refusals()))
     dist.barrier()
-    os._exit(0)  # gloo's threads abort a process now and then that ends in the usual way
+    dist.destroy_process_group()
+    end_now()
 
 
 if __name__ == "__main__":
