@@ -13,6 +13,7 @@ MODULES = (
     "sharders.engine.moves",
     "sharders.engine.eject",
     "sharders.engine.annealing_run",
+    "sharders.engine.kernel_ranks",
     "sharders.engine.rank_scores",
     "sharders.engine.fill",
 )

@@ -34,6 +34,8 @@ which limits on it is no longer: so one is chosen from whose plan runs end lowes
 12 of 14 problems."""
 COARSE: Parameters = {**NEUTRAL, "split_above": 4.0, "replicate_below": 0.0}
 """Hardly any splits: the rule for tables that find no room as the program has them."""
+APART: Parameters = {**COARSE, "apart": 1.0}
+"""The same where a rank has as few lookup kernels as it can."""
 
 
 class SolvedSet(NamedTuple):
@@ -119,7 +121,9 @@ class Programs:
         engine = self.engine
         engine.offer(types)
         options = engine.arrays.number_of[solved.options]
-        return engine.fill(COARSE, options, may_overfill=True), engine.present()
+        apart = engine.fill(APART, options), engine.present()
+        usual = engine.fill(COARSE, options, may_overfill=True), engine.present()
+        return min(usual, apart, key=lambda each: each[0])
 
     def _describe(self, types: int) -> None:
         """Describe the options of all types, but for the first set only those it has.

@@ -18,6 +18,7 @@ groups, and a step has to be written for every new set of these, which is most o
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import zip_longest
 from math import inf
 from random import Random
 
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES
+from sharders.annealing.kind_types import KindTypes
 from sharders.annealing.programs import COARSE, EVERY_TYPE, Programs, SolvedSet
 from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
@@ -55,6 +57,11 @@ RULES: Sequence[Parameters] = (COARSE, NEUTRAL, {**NEUTRAL, "split_above": 0.1})
 """What is tried of every set: hardly any splits, and ever more."""
 
 
+def _apart(rule: Parameters) -> Parameters:
+    """Return a rule with as few lookup kernels on a rank as there can be."""
+    return {**rule, "apart": 1.0}
+
+
 def bits(types: Iterable[ShardingType]) -> int:
     """Return the bits of some sharding types."""
     return sum(1 << KINDS[kind] for kind in types)
@@ -79,6 +86,8 @@ class TypeSets:
         problem = engine.problem
         self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
         self._made = 0
+        self.kinds = KindTypes(engine)
+        self._rules = RULES if self.kinds.is_one_kind else (*RULES, *map(_apart, RULES))
         self.programs = Programs(engine)
         self._values: dict[int, Seconds] = {}
         """What a set's program says at first sight, and then once it is solved, by its types; every
@@ -96,6 +105,8 @@ class TypeSets:
         """Sets whose programs promise no shorter step than was found by then."""
         self.explored = self._explored()
         """Plans of one set after another, the most promising first."""
+        self.more = self._more()
+        """Plans of the sets left, in turn with those of one type for every kind of tables."""
         types_of = [{option.sharding_type for option in own} for own in problem.options.values()]
         self.offered = bits(frozenset().union(*types_of))
         self.forced = bits(frozenset().union(*(own for own in types_of if len(own) == 1)))
@@ -106,7 +117,7 @@ class TypeSets:
     @property
     def evaluated(self) -> int:
         """Return how many plans were made."""
-        return self._made + self.tuning.evaluated
+        return self._made + self.tuning.evaluated + self.kinds.evaluated
 
     def at_once(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
         """Yield plans of a few greedy rules, of the first set's program, of usual and tuned rules.
@@ -114,12 +125,14 @@ class TypeSets:
         None: it is time to run from what there is, as the next ones take long. ``best`` returns the
         best step found so far.
         """
-        for start in self._of_rules(RULES):
+        for start in self._of_rules(self._rules):
             yield replace(start, is_rough=True)
         first = next(self.explored)
         yield first
         yield None
         yield from self._of_rules(one_type_rules())
+        if not self.kinds.is_one_kind:
+            yield self._of_kinds(self.kinds.first())
         solved = self._solve(first.types)
         is_roomy = solved is not None and solved.memory <= TIGHT
         is_told = solved is None or best() <= BEYOND * solved.expected
@@ -199,6 +212,18 @@ class TypeSets:
         is_tight = solved.memory > TIGHT and whole != first
         return whole if is_tight and self.value(whole) < CLIMBED * solved.expected else first
 
+    def _more(self) -> Iterator[Start]:
+        """Yield plans of sets, and of types for kinds; none where only one was looked at."""
+        descents = () if self.kinds.is_one_kind else self.kinds.descents()
+        for found, start in zip_longest(descents, self.explored):
+            if found is not None:
+                yield self._of_kinds(found)
+            if start is not None:
+                yield start
+
+    def _of_kinds(self, found: Found) -> Start:
+        return Start(self.engine.types_of(found[1]), [found] if found[0] < inf else [])
+
     def beside(self, sets: Iterable[int], best: Seconds) -> Start | None:
         """Return plans of a set next to some others, the first that has none yet; None: all have.
 
@@ -274,7 +299,7 @@ class TypeSets:
         self.engine.offer(types)
         best: Found | None = None
         chain: Chain | None = None
-        for rule in (*RULES, *(each for each in rules if each not in RULES)):
+        for rule in (*self._rules, *(each for each in rules if each not in self._rules)):
             time = self._time(rule)
             if time < inf and (best is None or time < best[0]):
                 best, chain = (time, self.engine.present()), Chain(rule, time)

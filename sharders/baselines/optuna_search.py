@@ -9,7 +9,7 @@ from zlib import crc32
 from costmodel.base.errors import InputError, MissingDependencyError, Problem
 from costmodel.base.units import Seconds
 from sharders.greedy.cost_greedy import CostGreedy, GreedyPlans
-from sharders.greedy.tuning import RANGES
+from sharders.greedy.tuning import NEUTRAL, RANGES
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -162,7 +162,7 @@ class _Trials:
 
         completed = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
         if completed and study.best_value < self.best[0] * (1 - 1e-9):
-            self._note(self.greedy.step_time(study.best_params))
+            self._note(self.greedy.step_time({**NEUTRAL, **study.best_params}))
 
     def _note(self, step_time: Seconds) -> bool:
         """Keep the plan made last if it is the fastest; return whether it is."""
@@ -175,10 +175,11 @@ class _Trials:
 
 def suggested(trial: "optuna.Trial") -> dict[str, float]:
     """Draw the parameters of a trial."""
-    return {
+    suggestions = {
         name: trial.suggest_float(name, low, high, log=name == "split_above")
         for name, (low, high) in RANGES.items()
     }
+    return {**NEUTRAL, **suggestions}
 
 
 def _half(evaluations: int | None) -> int | None:

@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from sharders.engine.kernel_ranks cimport KernelRanks
 from sharders.engine.rank_scores cimport RankScores
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Tables
@@ -12,6 +13,7 @@ cdef double inf
 @cython.final
 cdef class Rule:
     cdef readonly double split_above, replicate_below, memory, capacity
+    cdef readonly bint apart
     cdef readonly double[::1] weights
 
 @cython.final
@@ -20,6 +22,7 @@ cdef class Greedy:
     cdef readonly Py_ssize_t num_ranks
     cdef readonly bint overfills
     cdef readonly RankScores scores
+    cdef readonly KernelRanks kernel_ranks
     cdef readonly double[::1] key
     cdef readonly int64_t[::1] order, preferred, refused, taken
 

@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 
 from costmodel.domain.plan import ShardingType
+from sharders.engine.kernel_ranks import KernelRanks
 from sharders.engine.rank_scores import RankScores
 from sharders.engine.search_state import SearchState
 from sharders.engine.tables import EVERYWHERE, FIXED, ON_NODES
@@ -35,6 +36,7 @@ class Rule:
         parameters
             ``split_above``: share of a balanced rank's load that a shard may have;
             ``replicate_below``: a replica is cheap up to this times the table's share of the load;
+            ``apart``: 1 where a rank is to have as few lookup kernels as it can, or 0;
             ``memory``: load that a shard counts for besides its own, if it takes all memory of a
             rank, in balanced loads; ``weight TYPE``: logarithm of what costs are multiplied by.
         balanced_load, capacity
@@ -45,6 +47,7 @@ class Rule:
         self.replicate_below = parameters["replicate_below"]
         self.memory = parameters["memory"] * balanced_load / capacity
         self.capacity = capacity
+        self.apart = parameters["apart"] > 0
         self.weights = np.exp([parameters[f"weight {kind.value}"] for kind in ShardingType])
 
 
@@ -65,6 +68,7 @@ class Greedy:
         """Whether there is no room for an option, for every one."""
         self.taken = np.zeros(num_ranks, dtype=np.int64)
         """Whether the option being placed is on a rank, for every one."""
+        self.kernel_ranks = KernelRanks(search)
         self.overfills = False
         """Whether it may take memory that is not there."""
 
@@ -85,6 +89,14 @@ class Greedy:
         for table in range(tables.num_tables):
             option = self._next(rule, table, balanced)
             self.scores.expect(option, self._load(rule, option))
+        self.kernel_ranks.clear()
+        if rule.apart:
+            for table in range(tables.num_tables):
+                option = self._next(rule, table, balanced)
+                size = self._bytes(option)
+                self.kernel_ranks.expect(option, self.scores.share(self._load(rule, option), size))
+            if not self.kernel_ranks.divide():
+                return False
         for by_size in range(2):
             for table in range(tables.num_tables):
                 self.order[table] = table
@@ -254,7 +266,10 @@ class Greedy:
             free = search.plan.numbers[search.loads.free_row, rank]
             if self.overfills:
                 fullest = max(fullest, -free)
-            elif free < self.scores.bytes:
+            elif (
+                free < self.scores.bytes
+                or not self.kernel_ranks.is_allowed[self.scores.kernel, rank]
+            ):
                 return inf
             else:
                 total += self.scores.added(rank)

@@ -30,6 +30,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 every sharding type are multiplied by."""
 NEUTRAL: Parameters = {
     **dict.fromkeys(RANGES, 0.0),
+    "apart": 0.0,
     "split_above": 0.5,
     "replicate_below": 1.0,
 }
@@ -70,12 +71,13 @@ class Chain:
 
 def drawn(rng: Random) -> Parameters:
     """Draw parameters, each anywhere in its range."""
-    return {
+    parameters = {
         name: exp(rng.uniform(log(low), log(high)))
         if name == "split_above"
         else rng.uniform(low, high)
         for name, (low, high) in RANGES.items()
     }
+    return {**NEUTRAL, **parameters}
 
 
 def _changed(parent: Parameters, step: float, rng: Random) -> dict[str, float]:

@@ -74,7 +74,7 @@ def test_is_never_worse_than_the_plans_it_knows() -> None:
 
 def test_plans_of_other_types_are_kept_where_the_search_ends_before_its_time() -> None:
     """A choice is made among them, and they say what would turn it."""
-    problem = example_problem(example_workload(20, seed=6), world_size=4)
+    problem = example_problem(example_workload(20, seed=7), world_size=4)
     assert not is_small(problem)
     stopped = Budget(max_evaluations=3000)
     found = Annealing().shard(problem, stopped, Random(0))

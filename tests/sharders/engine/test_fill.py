@@ -1,5 +1,8 @@
 """The greedy keeps to memory, weights decide what it splits, and tuned it is no worse."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
 from math import inf
 from random import Random
 
@@ -12,7 +15,7 @@ from strategies import cases
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
@@ -128,6 +131,52 @@ def test_what_ranks_send_is_balanced_besides_what_they_look_up() -> None:
     plan = engine.plan_of(engine.present())
     wide = [plan.table(f"t{i}").ranks[0] for i in range(3, 15)]
     assert max(map(wide.count, range(4))) < 7
+
+
+def of_kinds(num_kinds: int, kind: ShardingType, topology: Mapping[str, int]) -> ShardingProblem:
+    """Return a problem of tables of so many kinds, which all have one sharding type."""
+    natures = list(product((False, True), (DataType.FP32, DataType.FP16)))
+    made = example_workload(24, seed=3)
+    tables = tuple(
+        replace(
+            table,
+            sharding_types=(kind,),
+            pooling=Pooling.SUM,
+            weighted=natures[number % num_kinds][0],
+            data_type=natures[number % num_kinds][1],
+        )
+        for number, table in enumerate(made.tables)
+    )
+    return example_problem(replace(made, tables=tables), fill=0.1, **topology)
+
+
+def kinds_on_ranks(problem: ShardingProblem, plan: ShardingPlan) -> list[int]:
+    """Return of how many kinds each rank has tables."""
+    kind = {table.name: (table.weighted, table.data_type) for table in problem.workload.tables}
+    ranks = range(problem.topology.world_size)
+    return [len({kind[each.table] for each in plan.tables if rank in each.ranks}) for rank in ranks]
+
+
+@pytest.mark.parametrize("kind", [ShardingType.TABLE_WISE, ShardingType.TABLE_ROW_WISE])
+@pytest.mark.parametrize("num_kinds", [2, 3, 4])
+def test_a_rank_has_as_few_lookup_kernels_as_there_can_be(
+    kind: ShardingType, num_kinds: int
+) -> None:
+    problem = of_kinds(num_kinds, kind, {"world_size": 8, "num_nodes": 4})
+    engine = Engine(problem)
+    assert engine.fill({**NEUTRAL, "apart": 1.0}) < inf
+    plan = engine.plan_of(engine.present())
+    assert set(kinds_on_ranks(problem, plan)) == {1}
+    check_memory(problem.workload, problem.topology, plan)
+
+
+def test_kernels_share_ranks_where_there_are_more_of_them() -> None:
+    problem = of_kinds(3, ShardingType.TABLE_WISE, {"world_size": 2})
+    engine = Engine(problem)
+    assert engine.fill({**NEUTRAL, "apart": 1.0}) < inf
+    kinds = kinds_on_ranks(problem, engine.plan_of(engine.present()))
+    assert max(kinds) == 2
+    assert sum(kinds) >= 3
 
 
 @pytest.mark.parametrize("seed", range(3))
