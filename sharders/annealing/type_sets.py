@@ -47,6 +47,9 @@ FIRST = (ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.TABL
 TIGHT = 0.85
 """Share of all memory from which on memory decides more than time, where a program's options take
 it: rules find better plans then, and come first."""
+FULL = 0.95
+"""Share from which on whole tables may be worth it in the first set: a program's options take it
+only where tables need it."""
 BEYOND = 1.3
 """Times what a program says that the best plan takes, from which on the program says little, and
 rules come first, too: so one CPU second ends 1.8% lower in the mean of 14 problems where it does,
@@ -200,8 +203,8 @@ class TypeSets:
     def _first(self) -> int:
         """Return the set that is tried first.
 
-        With whole tables, which take least memory, if there is no room without, or memory is tight
-        and they promise far more. At 900 tables on 128 GPUs, in nine tenths of the memory, one
+        With whole tables, which take least memory, if there is no room without, or hardly any and
+        they promise far more. At 900 tables on 128 GPUs, in nine tenths of the memory, one
         second ends 4.5% lower so.
         """
         first = bits(FIRST) & self.offered | self.forced or self.offered
@@ -209,8 +212,8 @@ class TypeSets:
         whole = first | bits([ShardingType.TABLE_WISE]) & self.offered
         if solved is None:
             return whole
-        is_tight = solved.memory > TIGHT and whole != first
-        return whole if is_tight and self.value(whole) < CLIMBED * solved.expected else first
+        is_full = solved.memory > FULL and whole != first
+        return whole if is_full and self.value(whole) < CLIMBED * solved.expected else first
 
     def _more(self) -> Iterator[Start]:
         """Yield plans of sets, and of types for kinds; none where only one was looked at."""
