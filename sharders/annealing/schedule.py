@@ -74,16 +74,34 @@ def anneal(
         engine = Engine(problem, [plan for _, plan in known], params.moves)
         search = AnnealingSearch(engine, budget, rng, params, evaluated)
         search.run(known)
+    search, last = _searched_again(search)
     ours = [(search.best[0], engine.plan_of(search.best[1]))] if search.best[0] < inf else []
     best = min([*known, *ours], key=lambda found: found[0])
     result = SearchResult(
         plan=best[1],
         step_time=problem.objective.step_time(best[1]),
-        status=SearchStatus.LIMIT if search.spent() else SearchStatus.CONVERGED,
-        evaluated=search.evaluated,
+        status=SearchStatus.LIMIT if last.spent() else SearchStatus.CONVERGED,
+        evaluated=last.evaluated,
     )
     different = [each.choices for each in search.contenders[: params.max_different]]
     return result, map(engine.plan_of, different)
+
+
+def _searched_again(first: "AnnealingSearch") -> "tuple[AnnealingSearch, AnnealingSearch]":
+    """Search from the beginning again, until that gains nothing for several times.
+
+    Return the search that found the best plan, and the last one. Which structure a search ends in
+    is often decided by its first plans, and no run leaves it then.
+    """
+    best = last = first
+    fruitless = 0
+    while best.contenders and fruitless < first.params.max_fruitless and not last.spent():
+        last = AnnealingSearch(first.engine, first.budget, first.rng, first.params, last.evaluated)
+        last.run(())
+        has_gained = last.best[0] < best.best[0] * (1 - first.params.min_gain)
+        fruitless = 0 if has_gained else fruitless + 1
+        best = min(best, last, key=lambda search: search.best[0])
+    return best, last
 
 
 class AnnealingSearch:

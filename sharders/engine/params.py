@@ -184,7 +184,9 @@ class AnnealingParams:
     min_gain: float = 1e-3
     """Share of the step time that counts as a gain: less than the model can tell apart is not worth
     seconds of search."""
-    quiet_moves: int = 20_000
+    quiet_moves: int = 10_000
     quiet_share: float = 0.6
     """The search ends after so many moves for each table without a gain, and so large a share of
-    all its moves."""
+    all its moves; it is then begun anew."""
+    max_fruitless: int = 3
+    """Searches begun anew, one after the other, that gain nothing, after which all ends."""

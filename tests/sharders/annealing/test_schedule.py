@@ -12,7 +12,7 @@ from costmodel.domain.workload import DataType, Pooling
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.annealing.programs import Programs, SolvedSet
-from sharders.annealing.schedule import AnnealingSearch
+from sharders.annealing.schedule import AnnealingSearch, anneal
 from sharders.annealing.sharder import Annealing
 from sharders.annealing.type_sets import FIRST, Start, bits
 from sharders.engine.params import AnnealingParams, MoveParams
@@ -379,3 +379,17 @@ def test_rough_plans_are_known_but_nothing_runs_from_them() -> None:
     assert search.best == first.plans[0]
     assert not search.contenders
     assert search.moves == 0
+
+
+def test_a_search_that_gains_nothing_is_begun_anew_and_the_best_plan_kept() -> None:
+    posed = example_problem(example_workload(8, seed=3), world_size=16, num_nodes=2)
+    params = AnnealingParams(quiet_moves=100, max_fruitless=0)
+    once, _ = anneal(posed, Budget(), Random(0), params)
+    more, _ = anneal(posed, Budget(), Random(0), replace(params, max_fruitless=3))
+    assert once.status is more.status is SearchStatus.CONVERGED
+    assert more.evaluated > 3 * once.evaluated
+    assert more.step_time <= once.step_time
+    limited = Budget(max_evaluations=2 * once.evaluated)
+    some, _ = anneal(posed, limited, Random(0), replace(params, max_fruitless=3))
+    assert some.status is SearchStatus.LIMIT
+    assert more.step_time <= some.step_time <= once.step_time
