@@ -123,19 +123,22 @@ class TypeSets:
         return self._made + self.tuning.evaluated + self.kinds.evaluated
 
     def at_once(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
-        """Yield plans of a few greedy rules, of the first set's program, of usual and tuned rules.
+        """Yield plans of some greedy rules, the first set's program, of usual and tuned rules.
+
+        Before programs comes a plan of one type for each kind, where kinds are several: one second
+        ends 0.5% lower so in the mean of 23 such problems, and 14% off at worst, not 23.
 
         None: it is time to run from what there is, as the next ones take long. ``best`` returns the
         best step found so far.
         """
         for start in self._of_rules(self._rules):
             yield replace(start, is_rough=True)
+        if not self.kinds.is_one_kind:
+            yield self._of_kinds(self.kinds.first())
         first = next(self.explored)
         yield first
         yield None
         yield from self._of_rules(one_type_rules())
-        if not self.kinds.is_one_kind:
-            yield self._of_kinds(self.kinds.first())
         solved = self._solve(first.types)
         is_roomy = solved is not None and solved.memory <= TIGHT
         is_told = solved is None or best() <= BEYOND * solved.expected
