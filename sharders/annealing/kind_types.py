@@ -97,6 +97,7 @@ class KindTypes:
         return [other for other in dict.fromkeys(around) if other != choice]
 
     def _changed_together(self) -> list[list[int]]:
+        """Return each kind alone, and those that are in the same groups, whatever their type."""
         groups = np.asarray(self.engine.search.tables.group)
         sharing: dict[tuple[int, ...], list[int]] = {}
         for kind, own in enumerate(self._types):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Seconds
 from costmodel.step.cuts import TYPES
 from sharders.engine.search_engine import Engine
-from sharders.greedy.tuning import NEUTRAL, Found, Parameters
+from sharders.greedy.tuning import NEUTRAL, Found, Parameters, kernels_apart
 from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
 
 EVERY_TYPE = (1 << len(TYPES)) - 1
@@ -34,7 +34,7 @@ which limits on it is no longer: so one is chosen from whose plan runs end lowes
 12 of 14 problems."""
 COARSE: Parameters = {**NEUTRAL, "split_above": 4.0, "replicate_below": 0.0}
 """Hardly any splits: the rule for tables that find no room as the program has them."""
-APART: Parameters = {**COARSE, "apart": 1.0}
+APART = kernels_apart(COARSE)
 """The same where a rank has as few lookup kernels as it can."""
 
 

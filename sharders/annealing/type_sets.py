@@ -38,6 +38,7 @@ from sharders.greedy.tuning import (
     Found,
     Parameters,
     Tuning,
+    kernels_apart,
     one_type_rules,
     threshold_rules,
 )
@@ -58,11 +59,6 @@ CLIMBED = 0.97
 """Times the value of the best set so far that a neighbour has at most whose own ones come next."""
 RULES: Sequence[Parameters] = (COARSE, NEUTRAL, {**NEUTRAL, "split_above": 0.1})
 """What is tried of every set: hardly any splits, and ever more."""
-
-
-def _apart(rule: Parameters) -> Parameters:
-    """Return a rule with as few lookup kernels on a rank as there can be."""
-    return {**rule, "apart": 1.0}
 
 
 def bits(types: Iterable[ShardingType]) -> int:
@@ -90,7 +86,7 @@ class TypeSets:
         self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
         self._made = 0
         self.kinds = KindTypes(engine)
-        self._rules = RULES if self.kinds.is_one_kind else (*RULES, *map(_apart, RULES))
+        self._rules = RULES if self.kinds.is_one_kind else (*RULES, *map(kernels_apart, RULES))
         self.programs = Programs(engine)
         self._values: dict[int, Seconds] = {}
         """What a set's program says at first sight, and then once it is solved, by its types; every
@@ -228,6 +224,7 @@ class TypeSets:
                 yield start
 
     def _of_kinds(self, found: Found) -> Start:
+        """Return a plan of types for kinds to start from, if there is room for it."""
         return Start(self.engine.types_of(found[1]), [found] if found[0] < inf else [])
 
     def beside(self, sets: Iterable[int], best: Seconds) -> Start | None:

@@ -69,6 +69,11 @@ class Chain:
             self.parent, self.time = child, step_time
 
 
+def kernels_apart(rule: Parameters) -> Parameters:
+    """Return a rule that has as few lookup kernels on a rank as there can be."""
+    return {**rule, "apart": 1.0}
+
+
 def drawn(rng: Random) -> Parameters:
     """Draw parameters, each anywhere in its range."""
     parameters = {
