@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from planner.environment.children import end_now
+
 WORLD_SIZE = 2
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
@@ -95,6 +97,7 @@ def _rank(
     results.put((rank, work(rank, *arguments)))
     dist.barrier()
     dist.destroy_process_group()
+    end_now()
 
 
 def _free_port() -> int:
