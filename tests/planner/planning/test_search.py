@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from math import inf
 from random import Random
 
 import pytest
@@ -11,10 +12,10 @@ import pytest
 from costmodel.base.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
 from planner.planning import in_turn
-from planner.planning.gains import LEAST_QUIET, Gains
+from planner.planning.gains import LEAST_QUIET, WORTH_WAITING, Gains
 from planner.planning.one_sharder import run_sharder
 from planner.planning.running import run_apart, run_sharders
-from planner.planning.search import Attempt, Search, SearchEnd, search_end, sharders_for
+from planner.planning.search import PATIENCE, Attempt, Search, SearchEnd, search_end, sharders_for
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember
 from sharders.greedy.one_pass import Naive
 from sharders.problem.sharding_problem import (
@@ -319,13 +320,24 @@ def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
     passes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_turn, "QUIET_PASSES", passes)
-    looks = count()
-    search = Search(time_limit=500.0, clock=lambda: 0.3 * next(looks))
+    now, steps = [0.0], [(0.0, inf)]
+
+    def clock() -> float:
+        now[0] += 0.3
+        return now[0]
+
+    def watch(sharder: str, progress: Progress) -> None:
+        del sharder
+        if progress.best < steps[-1][1] * (1 - WORTH_WAITING):
+            steps.append((now[0], progress.best))
+
+    search = Search(time_limit=500.0, clock=clock, watch=watch)
     problem = example_problem(example_workload(12), world_size=4)
     naive, annealing = run_sharders(("naive", "annealing"), problem, search)
     assert annealing.early is SearchEnd.QUIET
-    quiet = max(LEAST_QUIET, passes * naive.time)
-    assert quiet < annealing.time < quiet + 9.0  # which is what it takes to the last gain
+    quiet, gained_for = max(LEAST_QUIET, passes * naive.time), steps[-1][0]
+    waited = PATIENCE * gained_for + quiet
+    assert quiet < annealing.time < gained_for + waited
 
 
 @pytest.mark.parametrize(
