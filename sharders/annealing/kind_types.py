@@ -13,15 +13,18 @@ and 10 seconds end another 0.6 and 0.7% lower, 5% at 104 tables on 64 GPUs.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import product
 from math import inf
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES, natures
-from sharders.annealing.programs import APART, COARSE, EVERY_TYPE
+from sharders.annealing.programs import EVERY_TYPE, better_filled
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import Found
 
@@ -43,30 +46,59 @@ class KindTypes:
         self.engine, self.evaluated = engine, 0
         self._kinds, examples = natures(engine.problem.workload.tables)
         self.is_one_kind = len(examples) == 1
-        self._option = _options(engine)
-        self._types = [
-            [t for t in range(len(TYPES)) if (self._option[t, self._kinds == kind] >= 0).any()]
-            for kind in range(len(examples))
-        ]
-        """Those that tables of every kind have options of."""
-        self._together = self._changed_together()
-        """Kinds that change their types together: each alone, and those that share all groups."""
         self._times: dict[KindChoice, Seconds] = {}
+
+    @cached_property
+    def _option(self) -> NDArray[np.int64]:
+        """The option of every type and table, (types, tables); -1: the table has none."""
+        engine, tables = self.engine, self.engine.search.tables
+        first, kind = np.asarray(tables.options), np.asarray(tables.kind)
+        cost, shard_cost = np.asarray(tables.cost), np.asarray(tables.shard_cost)
+        table = np.repeat(np.arange(tables.num_tables), np.diff(first))
+        is_small = shard_cost <= SPLIT_ABOVE * engine.problem.balanced_load
+        order = np.lexsort((shard_cost, np.where(is_small, cost, inf), kind, table))
+        _, best = np.unique((table * len(TYPES) + kind)[order], return_index=True)
+        options = np.full((len(TYPES), tables.num_tables), -1, dtype=np.int64)
+        options[kind[order[best]], table[order[best]]] = order[best]
+        return options
+
+    @cached_property
+    def _types(self) -> list[list[int]]:
+        """Those that tables of every kind have options of."""
+        return [
+            [t for t in range(len(TYPES)) if (self._option[t, self._kinds == kind] >= 0).any()]
+            for kind in range(int(self._kinds.max()) + 1)
+        ]
+
+    @cached_property
+    def _every_type(self) -> list[int]:
+        """Those that any kind has."""
+        return sorted({t for own in self._types for t in own})
+
+    @cached_property
+    def _together(self) -> list[list[int]]:
+        """Kinds that change their types together: each alone, and those that share all groups."""
+        groups = np.asarray(self.engine.search.tables.group)
+        sharing: dict[tuple[int, ...], list[int]] = {}
+        for kind, own in enumerate(self._types):
+            options = self._option[own][:, self._kinds == kind].max(axis=1)
+            sharing.setdefault(tuple(groups[options].tolist()), []).append(kind)
+        alone = [[kind] for kind in range(len(self._types))]
+        return alone + [kinds for kinds in sharing.values() if len(kinds) > 1]
 
     def first(self) -> Found:
         """Return the best plan that has one type for all kinds that can have it."""
-        types = sorted({t for own in self._types for t in own})
-        return self._plan(min((self._paired(t, USUAL) for t in types), key=self._time))
+        return self._plan(min((self._paired(t, USUAL) for t in self._every_type), key=self._time))
 
     def descents(self) -> Iterator[Found | None]:
         """Yield the plan that every descent ends at; None: only a plan was looked at.
 
-        Descents go to the best plan around, as long as that is better.
-        They begin with the best plans that have two types, one for the kinds that cannot have the
-        other.
+        Descents go to the best plan around, as long as that is better. They begin with the best
+        plans that have two types, one for the kinds that cannot have the other.
         """
-        types = sorted({t for own in self._types for t in own})
-        begins = sorted({self._paired(t, other) for t in types for other in types})
+        begins = sorted({
+            self._paired(t, other) for t, other in product(self._every_type, repeat=2)
+        })
         yield from self._timed(begins)
         begins.sort(key=self._time)
         ends: set[KindChoice] = set()
@@ -96,16 +128,6 @@ class KindTypes:
                 around.append(tuple(types))
         return [other for other in dict.fromkeys(around) if other != choice]
 
-    def _changed_together(self) -> list[list[int]]:
-        """Return each kind alone, and those that are in the same groups, whatever their type."""
-        groups = np.asarray(self.engine.search.tables.group)
-        sharing: dict[tuple[int, ...], list[int]] = {}
-        for kind, own in enumerate(self._types):
-            options = self._option[own][:, self._kinds == kind].max(axis=1)
-            sharing.setdefault(tuple(groups[options].tolist()), []).append(kind)
-        alone = [[kind] for kind in range(len(self._types))]
-        return alone + [kinds for kinds in sharing.values() if len(kinds) > 1]
-
     def _timed(self, choices: list[KindChoice]) -> Iterator[None]:
         """Time the plans of some choices, those that are new one after the other."""
         for choice in choices:
@@ -121,24 +143,7 @@ class KindTypes:
 
     def _plan(self, choice: KindChoice) -> Found:
         """Return the better one of two plans of a choice, with kernels apart and without."""
-        engine = self.engine
-        engine.offer(EVERY_TYPE)
+        self.engine.offer(EVERY_TYPE)
         options = self._option[np.array(choice)[self._kinds], np.arange(len(self._kinds))]
         self.evaluated += 2
-        apart = engine.fill(APART, options), engine.present()
-        usual = engine.fill(COARSE, options), engine.present()
-        return min(apart, usual, key=lambda each: each[0])
-
-
-def _options(engine: Engine) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Return the option of every type and table, (types, tables); -1: the table has none."""
-    tables = engine.search.tables
-    first, kind = np.asarray(tables.options), np.asarray(tables.kind)
-    cost, shard_cost = np.asarray(tables.cost), np.asarray(tables.shard_cost)
-    table = np.repeat(np.arange(tables.num_tables), np.diff(first))
-    is_small = shard_cost <= SPLIT_ABOVE * engine.problem.balanced_load
-    order = np.lexsort((shard_cost, np.where(is_small, cost, inf), kind, table))
-    _, best = np.unique((table * len(TYPES) + kind)[order], return_index=True)
-    options = np.full((len(TYPES), tables.num_tables), -1, dtype=np.int64)
-    options[kind[order[best]], table[order[best]]] = order[best]
-    return options
+        return better_filled(self.engine, options)

@@ -35,7 +35,6 @@ which limits on it is no longer: so one is chosen from whose plan runs end lowes
 COARSE: Parameters = {**NEUTRAL, "split_above": 4.0, "replicate_below": 0.0}
 """Hardly any splits: the rule for tables that find no room as the program has them."""
 APART = kernels_apart(COARSE)
-"""The same where a rank has as few lookup kernels as it can."""
 
 
 class SolvedSet(NamedTuple):
@@ -121,9 +120,7 @@ class Programs:
         engine = self.engine
         engine.offer(types)
         options = engine.arrays.number_of[solved.options]
-        apart = engine.fill(APART, options), engine.present()
-        usual = engine.fill(COARSE, options, may_overfill=True), engine.present()
-        return min(usual, apart, key=lambda each: each[0])
+        return better_filled(engine, options, may_overfill=True)
 
     def _describe(self, types: int) -> None:
         """Describe the options of all types, but for the first set only those it has.
@@ -181,6 +178,18 @@ class Programs:
         known = self._number >= 0
         prices[self._number[known]] = relaxed.prices[known]
         return SolvedSet(expected, self.choices.numbers[first], memory, prices)
+
+
+def better_filled(
+    engine: Engine, options: NDArray[np.int64], *, may_overfill: bool = False
+) -> Found:
+    """Return the better one of two plans of some options, with lookup kernels apart and without.
+
+    As ``Engine.fill`` has them; where neither has room, what is returned may overfill memory.
+    """
+    apart = engine.fill(APART, options), engine.present()
+    usual = engine.fill(COARSE, options, may_overfill=may_overfill), engine.present()
+    return min(usual, apart, key=lambda each: each[0])
 
 
 def _unevenly(limit: int) -> float:

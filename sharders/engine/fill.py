@@ -29,7 +29,7 @@ class Rule:
     def __init__(
         self, parameters: Mapping[str, float], balanced_load: float, capacity: float
     ) -> None:
-        """Keep a rule's parameters (``tuning.RANGES``), for a problem.
+        """Keep a rule's parameters (``tuning.NEUTRAL``), for a problem.
 
         Parameters
         ----------

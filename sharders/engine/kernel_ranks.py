@@ -45,11 +45,12 @@ class KernelRanks:
         spread, kernel = tables.spread[option], tables.kernel[option]
         if spread in (EVERYWHERE, FIXED):
             return
-        shards = tables.num_shards(option)
-        least = tables.blocks[option]
-        if spread == ON_NODES or tables.one_node[option] != 0:
+        shards, least = tables.num_shards(option), tables.blocks[option]
+        if spread == ON_NODES:
             self.unit[kernel] = local
-            least = max(local, least * local if spread == ON_NODES else local)
+            least *= local
+        elif tables.one_node[option] != 0:
+            self.unit[kernel] = least = local
         self.load[kernel] += load * shards
         self.least[kernel] = max(self.least[kernel], least)
         self.most[kernel] = min(self.num_ranks, self.most[kernel] + max(least, shards))

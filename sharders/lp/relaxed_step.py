@@ -144,6 +144,12 @@ class RelaxedStep:
         return np.flatnonzero(self.offered)
 
     @cached_property
+    def _begins(self) -> NDArray[np.intp]:
+        """Places among them where every table's begin."""
+        table = self.choices.table[self._kept]
+        return np.searchsorted(table, np.arange(table[-1] + 1))
+
+    @cached_property
     def _kernels(self) -> Signature:
         return self.choices.bounds.signature(self._kept)
 
@@ -229,9 +235,7 @@ class RelaxedStep:
     def _least_memory(self, free: Mask) -> float:
         """Return the share of all memory that every table's smallest free option takes."""
         memory = np.where(free, self.choices.memory[self._kept], np.inf)
-        table = self.choices.table[self._kept]
-        least = np.minimum.reduceat(memory, np.searchsorted(table, np.arange(table[-1] + 1)))
-        return float(least.sum())
+        return float(np.minimum.reduceat(memory, self._begins).sum())
 
     def _program(self, free: Mask, most_memory: float) -> Any:  # noqa: ANN401 - highspy's
         """Return the program without cycles: columns of options, M, and what fullest ranks send."""
@@ -279,7 +283,7 @@ class RelaxedStep:
         """Return the option of every table that weighs least, by its place among those kept."""
         table = self.choices.table[self._kept]
         order = np.lexsort((np.where(free, weights, np.inf), table))
-        best: NDArray[np.intp] = order[np.searchsorted(table, np.arange(table[-1] + 1))]
+        best: NDArray[np.intp] = order[self._begins]
         return best
 
     def _begin(self, solver: Any, free: Mask) -> None:  # noqa: ANN401 - highspy's

@@ -16,7 +16,7 @@ from sharders.greedy.tuning import NEUTRAL
 from sharders.problem.sharding_problem import ShardingProblem
 
 
-def problem(batch: int = 64) -> ShardingProblem:
+def problem() -> ShardingProblem:
     """Return a problem of three kinds of tables on two nodes; unpooled ones are few."""
     made = example_workload(24, seed=3)
     tables = tuple(
@@ -28,7 +28,7 @@ def problem(batch: int = 64) -> ShardingProblem:
         )
         for number, table in enumerate(made.tables)
     )
-    workload = replace(made, tables=tables, local_batch_size=batch)
+    workload = replace(made, tables=tables, local_batch_size=64)
     return example_problem(workload, world_size=16, num_nodes=2)
 
 
