@@ -19,18 +19,15 @@ from math import inf
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES, natures
 from sharders.annealing.programs import EVERY_TYPE, better_filled
+from sharders.annealing.type_options import TypeOptions
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import Found
 
-SPLIT_ABOVE = 0.5
-"""Share of a balanced rank's load that a shard may have: tables get the cheapest option of their
-type whose shards are as small, or else the one with the smallest."""
 DESCENTS = 3
 """Plans that are descended from, the best ones of one or two types."""
 USUAL = KINDS[ShardingType.COLUMN_WISE]
@@ -42,31 +39,18 @@ KindChoice: TypeAlias = tuple[int, ...]
 class KindTypes:
     """Chooses a sharding type for every kind of tables; there are to be several kinds."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.evaluated = engine, 0
+    def __init__(self, engine: Engine, options: TypeOptions) -> None:
+        self.engine, self.options, self.evaluated = engine, options, 0
         self._kinds, examples = natures(engine.problem.workload.tables)
         self.is_one_kind = len(examples) == 1
         self._times: dict[KindChoice, Seconds] = {}
 
     @cached_property
-    def _option(self) -> NDArray[np.int64]:
-        """The option of every type and table, (types, tables); -1: the table has none."""
-        engine, tables = self.engine, self.engine.search.tables
-        first, kind = np.asarray(tables.options), np.asarray(tables.kind)
-        cost, shard_cost = np.asarray(tables.cost), np.asarray(tables.shard_cost)
-        table = np.repeat(np.arange(tables.num_tables), np.diff(first))
-        is_small = shard_cost <= SPLIT_ABOVE * engine.problem.balanced_load
-        order = np.lexsort((shard_cost, np.where(is_small, cost, inf), kind, table))
-        _, best = np.unique((table * len(TYPES) + kind)[order], return_index=True)
-        options = np.full((len(TYPES), tables.num_tables), -1, dtype=np.int64)
-        options[kind[order[best]], table[order[best]]] = order[best]
-        return options
-
-    @cached_property
     def _types(self) -> list[list[int]]:
         """Those that tables of every kind have options of."""
+        has = self.options.numbers >= 0
         return [
-            [t for t in range(len(TYPES)) if (self._option[t, self._kinds == kind] >= 0).any()]
+            [t for t in range(len(TYPES)) if has[t, self._kinds == kind].any()]
             for kind in range(int(self._kinds.max()) + 1)
         ]
 
@@ -81,7 +65,7 @@ class KindTypes:
         groups = np.asarray(self.engine.search.tables.group)
         sharing: dict[tuple[int, ...], list[int]] = {}
         for kind, own in enumerate(self._types):
-            options = self._option[own][:, self._kinds == kind].max(axis=1)
+            options = self.options.numbers[own][:, self._kinds == kind].max(axis=1)
             sharing.setdefault(tuple(groups[options].tolist()), []).append(kind)
         alone = [[kind] for kind in range(len(self._types))]
         return alone + [kinds for kinds in sharing.values() if len(kinds) > 1]
@@ -144,6 +128,6 @@ class KindTypes:
     def _plan(self, choice: KindChoice) -> Found:
         """Return the better one of two plans of a choice, with kernels apart and without."""
         self.engine.offer(EVERY_TYPE)
-        options = self._option[np.array(choice)[self._kinds], np.arange(len(self._kinds))]
+        options = self.options.numbers[np.array(choice)[self._kinds], np.arange(len(self._kinds))]
         self.evaluated += 2
         return better_filled(self.engine, options)

@@ -129,6 +129,8 @@ class AnnealingSearch:
         self._balancing = params.balancing_moves * self.num_tables
         self._heat = log(params.heat)
         self.resharding = Resharding(engine, rng)
+        self._changed: set[int] = set()
+        """Types of the plans whose tables were sharded by others together."""
         self.sets = TypeSets(
             engine, Tuning(engine, budget, rng, params.tuning), rng, params.type_sets
         )
@@ -267,7 +269,11 @@ class AnnealingSearch:
         self.contenders = ranked[: self.params.max_contenders]
 
     def run_next(self) -> None:
-        """Run from the contender that has had the least for its place and for how good it is."""
+        """Run from the contender that has had the least for its place and for how good it is.
+
+        Before that, where runs from the best one gain nothing, all its tables of a type change.
+        """
+        self._change_types()
         decay, power, best = self.params.decay, self.params.behind_power, self.contenders[0].time
         shares = [
             each.moves * decay**place * (each.time / best) ** power
@@ -276,6 +282,20 @@ class AnnealingSearch:
         contender = self.contenders[shares.index(min(shares))]
         self._run(contender, max(self.params.first_run * self.num_tables, contender.moves))
         self._rank(self.contenders)
+
+    def _change_types(self) -> None:
+        """Let plans contend that shard all tables of a type of the best one by others.
+
+        Once for every set of types that it has, and where runs from it gain nothing.
+        """
+        best = self.contenders[0]
+        if not best.is_stuck:
+            return
+        types = self.engine.types_of(best.choices)
+        if types not in self._changed:
+            self._changed.add(types)
+            for start in self.sets.changed((best.time, best.choices), self.spent):
+                self.join(start)
 
     def _run(self, contender: Contender, length: int) -> None:
         """Run from a contender's plan, or the first it had; keep a better one that is found.

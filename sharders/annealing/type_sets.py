@@ -30,6 +30,8 @@ from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES
 from sharders.annealing.kind_types import KindTypes
 from sharders.annealing.programs import COARSE, EVERY_TYPE, Programs, SolvedSet
+from sharders.annealing.type_changes import TypeChanges
+from sharders.annealing.type_options import TypeOptions
 from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import (
@@ -85,7 +87,8 @@ class TypeSets:
         problem = engine.problem
         self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
         self._made = 0
-        self.kinds = KindTypes(engine)
+        options = TypeOptions(engine)
+        self.kinds, self.changes = KindTypes(engine, options), TypeChanges(engine, options)
         self._rules = RULES if self.kinds.is_one_kind else (*RULES, *map(kernels_apart, RULES))
         self.programs = Programs(engine)
         self._values: dict[int, Seconds] = {}
@@ -116,7 +119,8 @@ class TypeSets:
     @property
     def evaluated(self) -> int:
         """Return how many plans were made."""
-        return self._made + self.tuning.evaluated + self.kinds.evaluated
+        others = self.tuning, self.kinds, self.changes
+        return self._made + sum(each.evaluated for each in others)
 
     def at_once(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
         """Yield plans of some greedy rules, the first set's program, of usual and tuned rules.
@@ -226,6 +230,15 @@ class TypeSets:
     def _of_kinds(self, found: Found) -> Start:
         """Return a plan of types for kinds to start from, if there is room for it."""
         return Start(self.engine.types_of(found[1]), [found] if found[0] < inf else [])
+
+    def changed(self, found: Found, is_over: Callable[[], bool]) -> Iterator[Start]:
+        """Yield plans with all tables of a type sharded by others, the best ones, hardly worse."""
+        seen: set[int] = set()
+        for time, plan in self.changes.descend(found[1], is_over)[: self.params.max_changed]:
+            types = self.engine.types_of(plan)
+            if time < found[0] * self.params.changed_behind and types not in seen:
+                seen.add(types)
+                yield Start(types, [(time, plan)])
 
     def beside(self, sets: Iterable[int], best: Seconds) -> Start | None:
         """Return plans of a set next to some others, the first that has none yet; None: all have.

@@ -124,6 +124,11 @@ class TypeSetParams:
     """Tuned rules that are tried of every set, besides a few usual ones."""
     changes: int = 3
     """Changes of the best one that are tried then."""
+    max_changed: int = 3
+    """Plans that contend, of those with all tables of a type sharded by others
+    (``annealing.type_changes``)."""
+    changed_behind: float = 1.02
+    """Times the step that they began with, up to which they do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from costmodel.domain.workload import DataType, Pooling
 from costmodel.step.cuts import TYPES
 from planner.examples import example_problem, example_workload
 from sharders.annealing.kind_types import KindTypes
+from sharders.annealing.type_options import TypeOptions
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.tuning import NEUTRAL
@@ -44,7 +45,7 @@ def types_by_kind(posed: ShardingProblem, engine: Engine, plan: Choices) -> list
 def test_descents_end_where_no_kind_is_better_off_with_another_type() -> None:
     posed = problem()
     engine = Engine(posed)
-    kinds = KindTypes(engine)
+    kinds = KindTypes(engine, TypeOptions(engine))
     first = kinds.first()
     found = [plan for plan in kinds.descents() if plan is not None]
     assert found
@@ -60,7 +61,7 @@ def test_descents_end_where_no_kind_is_better_off_with_another_type() -> None:
 def test_kinds_that_cannot_have_a_type_get_another_one() -> None:
     posed = problem()
     engine = Engine(posed)
-    kinds = KindTypes(engine)
+    kinds = KindTypes(engine, TypeOptions(engine))
     _, plan = kinds.first()
     assert all(len(own) == 1 for own in types_by_kind(posed, engine, plan))
 
@@ -69,6 +70,6 @@ def test_few_launches_are_worth_more_than_what_suits_each_table() -> None:
     """With small batches every kind has one type; single tables would rather have their own."""
     posed = problem()
     engine = Engine(posed)
-    best = min(time for time, _ in filter(None, KindTypes(engine).descents()))
+    best = min(time for time, _ in filter(None, KindTypes(engine, TypeOptions(engine)).descents()))
     usual = engine.fill(NEUTRAL)
     assert best < usual

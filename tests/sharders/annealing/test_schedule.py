@@ -1,5 +1,6 @@
 """More time never gives a worse plan; sets of sharding types are tried in an order that pays."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice, pairwise, product
 from math import inf
@@ -18,6 +19,7 @@ from sharders.annealing.type_sets import FIRST, Start, bits
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
+from sharders.greedy.tuning import Found
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
 
 PLANS = (50, 400, 3000, 100_000)
@@ -217,6 +219,33 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
     assert list(map(id, begun)) == list(map(id, expected))
     assert not contender.is_stuck
     assert weights[0] == weights[1] < weights[2]  # uneven ranks count for more, once
+
+
+def test_types_of_the_best_plan_change_together_where_runs_gain_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search.join(search.sets.start_of(bits(FIRST)))
+    descend, changed = search.sets.changes.descend, []
+
+    def noted(plan: Choices, is_over: Callable[[], bool]) -> list[Found]:
+        changed.append(search.engine.types_of(plan))
+        return descend(plan, is_over)
+
+    monkeypatch.setattr(search.sets.changes, "descend", noted)
+    search.contenders[0].is_stuck = False
+    search.run_next()
+    assert not changed
+    types = search.engine.types_of(search.contenders[0].choices)
+    before = search.contenders[0].time
+    search.contenders[0].is_stuck = True
+    search.run_next()
+    assert changed == [types]
+    assert search.contenders[0].time <= before
+    for _ in range(5):
+        search.contenders[0].is_stuck = True
+        search.run_next()
+    assert len(set(changed)) == len(changed)  # once for every set of types
 
 
 def test_contenders_far_behind_are_annealed_less(monkeypatch: pytest.MonkeyPatch) -> None:
