@@ -48,22 +48,24 @@ class TypeChanges:
         looked_at: list[Found] = []
         best: Found = inf, plan
         while not is_over():
-            around = sorted(self._around(best[1]), key=lambda found: found[0])
+            around = sorted(self.around(best[1], is_over), key=lambda found: found[0])
             looked_at += around
             if not around or around[0][0] >= best[0] * (1 - IMPROVED):
                 break
             best = around[0]
         return sorted(looked_at, key=lambda found: found[0])
 
-    def _around(self, plan: Choices) -> Iterator[Found]:
+    def around(self, plan: Choices, is_over: Callable[[], bool]) -> Iterator[Found]:
         """Yield the plans that differ in all tables of a type, those that there is room for."""
         options, kind = np.array(plan.option), np.asarray(self.engine.search.tables.kind)
         seen = {options.tobytes()}
         for changed in self._changed(options, kind[options]):
+            if is_over():
+                return
             if changed.tobytes() in seen:
                 continue
             seen.add(changed.tobytes())
-            self.engine.offer(sum(1 << int(each) for each in np.unique(kind[changed])))
+            self.engine.offer(self.engine.types_of(Choices(changed, plan.ranks)))
             self.evaluated += 2
             found = better_filled(self.engine, changed)
             if found[0] < inf:
