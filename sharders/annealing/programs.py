@@ -75,8 +75,8 @@ class Programs:
         self._usual = USUAL
         """The limit that was best for the set before, by its place in ``LARGEST``."""
 
-    def estimate(self, types: int) -> Seconds:
-        """Return what the program of some types says for one limit; infinite: there is no room.
+    def estimate(self, types: int) -> SolvedSet | None:
+        """Return what the program of some types says for one limit; None: there is no room.
 
         That is the limit that was best for the set before, or none if that leaves no room.
         """
@@ -84,8 +84,8 @@ class Programs:
         for limit in (self._usual, 0):
             relaxed = self._limited(types, LARGEST[limit])
             if relaxed is not None:
-                return relaxed.value * _unevenly(limit)
-        return inf
+                return self._read(relaxed, relaxed.value * _unevenly(limit))
+        return None
 
     def solve(self, types: int) -> SolvedSet | None:
         """Return what the program of some types says, for the best limit; None: there is no room.
@@ -110,17 +110,17 @@ class Programs:
         self._usual, found = best, solved[best]
         return None if found is None else self._read(found, expected[best])
 
-    def plan(self, types: int, solved: SolvedSet) -> Found:
+    def plan(self, types: int, solved: SolvedSet, *, may_overfill: bool = False) -> Found:
         """Return a plan of a program's options, others of these types where they have no room.
 
-        Where those have none, either, it takes more memory than there is, and its time is infinite:
-        annealing may get it to fit. At 49 tables on 32 GPUs where that is full it does, and ten CPU
-        seconds end 7% lower, in the mean of 20 such problems 0.5%.
+        Where those have none, either, its time is infinite. It may then take more memory than there
+        is: annealing may get it to fit. At 49 tables on 32 GPUs where that is full it does, and ten
+        CPU seconds end 7% lower, in the mean of 20 such problems 0.5%.
         """
         engine = self.engine
         engine.offer(types)
         options = engine.arrays.number_of[solved.options]
-        return better_filled(engine, options, may_overfill=True)
+        return better_filled(engine, options, may_overfill=may_overfill)
 
     def _describe(self, types: int) -> None:
         """Describe the options of all types, but for the first set only those it has.

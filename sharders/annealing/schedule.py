@@ -43,7 +43,7 @@ class Contender:
     types: int
     """Their bits."""
     origin: int
-    """Which of the set's first plans it comes from, counted from the last one."""
+    """Which of the set's first plans it comes from (``Start``)."""
     time: Seconds
     choices: Choices
     first: Choices
@@ -243,7 +243,7 @@ class AnnealingSearch:
             if not start.is_rough:
                 plans = [first] if self.spent() else [first, self.balanced(first[1])]
                 found = min(plans, key=lambda each: each[0])
-                origin = len(start.plans) - 1 - number
+                origin = start.origin + len(start.plans) - 1 - number
                 contenders.append(Contender(start.types, origin, *found, found[1], self._balancing))
         for contender in sorted(contenders, key=lambda each: each.time):
             if len(contenders) > 1 or contender.time == inf:

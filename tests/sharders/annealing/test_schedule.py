@@ -15,7 +15,7 @@ from planner.examples import example_problem, example_workload
 from sharders.annealing.programs import Programs, SolvedSet
 from sharders.annealing.schedule import AnnealingSearch, anneal
 from sharders.annealing.sharder import Annealing
-from sharders.annealing.type_sets import FIRST, Start, bits
+from sharders.annealing.type_sets import FIRST, PROGRAM, Start, TypeSets, bits
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
@@ -265,6 +265,28 @@ def test_contenders_far_behind_are_annealed_less(monkeypatch: pytest.MonkeyPatch
     assert moves[1] < 0.7
 
 
+def tried_of(sets: TypeSets, looked_at: int) -> list[int]:
+    """Return the sets that have all their plans made, among so many that are looked at."""
+    some = islice(sets.explored, looked_at)
+    return [start.types for start in some if start.plans and start.types in sets.has_room]
+
+
+def test_a_set_that_is_looked_at_has_a_plan_of_what_its_program_says_at_sight() -> None:
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    sets = search.sets
+    seen = [start for start in islice(sets.explored, 12) if start.types not in sets.has_room]
+    assert seen
+    for start in seen:
+        assert len(start.plans) == 1
+        time, choices = start.plans[0]
+        assert time == search.engine.start(choices)
+        assert sets.prices(start.types) is not None
+        search.join(start)
+    assert {(each.types, each.origin) for each in search.contenders} == {
+        (start.types, PROGRAM) for start in seen
+    }
+
+
 def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
     posed = example_workload(40, seed=3)
     kinds = ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE
@@ -272,8 +294,7 @@ def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
     tables = large, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    tried = next(start for start in sets.explored if start.plans)
-    assert tried.types == bits([*FIRST, ShardingType.TABLE_WISE])
+    assert tried_of(sets, 1) == [bits([*FIRST, ShardingType.TABLE_WISE])]
 
 
 def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
@@ -282,7 +303,7 @@ def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
     tables = row_wise, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    tried = [start.types for start in islice(sets.explored, 12) if start.plans]
+    tried = tried_of(sets, 12)
     forced = bits([ShardingType.ROW_WISE])
     assert tried[0] == bits(FIRST) | forced
     assert len(set(tried)) == len(tried) > 1
@@ -343,10 +364,9 @@ def test_sets_are_not_judged_by_what_is_promised_for_one_that_has_no_room() -> N
             return Start(types, [])
         return made
 
-    sets.programs.solve = promise  # type: ignore[method-assign]
-    sets.programs.estimate = lambda types: promised.get(types, 2.0)  # type: ignore[method-assign]
+    sets.programs.solve = sets.programs.estimate = promise  # type: ignore[method-assign]
     sets.start_of = start  # type: ignore[method-assign]
-    tried = [start.types for start in islice(sets.explored, 40) if start.plans]
+    tried = tried_of(sets, 40)
     assert sum(promised.get(types, 2.0) == 2.0 for types in tried) > 1
 
 
@@ -358,8 +378,7 @@ def test_where_one_type_alone_is_best_all_are_looked_at() -> None:
         solved = solve(types)
         return solved and solved._replace(expected=float(types.bit_count()))
 
-    sets.programs.solve = counted  # type: ignore[method-assign]
-    sets.programs.estimate = lambda types: float(types.bit_count())  # type: ignore[method-assign]
+    sets.programs.solve = sets.programs.estimate = counted  # type: ignore[method-assign]
     assert {start.types for start in sets.explored} >= set(sets.singles)
 
 
@@ -375,10 +394,13 @@ def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> Non
         solved = solve(types)
         return solved and solved._replace(expected=values.get(types, 2.0))
 
-    sets.programs.solve = valued  # type: ignore[method-assign]
-    sets.programs.estimate = lambda types: values.get(types, 2.0)  # type: ignore[method-assign]
+    sets.programs.solve = sets.programs.estimate = valued  # type: ignore[method-assign]
     starts = sets.at_once(lambda: 1.0)
-    explored = [start.types for start in starts if start and start.plans and not start.is_rough]
+    explored = [
+        start.types
+        for start in starts
+        if start and start.plans and start.types in sets.has_room and not start.is_rough
+    ]
     wanted = [explored.index(types) for types in (first, second, third)]
     assert wanted == sorted(wanted)
     assert wanted[2] - wanted[0] <= 3
