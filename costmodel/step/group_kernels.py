@@ -70,9 +70,9 @@ class GroupKernels:
         With a variable batch per feature: ``batch_index_select_dim0`` of a module's whole output,
         and its backward, whose sums begin as zeros (torchrec 1.9.2, embeddingbag.py 398-430).
         """
-        if not shares_bags(self.workload):
-            return
         members = [each for each in self.groups if each.key.pooled]
+        if not members or not shares_bags(self.workload):
+            return
         shared = sum(map(self.outputs.local_size, members), start=Linear())
         width = self.outputs.element_bytes * pooled_width(self.workload)
         whole = float(self.workload.local_batch_size * width)

@@ -327,7 +327,7 @@ def _copy_batch(sparse: SparsePart) -> None:
 def _wait_for_data_dist(builder: StepBuilder, groups: Sequence[GroupFormulas]) -> None:
     """Have compute wait for all that ``data_dist`` was given for groups, if a plan has any."""
     after = builder.last(Resource.DATA_DIST)
-    if after:
+    if after and groups:
         with builder.part_of(*(group.key for group in groups)):
             builder.kernel("wait for inputs", Stage.INPUT_DIST, 0.0, after=after)
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from machines import topology
+from machines import machine, topology
 from plans import collectives, index, named, plan, step, table, workload
 
+from costmodel.domain.hardware import Device
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DenseModel, Interaction, Pipeline, Workload
 from costmodel.step.graph import NodeKind, Stage
@@ -211,3 +212,10 @@ def test_synthesize_unrolls_into_the_steady_state() -> None:
     work = workload(table())
     graph = synthesize(work, TWO, plan(work, TWO, {"t": (ShardingType.TABLE_WISE, (0,))}))
     assert graph.num_steps == NUM_STEPS
+
+
+def test_where_no_inputs_are_distributed_nothing_waits_for_them() -> None:
+    work = workload(table("a"), pipeline=Pipeline.SPARSE_DIST)
+    cores = topology(2, hardware=machine(device=Device.CPU))  # it has no streams, only a queue
+    assert named(step(work, cores, ShardingType.TABLE_WISE, 0), "wait for inputs")
+    assert not named(step(work, cores, ShardingType.DATA_PARALLEL), "wait for inputs")
