@@ -6,7 +6,7 @@ operations disappear (a step of about 200 operations keeps some 50). What is lef
 max-plus recurrences.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,40 +43,48 @@ class Kept:
     group: ProcessGroup | None
 
 
-def contract(template: Template) -> tuple[tuple[Kept, ...], tuple[int, ...]]:
+def contract(
+    template: Template, numbers: Sequence[int] | None = None
+) -> tuple[tuple[Kept, ...], tuple[int, ...]]:
     """Return the operations that stay, and those that end a step, the last of every resource.
 
-    Only for plans that have all sharding groups of the template, and so all its operations.
+    ``numbers``: those that the plans in question have, in order; by default all of the template.
     """
-    contraction = _Contraction(template)
-    for index, op in enumerate(template.ops):
-        contraction.add(index, op)
+    contraction = _Contraction(template, range(len(template.ops)) if numbers is None else numbers)
     return tuple(contraction.kept), tuple(contraction.final.values())
 
 
 class _Contraction:
     """What is known of the operations so far."""
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: Template, numbers: Sequence[int]) -> None:
         self.template = template
         self.kept: list[Kept] = []
-        self.final = {op.resource: index for index, op in enumerate(template.ops)}
-        self._ends: list[Lags] = []
+        self.final = {template.ops[index].resource: index for index in numbers}
+        self._ends: dict[int, Lags] = {}
         """Lags at which every operation ends."""
         self._starts: dict[int, Lags] = {}
         """Lags at which the operations that stay start."""
         self._last: dict[str, int] = {}
-        self._marked = {index for op in template.ops for index in op.after_previous}
+        there = set(numbers)
+        self._marked = {
+            before
+            for index in numbers
+            for before in template.ops[index].after_previous
+            if before in there
+        }
+        for index in numbers:
+            self.add(index, template.ops[index])
 
     def add(self, index: int, op: TemplateOp) -> None:
         """Contract the next operation, or keep it."""
         start = self._start(op)
         crossing = index in self._marked or index == self.final[op.resource]
         if op.work.kind is WorkKind.CONSTANT and not (op.group or crossing):
-            self._ends.append({source: lag + op.work.seconds for source, lag in start.items()})
+            self._ends[index] = {source: lag + op.work.seconds for source, lag in start.items()}
         else:
             self._starts[index] = start = self._pruned(start)
-            self._ends.append({End(index): 0.0})
+            self._ends[index] = {End(index): 0.0}
             self.kept.append(Kept(op=index, start=start, work=op.work, group=op.group))
         self._last[op.resource] = index
 
@@ -89,15 +97,19 @@ class _Contraction:
         for after in op.after:
             _merge(start, self._event(after))
         for before in op.after_previous:
-            _merge(start, {End(before, is_before=True): 0.0})
+            if before in self._marked:
+                _merge(start, {End(before, is_before=True): 0.0})
         if op.launched_by is not None:
             _merge(start, self._ends[op.launched_by], self.template.launch_delay)
         return start
 
     def _event(self, after: Event) -> Lags:
-        """Return when an event happens: the end of an operation, or of a resource's last one."""
+        """Return when an event happens: the end of an operation, or of a resource's last one.
+
+        There is nothing to wait for where the plans have no such operation.
+        """
         if not isinstance(after, Issued):
-            return self._ends[after]
+            return self._ends.get(after, {})
         return self._ends[self._last[after.resource]] if after.resource in self._last else {}
 
     def _pruned(self, start: Lags) -> Lags:

@@ -2,19 +2,19 @@
 
 Operations become rows, dependencies and byte counts become index ranges into shared arrays
 (compressed sparse rows), and features become columns. A lowered step is that of plans which have
-all the groups it was made for: which groups a plan has then decides which step is its own.
+just the groups it was made for: which groups a plan has then decides which step is its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.engine.codes import (
-    EXCHANGE,
-    GIVEN,
     GROUPS,
     ISSUE,
     KINDS,
@@ -36,6 +36,8 @@ from costmodel.step.template import (
     RANK_FEATURES,
     Feature,
     Template,
+    TemplateOp,
+    Work,
     WorkKind,
 )
 
@@ -96,44 +98,69 @@ class Columns:
 
 
 def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
-    """Lower the step of plans that have all groups of a template.
+    """Lower the step of plans that have all groups of a template (``Lowering``)."""
+    return Lowering(template, columns, rows).step()
 
-    ``rows``: where the durations of its operations are kept.
-    """
-    kept, final = contract(template)
-    place = {each.op: index for index, each in enumerate(kept)}
-    lowered = [_Lowered(each, place, columns) for each in kept]
-    same = _same(lowered)
-    starts, flat = _ranges([each.start for each in lowered])
-    terms, weighted = _ranges([each.terms for each in lowered])
-    parts, kernels = _starts([each.where for each in lowered])
-    knots, curve = _ranges([each.curve for each in lowered])
-    return Step(
-        kind=_ints(each.kind for each in lowered),
-        seconds=_floats(each.kept.work.seconds for each in lowered),
-        group=_ints(GROUPS[each.kept.group] for each in lowered),
-        launched=_ints(each.launched for each in lowered),
-        same=_ints(same),
-        rows=_ints(rows[each.kept.op] for each in lowered),
-        whole=_ints(_whole(lowered)),
-        touched_by=_ints(_touched_by(lowered)),
-        starts=starts,
-        sources=_ints(source for source, _ in flat),
-        lags=_floats(lag for _, lag in flat),
-        terms=terms,
-        features=_ints(column for column, _ in weighted),
-        weights=_floats(weight for _, weight in weighted),
-        constants=_floats(each.kept.work.amount.constant for each in lowered),
-        forms=np.array([each.form.numbers for each in lowered]),
-        knots=knots,
-        log_bytes=_floats(size for size, _ in curve),
-        log_seconds=_floats(seconds for _, seconds in curve),
-        finals=_ints(sorted(place[op] for op in final)),
-        like=_ints(_like(template, kept)),
-        least=_ints(each.kept.work.least for each in lowered),
-        parts=parts,
-        kernels=_ints(kernels),
-    )
+
+class Lowering:
+    """Lowers the steps of plans that have some groups of a template; what they share only once."""
+
+    def __init__(self, template: Template, columns: Columns, rows: Sequence[int]) -> None:
+        """Write what every operation is by itself.
+
+        Parameters
+        ----------
+        template, columns
+            The step, and where features and kernels are.
+        rows
+            Where the durations of its operations are kept.
+
+        """
+        self.template, self._rows = template, rows
+        self._ops = [_Lowered(op, columns) for op in template.ops]
+        for op, launched in pairwise(self._ops):
+            if op.kind == ISSUE:
+                op.same, op.whole, op.owners = launched.same, launched.whole, launched.owners
+
+    def step(self, groups: Collection[GroupKey] | None = None) -> Step:
+        """Lower the step of plans that have some of the groups; by default all."""
+        ops, numbers = self.template.ops, range(len(self._ops))
+        some = numbers if groups is None else [n for n in numbers if ops[n].exists(groups)]
+        kept, final = contract(self.template, some)
+        place = {each.op: index for index, each in enumerate(kept)}
+        lowered = [self._ops[each.op] for each in kept]
+        starts, flat = _ranges([_start(each, place) for each in kept])
+        terms, weighted = _ranges([each.terms for each in lowered])
+        parts, kernels = _starts([each.where for each in lowered])
+        knots, curve = _ranges([each.curve for each in lowered])
+        return Step(
+            kind=_ints(each.kind for each in lowered),
+            seconds=_floats(each.work.seconds for each in kept),
+            group=_ints(GROUPS[each.group] for each in kept),
+            launched=_ints(
+                place[each.op + 1] if each.work.kind is WorkKind.ISSUE else -1 for each in kept
+            ),
+            same=_ints(each.same for each in lowered),
+            rows=_ints(self._rows[each.op] for each in kept),
+            whole=_ints(each.whole for each in lowered),
+            touched_by=_ints(each.owners for each in lowered),
+            starts=starts,
+            sources=_ints(source for source, _ in flat),
+            lags=_floats(lag for _, lag in flat),
+            terms=terms,
+            features=_ints(column for column, _ in weighted),
+            weights=_floats(weight for _, weight in weighted),
+            constants=_floats(each.work.amount.constant for each in kept),
+            forms=np.array([each.form.numbers for each in lowered]),
+            knots=knots,
+            log_bytes=_floats(size for size, _ in curve),
+            log_seconds=_floats(seconds for _, seconds in curve),
+            finals=_ints(sorted(place[op] for op in final)),
+            like=_ints(_like(self.template, kept)),
+            least=_ints(each.work.least for each in kept),
+            parts=parts,
+            kernels=_ints(kernels),
+        )
 
 
 def _like(template: Template, kept: Sequence[Kept]) -> tuple[int, ...]:
@@ -142,6 +169,14 @@ def _like(template: Template, kept: Sequence[Kept]) -> tuple[int, ...]:
         return ()
     *begins, left_out = template.like
     return (*(sum(each.op < begin for each in kept) for begin in begins), left_out)
+
+
+def _start(kept: Kept, place: Mapping[int, int]) -> list[tuple[int, Seconds]]:
+    """Return what an operation waits for, by the places of those that stay."""
+    return [
+        (-1 - place[source.op] if source.is_before else place[source.op], lag)
+        for source, lag in kept.start.items()
+    ]
 
 
 Curve = list[tuple[float, float]]
@@ -157,75 +192,49 @@ _NO_FORM, _NO_CURVE = _curve(CollectiveForm())
 
 
 class _Lowered:
-    """One operation, in numbers."""
+    """One operation, in numbers, but for what it waits for."""
 
-    def __init__(self, kept: Kept, place: Mapping[int, int], columns: Columns) -> None:
-        work = kept.work
-        self.kept, self.columns = kept, columns
+    def __init__(self, op: TemplateOp, columns: Columns) -> None:
+        work = op.work
         self.kind = KINDS[work.kind]
-        self.kernel = columns.kernels[work.kernel] if work.kernel else -1
-        self.launched = place[kept.op + 1] if work.kind is WorkKind.ISSUE else -1
-        self.start = [
-            (-1 - place[source.op] if source.is_before else place[source.op], lag)
-            for source, lag in kept.start.items()
-        ]
+        kernel = columns.kernels[work.kernel] if work.kernel else -1
         self.terms = sorted(
             (columns.feature(feature), weight) for feature, weight in work.amount.weights.items()
         )
         self.where = [columns.kernels[each] for each in work.where if each in columns.kernels]
         if work.kind is WorkKind.WEIGHT_GRADIENT:
-            self.where = [self.kernel]
+            self.where = [kernel]
         self.form, self.curve = (_NO_FORM, _NO_CURVE) if work.form is None else _curve(work.form)
-
-    def per_rank(self) -> bool:
-        """Return whether the duration differs between ranks, whatever it launches."""
-        if self.kind == GIVEN:
-            return True
-        if self.kept.work.least:
-            return True
-        if self.kind == EXCHANGE:
-            return self.kept.group is ProcessGroup.INTRA_NODE
-        return self.kernel >= 0 or any(self.columns.is_per_rank(each) for each, _ in self.terms)
-
-    def whole(self) -> int:
-        """Return how many of the features that the duration depends on are of the whole plan."""
-        some = [self.columns.is_per_rank(column) for column, _ in self.terms]
-        return NONE if all(some) else SOME if any(some) else ONLY
-
-    def owners(self) -> int:
-        """Return the bits of the groups that the duration depends on."""
-        bits = 0 if self.terms or self.kernel >= 0 else NO_GROUP
-        if self.kept.work.kernel is not None:
-            bits |= 1 << self.columns.groups[self.kept.work.kernel[0]]
-        for group, _ in self.kept.work.where:
-            bits |= 1 << self.columns.groups[group]
-        for feature in self.kept.work.amount.weights:
-            bits |= 1 << self.columns.groups[feature.group]
-        return bits
+        of_ranks = [columns.is_per_rank(column) for column, _ in self.terms]
+        self.whole = NONE if all(of_ranks) else SOME if any(of_ranks) else ONLY
+        """How many of the features that the duration depends on are of the whole plan."""
+        self.same = not _is_per_rank(op, of_ranks)
+        """Whether it is the same on all ranks. An issue's is what it launches; so is the rest."""
+        self.owners = _owners(work, columns)
+        """The bits of the groups that it depends on."""
 
 
-def _same(lowered: Sequence[_Lowered]) -> list[bool]:
-    same = [not each.per_rank() for each in lowered]
-    return [
-        same[each.launched] if each.kind == ISSUE else own
-        for each, own in zip(lowered, same, strict=True)
-    ]
+def _is_per_rank(op: TemplateOp, of_ranks: Sequence[bool]) -> bool:
+    """Return whether a duration differs between ranks, whatever it launches.
+
+    ``of_ranks``: of every feature that it depends on, whether each rank has its own.
+    """
+    if op.work.kind is WorkKind.GIVEN or op.work.least:
+        return True
+    if op.work.kind is WorkKind.EXCHANGE:
+        return op.group is ProcessGroup.INTRA_NODE
+    return op.work.kernel is not None or any(of_ranks)
 
 
-def _whole(lowered: Sequence[_Lowered]) -> list[int]:
-    whole = [each.whole() for each in lowered]
-    return [
-        whole[each.launched] if each.kind == ISSUE else own
-        for each, own in zip(lowered, whole, strict=True)
-    ]
-
-
-def _touched_by(lowered: Sequence[_Lowered]) -> list[int]:
-    own = [each.owners() for each in lowered]
-    return [
-        own[each.launched] if each.kind == ISSUE else bits
-        for each, bits in zip(lowered, own, strict=True)
-    ]
+def _owners(work: Work, columns: Columns) -> int:
+    """Return the bits of the groups that a duration depends on."""
+    keys = [feature.group for feature in work.amount.weights]
+    keys += [group for group, _ in work.where]
+    keys += [work.kernel[0]] if work.kernel else []
+    bits = 0 if work.amount.weights or work.kernel else NO_GROUP
+    for key in keys:
+        bits |= 1 << columns.groups[key]
+    return bits
 
 
 def _ranges(

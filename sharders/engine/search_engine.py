@@ -1,18 +1,21 @@
 """The search of one problem as annealing uses it: start from a plan, anneal, read the best plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.domain.plan import ShardingPlan
-from costmodel.engine.lowering import lower, machine
+from costmodel.domain.hardware import Device
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.engine.lowering import Lowering, machine
 from costmodel.engine.state import Journal, PlanState
 from costmodel.engine.step import StepClock
 from costmodel.engine.timer import NOWHERE, duration_rows, touched_operations
 from costmodel.kernels.traffic import NUM_TRAFFIC
+from costmodel.step.groups import GroupKey
 from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES, WorkKind
 from sharders.engine.annealing_run import AnnealingRun
 from sharders.engine.arrays import ProblemArrays, problem_arrays
@@ -244,22 +247,52 @@ class Engine:
 
     def _make_program(self, bits: int) -> None:
         """Lower the step of the plans that have these sharding groups."""
-        signature = tuple(
-            item for number, item in enumerate(self.arrays.signature) if bits >> number & 1
+        groups = {key for n, (key, _) in enumerate(self.arrays.signature) if bits >> n & 1}
+        self.groups_of.append(bits)
+        self.search.add_program(bits, self._lowering(groups).step(groups))
+
+    def _lowering(self, groups: Collection[GroupKey]) -> Lowering:
+        """Return what lowers the step of plans that have these sharding groups.
+
+        On GPUs its operations are among those of the step of all groups, but for the optimizer
+        of dense parameters, which is another one where there are no replicas. To lower them takes a
+        quarter of the time of writing the step: 1 and 3 CPU seconds end 0.5 and 0.2% lower in the
+        mean of 54 problems of 32 to 128 GPUs (standard errors 0.2 and 0.1%, 108 runs), ten as low.
+        On CPUs a thread waits for the kernel that was called last, whichever that is.
+        """
+        if self.problem.topology.hardware.device is Device.CPU:
+            return self._written(groups)
+        kinds = {key.sharding_type for key in groups}
+        return self._whole if ShardingType.DATA_PARALLEL in kinds else self._sharded
+
+    def _written(self, groups: Collection[GroupKey]) -> Lowering:
+        """Write the step of plans that have at most some sharding groups."""
+        made = self.problem.templates.of(
+            item for item in self.arrays.signature if item[0] in groups
         )
-        present = {key for key, _ in signature}
-        made = self.problem.templates.of(signature)
-        known = [  # a program may have constants that others have not
+        known = [  # it may have constants that the step of all groups has not
             row
             for op, row in zip(self.everything.ops, self._duration_rows, strict=True)
-            if row != NOWHERE and op.exists(present)
+            if row != NOWHERE and op.exists(groups)
         ]
         rows = [NOWHERE] * len(made.ops)
         varying = [n for n, op in enumerate(made.ops) if op.work.kind is not WorkKind.CONSTANT]
         for number, row in zip(varying, known, strict=True):
             rows[number] = row
-        self.groups_of.append(bits)
-        self.search.add_program(bits, lower(made, self.arrays.columns, rows))
+        return Lowering(made, self.arrays.columns, rows)
+
+    @cached_property
+    def _whole(self) -> Lowering:
+        """Lowers steps of plans with replicas."""
+        return Lowering(self.everything, self.arrays.columns, self._duration_rows)
+
+    @cached_property
+    def _sharded(self) -> Lowering:
+        """Lowers steps of plans without replicas."""
+        keys = [key for key, _ in self.arrays.signature]
+        return self._written([
+            key for key in keys if key.sharding_type is not ShardingType.DATA_PARALLEL
+        ])
 
     def _state(self, params: MoveParams) -> SearchState:
         problem, arrays, rows = self.problem, self.arrays, self._rows
@@ -272,7 +305,7 @@ class Engine:
             free=first + 3 + features, host_free=first + 4 + features,
             excess=first + 5 + features, counts=counts, end=counts + groups,
         )  # fmt: skip
-        every = lower(self.everything, arrays.columns, self._duration_rows)
+        every = self._whole.step()
         numbers = np.zeros((search_rows.end, ranks))
         shards = int(np.diff(arrays.tables.first).max())
         moved = 2 * params.max_together * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
