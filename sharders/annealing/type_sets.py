@@ -79,7 +79,7 @@ class Start:
     plans: list[Found]
     """Those that take more memory than there is have an infinite time."""
     origin: int = GREEDY
-    """Of the last one; the one before it has the next."""
+    """Where the last one comes from; the one before it comes from the next."""
     is_rough: bool = False
     """Whether better plans come soon, which runs are to begin from."""
 
