@@ -113,14 +113,14 @@ def test_sets_of_types_beside_one_have_plans_where_programs_promise_enough() -> 
 
 
 def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
-    posed = example_problem(example_workload(40, seed=4), world_size=16, num_nodes=2)
+    posed = example_problem(example_workload(80, seed=4), world_size=16, num_nodes=2)
     search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
     start = search.sets.start_of(bits(FIRST))
     search.join(start)
     assert {each.types for each in search.contenders} == {bits(FIRST)}
     reached = {each.origin: each.time for each in search.contenders}
     greedy, program = (time for time, _ in reversed(start.plans))
-    assert reached[0] <= greedy  # hardly anything is left to gain
+    assert reached[0] < greedy
     assert reached[1] < program
     search.join(Start(start.types, start.plans[1:]))  # the greedy one again, now not annealed
     assert {each.origin: each.time for each in search.contenders} == pytest.approx(reached)
