@@ -74,9 +74,9 @@ class _Contraction:
             if before in there
         }
         for index in numbers:
-            self.add(index, template.ops[index])
+            self._add(index, template.ops[index])
 
-    def add(self, index: int, op: TemplateOp) -> None:
+    def _add(self, index: int, op: TemplateOp) -> None:
         """Contract the next operation, or keep it."""
         start = self._start(op)
         crossing = index in self._marked or index == self.final[op.resource]

@@ -214,11 +214,12 @@ class TypeSets:
 
     def _at_sight(self, types: int) -> Start:
         """Return a plan of what a set's program says at first sight; none: there is no room."""
-        said, plans = self._said[types], list[Found]()
-        if said is not None:
-            self._made += 1
-            plans = [found for found in [self.programs.plan(types, said)] if found[0] < inf]
-        return Start(types, plans, PROGRAM)
+        said = self._said[types]
+        if said is None:
+            return Start(types, [], PROGRAM)
+        self._made += 1
+        found = self.programs.plan(types, said)
+        return Start(types, [found] if found[0] < inf else [], PROGRAM)
 
     def _first(self) -> int:
         """Return the set that is tried first.
