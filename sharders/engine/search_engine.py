@@ -290,9 +290,8 @@ class Engine:
     def _sharded(self) -> Lowering:
         """Lowers steps of plans without replicas."""
         keys = [key for key, _ in self.arrays.signature]
-        return self._written([
-            key for key in keys if key.sharding_type is not ShardingType.DATA_PARALLEL
-        ])
+        sharded = [key for key in keys if key.sharding_type is not ShardingType.DATA_PARALLEL]
+        return self._whole if len(sharded) == len(keys) else self._written(sharded)
 
     def _state(self, params: MoveParams) -> SearchState:
         problem, arrays, rows = self.problem, self.arrays, self._rows
