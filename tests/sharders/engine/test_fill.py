@@ -170,6 +170,38 @@ def test_a_rank_has_as_few_lookup_kernels_as_there_can_be(
     check_memory(problem.workload, problem.topology, plan)
 
 
+def test_ranks_that_the_user_gives_to_some_tables_have_no_other_kernels() -> None:
+    problem = of_kinds(4, ShardingType.TABLE_WISE, {"world_size": 8})
+    given = {0: 5, 4: 6, 8: 7}  # all of one kind, which has other tables, too
+    tables = tuple(
+        replace(table, ranks=(given[number],)) if number in given else table
+        for number, table in enumerate(problem.workload.tables)
+    )
+    workload = replace(problem.workload, tables=tables)
+    posed = example_problem(workload, fill=0.1, world_size=8)
+    engine = Engine(posed)
+    assert engine.fill({**NEUTRAL, "apart": 1.0}) < inf
+    assert set(kinds_on_ranks(posed, engine.plan_of(engine.present()))) == {1}
+
+
+def test_shards_within_a_node_leave_some_of_its_ranks_to_other_kernels() -> None:
+    made = example_workload(24, seed=3)
+    types = ShardingType.TABLE_COLUMN_WISE, ShardingType.TABLE_WISE
+    tables = tuple(
+        replace(table, sharding_types=(types[number % 4 > 0],), weighted=False, pooling=Pooling.SUM)
+        for number, table in enumerate(made.tables)
+    )
+    problem = example_problem(replace(made, tables=tables), fill=0.1, world_size=8)
+    engine = Engine(problem)
+    assert engine.fill({**NEUTRAL, "apart": 1.0}) < inf
+    plan = engine.plan_of(engine.present())
+    on_ranks = [
+        {each.sharding_type for each in plan.tables if rank in each.ranks} for rank in range(8)
+    ]
+    assert set(map(len, on_ranks)) == {1}
+    assert set().union(*on_ranks) == set(types)
+
+
 def test_kernels_share_ranks_where_there_are_more_of_them() -> None:
     problem = of_kinds(3, ShardingType.TABLE_WISE, {"world_size": 2})
     engine = Engine(problem)
