@@ -286,7 +286,8 @@ class AnnealingSearch:
     def _change_types(self) -> None:
         """Let plans contend that shard all tables of a type of the best one by others.
 
-        Once for every set of types that it has, and where runs from it gain nothing.
+        Once for every set of types that it has, and where runs from it gain nothing. Plans of that
+        very set come before, if none were made yet.
         """
         best = self.contenders[0]
         if not best.is_stuck:
@@ -294,6 +295,8 @@ class AnnealingSearch:
         types = self.engine.types_of(best.choices)
         if types not in self._changed:
             self._changed.add(types)
+            if types not in self.sets.has_room:
+                self.join(self.sets.start_of(types))
             for start in self.sets.changed((best.time, best.choices), self.spent):
                 self.join(start)
 

@@ -211,6 +211,7 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
         return contender.time * next(gains), plan.copy()
 
     monkeypatch.setattr(search, "_anneal", anneal)
+    monkeypatch.setattr(search, "_change_types", lambda: None)
     search.contenders = [contender]
     expected = []
     for is_anew in (False, False, True):
@@ -241,6 +242,7 @@ def test_types_of_the_best_plan_change_together_where_runs_gain_nothing(
     search.contenders[0].is_stuck = True
     search.run_next()
     assert changed == [types]
+    assert types in search.sets.has_room  # its own plans come before, whichever set it began in
     assert search.contenders[0].time <= before
     for _ in range(5):
         search.contenders[0].is_stuck = True
@@ -294,7 +296,7 @@ def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
     tables = large, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    assert tried_of(sets, 1) == [bits([*FIRST, ShardingType.TABLE_WISE])]
+    assert next(sets.explored).types == bits([*FIRST, ShardingType.TABLE_WISE])
 
 
 def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
@@ -303,11 +305,11 @@ def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
     tables = row_wise, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    tried = tried_of(sets, 12)
     forced = bits([ShardingType.ROW_WISE])
-    assert tried[0] == bits(FIRST) | forced
-    assert len(set(tried)) == len(tried) > 1
-    assert all(types & forced for types in tried)
+    looked_at = [start.types for start in islice(sets.explored, 12)]
+    assert looked_at[0] == bits(FIRST) | forced
+    assert len(set(looked_at)) > 1
+    assert all(types & forced for types in looked_at)
 
 
 def test_runs_make_one_program_of_new_groups_in_so_many_moves() -> None:
@@ -331,14 +333,17 @@ def test_around_a_set_that_has_no_room_others_are_tried_only_while_none_has() ->
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
     values: dict[int, float] = {}
-    solve = sets.programs.solve
 
-    def solved(types: int) -> SolvedSet | None:
-        found = solve(types)
-        values[types] = inf if found is None else found.expected
-        return found
+    def noting(method: Callable[[int], SolvedSet | None]) -> Callable[[int], SolvedSet | None]:
+        def noted(types: int) -> SolvedSet | None:
+            found = method(types)
+            values[types] = inf if found is None else found.expected
+            return found
 
-    sets.programs.solve = solved  # type: ignore[method-assign]
+        return noted
+
+    sets.programs.solve = noting(sets.programs.solve)  # type: ignore[method-assign]
+    sets.programs.estimate = noting(sets.programs.estimate)  # type: ignore[method-assign]
     list(islice(sets.explored, 12))
     assert values[bits(FIRST)] == inf
     assert min(values.values()) < inf
@@ -401,9 +406,7 @@ def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> Non
         for start in starts
         if start and start.plans and start.types in sets.has_room and not start.is_rough
     ]
-    wanted = [explored.index(types) for types in (first, second, third)]
-    assert wanted == sorted(wanted)
-    assert wanted[2] - wanted[0] <= 3
+    assert explored[: explored.index(third) + 1][-2:] == [second, third]
 
 
 def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
