@@ -148,7 +148,7 @@ class AnnealingSearch:
         next_set, knows_more = 0.0, True
         while self.contenders and not self.spent():
             if self.moves >= next_set:
-                tried = next(self.sets.more, None) or self._beside()
+                tried = self.own_set() or next(self.sets.more, None) or self._beside()
                 knows_more = tried is not None
                 if tried is not None:
                     self.join(tried)
@@ -157,6 +157,11 @@ class AnnealingSearch:
             if not knows_more and self._is_quiet():
                 break
             self.run_next()
+
+    def own_set(self) -> Start | None:
+        """Return plans of the set of types that the best plan has; None: they were made already."""
+        types = self.engine.types_of(self.contenders[0].choices)
+        return None if types in self.sets.has_room else self.sets.start_of(types)
 
     def _beside(self) -> Start | None:
         """Return plans of a set of types next to one that the best plans have; None: no more."""
@@ -286,8 +291,7 @@ class AnnealingSearch:
     def _change_types(self) -> None:
         """Let plans contend that shard all tables of a type of the best one by others.
 
-        Once for every set of types that it has, and where runs from it gain nothing. Plans of that
-        very set come before, if none were made yet.
+        Once for every set of types that it has, and where runs from it gain nothing.
         """
         best = self.contenders[0]
         if not best.is_stuck:
@@ -295,8 +299,6 @@ class AnnealingSearch:
         types = self.engine.types_of(best.choices)
         if types not in self._changed:
             self._changed.add(types)
-            if types not in self.sets.has_room:
-                self.join(self.sets.start_of(types))
             for start in self.sets.changed((best.time, best.choices), self.spent):
                 self.join(start)
 

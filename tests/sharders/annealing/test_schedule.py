@@ -242,12 +242,24 @@ def test_types_of_the_best_plan_change_together_where_runs_gain_nothing(
     search.contenders[0].is_stuck = True
     search.run_next()
     assert changed == [types]
-    assert types in search.sets.has_room  # its own plans come before, whichever set it began in
     assert search.contenders[0].time <= before
     for _ in range(5):
         search.contenders[0].is_stuck = True
         search.run_next()
     assert len(set(changed)) == len(changed)  # once for every set of types
+
+
+def test_the_set_of_the_best_plan_has_plans_of_its_own_whichever_set_it_began_in() -> None:
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    types = bits([ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE])
+    plan = search.sets.start_of(types).plans[-1]
+    search.sets.has_room.clear()
+    search.join(Start(search.sets.offered, [plan]))
+    own = search.own_set()
+    assert own is not None
+    assert own.types == search.engine.types_of(search.contenders[0].choices) != search.sets.offered
+    assert own.plans
+    assert search.own_set() is None
 
 
 def test_contenders_far_behind_are_annealed_less(monkeypatch: pytest.MonkeyPatch) -> None:
