@@ -209,7 +209,7 @@ class TypeSets:
                 break
             if types not in self.has_room:
                 yield self.start_of(types)
-            if types != first and self.value(types) <= self.params.expanded * self._best:
+            if self.value(types) <= self.params.expanded * self._best:
                 yield from self._neighbours(types, heap)
         if first not in self.has_room:
             yield self.start_of(first)

@@ -33,7 +33,7 @@ cdef class KernelRanks:
     cdef bint _divide(self, int64_t most_kernels) noexcept
     @cython.locals(given=int64_t, is_expected=bint, rank=Py_ssize_t)
     cdef int64_t _allow_given(self, Py_ssize_t kernel) noexcept
-    @cython.locals(best=Py_ssize_t, kernel=Py_ssize_t, step=int64_t, may=bint)
+    @cython.locals(best=Py_ssize_t, kernel=Py_ssize_t, step=int64_t, most=int64_t, may=bint)
     cdef void _share_out(self, int64_t left) noexcept
     cdef int64_t _step(self, Py_ssize_t kernel) noexcept
     cdef bint _is_fuller(self, Py_ssize_t kernel, Py_ssize_t other) noexcept

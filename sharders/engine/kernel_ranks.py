@@ -32,7 +32,7 @@ class KernelRanks:
         """Ranks among which the shards of a table are, a node's or any one, and the most of these
         that it needs at once;"""
         self.least, self.most, self.count = (np.zeros(kernels, dtype=np.int64) for _ in range(3))
-        """the fewest and the most ranks that it can use, and how many it gets."""
+        """the fewest and the most ranks that it could use, and how many it gets."""
         self.busy = np.zeros(ranks)
         """What is expected on every rank, where kernels' shards are even,"""
         self.num_allowed = np.zeros(ranks, dtype=np.int64)
@@ -66,7 +66,7 @@ class KernelRanks:
             self.width[kernel] = local
             self.unit[kernel] = max(self.unit[kernel], least)
         self.least[kernel] = max(self.least[kernel], least)
-        self.most[kernel] = min(self.num_ranks, self.most[kernel] + max(least, shards))
+        self.most[kernel] += max(least, shards)
 
     def _give(self, option: int) -> None:
         """Note the ranks that the user wants an option's shards on."""
@@ -74,9 +74,7 @@ class KernelRanks:
         kernel, first = tables.kernel[option], tables.first[option]
         for shard in range(first, first + tables.num_shards(option)):
             rank = tables.at[shard]
-            self.most[kernel] = min(
-                self.num_ranks, self.most[kernel] + 1 - self.is_given[kernel, rank]
-            )
+            self.most[kernel] += 1 - self.is_given[kernel, rank]
             self.is_given[kernel, rank] = 1
 
     def divide(self) -> bool:
@@ -100,8 +98,10 @@ class KernelRanks:
             # shards that need several ranks at once may have no use for those that are given
             self.count[kernel] = max(given, least) if self.unit[kernel] == 1 else given + least
             left -= self.count[kernel]
+        if left < 0:
+            return False
         for rank in range(self.num_ranks):
-            if left < 0 or self.num_allowed[rank] > most_kernels:
+            if self.num_allowed[rank] > most_kernels:
                 return False
         self._share_out(left)
         kernel = self._next()
@@ -127,8 +127,8 @@ class KernelRanks:
         while best >= 0:
             best = -1
             for kernel in range(self.num_kernels):
-                step = self._step(kernel)
-                may = step <= left and self.count[kernel] + step <= self.most[kernel]
+                step, most = self._step(kernel), min(self.num_ranks, self.most[kernel])
+                may = step <= left and self.count[kernel] + step <= most
                 if may and (best < 0 or self._is_fuller(kernel, best)):
                     best = kernel
             if best >= 0:

@@ -211,7 +211,6 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
         return contender.time * next(gains), plan.copy()
 
     monkeypatch.setattr(search, "_anneal", anneal)
-    monkeypatch.setattr(search, "_change_types", lambda: None)
     search.contenders = [contender]
     expected = []
     for is_anew in (False, False, True):
@@ -308,7 +307,10 @@ def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
     tables = large, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
-    assert next(sets.explored).types == bits([*FIRST, ShardingType.TABLE_WISE])
+    whole = bits([*FIRST, ShardingType.TABLE_WISE])
+    assert next(sets.explored).types == whole
+    assert sets.value(whole) < sets.value(bits(FIRST)) == inf
+    assert tried_of(sets, 12)
 
 
 def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
@@ -318,10 +320,11 @@ def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
     forced = bits([ShardingType.ROW_WISE])
-    looked_at = [start.types for start in islice(sets.explored, 12)]
-    assert looked_at[0] == bits(FIRST) | forced
-    assert len(set(looked_at)) > 1
-    assert all(types & forced for types in looked_at)
+    starts = [(start.types, start.types in sets.has_room) for start in islice(sets.explored, 24)]
+    assert starts[0] == (bits(FIRST) | forced, False)
+    assert all(types & forced for types, _ in starts)
+    tried = [types for types, is_tried in starts if is_tried]
+    assert len(set(tried)) == len(tried) > 1
 
 
 def test_runs_make_one_program_of_new_groups_in_so_many_moves() -> None:
