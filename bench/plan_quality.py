@@ -13,6 +13,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -162,19 +163,17 @@ def bound(instance: Instance) -> dict[str, Seconds]:
     return {"bound_s": value, "bound_cpu_s": round(time.process_time() - start, 3)}
 
 
-def _run(queue: Any, job: Callable[..., Result], arguments: tuple[Any, ...]) -> None:  # noqa: ANN401
-    queue.put(job(*arguments))
-
-
 def isolated(job: Callable[..., Result], *arguments: Any) -> Result:  # noqa: ANN401
-    """Run a job in a process of its own, so that none finds the caches of another warm."""
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    process = context.Process(target=_run, args=(queue, job, arguments))
-    process.start()
-    result: Result = queue.get()
-    process.join()
-    return result
+    """Run a job in a process of its own, so that none finds the caches of another warm.
+
+    Raises
+    ------
+    BrokenProcessPool
+        The process ended before its job did.
+
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(job, *arguments).result()
 
 
 def updated(path: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

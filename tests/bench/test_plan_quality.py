@@ -1,3 +1,5 @@
+import os
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from bench.plan_quality import (
     INSTANCES,
     Instance,
     bound,
+    isolated,
     read,
     updated,
 )
@@ -41,3 +44,11 @@ def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
     updated(path, lambda results: results.update(a=1))
     assert updated(path, lambda results: results.update(b=2)) == {"a": 1, "b": 2}
     assert read(path) == {"a": 1, "b": 2}
+
+
+def test_a_job_that_fails_in_a_process_of_its_own_fails_here() -> None:
+    assert isolated(len, "abc") == 3
+    with pytest.raises(ZeroDivisionError):
+        isolated(divmod, 1, 0)
+    with pytest.raises(BrokenProcessPool):
+        isolated(os._exit, 1)
