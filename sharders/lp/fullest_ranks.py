@@ -13,13 +13,13 @@ where two or three tables are alone in their groups, the plan of a program over 
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.option_features import EXCHANGED, GROUP_FEATURES, BoundOptions
+from sharders.lp.option_program import OptionProgram
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -77,7 +77,7 @@ class FullestRanks:
         coefficients: Array = weights[self.index.fullest] * self._unit
         return coefficients
 
-    def begin(self, program: Any) -> None:  # noqa: ANN401 - highspy's
+    def begin(self, program: OptionProgram) -> None:
         """Add the rows of means, and those of tables found so far."""
         for column in range(self.count):
             own = np.flatnonzero(self._group == column // SENT)
@@ -85,7 +85,7 @@ class FullestRanks:
         for pair, feature in self._found:
             self._add_pair(program, pair, feature)
 
-    def extend(self, program: Any, shares: Array, columns: Array) -> None:  # noqa: ANN401 - highspy's
+    def extend(self, program: OptionProgram, shares: Array, columns: Array) -> None:
         """Add rows of the tables that exceed a solution's columns most."""
         of_pairs = self._of_pairs(self._shards, shares)
         limits = (columns * self._unit).reshape(-1, SENT) * (1 + TOLERANCE)
@@ -153,13 +153,13 @@ class FullestRanks:
         np.maximum.at(largest, self._group_of_pair, self._of_pairs(self._shards, shares))
         return means, largest
 
-    def _add_pair(self, program: Any, pair: int, feature: int) -> None:  # noqa: ANN401 - highspy's
+    def _add_pair(self, program: OptionProgram, pair: int, feature: int) -> None:
         own = np.flatnonzero(self._pair == pair)
         column = int(self._group_of_pair[pair]) * SENT + feature
         self._add(program, column, own, self._shards[own, feature])
 
-    def _add(self, program: Any, column: int, own: Places, amounts: Array) -> None:  # noqa: ANN401 - highspy's
+    def _add(self, program: OptionProgram, column: int, own: Places, amounts: Array) -> None:
         """Add: a column is at least the sum of amounts times some options' shares."""
-        places = np.append(own, len(self.kept) + 1 + column).astype(np.int32)
-        row = np.append(-amounts / self._unit[column], 1.0)
-        program.addRow(0.0, float("inf"), len(row), places, row)
+        row = np.zeros(len(self.kept))
+        row[own] = -amounts / self._unit[column]
+        program.add_row(0.0, row, np.array([1 + column]), np.ones(1))

@@ -8,14 +8,14 @@
 F is what the fullest rank of every group sends (``fullest_ranks``). Cycles are those of
 ``costmodel.bounds``: M is what the step takes at least with these shares of options, and about what
 it takes if lookups and exchanges can be balanced over ranks. The heaviest cycle at a solution is
-added until none is heavier than M. Few tables get more than one option: as many as there are rows
-that bind.
+added until none is heavier than M, and options join that pay (``option_program``). Few tables get
+more than one option: as many as there are rows that bind.
 """
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from costmodel.engine.timer import Signature
 from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.step.groups import GroupKey
 from sharders.lp.fullest_ranks import FullestRanks
+from sharders.lp.option_program import DUAL, PRIMAL, BestShares, OptionProgram
 from sharders.problem.options import TableOption
 from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
@@ -37,7 +38,9 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 TOLERANCE = 5e-3
 """Share of M by which a cycle may be heavier than it."""
-MOST_ROUNDS = 30
+OPTION_TOLERANCE = 1e-3
+"""Share of M that options which are not in the program might gain."""
+MOST_ROUNDS = 60
 PLAYED = 6
 """Cycles that are looked for before the first solution."""
 HEADROOM = 0.9
@@ -121,8 +124,8 @@ class Relaxed(NamedTuple):
     shares: Array
     """Share of its table that every option gets, 0 to 1."""
     value: Seconds
-    """No plan of the options that were offered and wanted has a shorter step, if it has all the
-    sharding groups that are offered."""
+    """No plan of the options that were offered and wanted has a step shorter by more than
+    ``OPTION_TOLERANCE``, if it has all the sharding groups that are offered."""
     prices: Array
     """What a share of every option adds to the value, where others make room for it: 0 for those
     that have shares, infinite for those not offered, and less than 0 for some that were offered but
@@ -142,6 +145,11 @@ class RelaxedStep:
     def _kept(self) -> NDArray[np.intp]:
         """Numbers of the options in question."""
         return np.flatnonzero(self.offered)
+
+    @cached_property
+    def _likely(self) -> Mask:
+        """Which of them programs begin with: those that have paid, or may be expected to."""
+        return np.zeros(len(self._kept), dtype=bool)
 
     @cached_property
     def _begins(self) -> NDArray[np.intp]:
@@ -187,43 +195,64 @@ class RelaxedStep:
 
     def solve(self, wanted: Mask) -> Relaxed | None:
         """Return the best shares of the options that are offered and wanted; None: no room."""
-        import highspy
-
-        graph, kept = self._graph, self._kept
-        free = self.choices.some(wanted & self.offered)[kept]
-        least = self._least_memory(free)
+        table, memory = self.choices.table[self._kept], self.choices.memory[self._kept]
+        free = self.choices.some(wanted & self.offered)[self._kept]
+        smallest = self._best(memory, free)
+        least = float(memory[smallest].sum())
         if least > 1:
             return None
-        solver = self._program(free, max(HEADROOM, least + ROOM * (1 - least)))
-        x = free / np.bincount(self.choices.table[kept], free)[self.choices.table[kept]]
-        z = self._features(x)
+        self._likely[smallest] = True
+        even = self._features(free / np.bincount(table, free)[table])
         if not self._cycles:
-            self._cycles += [graph.heaviest(z), graph.direct(z), graph.host()]
+            self._cycles += [self._graph.heaviest(even), self._graph.direct(even)]
+            self._cycles.append(self._graph.host())
             self._play(free)
         # not a cycle's constant: of tangents to a convex duration it may be negative
-        unit = _weight(self._cycles[0], z) or 1.0
-        self._fullest.begin(solver)
+        unit = _weight(self._cycles[0], even) or 1.0
+        most = max(HEADROOM, least + ROOM * (1 - least))
+        program = OptionProgram(table, memory, most, self._fullest.count)
+        self._begin(program, free, unit)
+        found = self._solved(program, free, unit)
+        if found is None:
+            return None
+        shares, prices = np.zeros(len(self.offered)), np.full(len(self.offered), np.inf)
+        shares[self._kept], prices[self._kept] = found.shares, found.reduced_costs
+        return Relaxed(shares, found.value * unit, prices)
+
+    def _begin(self, program: OptionProgram, free: Mask, unit: Seconds) -> None:
+        """Begin with the solution that there is if only the first cycle binds, and no memory."""
+        self._fullest.begin(program)
         for cycle in self._cycles:
-            self._add(solver, cycle, unit)
-        self._begin(solver, free)
+            self._add(program, cycle, unit)
+        best = self._best(self._weights(self._cycles[0]), free)
+        self._likely[best] = True
+        program.join(np.flatnonzero(self._likely & free))
+        means, tables = self._fullest.num_rows
+        cycles = [True] + [False] * (len(self._cycles) - 1)
+        program.begin_with(best, [False] + [True] * means + [False] * tables + cycles)
+
+    def _solved(self, program: OptionProgram, free: Mask, unit: Seconds) -> BestShares | None:
+        """Let options join, and then cycles and tables bind, until none changes the solution."""
+        found, strategy = None, DUAL
         for _ in range(MOST_ROUNDS):
-            solver.run()
-            if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-                return None
-            solution = solver.getSolution()
-            x, _, fullest = np.split(solution.col_value, [len(kept), len(kept) + 1])
-            value = solver.getInfo().objective_function_value * unit
-            z = self._features(x)
-            cycle = graph.heaviest(z)
-            if _weight(cycle, z) <= value * (1 + TOLERANCE):
+            found = program.run(strategy)
+            if found is None:
                 break
-            self._fullest.extend(solver, x, fullest)
+            paying = program.paying(found, free, OPTION_TOLERANCE)
+            if len(paying):
+                self._likely[paying] = True
+                program.join(paying)
+                strategy = PRIMAL
+                continue
+            z = self._features(found.shares)
+            cycle = self._graph.heaviest(z)
+            if _weight(cycle, z) <= found.value * unit * (1 + TOLERANCE):
+                break
+            self._fullest.extend(program, found.shares, found.others)
             self._cycles.append(cycle)
-            self._add(solver, cycle, unit)
-        shares = np.zeros(len(self.choices.options))
-        prices = np.full(len(shares), np.inf)
-        shares[kept], prices[kept] = x, solution.col_dual[: len(kept)]
-        return Relaxed(shares, value, prices)
+            self._add(program, cycle, unit)
+            strategy = DUAL
+        return found
 
     def _features(self, x: Array) -> Array:
         values = (self._values * x[:, None]).ravel()
@@ -231,36 +260,6 @@ class RelaxedStep:
         z: Array = np.bincount(self._places.ravel(), values, size).astype(np.float64)
         z[self._index.fullest] = self._fullest.sent(x)
         return z
-
-    def _least_memory(self, free: Mask) -> float:
-        """Return the share of all memory that every table's smallest free option takes."""
-        memory = np.where(free, self.choices.memory[self._kept], np.inf)
-        return float(np.minimum.reduceat(memory, self._begins).sum())
-
-    def _program(self, free: Mask, most_memory: float) -> Any:  # noqa: ANN401 - highspy's
-        """Return the program without cycles: columns of options, M, and what fullest ranks send."""
-        import highspy
-
-        kept = self._kept
-        table, count = self.choices.table[kept], len(kept)
-        rows, more = int(table[-1]) + 2, self._fullest.count
-        program: Any = highspy.HighsLp()
-        program.num_col_, program.num_row_ = count + 1 + more, rows
-        program.col_cost_ = np.concatenate((np.zeros(count), [1.0], np.zeros(more)))
-        program.col_lower_ = np.zeros(count + 1 + more)
-        unlimited = np.full(1 + more, highspy.kHighsInf)
-        program.col_upper_ = np.append(np.where(free, 1.0, 0.0), unlimited)
-        program.row_lower_ = np.append(np.ones(rows - 1), -highspy.kHighsInf)
-        program.row_upper_ = np.append(np.ones(rows - 1), most_memory)
-        ends = np.full(1 + more, 2 * count)
-        program.a_matrix_.start_ = np.append(2 * np.arange(count + 1), ends)
-        program.a_matrix_.index_ = np.array([table, np.full(count, rows - 1)]).T.ravel()
-        ones = np.ones(count)
-        program.a_matrix_.value_ = np.array([ones, self.choices.memory[kept]]).T.ravel()
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        solver.setOptionValue("output_flag", False)  # noqa: FBT003 -- highspy's signature
-        solver.passModel(program)
-        return solver
 
     def _play(self, free: Mask) -> None:
         """Add cycles that are likely to bind: fictitious play of tables and cycles (Brown, 1951).
@@ -272,7 +271,9 @@ class RelaxedStep:
         """
         total, taken = self._weights(self._cycles[0]), np.zeros(len(free))
         for number in range(1, PLAYED + 1):
-            taken[self._best(total, free)] += 1.0
+            best = self._best(total, free)
+            self._likely[best] = True
+            taken[best] += 1.0
             cycle = self._graph.heaviest(self._features(taken / number))
             total += self._weights(cycle)
             if any(np.array_equal(cycle.weights, each.weights) for each in self._cycles):
@@ -286,23 +287,6 @@ class RelaxedStep:
         best: NDArray[np.intp] = order[self._begins]
         return best
 
-    def _begin(self, solver: Any, free: Mask) -> None:  # noqa: ANN401 - highspy's
-        """Begin with the solution that there is if only the first cycle binds, and no memory."""
-        import highspy
-
-        status, best = highspy.HighsBasisStatus, self._best(self._weights(self._cycles[0]), free)
-        means, tables = self._fullest.num_rows
-        columns = [status.kLower] * len(free) + [status.kBasic] * (1 + means)
-        for column in best.tolist():
-            columns[column] = status.kBasic
-        sent = [status.kLower] * means + [status.kBasic] * tables
-        cycles = [status.kLower] + [status.kBasic] * (len(self._cycles) - 1)
-        basis: Any = highspy.HighsBasis()
-        basis.col_status = columns
-        basis.row_status = [status.kLower] * len(best) + [status.kBasic, *sent, *cycles]
-        basis.valid = True
-        solver.setBasis(basis)
-
     def _weights(self, cycle: WeightedCycle) -> Array:
         """Return what every option adds to a cycle, if ranks send all as much."""
         return self._own_weights(cycle) + self._fullest.evenly(cycle.weights)
@@ -312,11 +296,10 @@ class RelaxedStep:
         weights: Array = (self._values * cycle.weights[self._places]).sum(axis=1)
         return weights
 
-    def _add(self, solver: Any, cycle: WeightedCycle, unit: Seconds) -> None:  # noqa: ANN401 - highspy's
+    def _add(self, program: OptionProgram, cycle: WeightedCycle, unit: Seconds) -> None:
         own, sent = self._own_weights(cycle), self._fullest.coefficients(cycle.weights)
-        row = np.concatenate((-own / unit, [1.0], -sent / unit))
-        places = np.arange(len(row), dtype=np.int32)
-        solver.addRow(cycle.constant / unit, float("inf"), len(row), places, row)
+        others = np.concatenate(([1.0], -sent / unit))
+        program.add_row(cycle.constant / unit, -own / unit, np.arange(len(others)), others)
 
 
 def _weight(cycle: WeightedCycle, z: Array) -> Seconds:

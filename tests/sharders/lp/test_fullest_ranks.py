@@ -21,8 +21,8 @@ FEW, GPUS = 5, 16
 """Few tables for many ranks: shards are uneven."""
 
 
-def problem() -> ShardingProblem:
-    large = replace(example_workload(FEW, seed=4), local_batch_size=16_384)
+def problem(seed: int = 4) -> ShardingProblem:
+    large = replace(example_workload(FEW, seed=seed), local_batch_size=16_384)
     return example_problem(large, world_size=GPUS, num_nodes=2, fill=0.05)
 
 
@@ -79,7 +79,7 @@ def test_no_plan_of_its_options_has_a_shorter_step_than_a_program_says(seed: int
 def test_a_table_with_a_large_shard_is_split_where_all_ranks_would_wait_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    posed = problem()
+    posed = problem(seed=0)
     choices = LpOptions.of(posed)
     everything = np.ones(len(choices.numbers), dtype=bool)
 
@@ -91,4 +91,4 @@ def test_a_table_with_a_large_shard_is_split_where_all_ranks_would_wait_for_it(
 
     split = largest_column_shards()
     monkeypatch.setattr(FullestRanks, "_shards", property(lambda self: self._means))
-    assert split < largest_column_shards()
+    assert split < 0.8 * largest_column_shards()

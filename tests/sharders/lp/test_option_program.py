@@ -1,0 +1,94 @@
+"""Linear programs that options join when they pay."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from sharders.lp.option_program import DUAL, PRIMAL, Array, BestShares, OptionProgram
+
+TABLES, EACH, ROWS = 12, 9, 4
+TABLE = np.repeat(np.arange(TABLES), EACH)
+FREE = np.ones(TABLES * EACH, dtype=bool)
+FEW = np.arange(0, TABLES * EACH, EACH)
+"""One option of every table."""
+MOST = 0.6 * TABLES
+
+
+def drawn(seed: int) -> tuple[Array, Array]:
+    """Return the memory of options, least that of ``FEW``, and what rows multiply them by."""
+    rng = np.random.default_rng(seed)
+    memory = rng.uniform(0.2, 1.0, TABLES * EACH)
+    memory[FEW] = 0.1
+    return memory, rng.uniform(0.0, 1.0, (ROWS, TABLES * EACH))
+
+
+def begun(memory: Array, rows: Sequence[Array] | Array, most: float = MOST) -> OptionProgram:
+    """Return a program with the options of ``FEW``, whose first column is at least every row."""
+    program = OptionProgram(TABLE, memory, most, num_others=0)
+    for row in rows:
+        program.add_row(0.0, -row, np.zeros(1, dtype=int), np.ones(1))
+    program.join(FEW)
+    return program
+
+
+def solved(program: OptionProgram) -> BestShares:
+    """Let options join until none pays."""
+    found = program.run(DUAL)
+    assert found is not None
+    while len(paying := program.paying(found, FREE, 1e-9)):
+        program.join(paying)
+        found = program.run(PRIMAL)
+        assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_few_options_lead_to_what_all_do(seed: int) -> None:
+    memory, rows = drawn(seed)
+    found = solved(begun(memory, rows))
+    whole = linprog(
+        np.append(np.zeros(len(TABLE)), 1.0),
+        A_ub=np.vstack((np.column_stack((rows, -np.ones(ROWS))), np.append(memory, 0.0))),
+        b_ub=np.append(np.zeros(ROWS), MOST),
+        A_eq=np.column_stack((np.arange(TABLES)[:, None] == TABLE, np.zeros(TABLES))),
+        b_eq=np.ones(TABLES),
+    )
+    assert found.value == pytest.approx(whole.fun)
+    assert found.value == pytest.approx((rows @ found.shares).max())
+    assert np.bincount(TABLE, found.shares) == pytest.approx(np.ones(TABLES))
+    assert memory @ found.shares <= MOST + 1e-9
+    assert found.reduced_costs.min() > -1e-7
+    assert found.reduced_costs[found.shares > 1e-9] == pytest.approx(0.0, abs=1e-7)
+
+
+def test_a_row_that_comes_later_binds_all_options() -> None:
+    memory, rows = drawn(7)
+    program = begun(memory, rows[:-1])
+    before = solved(program).value
+    program.add_row(0.0, -10 * rows[-1], np.zeros(1, dtype=int), np.ones(1))
+    after = solved(program)
+    assert after.value > before
+    assert after.value == pytest.approx(solved(begun(memory, [*rows[:-1], 10 * rows[-1]])).value)
+
+
+def test_options_that_are_not_free_never_join() -> None:
+    memory, rows = drawn(8)
+    program = begun(memory, rows)
+    found = program.run(DUAL)
+    assert found is not None
+    assert len(program.paying(found, FREE, 1e-9)) > 0
+    assert len(program.paying(found, ~FREE, 1e-9)) == 0
+
+
+def test_a_basis_to_begin_with_leads_to_the_same_solution() -> None:
+    memory, rows = drawn(9)
+    program = begun(memory, rows)
+    program.begin_with(FEW, [False, True, *[False] * (ROWS - 1)])
+    assert solved(program).value == pytest.approx(solved(begun(memory, rows)).value)
+
+
+def test_there_may_be_no_room() -> None:
+    memory, rows = drawn(10)
+    assert begun(memory, rows, most=0.05 * TABLES).run(DUAL) is None
