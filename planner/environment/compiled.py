@@ -11,6 +11,7 @@ MODULES = (
     "sharders.engine.rank_loads",
     "sharders.engine.search_state",
     "sharders.engine.moves",
+    "sharders.engine.rank_blocks",
     "sharders.engine.eject",
     "sharders.engine.annealing_run",
     "sharders.engine.kernel_ranks",

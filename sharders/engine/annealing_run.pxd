@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from sharders.engine.eject cimport Ejector
 from sharders.engine.moves cimport MoveProposer, RandomNumbers
+from sharders.engine.rank_blocks cimport RankBlocks
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move
 
@@ -13,13 +14,14 @@ cdef double IMPROVED, NO_EXCESS, LEAST, MOST, inf
 @cython.final
 cdef class AnnealingRun:
     cdef readonly SearchState search
-    cdef readonly Py_ssize_t refresh_every, num_changed, moves, decided, timed, last_gain
+    cdef readonly Py_ssize_t refresh_every, num_changed, max_ejected, ejected, moves, decided, timed, last_gain
     cdef readonly RandomNumbers rng
     cdef readonly MoveProposer proposer
+    cdef readonly RankBlocks blocks
     cdef readonly Ejector ejector
     cdef readonly Move move
     cdef readonly int64_t[::1] is_changed, changed
-    cdef readonly bint again, lacks_program
+    cdef readonly bint lacks_program
     cdef readonly Choices best
     cdef readonly double best_time, penalised_time, best_penalised_time
     cdef readonly double price, price_step, first_price, first_time

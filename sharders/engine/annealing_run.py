@@ -8,6 +8,7 @@ import numpy as np
 from sharders.engine.eject import Ejector
 from sharders.engine.moves import MoveProposer, RandomNumbers
 from sharders.engine.params import MoveParams
+from sharders.engine.rank_blocks import RankBlocks
 from sharders.engine.search_state import NO_EXCESS, SearchState
 from sharders.engine.tables import FITS, SLOW, UNKNOWN, Move
 from sharders.problem.sharding_problem import IMPROVED
@@ -23,9 +24,10 @@ class AnnealingRun:
 
     def __init__(self, search: SearchState, params: MoveParams) -> None:
         self.search, self.refresh_every = search, params.refresh_every
-        self.rng = RandomNumbers()
+        self.rng, self.max_ejected = RandomNumbers(), params.max_ejected
         self.proposer = MoveProposer(search, params, self.rng)
-        self.ejector = Ejector(self.proposer, params)
+        self.blocks = RankBlocks(search.tables, search.choices, search.plan.num_ranks)
+        self.ejector = Ejector(self.proposer, self.blocks, params)
         self.move = Move(params.max_together, search.choices.ranks.shape[1])
         self.is_changed = np.zeros(search.tables.num_tables, dtype=np.int64)
         """Whether a table's choice is not the best plan's."""
@@ -48,10 +50,11 @@ class AnnealingRun:
         changes nothing.
         """
         self.rng.begin(seed)
+        self.blocks.rebuild()
         self.lacks_program = False
         """Whether the last move led to groups that have no program yet (``SearchState.wanted``)."""
-        self.again = False
-        """Whether the move at hand is one more try of the last one, with a table out of its way."""
+        self.ejected = 0
+        """Tables out of the way of the move at hand, which is then one more try of the last one."""
         self.moves = self.decided = self.timed = self.last_gain = 0
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
         self.first_time = seconds
@@ -86,7 +89,7 @@ class AnnealingRun:
                 search.find_cycle()
                 self.proposer.refresh()
             self.moves += 1
-            if not self.again:
+            if self.ejected == 0:
                 self.proposer.draw(move, placing)
                 if move.length == 0:
                     continue
@@ -99,7 +102,7 @@ class AnnealingRun:
             self.decided += outcome == FITS or outcome == SLOW
             self.timed += outcome == FITS
             if outcome == FITS and search.penalised_time <= limit:
-                self.again = False
+                self.ejected = 0
                 self._take()
             else:
                 lacks = outcome != UNKNOWN and search.excess() > excess + NO_EXCESS
@@ -107,7 +110,8 @@ class AnnealingRun:
                     self.ejector.find_fullest()
                     lacks = self.ejector.lack > 0
                 search.undo(move)
-                self.again = lacks and not self.again and self.ejector.eject(move)
+                lacks = lacks and self.ejected < self.max_ejected
+                self.ejected = self.ejected + 1 if lacks and self.ejector.eject(move) else 0
                 if outcome == UNKNOWN:
                     self.lacks_program = True
                     break
@@ -132,6 +136,7 @@ class AnnealingRun:
                 self.is_changed[table] = 1
                 self.changed[self.num_changed] = table
                 self.num_changed += 1
+            self.blocks.change(table, self.move, index)
         self.search.keep()
         self.penalised_time = self.search.penalised_time
         is_better = self.search.seconds < self.best_time * (1 - IMPROVED)

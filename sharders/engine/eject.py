@@ -1,4 +1,4 @@
-"""Room for a move that overfills memory: a column block of another table leaves a full rank.
+"""Room for a move that overfills memory: column blocks of other tables leave full ranks.
 
 Where memory is tight, most moves find no room (at 100 tables on 8 GPUs 60 to 80%), least of all
 those of large tables. With this and ``MoveParams.keep_share`` together, 5,000 moves a table end
@@ -9,14 +9,15 @@ from math import inf
 
 from sharders.engine.moves import MoveProposer
 from sharders.engine.params import MoveParams
-from sharders.engine.tables import ON_RANKS, Move
+from sharders.engine.rank_blocks import RankBlocks
+from sharders.engine.tables import Move
 
 
 class Ejector:
     """Adds to a move that found no room that a block of another table goes elsewhere."""
 
-    def __init__(self, proposer: MoveProposer, params: MoveParams) -> None:
-        self.search, self.rng = proposer.search, proposer.rng
+    def __init__(self, proposer: MoveProposer, blocks: RankBlocks, params: MoveParams) -> None:
+        self.search, self.rng, self.blocks = proposer.search, proposer.rng, blocks
         self.tries, self.places = params.eject_tries, params.eject_places
         self.fullest = 0
         """The rank with least HBM left after a move that was tried,"""
@@ -57,23 +58,19 @@ class Ejector:
     def _smallest(self, move: Move) -> int:
         """Return a table with a block on the full rank, which and how large is in ``found``.
 
-        The smallest block of at least the bytes that lack, of some tables, but none that the move
+        The smallest block of at least the bytes that lack, but none of a table that the move
         changes; -1: there is none.
         """
-        search, tables, choices = self.search, self.search.tables, self.search.choices
-        found, num_tables = -1, tables.num_tables
-        first = self.rng.below(num_tables)
-        for number in range(min(self.tries, num_tables)):
-            table = (first + number) % num_tables
-            option = choices.option[table]
-            if tables.spread[option] != ON_RANKS:
-                continue
-            block = search.block_at(table, self.fullest)
-            if block < 0 or move.has(table):
-                continue
-            size = tables.held[tables.rows[tables.first[option] + block], 0]
-            if size >= self.lack and (found < 0 or size < self.found_bytes):
+        search, tables, found = self.search, self.search.tables, -1
+        entry, tries = self.blocks.first[self.fullest], 0
+        while entry >= 0 and tries < self.tries:
+            table, block = entry // self.blocks.widest, entry % self.blocks.widest
+            row = tables.rows[tables.first[search.choices.option[table]] + block]
+            size = tables.held[row, 0]
+            if size >= self.lack and (found < 0 or size < self.found_bytes) and not move.has(table):
                 found, self.found_block, self.found_bytes = table, block, size
+            entry = self.blocks.after[entry]
+            tries += 1
         return found
 
     def _place(self, moved: int, origin: bool) -> int:

@@ -69,7 +69,13 @@ class MoveParams:
     refresh_every: int = 64
     """Moves between two looks at what the step waits for."""
     eject_tries: int = 64
-    """Tables looked at for one that leaves a full rank."""
+    """Blocks of a full rank that are looked at for one that leaves it. While these were blocks of
+    any tables, of which the rank has hardly one where ranks are many, and one left for a move, not
+    ``max_ejected``, 1, 3 and 10 CPU seconds ended 0.7, 0.1 and 0.3% higher in the mean of 11
+    problems of full memory (standard errors 0.3, 0.3 and 0.2%, 22 runs), and 10 seconds 4.0% off
+    at worst, not 1.9%."""
+    max_ejected: int = 2
+    """Blocks of other tables that leave one after the other for one move."""
     eject_places: int = 8
     """Ranks drawn for where it could go."""
     excess_share: float = 0.5

@@ -43,7 +43,7 @@ from sharders.engine.arrays import offered
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.search_state import NO_EXCESS
-from sharders.engine.tables import Move
+from sharders.engine.tables import ON_RANKS, Move
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.one_pass import SizeGreedy
 from sharders.greedy.tuning import NEUTRAL
@@ -512,6 +512,29 @@ def test_where_a_rank_is_full_another_table_leaves_it() -> None:
         assert ejector.fullest not in np.asarray(move.ranks)[1, :num_blocks]
         made += 1
     assert made > 0
+
+
+def test_blocks_of_every_rank_are_known_whatever_moves_were_made() -> None:
+    problem = example_problem(example_workload(40, seed=2), world_size=8, num_nodes=2, fill=0.9)
+    plan = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    engine = Engine(problem, [plan])
+    engine.start(engine.choices_of(plan), 3)
+    search, known = engine.search, engine.run.blocks
+    tables, before = search.tables, search.choices.copy()
+    engine.anneal(5000, (1e-2, 1e-5, 5000.0))
+    option, ranks = np.asarray(search.choices.option), np.asarray(search.choices.ranks)
+    assert (option != np.asarray(before.option)).any()
+    expected: list[set[tuple[int, int]]] = [set() for _ in range(8)]
+    for table, chosen in enumerate(option):
+        for block in range(tables.blocks[chosen] if tables.spread[chosen] == ON_RANKS else 0):
+            expected[ranks[table, block]].add((table, block))
+    listed: list[set[tuple[int, int]]] = [set() for _ in range(8)]
+    for blocks, first in zip(listed, np.asarray(known.first).tolist(), strict=True):
+        entry = first
+        while entry >= 0:
+            blocks.add(divmod(entry, known.widest))
+            entry = known.after[entry]
+    assert listed == expected
 
 
 def test_a_run_passes_through_plans_that_hold_too_much_and_returns_none() -> None:
