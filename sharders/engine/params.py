@@ -71,9 +71,9 @@ class MoveParams:
     eject_tries: int = 64
     """Blocks of a full rank that are looked at for one that leaves it. While these were blocks of
     any tables, of which the rank has hardly one where ranks are many, and one left for a move, not
-    ``max_ejected``, 1, 3 and 10 CPU seconds ended 0.7, 0.1 and 0.3% higher in the mean of 11
-    problems of full memory (standard errors 0.3, 0.3 and 0.2%, 22 runs), and 10 seconds 4.0% off
-    at worst, not 1.9%."""
+    ``max_ejected``, 1, 3 and 10 CPU seconds ended 0.7, 0.1 and 0.3% higher in the mean of 19
+    problems of full memory (standard errors 0.2, 0.2 and 0.1%, 38 runs), and 10 seconds 4.0% off
+    at worst, not 1.9%; 24 others as low."""
     max_ejected: int = 2
     """Blocks of other tables that leave one after the other for one move."""
     eject_places: int = 8
