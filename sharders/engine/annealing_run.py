@@ -105,12 +105,12 @@ class AnnealingRun:
                 self.ejected = 0
                 self._take()
             else:
-                lacks = outcome != UNKNOWN and search.excess() > excess + NO_EXCESS
+                lacks = outcome != UNKNOWN and self.ejected < self.max_ejected
+                lacks = lacks and search.excess() > excess + NO_EXCESS
                 if lacks:
                     self.ejector.find_fullest()
                     lacks = self.ejector.lack > 0
                 search.undo(move)
-                lacks = lacks and self.ejected < self.max_ejected
                 self.ejected = self.ejected + 1 if lacks and self.ejector.eject(move) else 0
                 if outcome == UNKNOWN:
                     self.lacks_program = True
