@@ -39,6 +39,8 @@ Where that is no more than ``EARLY_SHARE`` of the time left, it comes before the
 EARLY_SHARE = 0.05
 NUM_EARLY = 2
 """Bounds taken before the search: the step without embeddings, and the first with them."""
+CLOSE = 1e-4
+"""A bound is as good as it can be where it is within this share of the best plan's step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class PlanningStage(Enum):
 _SHARES = {
     PlanningStage.BASELINE: _Share(0.1, 0.3, passes_after=PASSES),
     PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.5, passes_after=1.2, passes=1.2),
-    PlanningStage.BOUND: _Share(0.15, 0.7, passes_after=1.2),
+    PlanningStage.BOUND: _Share(0.15, 0.7, least=1.0, passes_after=1.2),
     PlanningStage.REPORT: _Share(1.0, 1.0),
 }
 
@@ -86,6 +88,7 @@ class Stages:
         self._pass_time = 0.0
         batches = problem.workload.gradient_accumulation_steps
         self._more_passes = REPORT_PASSES * (max(1.0, batches / MOST_WRITTEN) - 1.0)
+        self._best = inf
         self._bound = 0.0
         self._num_bounds = 0
         self._bounds = improving_bounds(problem.workload, problem.topology, self.time_left)
@@ -117,8 +120,9 @@ class Stages:
         allowed = max(LEAST_TIME, min(taken, share.of_left * left))
         self._end = inf if left == inf else now + min(allowed, left - after)
         found = [attempt.step_time for attempt in attempts if attempt.plan is not None]
+        self._best = min(found)
         evaluated = sum(attempt.evaluated for attempt in attempts)
-        self._search.watch(stage.value, Progress(evaluated=evaluated, best=min(found)))
+        self._search.watch(stage.value, Progress(evaluated=evaluated, best=self._best))
 
     def fits(self, stage: PlanningStage) -> bool:
         """Return whether a stage, and those after it, would end as soon as a command has to."""
@@ -138,10 +142,10 @@ class Stages:
         return self._end - self._search.clock() - passes * self._pass_time
 
     def bound(self) -> Seconds:
-        """Return what no plan undercuts, as far as the stage's time allows."""
+        """Return what no plan undercuts, as far as the stage's time allows and it matters."""
         for bound in self._bounds:
             self._improve(bound)
-            if self.time_left() <= 0:
+            if self.time_left() <= 0 or self._bound >= self._best * (1 - CLOSE):
                 break
         return self._bound
 

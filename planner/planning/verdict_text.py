@@ -55,7 +55,7 @@ def _first(verdict: PlanVerdict) -> str:
         alone = verdict.num_candidates == 1
         if verdict.within_bound is not None and (alone or verdict.within_bound <= verdict.spread):
             share = percent_fine(max(_LEAST_SHARE, verdict.within_bound))
-            return f"Sharding hardly matters: the simplest plan is within {share} of the bound"
+            return f"The simplest plan is as fast as any can be, within {share} of the bound"
         share = percent_fine(max(_LEAST_SHARE, verdict.spread))
         return f"Sharding hardly matters: {found} within {share}"
     if verdict.num_equal > 1:

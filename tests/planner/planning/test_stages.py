@@ -1,5 +1,6 @@
 """A time limit holds for all stages, by whatever clock."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -42,6 +43,18 @@ def test_a_stage_may_not_take_what_the_limit_does_not_leave(problem: ShardingPro
 
 def attempted(seconds: Seconds) -> list[Attempt]:
     return [Attempt(sharder="naive", plan=object(), step_time=1.0, time=seconds)]  # type: ignore[arg-type]
+
+
+def test_a_bound_that_meets_the_best_plan_is_not_worked_on_any_further(
+    problem: ShardingProblem,
+) -> None:
+    def bound_where_the_best_takes(step_time: Seconds) -> Seconds:
+        stages = Stages(problem, Search(time_limit=inf, clock=lambda: 0.0))
+        stages.begin(PlanningStage.BOUND, [replace(attempted(1.0)[0], step_time=step_time)])
+        return stages.bound()
+
+    greatest = bound_where_the_best_takes(1.0)
+    assert bound_where_the_best_takes(greatest / 2) < greatest
 
 
 def test_what_follows_a_stage_is_left_its_time(problem: ShardingProblem) -> None:
