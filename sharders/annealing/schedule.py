@@ -306,15 +306,13 @@ class AnnealingSearch:
         """Run from a contender's plan, or the first it had; keep a better one that is found.
 
         Where the last run gained nothing, from the first one again or with tables of one kind
-        sharded by another type, and with uneven ranks counting for more: many may have to change
-        before a step is shorter.
+        sharded by another type.
         """
         self.engine.offer(contender.types, self.sets.prices(contender.types))
-        heat = self._drawn_heat()
-        plan, weight = contender.choices, BALANCE_WEIGHT
+        heat, plan = self._drawn_heat(), contender.choices
+        weight = exp(self.rng.uniform(*map(log, self.params.balance_range)))
         if contender.is_stuck:
-            low, high = map(log, self.params.stuck_balance)
-            plan, weight = self._begin_anew(contender), exp(self.rng.uniform(low, high))
+            plan = self._begin_anew(contender)
         found = self._anneal(plan, length, exp(heat) / self.num_tables, balance_weight=weight)
         contender.moves += length
         contender.is_stuck = found[0] >= contender.time * (1 - IMPROVED)

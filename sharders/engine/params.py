@@ -155,12 +155,14 @@ class AnnealingParams:
     resharded_share: float = 0.5
     """Share of the runs where the last one gained nothing that do not begin with the contender's
     first plan, but with all tables of a kind sharded by another type (``annealing.resharding``)."""
-    stuck_balance: tuple[float, float] = (0.05, 0.4)
-    """Between which the weight of uneven ranks is drawn where the last run gained nothing. On 707
-    tables and 128 GPUs, where every rank sends five tables' outputs or six, runs end at 58.2 ms by
-    a weight of 0.2 or 0.4, and at 63.4 by 0.05; with 0.15 from the beginning problems end no lower
-    in the mean. With this and ``behind_power`` ten CPU seconds end 0.14% lower (standard error
-    0.07%, 66 runs)."""
+    balance_range: tuple[float, float] = (0.05, 1.0)
+    """Between which the weight of uneven ranks is drawn for every run: where ranks send few tables'
+    outputs each, a step is shorter only when none sends as many as the fullest ones, and many have
+    to move before. At 600 tables on 128 GPUs, where every rank sends four or five, long runs end at
+    44.6 ms by a weight of 0.05 and at 40.9 by 0.5; at 100 tables on 128, where a few decide, short
+    ones at 15.1 and 16.2. Three CPU seconds end 0.3% lower with it than with 0.05, and 0.05 to 0.4
+    where a run had gained nothing (58 problems, 84 runs, standard error 0.13%; 36 lower, 23
+    higher)."""
     moves_per_set: int = 5
     """Moves for each option of all tables between two sets that are looked at first: estimating one
     takes as long as 1 to 3. With twice as many, and programs that took as long as 3 to 7, three CPU

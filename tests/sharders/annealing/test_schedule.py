@@ -218,7 +218,9 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
         search.run_next()
     assert list(map(id, begun)) == list(map(id, expected))
     assert not contender.is_stuck
-    assert weights[0] == weights[1] < weights[2]  # uneven ranks count for more, once
+    low, high = search.params.balance_range
+    assert len(set(weights)) == len(weights)  # uneven ranks count for more or less
+    assert low <= min(weights) < max(weights) <= high
 
 
 def test_types_of_the_best_plan_change_together_where_runs_gain_nothing(
