@@ -84,7 +84,7 @@ class Programs:
         for limit in (self._usual, 0):
             relaxed = self._limited(types, LARGEST[limit])
             if relaxed is not None:
-                return self._read(relaxed, relaxed.value * _unevenly(limit))
+                return self._read(relaxed, relaxed.of_blocks * _unevenly(limit))
         return None
 
     def solve(self, types: int) -> SolvedSet | None:
@@ -100,7 +100,7 @@ class Programs:
             while 0 <= at < len(LARGEST):
                 if at not in solved:
                     solved[at] = relaxed = self._beside(types, at, at - step, solved)
-                    expected[at] = inf if relaxed is None else relaxed.value * _unevenly(at)
+                    expected[at] = inf if relaxed is None else relaxed.of_blocks * _unevenly(at)
                 if expected[at] > min(expected.values()):
                     break
                 at += step

@@ -10,6 +10,12 @@ F is what the fullest rank of every group sends (``fullest_ranks``). Cycles are 
 it takes if lookups and exchanges can be balanced over ranks. The heaviest cycle at a solution is
 added until none is heavier than M, and options join that pay (``option_program``). Few tables get
 more than one option: as many as there are rows that bind.
+
+Where ranks send whole blocks (``FullestRanks.whole``), F is rounded up, and the group where that
+costs most may then have only as many tables as one block less allows, if the step is shorter so.
+Without that, three CPU seconds end 12% higher at 400 tables on 128 GPUs, where ranks have two or
+three whole ones, and five 3 to 6% at 600; 27 problems drawn afterwards end within 0.2% in the mean,
+but three seconds 14.5% off at worst, not 3.7.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -41,6 +47,8 @@ TOLERANCE = 5e-3
 OPTION_TOLERANCE = 1e-3
 """Share of M that options which are not in the program might gain."""
 MOST_ROUNDS = 60
+MOST_LIMITS = 4
+"""How many times a group may be limited to fewer blocks."""
 PLAYED = 6
 """Cycles that are looked for before the first solution."""
 HEADROOM = 0.9
@@ -126,6 +134,8 @@ class Relaxed(NamedTuple):
     value: Seconds
     """No plan of the options that were offered and wanted has a step shorter by more than
     ``OPTION_TOLERANCE``, if it has all the sharding groups that are offered."""
+    of_blocks: Seconds
+    """About what the step takes with these shares at least where ranks send whole blocks."""
     prices: Array
     """What a share of every option adds to the value, where others make room for it: 0 for those
     that have shares, infinite for those not offered, and less than 0 for some that were offered but
@@ -215,9 +225,10 @@ class RelaxedStep:
         found = self._solved(program, free, unit)
         if found is None:
             return None
+        best, of_blocks = self._of_blocks(program, free, unit, found)
         shares, prices = np.zeros(len(self.offered)), np.full(len(self.offered), np.inf)
-        shares[self._kept], prices[self._kept] = found.shares, found.reduced_costs
-        return Relaxed(shares, found.value * unit, prices)
+        shares[self._kept], prices[self._kept] = best.shares, best.reduced_costs
+        return Relaxed(shares, found.value * unit, of_blocks, prices)
 
     def _begin(self, program: OptionProgram, free: Mask, unit: Seconds) -> None:
         """Begin with the solution that there is if only the first cycle binds, and no memory."""
@@ -253,6 +264,30 @@ class RelaxedStep:
             self._add(program, cycle, unit)
             strategy = DUAL
         return found
+
+    def _of_blocks(
+        self, program: OptionProgram, free: Mask, unit: Seconds, first: BestShares
+    ) -> tuple[BestShares, Seconds]:
+        """Return the best shares found where ranks send whole blocks, and the step then."""
+        found, best, least = first, first, np.inf
+        for _ in range(MOST_LIMITS + 1):
+            z, whole = self._features(found.shares), self._fullest.whole(found.shares)
+            more = whole - z[self._index.fullest]
+            z[self._index.fullest] = whole
+            cycle = self._graph.heaviest(z)
+            value = max(found.value * unit, _weight(cycle, z))
+            if value < least:
+                best, least = found, value
+            added = cycle.weights[self._index.fullest] * more
+            column = int(added.argmax())
+            if added[column] <= TOLERANCE * value:
+                break
+            self._fullest.limit(program, column, whole[column])
+            limited = self._solved(program, free, unit)
+            if limited is None or limited.value * unit >= least:
+                break
+            found = limited
+        return best, least
 
     def _features(self, x: Array) -> Array:
         values = (self._values * x[:, None]).ravel()

@@ -8,10 +8,11 @@ import pytest
 
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.option_features import EXCHANGED
-from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.workload import EmbeddingTable
 from costmodel.step.loads import group_loads
 from planner.examples import example_problem, example_workload
-from sharders.lp.fullest_ranks import FullestRanks
+from sharders.lp.fullest_ranks import PACKED, SENT, FullestRanks
 from sharders.lp.lp import placed
 from sharders.lp.relaxed_step import Array, LpOptions, RelaxedStep
 from sharders.problem.option_costs import OptionCosts
@@ -63,6 +64,52 @@ def test_a_plan_sends_as_much_on_its_fullest_ranks_or_more(seed: int) -> None:
             assert load.mean() * (1 - 1e-9) <= amount <= load.max() * (1 + 1e-9)
             if loads[group].tables == 1:
                 assert amount == pytest.approx(load.max())
+
+
+def whole_tables(count: int, *, split: bool) -> LpOptions:
+    """Return options of tables of one width on 16 ranks: whole, and split in two or not."""
+    types = (ShardingType.TABLE_WISE, *([ShardingType.COLUMN_WISE] if split else []))
+    tables = [
+        EmbeddingTable(
+            name=f"t{number}",
+            num_embeddings=10_000,
+            embedding_dim=64,
+            pooling_factor=4.0,
+            min_shard_dim=32,
+            sharding_types=types,
+        )
+        for number in range(count)
+    ]
+    workload = replace(example_workload(1), tables=tuple(tables), local_batch_size=16_384)
+    return LpOptions.of(example_problem(workload, world_size=GPUS, num_nodes=2, fill=0.05))
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(15, 1), (18, 2), (40, 3), (47, 4)])
+def test_fullest_ranks_send_whole_tables(count: int, blocks: int) -> None:
+    """One more than can be packed, where hardly any place would be left: 47 for 48 places."""
+    choices = whole_tables(count, split=False)
+    every = np.arange(count)
+    assert (choices.table == every).all()
+    index = FeatureIndex(choices.bounds.signature(every), fullest=True)
+    ranks = FullestRanks(index, choices.bounds, every)
+    sent, whole = (of(np.ones(count)).reshape(-1, SENT) for of in (ranks.sent, ranks.whole))
+    columns = EXCHANGED.index("columns")
+    assert whole[0, columns] == 64 * blocks
+    others = np.arange(SENT) != columns
+    assert (whole[0, others] == sent[0, others]).all()
+
+
+def test_a_program_leaves_out_tables_that_would_need_one_more_block() -> None:
+    choices = whole_tables(40, split=True)
+    everything = np.ones(len(choices.numbers), dtype=bool)
+    is_whole = choices.of_types({ShardingType.TABLE_WISE})
+    solved = RelaxedStep(choices, everything).solve(everything)
+    alone = RelaxedStep(choices, is_whole).solve(is_whole)
+    assert solved is not None
+    assert alone is not None
+    assert alone.value < alone.of_blocks  # 2.5 tables a rank are 3 on some
+    assert solved.shares[is_whole].sum() <= 2 * GPUS * PACKED * (1 + 1e-9)
+    assert solved.value <= solved.of_blocks < alone.of_blocks
 
 
 @pytest.mark.parametrize("seed", range(8))
