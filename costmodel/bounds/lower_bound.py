@@ -14,11 +14,12 @@ Collectives take as long on every rank, so the mean over ranks of such a cycle's
 too.
 
 That mean is at least linear in the choice of the tables' options: lookups are bounded by HBM or by
-the L2 cache (whichever the cycle is given), both sums over shards; collectives take at least their
-least time per byte (``paths.least_slope``) times the mean rank's bytes, as theirs is the largest
-rank's; latencies of groups that a plan may lack are left out. Another cycle runs through the rank
-that holds the largest shard of one table, with that shard's lookups instead of the mean ones. One
-more is that of the host's threads (``StepGraph.host``).
+the L2 cache (whichever the cycle is given), both sums over shards; collectives take at least what
+lines below their curves say (``op_times``) of what the fullest rank sends (``fullest_ranks``): what
+the mean one does, or one table's largest shard; latencies of groups that a plan may lack are left
+out. Another cycle runs through the rank that holds the largest shard of one table, or all tables
+that are given to it, with these lookups instead of the mean ones. One more is that of the host's
+threads (``StepGraph.host``).
 
 So with z the features of a plan (sums over tables), c a cycle's weights, and y >= 0 weights of
 cycles that add up to 1, no plan is faster than
@@ -27,9 +28,9 @@ cycles that add up to 1, no plan is faster than
         >=  sum over cycles of y constant + sum over tables of min over options of (y c z)
 
 Memory enters with a price: no plan uses more than all ranks have, and no shard is larger than what
-one has. The right-hand side is concave in y; a cutting-plane method maximises it over y, and finds
-the cycles: the heaviest for the best mixture of options so far. Any y gives a valid bound, so
-stopping early costs tightness only.
+one has. The best y are the prices of a linear program over options (``relaxation``), and cycles
+join it: the heaviest for the best mixture of options so far. Any y gives a valid bound, so stopping
+early costs tightness only.
 
 Groups have fixed costs: latencies, and the host's work for them. A mixture pays them by halves, so
 the plans are divided by which groups they have, the least bound first: with a group, its fixed
@@ -44,9 +45,8 @@ from heapq import heappop, heappush
 from math import inf
 
 from costmodel.base.units import Seconds
-from costmodel.bounds.master import Solved
 from costmodel.bounds.option_features import OptionFeatures
-from costmodel.bounds.relaxation import Relaxation
+from costmodel.bounds.relaxation import Relaxation, Solved
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
@@ -106,7 +106,7 @@ def improving_bounds(
         if relaxation is None:
             yield inf
             return
-        for bound in _branched(relaxation, lambda: time_left() <= 0):
+        for bound in _branched(relaxation, time_left):
             yield max(alone, bound * (1 - _ROUNDING))
 
 
@@ -124,19 +124,19 @@ class _Part:
     it counts as well: only in plans that surely lack it are some costs of others sure."""
 
 
-def _branched(whole: Relaxation, should_stop: Callable[[], bool]) -> Iterator[Seconds]:
+def _branched(whole: Relaxation, time_left: Callable[[], Seconds]) -> Iterator[Seconds]:
     """Yield the least bound of parts that together are all plans, each time they are divided."""
-    parts = [_part(whole, 0, (frozenset(), frozenset()), Solved(), should_stop)]
+    parts = [_part(whole, 0, (frozenset(), frozenset()), Solved(), time_left)]
     count = 1
     yield parts[0].bound
-    while parts[0].undecided is not None and count < MOST_PARTS and not should_stop():
+    while parts[0].undecided is not None and count < MOST_PARTS and time_left() > 0:
         part = heappop(parts)
         group = frozenset(filter(None, [part.undecided]))
         for groups in (
             (part.present | group, part.absent),
             (part.present, part.absent | group),
         ):
-            child = _part(whole, count, groups, part.solved, should_stop)
+            child = _part(whole, count, groups, part.solved, time_left)
             heappush(parts, replace(child, bound=max(child.bound, part.bound)))
             count += 1
         yield parts[0].bound
@@ -147,14 +147,14 @@ def _part(
     number: int,
     groups: tuple[frozenset[GroupKey], frozenset[GroupKey]],
     parent: Solved,
-    should_stop: Callable[[], bool],
+    time_left: Callable[[], Seconds],
 ) -> _Part:
     present, absent = groups
     relaxation = whole.restricted(present, absent)
     if relaxation is None or not relaxation.has_room:
         return _Part(inf, number, present, absent, parent, None)
-    solved = relaxation.maximum(parent, should_stop)
-    shares = {} if solved.mixture is None else relaxation.index.shares(solved.mixture)
+    solved = relaxation.maximum(parent, time_left)
+    shares = relaxation.shares(solved)
     known = {group for group, _ in relaxation.options.signature()} & shares.keys()
     undecided = max(known - present, key=lambda group: (shares[group], group), default=None)
     return _Part(solved.bound, number, present, absent, solved, undecided)

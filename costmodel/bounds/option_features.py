@@ -25,7 +25,16 @@ from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import lookup_rates
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
 from costmodel.memory.storage import shard_bytes, shard_factors
-from costmodel.step.cuts import KINDS, Cuts, GroupKernel, Ways, cuts_of, factors_of, kernels_of
+from costmodel.step.cuts import (
+    KINDS,
+    TYPES,
+    Cuts,
+    GroupKernel,
+    Ways,
+    cuts_of,
+    factors_of,
+    kernels_of,
+)
 from costmodel.step.groups import GroupKey, KernelKey, group_key
 from costmodel.step.loads import shard_loads
 from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES
@@ -87,6 +96,10 @@ class BoundOptions:
     busy: Floats
     """Share of the ranks that look anything up, at least: those with one column block; 0 where a
     shard has nothing to look up."""
+    rank: NDArray[np.intp]
+    """The rank that holds all of it, of tables that are given to one; -1 of others."""
+    number: NDArray[np.intp]
+    """Its place among all that were described."""
 
     def signature(self, some: NDArray[np.intp] | None = None) -> Signature:
         """Return every sharding group of some of them (all) and its lookup kernels, in order."""
@@ -154,7 +167,16 @@ class OptionFeatures:
             largest=described.largest[which],
             alone=described.alone[which],
             busy=described.busy[which],
+            rank=self._ranks(ways),
+            number=np.arange(len(which)),
         )
+
+    def _ranks(self, ways: Ways) -> NDArray[np.intp]:
+        """Return the rank that each of some options is on alone, as its table is given to it."""
+        given = [table.ranks for table in self.workload.tables]
+        of_table = np.array([ranks[0] if len(ranks) == 1 else -1 for ranks in given], dtype=np.intp)
+        spread = np.array([kind.within_node or kind.everywhere for kind in TYPES])
+        return np.where(spread[ways.kind], -1, of_table[ways.table])
 
     def _keys(self, table: EmbeddingTable) -> Iterator[OptionKey]:
         """Yield types, kernels and splits that are valid, but for hopeless ones."""

@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, largest_features
+from costmodel.bounds.fullest_ranks import FullestRanks
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures
+from costmodel.bounds.option_program import DUAL, PRIMAL, BestShares, OptionProgram
 from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.timer import Signature
 from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.step.groups import GroupKey
-from sharders.lp.fullest_ranks import FullestRanks
-from sharders.lp.option_program import DUAL, PRIMAL, BestShares, OptionProgram
 from sharders.problem.options import TableOption
 from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
@@ -47,6 +47,8 @@ TOLERANCE = 5e-3
 OPTION_TOLERANCE = 1e-3
 """Share of M that options which are not in the program might gain."""
 MOST_ROUNDS = 60
+SENT_AT_ONCE = 3
+"""Rows of tables that are added of what a group sends at a time."""
 MOST_LIMITS = 4
 """How many times a group may be limited to fewer blocks."""
 PLAYED = 6
@@ -259,7 +261,7 @@ class RelaxedStep:
             cycle = self._graph.heaviest(z)
             if _weight(cycle, z) <= found.value * unit * (1 + TOLERANCE):
                 break
-            self._fullest.extend(program, found.shares, found.others)
+            self._fullest.extend(program, found, SENT_AT_ONCE)
             self._cycles.append(cycle)
             self._add(program, cycle, unit)
             strategy = DUAL

@@ -211,6 +211,41 @@ def test_one_large_table_counts_where_it_cannot_be_split() -> None:
     assert bounds[1] > 1.5 * bounds[0]
 
 
+def _whole_only(table: EmbeddingTable, *ranks: int) -> EmbeddingTable:
+    types = (ShardingType.TABLE_WISE,)
+    return replace(table, sharding_types=types, compute_kernels=(), ranks=ranks)
+
+
+def _step_of_whole_tables(workload: Workload, ranks: Topology, where: tuple[int, ...]) -> float:
+    option = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    placed = zip(workload.tables, where, strict=True)
+    plan = make_plan(ranks, [make_sharding(each, ranks, option, (rank,)) for each, rank in placed])
+    return Objective(workload, ranks).step_time(plan)
+
+
+def test_tables_given_to_one_rank_are_looked_up_one_after_the_other() -> None:
+    given_ones = [_whole_only(_table(n, 1_000_000, 64, 60.0), 1) for n in range(3)]
+    others = [_whole_only(_table(3 + n, 100_000, 64, 4.0)) for n in range(8)]
+    tables = (*given_ones, *others)
+    workload = Workload(tables=tables, local_batch_size=4096, pipeline=Pipeline.DLRM)
+    ranks = topology(8)
+    step = _step_of_whole_tables(workload, ranks, (1, 1, 1, 0, 2, 3, 4, 5, 6, 7, 0))
+    bound = step_time_bound(workload, ranks)
+    assert 0.9 * step < bound <= step * SLACK
+    free = replace(workload, tables=tuple(replace(table, ranks=()) for table in tables))
+    assert step_time_bound(free, ranks) < 0.9 * bound
+
+
+def test_collectives_wait_for_the_rank_with_the_largest_shard() -> None:
+    large = _whole_only(_table(0, 100_000, 1024, 1.0))
+    others = [_whole_only(_table(1 + n, 1_000, 64, 1.0)) for n in range(15)]
+    tables = (large, *others)
+    workload = Workload(tables=tables, local_batch_size=4096, pipeline=Pipeline.DLRM)
+    ranks = topology(16, 8, machine(link=2e9))
+    step = _step_of_whole_tables(workload, ranks, tuple(range(16)))
+    assert 0.85 * step < step_time_bound(workload, ranks) <= step * SLACK
+
+
 @pytest.mark.parametrize("op", CollectiveOp)
 @pytest.mark.parametrize("there", [True, False])
 def test_lines_are_below_the_curve(op: CollectiveOp, there: bool) -> None:  # noqa: FBT001

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from costmodel.bounds.feature_index import FeatureIndex
+from costmodel.bounds.fullest_ranks import PACKED, SENT, FullestRanks
 from costmodel.bounds.option_features import EXCHANGED
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.step.loads import group_loads
 from planner.examples import example_problem, example_workload
-from sharders.lp.fullest_ranks import PACKED, SENT, FullestRanks
 from sharders.lp.lp import placed
 from sharders.lp.relaxed_step import Array, LpOptions, RelaxedStep
 from sharders.problem.option_costs import OptionCosts

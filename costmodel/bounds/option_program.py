@@ -12,11 +12,14 @@ Solving takes two fifths of the time that it takes with all options in the mean 
 as low.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -25,6 +28,8 @@ DUAL, PRIMAL = 1, 4
 """HiGHS's simplex strategies: the one for when rows were added, and the one for columns."""
 DEVEX = 1
 """HiGHS's edge weights that take no time for a basis to begin with (Forrest and Goldfarb, 1992)."""
+LEAST_TIME: Seconds = 0.01
+"""What a solution may take at least."""
 PAYS = 0.5
 """Share of what the best one of its table would gain from which on an option joins."""
 
@@ -39,6 +44,19 @@ class BestShares(NamedTuple):
     """The columns beside the first one and those of options."""
     reduced_costs: Array
     """What a share of every option adds to the value, whether it is there or not."""
+
+
+class ProgramBasis(NamedTuple):
+    """HiGHS's status of columns and rows, for programs of other options and rows to begin from."""
+
+    options: NDArray[np.object_]
+    """That of options, by the numbers that all these programs know them by; None: not there."""
+    others: Sequence[Any]
+    """That of the first column and those beside options."""
+    tables: Sequence[Any]
+    """That of tables' rows."""
+    rows: Mapping[Hashable, Any]
+    """That of other rows, by their keys."""
 
 
 class OptionProgram:
@@ -68,7 +86,14 @@ class OptionProgram:
         self._joined: Places = np.zeros(0, dtype=np.intp)
         """Options that are there, in the order of their columns."""
         self._rows = [memory]
-        """What all options have in every row but tables'."""
+        """What all options have in every row but tables',"""
+        self._lower = [-most_memory]
+        """the least that it is, or of memory less than that,"""
+        self._others: list[tuple[Places, Array]] = [(np.zeros(0, dtype=np.intp), np.zeros(0))]
+        """and what it has of other columns."""
+        self._keys: list[Hashable] = ["memory"]
+        """and what other programs know it by."""
+        self._prices: Array = np.zeros(1)
         program: Any = highspy.HighsLp()
         program.num_col_, program.num_row_ = self._first, self._num_tables + 1
         program.col_cost_ = np.append([1.0], np.zeros(num_others))
@@ -83,7 +108,14 @@ class OptionProgram:
         self._solver.setOptionValue("simplex_primal_edge_weight_strategy", DEVEX)
         self._solver.passModel(program)
 
-    def add_row(self, lower: float, options: Array, others: Places, values: Array) -> None:
+    def add_row(
+        self,
+        lower: float,
+        options: Array,
+        others: Places,
+        values: Array,
+        key: Hashable = None,
+    ) -> None:
         """Add: a sum over options and other columns is at least so much.
 
         Parameters
@@ -94,14 +126,19 @@ class OptionProgram:
             What every option is multiplied by.
         others, values
             Some other columns, 0 for the first one, and what each is multiplied by.
+        key
+            What programs know it by that begin from this one's basis.
 
         """
+        self._keys.append(key)
         own = options[self._joined]
         used = np.flatnonzero(own)
         columns = np.append(others, self._first + used).astype(np.int32)
         amounts = np.append(values, own[used])
         self._solver.addRow(lower, float("inf"), len(columns), columns, amounts)
         self._rows.append(options)
+        self._lower.append(lower)
+        self._others.append((others, values))
 
     def join(self, options: Places) -> None:
         """Let options join that are not there yet."""
@@ -145,14 +182,43 @@ class OptionProgram:
         basis.valid = True
         self._solver.setBasis(basis)
 
-    def run(self, strategy: int) -> BestShares | None:
-        """Solve for the options that are there; None: there is no room.
+    def basis(self, numbers: Places, count: int) -> ProgramBasis:
+        """Return the last solution's basis; ``numbers``, of ``count``, are those of the options."""
+        found = self._solver.getBasis()
+        options = np.full(count, None, dtype=object)
+        options[numbers[self._joined]] = found.col_status[self._first :]
+        rows = dict(zip(self._keys, found.row_status[self._num_tables :], strict=True))
+        tables = found.row_status[: self._num_tables]
+        return ProgramBasis(options, found.col_status[: self._first], tables, rows)
+
+    def begin_from(self, basis: ProgramBasis, numbers: Places) -> None:
+        """Let the first solution be looked for from another program's basis, as far as it goes."""
+        import highspy
+
+        status = highspy.HighsBasisStatus
+        begin: Any = highspy.HighsBasis()
+        own = basis.options[numbers[self._joined]].tolist()
+        begin.col_status = [
+            *basis.others,
+            *(status.kLower if each is None else each for each in own),
+        ]
+        begin.row_status = [
+            *basis.tables,
+            *(basis.rows.get(key, status.kBasic) for key in self._keys),
+        ]
+        begin.valid = begin.alien = True
+        self._solver.setBasis(begin)
+
+    def run(self, strategy: int, time_limit: Seconds = inf) -> BestShares | None:
+        """Solve for the options that are there; None: there is no room, or not the time.
 
         ``strategy``: ``DUAL`` or ``PRIMAL``.
         """
         import highspy
 
         self._solver.setOptionValue("simplex_strategy", strategy)
+        until = self._solver.getRunTime() + max(LEAST_TIME, time_limit)
+        self._solver.setOptionValue("time_limit", until)
         self._solver.run()
         if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
@@ -166,8 +232,41 @@ class OptionProgram:
         # not the price of a table's row: where an option's share is 1, part of it is its bound's
         least = np.full(self._num_tables, np.inf)
         np.minimum.at(least, self._table[self._joined], costs[self._joined])
+        self._prices = prices[self._num_tables :]
         value = self._solver.getInfo().objective_function_value
-        return BestShares(shares, value, columns[1 : self._first], costs - least[self._table])
+        others = columns[1 : self._first]
+        return BestShares(shares, value, others, costs - least[self._table])
+
+    def bound(self, free: Mask, most_others: float = 1.0) -> float:
+        """Return what no shares of some options undercut, by the prices of the last solution.
+
+        Any prices that are not negative give a bound (Lagrangian relaxation), so that what rounding
+        leaves of a solution only lowers it.
+
+        Parameters
+        ----------
+        free
+            The options: those that are not there count, too.
+        most_others
+            The most that a column beside the first one and those of options can be.
+
+        """
+        prices = np.maximum(self._prices * np.append(-1.0, np.ones(len(self._rows) - 1)), 0.0)
+        used = np.flatnonzero(prices).tolist()
+        gained = np.zeros(self._first)
+        costs = np.zeros(len(self._table))
+        value = 0.0
+        for row in used:
+            price = prices[row]
+            value += price * self._lower[row]
+            costs += (price if row == 0 else -price) * self._rows[row]
+            columns, amounts = self._others[row]
+            gained[columns] += price * amounts
+        scale = 1.0 / max(1.0, gained[0])
+        least = np.full(self._num_tables, np.inf)
+        np.minimum.at(least, self._table[free], costs[free])
+        lost = float(np.maximum(gained[1:], 0.0).sum()) * most_others
+        return float(scale * (value + least.sum() - lost))
 
     def paying(self, found: BestShares, free: Mask, tolerance: float) -> Places:
         """Return the options that would pay and may join; none if they gain hardly anything.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from sharders.lp.option_program import DUAL, PRIMAL, Array, BestShares, OptionProgram
+from costmodel.bounds.option_program import DUAL, PRIMAL, Array, BestShares, OptionProgram
 
 TABLES, EACH, ROWS = 12, 9, 4
 TABLE = np.repeat(np.arange(TABLES), EACH)
@@ -61,6 +61,35 @@ def test_a_few_options_lead_to_what_all_do(seed: int) -> None:
     assert memory @ found.shares <= MOST + 1e-9
     assert found.reduced_costs.min() > -1e-7
     assert found.reduced_costs[found.shares > 1e-9] == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_prices_of_few_options_bound_what_all_reach(seed: int) -> None:
+    memory, rows = drawn(seed)
+    program = begun(memory, rows)
+    few = program.run(DUAL)
+    assert few is not None
+    early = program.bound(FREE)
+    least = solved(program).value
+    assert early < least < few.value
+    assert program.bound(FREE) == pytest.approx(least)
+    assert program.bound(np.isin(np.arange(len(TABLE)), FEW)) >= program.bound(FREE)
+
+
+def test_another_program_begins_from_a_basis() -> None:
+    memory, rows = drawn(3)
+    program = begun(memory, rows)
+    least = solved(program).value
+    kept = np.flatnonzero(np.arange(len(TABLE)) % EACH != 4)
+    other = OptionProgram(TABLE[kept], memory[kept], MOST, num_others=0)
+    for row in rows:
+        other.add_row(0.0, -row[kept], np.zeros(1, dtype=int), np.ones(1))
+    other.join(np.arange(len(kept)))
+    other.begin_from(program.basis(np.arange(len(TABLE)), len(TABLE)), kept)
+    found = other.run(DUAL)
+    assert found is not None
+    assert found.value >= least * (1 - 1e-9)
+    assert other.bound(np.ones(len(kept), dtype=bool)) == pytest.approx(found.value)
 
 
 def test_a_row_that_comes_later_binds_all_options() -> None:

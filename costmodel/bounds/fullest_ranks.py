@@ -1,7 +1,8 @@
 """What the fullest rank of every sharding group sends, in a linear program over options.
 
 Collectives wait for the rank that sends most. That is at least what the mean rank sends, and at
-least the largest shard: where a group has few tables, many times the mean.
+least the largest shard, or those of all tables that are given to one rank: where a group has few
+tables, many times the mean.
 
     for every group and what it sends:    F >= sum over its tables and options of mean x
     and for every table in the group:     F >= sum over the table's options of largest shard x
@@ -14,6 +15,7 @@ Where all shards of a group have as many columns, or multiples of some, the full
 whole number of these blocks: at 2.2 whole tables a rank in the mean, three.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,13 +24,11 @@ from numpy.typing import NDArray
 
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.option_features import EXCHANGED, GROUP_FEATURES, BoundOptions
-from sharders.lp.option_program import OptionProgram
+from costmodel.bounds.option_program import BestShares, OptionProgram
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 SENT = len(EXCHANGED)
-MOST_AT_ONCE = 3
-"""Rows that are added of a group and feature at a time, for the tables that exceed F most."""
 TOLERANCE = 1e-3
 """Share of F by which a table may exceed it."""
 COLUMNS = EXCHANGED.index("columns")
@@ -45,6 +45,8 @@ class FullestRanks:
     options: BoundOptions
     kept: Places
     """Numbers of the options in question, the columns before M and F; arrays follow them."""
+    holder: Places | None = None
+    """The same number for tables that are given to the same rank. By default none are."""
     _found: dict[tuple[int, int], None] = field(default_factory=dict)
     """Rows of tables that solutions have needed, by pair and feature, in the order found."""
 
@@ -63,6 +65,24 @@ class FullestRanks:
         sent: Array = np.maximum(*self._of_groups(shares)).ravel()
         return sent
 
+    @property
+    def known(self) -> frozenset[tuple[int, int, int]]:
+        """Return which rows of tables solutions have needed: holders, groups and features."""
+        groups = self.count // SENT
+        keys = self._keys_of_pairs
+        return frozenset(
+            (int(keys[pair]) // groups, int(keys[pair]) % groups, feature)
+            for pair, feature in self._found
+        )
+
+    def expect(self, known: Iterable[tuple[int, int, int]]) -> None:
+        """Let ``begin`` add rows that solutions for other options of these groups have needed."""
+        pairs = {int(key): pair for pair, key in enumerate(self._keys_of_pairs)}
+        for holder, group, feature in sorted(known):
+            pair = pairs.get(holder * (self.count // SENT) + group)
+            if pair is not None:
+                self._found[pair, feature] = None
+
     def whole(self, shares: Array) -> Array:
         """Return what fullest ranks send if they send whole blocks, (columns,)."""
         means, largest = (each.ravel() for each in self._of_groups(shares))
@@ -74,12 +94,16 @@ class FullestRanks:
     @cached_property
     def most(self) -> Array:
         """The most that fullest ranks send for any shares, (columns,)."""
-        largest = np.zeros((len(self._group_of_pair), SENT))
-        np.maximum.at(largest, self._pair, self._means)
-        total = np.zeros((self.count // SENT, SENT))
-        np.add.at(total, self._group_of_pair, largest)
-        np.maximum.at(total, self._group, self._shards)
-        return total.ravel()
+        table, groups = self.options.table[self.kept], self.count // SENT
+        means, shards = np.zeros((2, (table[-1] + 1) * groups, SENT))
+        np.maximum.at(means, table * groups + self._group, self._means)
+        np.maximum.at(shards, table * groups + self._group, self._shards)
+        holder = np.arange(table[-1] + 1) if self.holder is None else self.holder
+        held = np.zeros((holder.max() + 1, groups, SENT))
+        np.add.at(held, holder, shards.reshape(-1, groups, SENT))
+        total = means.reshape(-1, groups, SENT).sum(axis=0)
+        most: Array = np.maximum(total, held.max(axis=0)).ravel()
+        return most
 
     def evenly(self, weights: Array) -> Array:
         """Return what every option adds to a cycle's weight where ranks are even, (options,)."""
@@ -96,14 +120,17 @@ class FullestRanks:
         """Add the rows of means, and those of tables found so far."""
         for column in range(self.count):
             own = np.flatnonzero(self._group == column // SENT)
-            self._add(program, column, own, self._means[own, column % SENT])
+            self._add(program, column, own, self._means[own, column % SENT], (column, None))
         for pair, feature in self._found:
             self._add_pair(program, pair, feature)
 
-    def extend(self, program: OptionProgram, shares: Array, columns: Array) -> None:
-        """Add rows of the tables that exceed a solution's columns most."""
-        of_pairs = self._of_pairs(self._shards, shares)
-        limits = (columns * self._unit).reshape(-1, SENT) * (1 + TOLERANCE)
+    def extend(self, program: OptionProgram, found: BestShares, at_once: int) -> None:
+        """Add rows of the tables that exceed a solution's columns most.
+
+        ``at_once``: how many of a group and feature.
+        """
+        of_pairs = self._of_pairs(self._shards, found.shares)
+        limits = (found.others * self._unit).reshape(-1, SENT) * (1 + TOLERANCE)
         over = of_pairs / np.maximum(limits[self._group_of_pair], np.finfo(float).tiny)
         for feature in range(SENT):
             added = np.zeros(self.count // SENT, dtype=np.intp)
@@ -111,7 +138,7 @@ class FullestRanks:
                 group = self._group_of_pair[pair]
                 if over[pair, feature] <= 1:
                     break
-                if added[group] < MOST_AT_ONCE and (pair, feature) not in self._found:
+                if added[group] < at_once and (pair, feature) not in self._found:
                     added[group] += 1
                     self._found[pair, feature] = None
                     self._add_pair(program, pair, feature)
@@ -142,10 +169,21 @@ class FullestRanks:
         return group
 
     @cached_property
+    def _keys(self) -> Places:
+        """What holds every option, and its group, as one number."""
+        table = self.options.table[self.kept]
+        holder = table if self.holder is None else self.holder[table]
+        keys: Places = holder * (self.count // SENT) + self._group
+        return keys
+
+    @cached_property
+    def _keys_of_pairs(self) -> Places:
+        return np.unique(self._keys)
+
+    @cached_property
     def _pair(self) -> Places:
-        """The table and group of every option, as the number of this pair."""
-        keys = self.options.table[self.kept] * (self.count // SENT) + self._group
-        pair: Places = np.unique(keys, return_inverse=True)[1]
+        """The same as the number of this pair."""
+        pair: Places = np.searchsorted(self._keys_of_pairs, self._keys)
         return pair
 
     @cached_property
@@ -188,10 +226,18 @@ class FullestRanks:
     def _add_pair(self, program: OptionProgram, pair: int, feature: int) -> None:
         own = np.flatnonzero(self._pair == pair)
         column = int(self._group_of_pair[pair]) * SENT + feature
-        self._add(program, column, own, self._shards[own, feature])
+        key = column, int(self._keys_of_pairs[pair])
+        self._add(program, column, own, self._shards[own, feature], key)
 
-    def _add(self, program: OptionProgram, column: int, own: Places, amounts: Array) -> None:
+    def _add(
+        self,
+        program: OptionProgram,
+        column: int,
+        own: Places,
+        amounts: Array,
+        key: tuple[int, int | None],
+    ) -> None:
         """Add: a column is at least the sum of amounts times some options' shares."""
         row = np.zeros(len(self.kept))
         row[own] = -amounts / self._unit[column]
-        program.add_row(0.0, row, np.array([1 + column]), np.ones(1))
+        program.add_row(0.0, row, np.array([1 + column]), np.ones(1), key)
