@@ -25,8 +25,9 @@ BusyShares = Mapping[GroupKey | GroupKernel, float]
 """On what share of the ranks groups of all plans, or lookup kernels, have work at least."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
 """Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
-_FORWARD: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
-_BACKWARD: tuple[Part, ...] = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_IDS)
+FORWARD: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
+BACKWARD: tuple[Part, ...] = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_IDS)
+"""What lookups may be bounded by."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,13 @@ class OpTimes:
         }
 
     def _lookup(self, kernel: GroupKernel, kind: WorkKind) -> _Lookup:
-        rivals, other = _FORWARD, Part.FORWARD_OTHER
+        rivals, other = FORWARD, Part.FORWARD_OTHER
         rates, gpu = lookup_rates(self.hardware), self.hardware.gpu
         latency = rates.latency
         if kind is WorkKind.FORWARD:
             latency *= min(1.0, gpu.forward_correction.least_factor)
         if kind is WorkKind.BACKWARD:
-            rivals, other = _BACKWARD, Part.BACKWARD_OTHER
+            rivals, other = BACKWARD, Part.BACKWARD_OTHER
             latency = gpu.backward_correction.least_factor * rates.backward_latency
         return _Lookup(
             constant=latency * self.shares.get(kernel, 0.0),

@@ -135,7 +135,7 @@ class OptionProgram:
         used = np.flatnonzero(own)
         columns = np.append(others, self._first + used).astype(np.int32)
         amounts = np.append(values, own[used])
-        self._solver.addRow(lower, float("inf"), len(columns), columns, amounts)
+        self._solver.addRow(lower, inf, len(columns), columns, amounts)
         self._rows.append(options)
         self._lower.append(lower)
         self._others.append((others, values))
@@ -237,19 +237,14 @@ class OptionProgram:
         others = columns[1 : self._first]
         return BestShares(shares, value, others, costs - least[self._table])
 
-    def bound(self, free: Mask, most_others: float = 1.0) -> float:
+    def bound(self, free: Mask) -> float:
         """Return what no shares of some options undercut, by the prices of the last solution.
 
         Any prices that are not negative give a bound (Lagrangian relaxation), so that what rounding
-        leaves of a solution only lowers it.
+        leaves of a solution only lowers it. No column beside the first one and those of options may
+        need to be more than 1.
 
-        Parameters
-        ----------
-        free
-            The options: those that are not there count, too.
-        most_others
-            The most that a column beside the first one and those of options can be.
-
+        ``free``: the options; those that are not there count, too.
         """
         prices = np.maximum(self._prices * np.append(-1.0, np.ones(len(self._rows) - 1)), 0.0)
         used = np.flatnonzero(prices).tolist()
@@ -265,7 +260,7 @@ class OptionProgram:
         scale = 1.0 / max(1.0, gained[0])
         least = np.full(self._num_tables, np.inf)
         np.minimum.at(least, self._table[free], costs[free])
-        lost = float(np.maximum(gained[1:], 0.0).sum()) * most_others
+        lost = np.maximum(gained[1:], 0.0).sum()
         return float(scale * (value + least.sum() - lost))
 
     def paying(self, found: BestShares, free: Mask, tolerance: float) -> Places:

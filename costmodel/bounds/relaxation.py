@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Bytes, Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
 from costmodel.bounds.fullest_ranks import FullestRanks, Places
+from costmodel.bounds.op_times import BACKWARD, FORWARD
 from costmodel.bounds.option_features import WIDTH, BoundOptions, Part
 from costmodel.bounds.option_program import DUAL, PRIMAL, BestShares, OptionProgram, ProgramBasis
 from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
@@ -26,14 +27,13 @@ from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 from costmodel.step.template import Template
 
+Mask = NDArray[np.bool_]
 SENT_AT_ONCE = 20
 """Rows of tables that are added of what a group sends at a time: with 3, 200 tables on 64 GPUs took
 half as long again."""
 MOST_HELD = 4
 """Tables whose largest shard gets a cycle of its own, and ranks with what is given to them: those
 that take longest for a mixture."""
-FORWARD: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
-BACKWARD: tuple[Part, ...] = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_IDS)
 FIRST_TIME = WIDTH - len(Part)
 """The first of an option's values that is a part of its lookup."""
 MOST_ROUNDS = 150
@@ -43,12 +43,9 @@ PLAYED = 16
 """Cycles that are looked for before the first solution."""
 TOLERANCE = 1e-3
 """Share of a bound that counts as hardly anything to gain."""
-_ROUNDING = 1e-9
-
-
-Mask = NDArray[np.bool_]
 NEARLY = 1e-3
 """Share of the heaviest cycle's weight by which others are lighter that parts begin with."""
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,14 +169,15 @@ class Relaxation:
             self.options.table, self._memory, 1.0 + _ROUNDING, self._fullest.count
         )
         self._fullest.begin(program)
-        for each in cycles:
-            self._add(program, each, unit)
-            likely[self._best(self._weights(each))] = True
+        bests = [self._best(self._add(program, each, unit)) for each in cycles]
+        likely[np.concatenate(bests)] = True
         program.join(np.flatnonzero(likely))
-        means, tables = self._fullest.num_rows
-        binds = [False] + [True] * means + [False] * tables + [True] + [False] * (len(cycles) - 1)
         if basis is None:
-            program.begin_with(self._best(self._weights(cycles[0])), binds)
+            means, tables = self._fullest.num_rows
+            others = [False] * (len(cycles) - 1)
+            program.begin_with(
+                bests[0], [False] + [True] * means + [False] * tables + [True] + others
+            )
         else:
             program.begin_from(basis, self.options.number)
         best, strategy, free = 0.0, DUAL, np.ones(len(likely), dtype=bool)
@@ -267,7 +265,7 @@ class Relaxation:
     def _tight(self, cycles: Sequence["_Cycle"], shares: Vector) -> Iterator["_Cycle"]:
         """Yield the cycles that are about as heavy as any for some shares."""
         z = self.features(shares)
-        weights = [each.cycle.weight(z) + self._own_seconds(each) @ shares for each in cycles]
+        weights = [self._weight(each, z, shares) for each in cycles]
         for each, weight in zip(cycles, weights, strict=True):
             if weight >= max(weights) * (1 - NEARLY):
                 yield each
@@ -285,11 +283,7 @@ class Relaxation:
         if not found:
             found = [e for e in self._program.heaviest(z, than) if e.weight(z) > than]
         self._note_own(found, z)
-        held = (
-            each
-            for each in self._held(shares)
-            if each.cycle.weight(z) + self._own_seconds(each) @ shares > than
-        )
+        held = (each for each in self._held(shares) if self._weight(each, z, shares) > than)
         return [*(_Cycle(each) for each in found), *held]
 
     def _note_own(self, cycles: Iterable[WeightedCycle], z: Vector) -> None:
@@ -348,6 +342,10 @@ class Relaxation:
         best: Places = order[self._starts]
         return best
 
+    def _weight(self, cycle: "_Cycle", z: Vector, shares: Vector) -> Seconds:
+        """Return a cycle's weight for shares of options, and their features."""
+        return cycle.cycle.weight(z) + float(self._own_seconds(cycle) @ shares)
+
     def _own_seconds(self, cycle: "_Cycle") -> Vector:
         """Return what every option adds to a cycle beside its features."""
         seconds = np.zeros(self.count)
@@ -361,12 +359,13 @@ class Relaxation:
         added: Vector = (self.options.values * weights).sum(axis=1)
         return added + self._own_seconds(cycle)
 
-    def _add(self, program: OptionProgram, cycle: "_Cycle", unit: Seconds) -> None:
-        sent = self._fullest.coefficients(cycle.cycle.weights)
+    def _add(self, program: OptionProgram, cycle: "_Cycle", unit: Seconds) -> Vector:
+        """Let a cycle bind; return what every option adds to it (``_weights``)."""
+        sent, weights = self._fullest.coefficients(cycle.cycle.weights), self._weights(cycle)
         others = np.concatenate(([1.0], -sent / unit))
         constant = cycle.cycle.constant / unit
-        own = -self._weights(cycle) / unit
-        program.add_row(constant, own, np.arange(len(others)), others, cycle)
+        program.add_row(constant, -weights / unit, np.arange(len(others)), others, cycle)
+        return weights
 
     @cached_property
     def _starts(self) -> NDArray[np.intp]:
