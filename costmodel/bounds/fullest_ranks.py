@@ -43,10 +43,6 @@ class FullestRanks:
 
     index: FeatureIndex
     options: BoundOptions
-    kept: Places
-    """Numbers of the options in question, the columns before M and F; arrays follow them."""
-    holder: Places | None = None
-    """The same number for tables that are given to the same rank. By default none are."""
     _found: dict[tuple[int, int], None] = field(default_factory=dict)
     """Rows of tables that solutions have needed, by pair and feature, in the order found."""
 
@@ -94,13 +90,12 @@ class FullestRanks:
     @cached_property
     def most(self) -> Array:
         """The most that fullest ranks send for any shares, (columns,)."""
-        table, groups = self.options.table[self.kept], self.count // SENT
+        table, groups = self.options.table, self.count // SENT
         means, shards = np.zeros((2, (table[-1] + 1) * groups, SENT))
         np.maximum.at(means, table * groups + self._group, self._means)
         np.maximum.at(shards, table * groups + self._group, self._shards)
-        holder = np.arange(table[-1] + 1) if self.holder is None else self.holder
-        held = np.zeros((holder.max() + 1, groups, SENT))
-        np.add.at(held, holder, shards.reshape(-1, groups, SENT))
+        held = np.zeros((self._holder.max() + 1, groups, SENT))
+        np.add.at(held, self._holder, shards.reshape(-1, groups, SENT))
         total = means.reshape(-1, groups, SENT).sum(axis=0)
         most: Array = np.maximum(total, held.max(axis=0)).ravel()
         return most
@@ -165,15 +160,21 @@ class FullestRanks:
         """The group of every option."""
         places = {key: place for place, key in enumerate(self.index.groups)}
         of_kernels = np.array([places.get(group, -1) for group, _ in self.options.kernels])
-        group: Places = of_kernels[self.options.kernel[self.kept]]
+        group: Places = of_kernels[self.options.kernel]
         return group
+
+    @cached_property
+    def _holder(self) -> Places:
+        """What holds every table: the same number for those that are given to the same rank."""
+        table = self.options.table
+        holder, first = np.arange(table[-1] + 1), self.options.rank[np.diff(table, prepend=-1) > 0]
+        holder[first >= 0] = len(holder) + first[first >= 0]
+        return holder
 
     @cached_property
     def _keys(self) -> Places:
         """What holds every option, and its group, as one number."""
-        table = self.options.table[self.kept]
-        holder = table if self.holder is None else self.holder[table]
-        keys: Places = holder * (self.count // SENT) + self._group
+        keys: Places = self._holder[self.options.table] * (self.count // SENT) + self._group
         return keys
 
     @cached_property
@@ -193,17 +194,22 @@ class FullestRanks:
         return group
 
     @cached_property
+    def _pairs_of_groups(self) -> tuple[Places, Places]:
+        """Pairs in the order of their groups, and the first one's place of each group there."""
+        order = np.argsort(self._group_of_pair, kind="stable")
+        return order, np.flatnonzero(np.diff(self._group_of_pair[order], prepend=-1))
+
+    @cached_property
     def _means(self) -> Array:
         """What every option lets the mean rank send, (options, SENT)."""
         columns = [GROUP_FEATURES.index(name) for name in EXCHANGED]
-        means: Array = self.options.values[self.kept][:, columns]
+        means: Array = self.options.values[:, columns]
         return means
 
     @cached_property
     def _shards(self) -> Array:
         """What its largest shard sends."""
-        shards: Array = self.options.exchanged[self.kept]
-        return shards
+        return self.options.exchanged
 
     @cached_property
     def _unit(self) -> Array:
@@ -212,16 +218,21 @@ class FullestRanks:
 
     def _of_pairs(self, values: Array, shares: Array) -> Array:
         """Return sums over every pair's options, (pairs, SENT)."""
-        count = len(self._group_of_pair)
-        sums = [np.bincount(self._pair, shares * column, count) for column in values.T]
-        return np.column_stack(sums)
+        used, count = np.flatnonzero(shares), len(self._group_of_pair)
+        pair, amounts = self._pair[used], (shares[used, None] * values[used]).T
+        return np.column_stack([np.bincount(pair, each, count) for each in amounts])
 
     def _of_groups(self, shares: Array) -> tuple[Array, Array]:
         """Return what mean ranks send, and the largest shards, (groups, SENT)."""
-        means, largest = np.zeros((2, self.count // SENT, SENT))
-        np.add.at(means, self._group_of_pair, self._of_pairs(self._means, shares))
-        np.maximum.at(largest, self._group_of_pair, self._of_pairs(self._shards, shares))
-        return means, largest
+        count = self.count // SENT
+        largest = np.zeros((count, SENT))
+        of_pairs, (order, first) = self._of_pairs(self._means, shares).T, self._pairs_of_groups
+        means: Array = np.array([
+            np.bincount(self._group_of_pair, each, count) for each in of_pairs
+        ])
+        shards = self._of_pairs(self._shards, shares)[order]
+        largest[self._group_of_pair[order[first]]] = np.maximum.reduceat(shards, first)
+        return means.T, largest
 
     def _add_pair(self, program: OptionProgram, pair: int, feature: int) -> None:
         own = np.flatnonzero(self._pair == pair)
@@ -238,6 +249,6 @@ class FullestRanks:
         key: tuple[int, int | None],
     ) -> None:
         """Add: a column is at least the sum of amounts times some options' shares."""
-        row = np.zeros(len(self.kept))
+        row = np.zeros(len(self._group))
         row[own] = -amounts / self._unit[column]
         program.add_row(0.0, row, np.array([1 + column]), np.ones(1), key)

@@ -101,9 +101,9 @@ class BoundOptions:
     number: NDArray[np.intp]
     """Its place among all that were described."""
 
-    def signature(self, some: NDArray[np.intp] | None = None) -> Signature:
-        """Return every sharding group of some of them (all) and its lookup kernels, in order."""
-        used = np.unique(self.kernel if some is None else self.kernel[some])
+    def signature(self) -> Signature:
+        """Return every sharding group and its lookup kernels, in order."""
+        used = np.unique(self.kernel)
         kernels: dict[GroupKey, set[KernelKey]] = {}
         for group, kernel in (self.kernels[place] for place in used):
             kernels.setdefault(group, set()).add(kernel)
@@ -119,8 +119,11 @@ class BoundOptions:
 
     def some(self, kept: NDArray[np.bool_]) -> "BoundOptions | None":
         """Return those that are kept; None where a table loses all."""
-        if not np.bincount(self.table[kept], minlength=self.table[-1] + 1).all():
-            return None
+        has_some = np.bincount(self.table[kept], minlength=self.table[-1] + 1).all()
+        return self.taken(kept) if has_some else None
+
+    def taken(self, kept: NDArray[np.bool_]) -> "BoundOptions":
+        """Return those that are kept, at least one of every table."""
         arrays = {
             each.name: getattr(self, each.name)[kept]
             for each in fields(self)

@@ -63,7 +63,7 @@ class StreamOps:
 
     template: Template
     present: frozenset[GroupKey] = frozenset()
-    """Groups that the plans in question have, whatever else."""
+    """Groups that the plans in question have: what they cost whatever is in them counts, too."""
 
     @cached_property
     def ops(self) -> dict[int, TemplateOp]:
@@ -165,8 +165,6 @@ class StepGraph:
     index: FeatureIndex
     largest: Vector
     """No plan's z exceeds this."""
-    present: frozenset[GroupKey] = frozenset()
-    """Groups that the plans in question have: what they cost whatever is in them counts, too."""
 
     @property
     def template(self) -> Template:
@@ -266,4 +264,4 @@ class StepGraph:
     @cached_property
     def _times(self) -> OpTimes:
         hardware = self.template.topology.hardware
-        return OpTimes(self.ops, self.index, self.largest, self.present, hardware)
+        return OpTimes(self.ops, self.index, self.largest, self.streams.present, hardware)

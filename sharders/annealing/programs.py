@@ -1,6 +1,6 @@
 """Linear programs of sets of sharding types, and plans of the options that they choose.
 
-A program knows the lookups of the mean rank only (``sharders.lp.relaxed_step``): a shard that is
+A program knows the lookups of the mean rank only (``sharders.lp.offered_program``): a shard that is
 half the work of a group is to it as good as many small ones. So options with large shards are left
 out, and how large they may be is tried for every set of types.
 """
@@ -16,7 +16,7 @@ from costmodel.base.units import Seconds
 from costmodel.step.cuts import TYPES
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import NEUTRAL, Found, Parameters, kernels_apart
-from sharders.lp.relaxed_step import Array, LpOptions, Relaxed, RelaxedStep, by_share
+from sharders.lp.offered_program import Array, LpOptions, OfferedProgram, Relaxed, by_share
 
 EVERY_TYPE = (1 << len(TYPES)) - 1
 """The bits of all sharding types."""
@@ -55,7 +55,7 @@ class _Set(NamedTuple):
 
     types: int
     """Their bits."""
-    step: RelaxedStep
+    step: OfferedProgram
     """Its program: cycles found for one size of shards serve for others."""
     sizes: Array
     """Load of every option's largest shard, as ``LARGEST`` has it; 0 of those that are a table's
@@ -168,7 +168,7 @@ class Programs:
             least = np.full(len(self.engine.problem.workload.tables), inf)
             np.minimum.at(least, table[offered], loads[offered])
             sizes = np.where(loads <= least[table], 0.0, loads)
-            self._sets[types] = _Set(types, RelaxedStep(self.choices, offered), sizes)
+            self._sets[types] = _Set(types, OfferedProgram(self.choices, offered), sizes)
         return self._sets[types]
 
     def _read(self, relaxed: Relaxed, expected: Seconds) -> SolvedSet:

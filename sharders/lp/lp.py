@@ -9,7 +9,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
-from sharders.lp.relaxed_step import Array, LpOptions, Mask, RelaxedStep, by_share
+from sharders.lp.offered_program import Array, LpOptions, Mask, OfferedProgram, by_share
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption
 from sharders.problem.placement import OutOfRoomError
@@ -56,8 +56,8 @@ SPARE = 3
 class Lp:
     """The program's options for all tables at once, placed within memory, timed exactly.
 
-    The program (``relaxed_step``) knows the whole step, but the lookups of the mean rank only. It
-    is solved for several sets of sharding types, and for shards that are fine or need not be, as
+    The program (``offered_program``) knows the whole step, but lookups of the mean rank only. It is
+    solved for several sets of sharding types, and for shards that are fine or need not be, as
     what balances well is another matter; but no more for a set that has far worse values than
     another. Never worse than the plans known before, or else the first of ``cost_greedy``. Ignores
     the seed.
@@ -142,9 +142,9 @@ class _Tried:
         return self.first.evaluated + len(self.found)
 
 
-def _programs(choices: LpOptions) -> list[RelaxedStep]:
+def _programs(choices: LpOptions) -> list[OfferedProgram]:
     """Return a program for every set of types."""
-    return [RelaxedStep(choices, choices.some(choices.of_types(t))) for t in TYPES]
+    return [OfferedProgram(choices, choices.some(choices.of_types(t))) for t in TYPES]
 
 
 def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:

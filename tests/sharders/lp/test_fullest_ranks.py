@@ -14,7 +14,7 @@ from costmodel.domain.workload import EmbeddingTable
 from costmodel.step.loads import group_loads
 from planner.examples import example_problem, example_workload
 from sharders.lp.lp import placed
-from sharders.lp.relaxed_step import Array, LpOptions, RelaxedStep
+from sharders.lp.offered_program import Array, LpOptions, OfferedProgram
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -46,9 +46,8 @@ def test_a_plan_sends_as_much_on_its_fullest_ranks_or_more(seed: int) -> None:
     posed = problem()
     choices = LpOptions.of(posed)
     shares = drawn(choices, Random(seed))
-    every = np.arange(len(shares))
-    index = FeatureIndex(choices.bounds.signature(every), fullest=True)
-    ranks = FullestRanks(index, choices.bounds, every)
+    index = FeatureIndex(choices.bounds.signature(), fullest=True)
+    ranks = FullestRanks(index, choices.bounds)
     sent = ranks.sent(shares).reshape(-1, len(EXCHANGED))
     assert (sent.ravel() <= ranks.most).all()
     loads = {
@@ -90,8 +89,8 @@ def test_fullest_ranks_send_whole_tables(count: int, blocks: int) -> None:
     choices = whole_tables(count, split=False)
     every = np.arange(count)
     assert (choices.table == every).all()
-    index = FeatureIndex(choices.bounds.signature(every), fullest=True)
-    ranks = FullestRanks(index, choices.bounds, every)
+    index = FeatureIndex(choices.bounds.signature(), fullest=True)
+    ranks = FullestRanks(index, choices.bounds)
     sent, whole = (of(np.ones(count)).reshape(-1, SENT) for of in (ranks.sent, ranks.whole))
     columns = EXCHANGED.index("columns")
     assert whole[0, columns] == 64 * blocks
@@ -103,8 +102,8 @@ def test_a_program_leaves_out_tables_that_would_need_one_more_block() -> None:
     choices = whole_tables(40, split=True)
     everything = np.ones(len(choices.numbers), dtype=bool)
     is_whole = choices.of_types({ShardingType.TABLE_WISE})
-    solved = RelaxedStep(choices, everything).solve(everything)
-    alone = RelaxedStep(choices, is_whole).solve(is_whole)
+    solved = OfferedProgram(choices, everything).solve(everything)
+    alone = OfferedProgram(choices, is_whole).solve(is_whole)
     assert solved is not None
     assert alone is not None
     assert alone.value < alone.of_blocks  # 2.5 tables a rank are 3 on some
@@ -117,7 +116,7 @@ def test_no_plan_of_its_options_has_a_shorter_step_than_a_program_says(seed: int
     posed = problem()
     choices = LpOptions.of(posed)
     shares = drawn(choices, Random(seed))
-    solved = RelaxedStep(choices, shares > 0).solve(shares > 0)
+    solved = OfferedProgram(choices, shares > 0).solve(shares > 0)
     assert solved is not None
     step = posed.objective.step_time(plan_of(choices, shares))
     assert solved.value <= step * (1 + 1e-9)
@@ -131,7 +130,7 @@ def test_a_table_with_a_large_shard_is_split_where_all_ranks_would_wait_for_it(
     everything = np.ones(len(choices.numbers), dtype=bool)
 
     def largest_column_shards() -> float:
-        solved = RelaxedStep(choices, everything).solve(everything)
+        solved = OfferedProgram(choices, everything).solve(everything)
         assert solved is not None
         columns = choices.bounds.exchanged[:, EXCHANGED.index("columns")]
         return float(columns @ solved.shares)

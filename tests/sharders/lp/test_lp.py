@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from costmodel.bounds.step_program import CYCLE_TOLERANCE
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.validity import check_plan
@@ -16,7 +17,7 @@ from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.lp.lp import Lp
-from sharders.lp.relaxed_step import TOLERANCE, Array, LpOptions, Mask, RelaxedStep, by_share
+from sharders.lp.offered_program import Array, LpOptions, Mask, OfferedProgram, by_share
 from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
@@ -30,14 +31,14 @@ def everything(choices: LpOptions) -> Mask:
 
 
 def shares_of(choices: LpOptions, wanted: Mask) -> Array:
-    solved = RelaxedStep(choices, everything(choices)).solve(wanted)
+    solved = OfferedProgram(choices, everything(choices)).solve(wanted)
     assert solved is not None
     return solved.shares
 
 
 def test_an_option_costs_its_price_more_where_others_make_room_for_it() -> None:
     choices = LpOptions.of(example_problem(example_workload(12, seed=1), world_size=8))
-    program, offered = RelaxedStep(choices, everything(choices)), everything(choices)
+    program, offered = OfferedProgram(choices, everything(choices)), everything(choices)
     solved = program.solve(offered)
     assert solved is not None
     assert solved.prices[solved.shares > 0] == pytest.approx(0, abs=1e-9)
@@ -47,7 +48,7 @@ def test_an_option_costs_its_price_more_where_others_make_room_for_it() -> None:
     others = (choices.table == choices.table[dearest]) & (np.arange(len(offered)) != dearest)
     forced = program.solve(offered & ~others)
     assert forced is not None
-    assert forced.value > solved.value * (1 + TOLERANCE)
+    assert forced.value > solved.value * (1 + CYCLE_TOLERANCE)
 
 
 def test_every_table_gets_shares_that_add_up_to_one() -> None:
@@ -76,7 +77,7 @@ def test_a_program_has_a_value_even_where_a_cycle_has_a_negative_constant() -> N
         ShardingType.TABLE_ROW_WISE,
     )
     choices = LpOptions.of(posed, types)
-    program = RelaxedStep(choices, everything(choices))
+    program = OfferedProgram(choices, everything(choices))
     solved = program.solve(everything(choices))
     assert solved is not None
     assert solved.value > 1e-3  # launches alone take that
@@ -87,12 +88,12 @@ def test_cycles_found_beforehand_leave_the_value_as_it_is(
     played: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choices = LpOptions.of(problem())
-    expected = RelaxedStep(choices, everything(choices)).solve(everything(choices))
-    monkeypatch.setattr("sharders.lp.relaxed_step.PLAYED", played)
-    found = RelaxedStep(choices, everything(choices)).solve(everything(choices))
+    expected = OfferedProgram(choices, everything(choices)).solve(everything(choices))
+    monkeypatch.setattr("sharders.lp.offered_program.PLAYED", played)
+    found = OfferedProgram(choices, everything(choices)).solve(everything(choices))
     assert expected is not None
     assert found is not None
-    assert found.value == pytest.approx(expected.value, rel=TOLERANCE)
+    assert found.value == pytest.approx(expected.value, rel=CYCLE_TOLERANCE)
 
 
 def test_few_tables_are_divided_over_several_options() -> None:
@@ -115,7 +116,7 @@ def test_what_is_not_wanted_has_no_share_where_there_is_something_else() -> None
 def test_there_are_no_shares_where_nothing_fits() -> None:
     full = example_problem(example_workload(), fill=1.5)
     choices = LpOptions.of(full)
-    assert RelaxedStep(choices, everything(choices)).solve(everything(choices)) is None
+    assert OfferedProgram(choices, everything(choices)).solve(everything(choices)) is None
 
 
 @pytest.mark.slow
@@ -127,7 +128,7 @@ def test_beats_the_greedy_where_exchanges_decide() -> None:
     check_plan(posed.workload, posed.topology, result.plan)
     check_memory(posed.workload, posed.topology, result.plan)
     assert result.status is SearchStatus.CONVERGED
-    assert result.step_time < greedy.step_time * (1 - TOLERANCE)
+    assert result.step_time < greedy.step_time * (1 - CYCLE_TOLERANCE)
 
 
 def test_says_which_other_plans_are_worth_annealing(monkeypatch: pytest.MonkeyPatch) -> None:

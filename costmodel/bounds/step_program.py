@@ -1,0 +1,271 @@
+"""Linear programs over options of all tables whose value is what a step takes at least.
+
+    minimise  M
+    for every table:  sum over options of x = 1,  x >= 0
+    for every cycle:  constant + sum over tables and options of weight x + sum of weight F <= M
+    over all tables:  sum of bytes x <= what all ranks have
+
+F is what the fullest rank of every group sends (``fullest_ranks``). Cycles bind that are heavier
+than M at a solution, and options join that pay (``option_program``). Few tables get more than one
+option: as many as there are rows that bind. The search's programs (``sharders.lp``) and those of
+the bound (``relaxation``) are such ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
+from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
+from costmodel.bounds.fullest_ranks import FullestRanks, Places
+from costmodel.bounds.option_features import BoundOptions
+from costmodel.bounds.option_program import DUAL, PRIMAL, BestShares, OptionProgram, ProgramBasis
+from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
+from costmodel.step.groups import GroupKey
+from costmodel.step.template import Template
+
+Mask = NDArray[np.bool_]
+CYCLE_TOLERANCE = 5e-3
+"""Share of M by which a cycle may be heavier than it."""
+OPTION_TOLERANCE = 1e-3
+"""Share of M that options which are not in the program might gain."""
+MOST_ROUNDS = 150
+
+
+def unlimited() -> Seconds:
+    """Return that there is any time."""
+    return inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OptionCycle:
+    """A cycle's weight, and what some options add to it beside their features."""
+
+    cycle: WeightedCycle
+    options: Places = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    """Numbers of options of the whole problem, in order,"""
+    seconds: Vector = field(default_factory=lambda: np.zeros(0))
+    """and what each of them adds."""
+
+
+@dataclass(eq=False)
+class RelaxedStep:
+    """The step of a plan whose tables may be divided over several options."""
+
+    template: Template
+    """Operations of all plans in question."""
+    options: BoundOptions
+    """What tables can choose from."""
+    index: FeatureIndex
+    """Where features of a plan are."""
+    memory: Vector
+    """Bytes of every option, as a share of what all ranks have."""
+    present: frozenset[GroupKey] = frozenset()
+    """Groups that all plans in question have: their fixed costs count in full."""
+
+    def features(self, shares: Vector) -> Vector:
+        """Return a plan's features for shares of options."""
+        used = np.flatnonzero(shares)
+        values = (self.options.values[used] * shares[used, None]).ravel()
+        z = np.bincount(self._places[used].ravel(), values, self.index.size).astype(np.float64)
+        z[self.index.fullest] = self.fullest.sent(shares)
+        return z
+
+    def weights(self, cycle: OptionCycle) -> Vector:
+        """Return what every option adds to a cycle, but for what fullest ranks send."""
+        weights = cycle.cycle.weights[self._places]
+        added: Vector = (self.options.values * weights).sum(axis=1)
+        return added + self._own_seconds(cycle)
+
+    def even_weights(self, cycle: OptionCycle) -> Vector:
+        """Return what every option adds to a cycle if all ranks send as much."""
+        return self.weights(cycle) + self.fullest.evenly(cycle.cycle.weights)
+
+    def weight(self, cycle: OptionCycle, z: Vector, shares: Vector) -> Seconds:
+        """Return a cycle's weight for shares of options, and their features."""
+        return cycle.cycle.weight(z) + float(self._own_seconds(cycle) @ shares)
+
+    def lightest(self, weights: Vector, free: Mask | None = None) -> Places:
+        """Return the option of every table that weighs least, of those that are free (all)."""
+        if free is not None:
+            weights = np.where(free, weights, np.inf)
+        order = np.lexsort((weights, self.options.table))
+        lightest: Places = order[self.starts]
+        return lightest
+
+    def play(
+        self, total: Vector, most: int, free: Mask | None = None
+    ) -> Iterator[tuple[Places, OptionCycle]]:
+        """Yield cycles that are likely to bind: fictitious play of tables and cycles (Brown, 1951).
+
+        Every table takes its best option for all cycles played so far, and the heaviest cycle for
+        all options taken so far comes next.
+
+        Parameters
+        ----------
+        total
+            What every option adds to the first cycle (``even_weights``).
+        most
+            How many cycles to yield.
+        free
+            Options that tables may take; by default all.
+
+        Yields
+        ------
+            What tables take, and the cycle that comes next.
+
+        """
+        taken = np.zeros(len(total))
+        for number in range(1, most + 1):
+            lightest = self.lightest(total, free)
+            taken[lightest] += 1.0
+            cycle = OptionCycle(self.graph.heaviest(self.features(taken / number)))
+            yield lightest, cycle
+            total = total + self.even_weights(cycle)
+
+    @cached_property
+    def starts(self) -> Places:
+        """First option of every table."""
+        return np.flatnonzero(np.diff(self.options.table, prepend=-1))
+
+    @cached_property
+    def fullest(self) -> FullestRanks:
+        """What fullest ranks send."""
+        return FullestRanks(self.index, self.options)
+
+    @cached_property
+    def largest(self) -> Vector:
+        """The largest value that every feature can have."""
+        options, size = self.options, self.index.size
+        largest = largest_features(options.table, self._places, options.values, size)
+        largest[self.index.fullest] = self.fullest.most
+        return largest
+
+    @cached_property
+    def graph(self) -> StepGraph:
+        """The cycles of the streams of the device."""
+        streams = StreamOps(self.template, self.present)
+        return StepGraph(streams, self.index, self.largest)
+
+    @cached_property
+    def _places(self) -> Places:
+        """Where every option's values are among features."""
+        return self.index.places(self.options.kernels)[self.options.kernel]
+
+    def _own_seconds(self, cycle: OptionCycle) -> Vector:
+        """Return what every option adds to a cycle beside its features."""
+        own, number = np.zeros(len(self.options.number)), self.options.number
+        place = np.searchsorted(number, cycle.options)
+        is_there = number[np.minimum(place, len(number) - 1)] == cycle.options
+        own[place[is_there]] = cycle.seconds[is_there]
+        return own
+
+
+class StepProgram:
+    """A program of some options and the cycles known so far."""
+
+    def __init__(
+        self,
+        step: RelaxedStep,
+        cycles: Iterable[OptionCycle],
+        likely: Mask,
+        *,
+        unit: Seconds,
+        most_memory: float,
+        free: Mask | None = None,
+        basis: ProgramBasis | None = None,
+    ) -> None:
+        """Begin with the options that are likely and free.
+
+        And, without a basis, with the solution that there is if only the first cycle binds, and no
+        memory.
+
+        Parameters
+        ----------
+        step
+            The step, and all options.
+        cycles
+            At least one.
+        likely
+            Options that have paid, or may be expected to: those that join are noted here.
+        unit
+            What 1 in the program stands for.
+        most_memory
+            What shares of options may use in all, as a share of what all ranks have.
+        free
+            Options that tables may choose from; by default all.
+        basis
+            That of a program of more options, or fewer.
+
+        """
+        self._step, self._likely = step, likely
+        self._free = np.ones(len(likely), dtype=bool) if free is None else free
+        table, fullest = step.options.table, step.fullest
+        self.unit = unit
+        """What 1 in the program stands for."""
+        self.cycles: list[OptionCycle] = []
+        """Those that may bind."""
+        self.options = OptionProgram(table, step.memory, most_memory, fullest.count)
+        """The program."""
+        fullest.begin(self.options)
+        for each in cycles:
+            self._add(each)
+        first = step.lightest(step.even_weights(self.cycles[0]), self._free)
+        likely[first] = True
+        self.options.join(np.flatnonzero(likely & self._free))
+        if basis is None:
+            means, tables = fullest.num_rows
+            tight = [True] + [False] * (len(self.cycles) - 1)
+            self.options.begin_with(first, [False] + [True] * means + [False] * tables + tight)
+        else:
+            self.options.begin_from(basis, step.options.number)
+
+    def solutions(
+        self,
+        heavier: Callable[[Vector, Seconds], Sequence[OptionCycle]],
+        sent_at_once: int,
+        time_left: Callable[[], Seconds] = unlimited,
+    ) -> Iterator[BestShares]:
+        """Yield solutions: options join, and then cycles and tables bind, until none changes it.
+
+        Parameters
+        ----------
+        heavier
+            Returns cycles that are heavier than something for shares of options.
+        sent_at_once
+            Rows of tables that are added of what a group sends at a time.
+        time_left
+            Asked before every solution, which takes no longer than that.
+
+        """
+        strategy = DUAL
+        for _ in range(MOST_ROUNDS):
+            found = self.options.run(strategy, time_left())
+            if found is None:
+                return
+            yield found
+            paying = self.options.paying(found, self._free, OPTION_TOLERANCE)
+            if len(paying):
+                self._likely[paying] = True
+                self.options.join(paying)
+                strategy = PRIMAL
+                continue
+            cycles = heavier(found.shares, found.value * self.unit * (1 + CYCLE_TOLERANCE))
+            if not cycles:
+                return
+            self._step.fullest.extend(self.options, found, sent_at_once)
+            for each in cycles:
+                self._add(each)
+            strategy = DUAL
+
+    def _add(self, cycle: OptionCycle) -> None:
+        """Let a cycle bind."""
+        self.cycles.append(cycle)
+        sent = self._step.fullest.coefficients(cycle.cycle.weights)
+        weights, others = self._step.weights(cycle), np.concatenate(([1.0], -sent / self.unit))
+        constant = cycle.cycle.constant / self.unit
+        self.options.add_row(constant, -weights / self.unit, np.arange(len(others)), others, cycle)

@@ -1,0 +1,254 @@
+"""Options of all tables by linear programming, over the step that a balanced plan would take.
+
+A program's value (``costmodel.bounds.step_program``) is what the step takes at least with shares of
+options, and about what it takes if lookups and exchanges can be balanced over ranks.
+
+Where ranks send whole blocks (``FullestRanks.whole``), F is rounded up, and the group where that
+costs most may then have only as many tables as one block less allows, if the step is shorter so.
+Without that, three CPU seconds end 12% higher at 400 tables on 128 GPUs, where ranks have two or
+three whole ones, and five 3 to 6% at 600; 27 problems drawn afterwards end within 0.2% in the mean,
+but three seconds 14.5% off at worst, not 3.7.
+"""
+
+from collections import deque
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.base.units import Seconds
+from costmodel.bounds.feature_index import FeatureIndex
+from costmodel.bounds.option_features import BoundOptions, OptionFeatures
+from costmodel.bounds.option_program import BestShares
+from costmodel.bounds.step_program import (
+    CYCLE_TOLERANCE,
+    OptionCycle,
+    RelaxedStep,
+    StepProgram,
+)
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.kernels.lookup_shards import KERNELS
+from sharders.problem.options import TableOption
+from sharders.problem.room import fits_alone
+from sharders.problem.sharding_problem import ShardingProblem
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+SENT_AT_ONCE = 3
+"""Rows of tables that are added of what a group sends at a time."""
+MOST_LIMITS = 4
+"""How many times a group may be limited to fewer blocks."""
+PLAYED = 6
+"""Cycles that are looked for before the first solution."""
+HEADROOM = 0.9
+"""Share of all memory that shares of options may use, as whole shards do not fill ranks evenly."""
+ROOM = 2 / 3
+"""Share of what the smallest options leave that they may use, if that is more. While that was all
+where the tables take 0.98, runs began with plans that do not fit: 1, 3 and 10 CPU seconds end 1.7,
+1.1 and 1.0% lower in the mean of 15 problems of full memory (two seeds), 12% at 900 tables on 64
+GPUs. With 0.5 they end 3% higher at 700 tables on 64, and with 0.8 5% at the 900."""
+
+
+@dataclass(frozen=True)
+class LpOptions:
+    """Options of every table of a problem, and what each puts into a step's formulas."""
+
+    problem: ShardingProblem
+    numbers: NDArray[np.intp]
+    """Their places in the problem's arrays."""
+    bounds: BoundOptions
+    """What the bound knows of every option."""
+    memory: Array
+    """Bytes of every option, as a share of what all ranks have."""
+
+    @classmethod
+    def of(
+        cls, problem: ShardingProblem, types: Container[ShardingType] = frozenset(ShardingType)
+    ) -> "LpOptions":
+        """List those of some types; all of a table that would have none.
+
+        Not those that have shards larger than a rank's memory.
+        A cache counts as if it held every row, but takes the memory it does.
+        """
+        arrays = problem.option_arrays
+        fits = arrays.of_each_table(fits_alone(problem))
+        numbers = np.flatnonzero(fits & arrays.of_each_table(fits & arrays.of_types(types)))
+        ways = arrays.ways.taken(numbers)
+        bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
+        memory, caching = bounds.memory, ways.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]
+        if caching.any():
+            memory = np.where(caching, arrays.total_bytes[numbers], memory)
+        return cls(problem, numbers, bounds, memory / max(1.0, problem.total_capacity))
+
+    @cached_property
+    def options(self) -> tuple[TableOption, ...]:
+        """All of them."""
+        flat = self.problem.option_arrays.flat
+        return tuple(flat[number] for number in self.numbers.tolist())
+
+    @cached_property
+    def kind(self) -> NDArray[np.intp]:
+        """Sharding type of every option, by its place in ``TYPES``."""
+        return self.problem.option_arrays.ways.kind[self.numbers]
+
+    @property
+    def table(self) -> NDArray[np.intp]:
+        """Return the table of every option."""
+        return self.bounds.table
+
+    def of_types(self, types: Container[ShardingType]) -> Mask:
+        """Return which options are of some sharding types."""
+        return self.problem.option_arrays.of_types(types)[self.numbers]
+
+    @cached_property
+    def width(self) -> NDArray[np.intp]:
+        """Columns of every option's shards."""
+        dims = np.array([table.embedding_dim for table in self.problem.workload.tables])
+        width: NDArray[np.intp] = dims[self.table]
+        return width // self.problem.option_arrays.ways.num_column_shards[self.numbers]
+
+    def some(self, wanted: Mask) -> Mask:
+        """Return the options that are wanted; all of a table that would have none."""
+        has = np.zeros(len(self.problem.workload.tables), dtype=bool)
+        has[self.table[wanted]] = True
+        kept: Mask = wanted | ~has[self.table]
+        return kept
+
+
+class Relaxed(NamedTuple):
+    """What a program says."""
+
+    shares: Array
+    """Share of its table that every option gets, 0 to 1."""
+    value: Seconds
+    """No plan of the options that were offered and wanted has a step shorter by more than
+    ``OPTION_TOLERANCE``, if it has all the sharding groups that are offered."""
+    of_blocks: Seconds
+    """About what the step takes with these shares at least where ranks send whole blocks."""
+    prices: Array
+    """What a share of every option adds to the value, where others make room for it: 0 for those
+    that have shares, infinite for those not offered, and less than 0 for some that were offered but
+    not wanted; of the value's own unit (reduced costs)."""
+
+
+@dataclass(eq=False)
+class OfferedProgram:
+    """The program of some options; cycles found for one set of them serve for its subsets."""
+
+    choices: LpOptions
+    offered: Mask
+    """The options in question; their groups' fixed costs count in full."""
+    _cycles: list[OptionCycle] = field(default_factory=list)
+
+    @cached_property
+    def _kept(self) -> NDArray[np.intp]:
+        """Numbers of the options in question."""
+        return np.flatnonzero(self.offered)
+
+    @cached_property
+    def _likely(self) -> Mask:
+        """Which of them programs begin with: those that have paid, or may be expected to."""
+        return np.zeros(len(self._kept), dtype=bool)
+
+    @cached_property
+    def _step(self) -> RelaxedStep:
+        options, memory = self.choices.bounds.taken(self.offered), self.choices.memory[self._kept]
+        kernels = options.signature()
+        index = FeatureIndex(kernels, fullest=True)
+        template = self.choices.problem.templates.of(kernels)
+        return RelaxedStep(template, options, index, memory, frozenset(index.groups))
+
+    def solve(self, wanted: Mask) -> Relaxed | None:
+        """Return the best shares of the options that are offered and wanted; None: no room."""
+        step, free = self._step, self.choices.some(wanted & self.offered)[self._kept]
+        smallest = step.lightest(step.memory, free)
+        least = float(step.memory[smallest].sum())
+        if least > 1:
+            return None
+        self._likely[smallest] = True
+        table = step.options.table
+        even = step.features(free / np.bincount(table, free)[table])
+        if not self._cycles:
+            self._begin(even, free)
+        program = StepProgram(
+            step,
+            self._cycles,
+            self._likely,
+            # not a cycle's constant: of tangents to a convex duration it may be negative
+            unit=self._cycles[0].cycle.weight(even) or 1.0,
+            most_memory=max(HEADROOM, least + ROOM * (1 - least)),
+            free=free,
+        )
+        found = self._solved(program)
+        if found is None:
+            return None
+        best, of_blocks = self._of_blocks(program, found)
+        self._cycles = program.cycles
+        shares, prices = np.zeros(len(self.offered)), np.full(len(self.offered), np.inf)
+        shares[self._kept], prices[self._kept] = best.shares, best.reduced_costs
+        return Relaxed(shares, found.value * program.unit, of_blocks, prices)
+
+    def _begin(self, even: Array, free: Mask) -> None:
+        """Look for cycles that are likely to bind.
+
+        Playing takes as long as reaching the cycles by solving takes for one of them: with a basis
+        to begin with, programs of 485 and 928 tables on 128 GPUs are solved in 0.07 and 0.13 s, not
+        0.27 and 0.38.
+        """
+        graph = self._step.graph
+        first = [graph.heaviest(even), graph.direct(even), graph.host()]
+        self._cycles += map(OptionCycle, first)
+        total = self._step.even_weights(self._cycles[0])
+        for lightest, played in self._step.play(total, PLAYED, free):
+            self._likely[lightest] = True
+            if any(_equal(played, each) for each in self._cycles):
+                break
+            self._cycles.append(played)
+
+    def _solved(self, program: StepProgram) -> BestShares | None:
+        """Return the last solution; None: there is none."""
+        found = deque(program.solutions(self._heavier, SENT_AT_ONCE), maxlen=1)
+        return found.pop() if found else None
+
+    def _heavier(self, shares: Array, than: Seconds) -> list[OptionCycle]:
+        z = self._step.features(shares)
+        cycle = self._step.graph.heaviest(z)
+        return [OptionCycle(cycle)] if cycle.weight(z) > than else []
+
+    def _of_blocks(self, program: StepProgram, first: BestShares) -> tuple[BestShares, Seconds]:
+        """Return the best shares found where ranks send whole blocks, and the step then."""
+        fullest, places, unit = self._step.fullest, self._step.index.fullest, program.unit
+        found, best, least = first, first, np.inf
+        for _ in range(MOST_LIMITS + 1):
+            z, whole = self._step.features(found.shares), fullest.whole(found.shares)
+            more = whole - z[places]
+            z[places] = whole
+            cycle = self._step.graph.heaviest(z)
+            value = max(found.value * unit, cycle.weight(z))
+            if value < least:
+                best, least = found, value
+            added = cycle.weights[places] * more
+            column = int(added.argmax())
+            if added[column] <= CYCLE_TOLERANCE * value:
+                break
+            fullest.limit(program.options, column, whole[column])
+            limited = self._solved(program)
+            if limited is None or limited.value * unit >= least:
+                break
+            found = limited
+        return best, least
+
+
+def _equal(one: OptionCycle, other: OptionCycle) -> bool:
+    return np.array_equal(one.cycle.weights, other.cycle.weights)
+
+
+def by_share(choices: LpOptions, shares: Array) -> Iterator[Sequence[int]]:
+    """Yield every table's options (their numbers) that have a share, the largest first."""
+    begins = np.searchsorted(choices.table, np.arange(choices.table[-1] + 2))
+    for first, last in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
+        order = np.argsort(-shares[first:last], kind="stable") + first
+        yield [int(option) for option in order if shares[option] > 0]
