@@ -5,7 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.bounds.option_features import EXCHANGED, GROUP_FEATURES, KERNEL_VALUES, Part
+from costmodel.bounds.option_features import (
+    EXCHANGED,
+    GROUP_FEATURES,
+    KERNEL_VALUES,
+    BoundOptions,
+    Part,
+)
 from costmodel.engine.timer import Signature
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey, KernelKey
@@ -127,14 +133,17 @@ class FeatureIndex:
         return np.array([self.of_kernel(pair) if here else none for pair, here in rows])
 
 
-def largest_features(
-    table: NDArray[np.intp], places: NDArray[np.intp], values: Vector, size: int
-) -> Vector:
-    """Return the largest value that every feature of a plan can have.
+def largest_features(options: BoundOptions, index: FeatureIndex) -> Vector:
+    """Return the largest value that every feature of a plan of some options can have.
 
-    Of every option its table, the places of its features, and their values.
+    But for what fullest ranks send.
     """
-    most = np.zeros((table[-1] + 1, size))
-    np.maximum.at(most, (table[:, None], places), values)
-    total: Vector = most.sum(axis=0)
-    return total
+    largest, own = np.zeros(index.size), len(GROUP_FEATURES)
+    of_groups = options.largest_of_tables(options.values[:, :own], index.groups).sum(axis=0)
+    for kernel, rows in options.of_kernels:
+        first = np.flatnonzero(np.diff(options.table[rows], prepend=-1))
+        of_kernel = np.maximum.reduceat(options.values[rows, own:], first).sum(axis=0)
+        places = index.of_kernel(kernel)
+        largest[places[:own]] = of_groups[index.groups.index(kernel[0])]
+        largest[places[own:]] = of_kernel
+    return largest

@@ -90,14 +90,13 @@ class FullestRanks:
     @cached_property
     def most(self) -> Array:
         """The most that fullest ranks send for any shares, (columns,)."""
-        table, groups = self.options.table, self.count // SENT
-        means, shards = np.zeros((2, (table[-1] + 1) * groups, SENT))
-        np.maximum.at(means, table * groups + self._group, self._means)
-        np.maximum.at(shards, table * groups + self._group, self._shards)
-        held = np.zeros((self._holder.max() + 1, groups, SENT))
-        np.add.at(held, self._holder, shards.reshape(-1, groups, SENT))
-        total = means.reshape(-1, groups, SENT).sum(axis=0)
-        most: Array = np.maximum(total, held.max(axis=0)).ravel()
+        means, shards = (
+            self.options.largest_of_tables(each, self.index.groups)
+            for each in (self._means, self._shards)
+        )
+        held = np.zeros((self._holder.max() + 1, *shards.shape[1:]))
+        np.add.at(held, self._holder, shards)
+        most: Array = np.maximum(means.sum(axis=0), held.max(axis=0)).ravel()
         return most
 
     def evenly(self, weights: Array) -> Array:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +31,16 @@ BACKWARD: tuple[Part, ...] = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD
 """What lookups may be bounded by."""
 
 
-@dataclass(frozen=True)
-class _Lookup:
-    """The duration of a lookup kernel: ``constant + times (the largest rival + other)`` of z."""
+class _KernelTimes(NamedTuple):
+    """Durations of lookup kernels: ``constant + times (the largest rival + other)`` of z."""
 
-    constant: Seconds
-
-    rivals: list[int]
-    other: int
-    times: float
+    places: NDArray[np.intp]
+    """Theirs in ``ops``, (kernels,)."""
+    constants: Vector
+    rivals: NDArray[np.intp]
+    """Features, the first again where a kernel has fewer, (kernels, rivals)."""
+    others: NDArray[np.intp]
+    times: Vector
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ class OpTimes:
         places, constants, slopes = self._lines
         at = linear[places]
         seconds[places] = (constants + slopes * at[:, None]).max(axis=1)
-        for place, lookup in self._lookups.items():
-            longest = max(z[lookup.rivals])
-            seconds[place] = lookup.constant + lookup.times * (longest + z[lookup.other])
+        lookups = self._kernel_times
+        longest = z[lookups.rivals].max(axis=1)
+        seconds[lookups.places] = lookups.constants + lookups.times * (longest + z[lookups.others])
         return seconds
 
     def formulas(self, numbers: Sequence[int], z: Vector) -> tuple[Vector, Vector]:
@@ -87,19 +89,20 @@ class OpTimes:
         constants[of_lines], factors[of_lines] = starts[every, steepest], slopes[every, steepest]
         places = [self._place[number] for number in numbers]
         weights = self._amounts[places] * factors[places, None]
-        for row, place in enumerate(places):
-            lookup = self._lookups.get(place)
-            if lookup is not None:
-                longest = max(lookup.rivals, key=z.__getitem__)
-                constants[place], weights[row] = lookup.constant, 0.0
-                weights[row, [longest, lookup.other]] = lookup.times
+        lookups = self._kernel_times
+        constants[lookups.places] = lookups.constants
+        rows, which = np.nonzero(np.array(places)[:, None] == lookups.places)
+        rivals = lookups.rivals[which]
+        longest = rivals[np.arange(len(rows)), z[rivals].argmax(axis=1)]
+        weights[rows] = 0.0
+        weights[rows, longest] = weights[rows, lookups.others[which]] = lookups.times[which]
         return constants[places], weights
 
     def constant(self, number: int) -> Seconds:
         """Return what an operation takes whatever the features; of a collective, without bytes."""
-        place = self._place[number]
-        lookup = self._lookups.get(place)
-        return self._linear[place][0] if lookup is None else lookup.constant
+        place, lookups = self._place[number], self._kernel_times
+        own = lookups.constants[lookups.places == place]
+        return float(own[0]) if len(own) else self._linear[place][0]
 
     def exists(self, op: TemplateOp) -> bool:
         """Return whether an operation is there whatever the plan."""
@@ -133,15 +136,23 @@ class OpTimes:
         return np.array(list(lines), dtype=np.intp), table[..., 0], table[..., 1]
 
     @cached_property
-    def _lookups(self) -> dict[int, _Lookup]:
-        """Lookup kernels by place."""
-        return {
-            place: self._lookup(op.work.kernel, op.work.kind)
+    def _kernel_times(self) -> _KernelTimes:
+        found = [
+            (place, *self._lookup(op.work.kernel, op.work.kind))
             for place, op in enumerate(self.ops.values())
             if op.work.kernel is not None
-        }
+        ]
+        places, constants, rivals, others, times = zip(*found, strict=True) if found else [()] * 5
+        return _KernelTimes(
+            np.array(places, dtype=np.intp),
+            np.array(constants),
+            np.array(rivals, dtype=np.intp).reshape(-1, len(BACKWARD)),
+            np.array(others, dtype=np.intp),
+            np.array(times),
+        )
 
-    def _lookup(self, kernel: GroupKernel, kind: WorkKind) -> _Lookup:
+    def _lookup(self, kernel: GroupKernel, kind: WorkKind) -> tuple[Seconds, list[int], int, float]:
+        """Return a kernel's constant, rivals, other feature, and times."""
         rivals, other = FORWARD, Part.FORWARD_OTHER
         rates, gpu = lookup_rates(self.hardware), self.hardware.gpu
         latency = rates.latency
@@ -150,11 +161,12 @@ class OpTimes:
         if kind is WorkKind.BACKWARD:
             rivals, other = BACKWARD, Part.BACKWARD_OTHER
             latency = gpu.backward_correction.least_factor * rates.backward_latency
-        return _Lookup(
-            constant=latency * self.shares.get(kernel, 0.0),
-            rivals=[self.index.part(kernel, part) for part in rivals],
-            other=self.index.part(kernel, other),
-            times=WEIGHT_GRADIENT_RATIO if kind is WorkKind.WEIGHT_GRADIENT else 1.0,
+        padded = (*rivals, *[rivals[0]] * (len(BACKWARD) - len(rivals)))
+        return (
+            latency * self.shares.get(kernel, 0.0),
+            [self.index.part(kernel, part) for part in padded],
+            self.index.part(kernel, other),
+            WEIGHT_GRADIENT_RATIO if kind is WorkKind.WEIGHT_GRADIENT else 1.0,
         )
 
     def _linear_of(self, number: int, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:

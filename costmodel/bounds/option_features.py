@@ -6,9 +6,10 @@ and none for its size.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
@@ -73,7 +74,7 @@ WIDTH = len(GROUP_FEATURES) + len(KERNEL_VALUES)
 _NO_CACHE = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class BoundOptions:
     """Ways of sharding tables, table by table; arrays have a row for every one of them."""
 
@@ -108,6 +109,38 @@ class BoundOptions:
         for group, kernel in (self.kernels[place] for place in used):
             kernels.setdefault(group, set()).add(kernel)
         return tuple((key, tuple(sorted(kernels[key]))) for key in sorted(kernels))
+
+    @cached_property
+    def of_kernels(self) -> list[tuple[GroupKernel, NDArray[np.intp]]]:
+        """Groups and kernels that some have, each with the numbers of these, in order."""
+        order = np.argsort(self.kernel.astype(np.int16), kind="stable")
+        numbers = np.split(order, np.cumsum(np.bincount(self.kernel, minlength=len(self.kernels))))
+        pairs = zip(self.kernels, numbers[:-1], strict=True)
+        return [(kernel, rows) for kernel, rows in pairs if len(rows)]
+
+    def largest_of_tables(self, values: Floats, groups: Sequence[GroupKey]) -> NDArray[np.float64]:
+        """Return the largest values of every table's options in each group; 0 if there are none.
+
+        Parameters
+        ----------
+        values
+            Those of every option, none less than 0, (options, values).
+        groups
+            All groups, in the order of the result.
+
+        Returns
+        -------
+            Shape (tables, groups, values).
+
+        """
+        largest = np.zeros((self.table[-1] + 1, len(groups), values.shape[1]))
+        place = {group: place for place, group in enumerate(groups)}
+        for (group, _), rows in self.of_kernels:
+            table = self.table[rows]
+            first = np.flatnonzero(np.diff(table, prepend=-1))
+            at = table[first], place[group]
+            largest[at] = np.maximum(largest[at], np.maximum.reduceat(values[rows], first))
+        return largest
 
     def busy_shares(self, groups: Iterable[GroupKey]) -> dict[GroupKey, float]:
         """Return on what share of the ranks groups have work at least, in plans that have them."""

@@ -7,12 +7,14 @@ goes on with the next step from there. Its weight is linear in the plan (``Weigh
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 
 import numpy as np
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
+from costmodel.bounds.longest_path import PathsToLast
 from costmodel.bounds.op_times import OpTimes, takes_all_as_long
 from costmodel.bounds.precedence import compatible_ops, heaviest_compatible
 from costmodel.step.graph import HOST_THREADS, Resource
@@ -84,23 +86,31 @@ class StreamOps:
         return waits
 
     @cached_property
-    def between(self) -> dict[str, dict[int, tuple[int, ...]]]:
-        """By stream, what follows its first operation up to its last, and what each waits for.
+    def paths(self) -> list[PathsToLast]:
+        """By stream, what follows its first operation up to its last; places are in ``ops``.
 
-        Operations are places in ``ops``; what they wait for are places in the stream's own.
+        Some operations of a path may not be compatible.
         """
         place = {number: place for place, number in enumerate(self.ops)}
-        found: dict[str, dict[int, tuple[int, ...]]] = {}
-        for resource in {op.resource for op in self.ops.values()}:
+        found: list[PathsToLast] = []
+        for resource in STREAMS:
             members = [number for number, op in self.ops.items() if op.resource == resource]
+            if not members:
+                continue
             known = {members[0]: 0}
-            waits: dict[int, tuple[int, ...]] = {place[members[0]]: ()}
+            waits: list[tuple[int, ...]] = [()]
             for number in self.ops:
                 reached = tuple(known[each] for each in self.before[number] if each in known)
                 if members[0] < number <= members[-1] and reached:
                     known[number] = len(known)
-                    waits[place[number]] = reached
-            found[resource] = waits
+                    waits.append(reached)
+            found.append(
+                PathsToLast(
+                    np.array([place[number] for number in known], dtype=np.int64),
+                    np.cumsum([0, *map(len, waits)], dtype=np.int64),
+                    np.array(list(chain(*waits)), dtype=np.int64),
+                )
+            )
         return found
 
     @cached_property
@@ -108,42 +118,6 @@ class StreamOps:
         """Bits of what can be on one cycle with every operation, by place; ``compatible_ops``."""
         flags = np.packbits(compatible_ops(self.ops, self.present), axis=1, bitorder="little")
         return [int.from_bytes(row.tobytes(), "little") for row in flags]
-
-    def longest(self, resource: str, times: Sequence[Seconds]) -> tuple[Seconds, list[int]]:
-        """Return a longest path between the first and the last operation of a stream.
-
-        Some of its operations may not be compatible.
-
-        Parameters
-        ----------
-        resource
-            The stream.
-        times
-            Durations by place in ``ops``.
-
-        Returns
-        -------
-            The sum of the path's durations, and its places.
-
-        """
-        between = self.between.get(resource)
-        if between is None:
-            return 0.0, []
-        ends: list[Seconds] = []
-        came_from: list[int] = []
-        for place, reached in between.items():
-            latest, end = -1, 0.0
-            for each in reached:
-                if latest < 0 or (ends[each], each) > (end, latest):
-                    latest, end = each, ends[each]
-            came_from.append(latest)
-            ends.append(end + times[place])
-        places, at = list(between), len(between) - 1
-        path = []
-        while at >= 0:
-            path.append(places[at])
-            at = came_from[at]
-        return ends[-1], path[::-1]
 
 
 def is_sure(op: TemplateOp) -> bool:
@@ -182,14 +156,17 @@ class StepGraph:
         It is on a longest path of plans that have all groups, less what is not compatible with
         longer operations.
         """
-        times = self._times.seconds(z).tolist()
-        paths = [self.streams.longest(stream, times) for stream in STREAMS]
+        seconds = self._times.seconds(z)
+        times, paths = (
+            seconds.tolist(),
+            [(each.longest(seconds), each) for each in self.streams.paths],
+        )
         best: list[int] = []
         heaviest = -1.0
-        for total, path in sorted(paths, key=itemgetter(0), reverse=True):
+        for total, each in sorted(paths, key=itemgetter(0), reverse=True):
             if total <= heaviest:
                 break
-            kept = heaviest_compatible(path, times, self.streams.compatible)
+            kept = heaviest_compatible(each.path(), times, self.streams.compatible)
             weight = sum(times[place] for place in kept)
             if weight > heaviest:
                 best, heaviest = kept, weight
@@ -246,13 +223,13 @@ class StepGraph:
         """Return a path's weight as a function of z; lookups by what bounds them at this z."""
         constants, weights = self._times.formulas(path, z)
         alike = np.array([takes_all_as_long(self.ops[number]) for number in path], dtype=bool)
-        common = np.where(alike[:, None], weights, weights * self.index.of_plan)
+        together, own = weights[alike].sum(axis=0), weights[~alike].sum(axis=0)
         constant = float(constants.sum())
         return WeightedCycle(
             constant=constant,
             floor=constant,
-            weights=weights.sum(axis=0),
-            common=common.sum(axis=0),
+            weights=together + own,
+            common=together + own * self.index.of_plan,
             lookups=self._lookups <= set(path),
         )
 

@@ -24,9 +24,6 @@ from costmodel.memory.rank_memory import rank_rooms
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 
-SENT_AT_ONCE = 20
-"""Rows of tables that are added of what a group sends at a time: with 3, 200 tables on 64 GPUs took
-half as long again."""
 MOST_HELD = 4
 """Tables whose largest shard gets a cycle of its own, and ranks with what is given to them: those
 that take longest for a mixture."""
@@ -149,7 +146,7 @@ class Relaxation:
             basis=parent.basis,
         )
         free = np.ones(len(likely), dtype=bool)
-        for solution in program.solutions(self._heavier, SENT_AT_ONCE, time_left):
+        for solution in program.solutions(self._heavier, time_left):
             shares = solution.shares
             least = max(least, program.unit * program.options.bound(free))
             if time_left() <= 0:

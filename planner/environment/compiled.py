@@ -7,6 +7,7 @@ MODULES = (
     "costmodel.engine.step",
     "costmodel.engine.state",
     "costmodel.engine.cycles",
+    "costmodel.bounds.longest_path",
     "sharders.engine.tables",
     "sharders.engine.rank_loads",
     "sharders.engine.search_state",

@@ -37,8 +37,6 @@ from sharders.problem.sharding_problem import ShardingProblem
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-SENT_AT_ONCE = 3
-"""Rows of tables that are added of what a group sends at a time."""
 MOST_LIMITS = 4
 """How many times a group may be limited to fewer blocks."""
 PLAYED = 6
@@ -210,7 +208,7 @@ class OfferedProgram:
 
     def _solved(self, program: StepProgram) -> BestShares | None:
         """Return the last solution; None: there is none."""
-        found = deque(program.solutions(self._heavier, SENT_AT_ONCE), maxlen=1)
+        found = deque(program.solutions(self._heavier), maxlen=1)
         return found.pop() if found else None
 
     def _heavier(self, shares: Array, than: Seconds) -> list[OptionCycle]:

@@ -42,7 +42,7 @@ def _cycles(
     present = frozenset(
         group for group, one in zip(index.groups, wanted * len(index.groups), strict=False) if one
     )
-    largest = largest_features(options.table, places, options.values, index.size)
+    largest = largest_features(options, index)
     template = Templates(workload, ranks).of(options.signature())
     return ProgramCycles(template, index, largest, present, options.busy_shares(present)), z
 

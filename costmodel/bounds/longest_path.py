@@ -1,0 +1,58 @@
+"""The longest path to an operation, along what each one before it waits for.
+
+Compiled when the package is built (types are in ``longest_path.pxd``); the same file runs
+interpreted. Programs of sets of sharding types look for some 150 of them each.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class PathsToLast:
+    """Operations in an order in which each waits for earlier ones only; the last one's paths."""
+
+    def __init__(self, places: Places, first: Places, waits: Places) -> None:
+        """Take the operations.
+
+        Parameters
+        ----------
+        places
+            Where each operation's duration is, (operations,).
+        first
+            Where what it waits for begins in ``waits``, (operations + 1,).
+        waits
+            Operations, by their own number here.
+
+        """
+        self.places, self.first, self.waits = places, first, waits
+        self.ends = np.zeros(len(places))
+        """When every operation ends."""
+        self.came_from = np.zeros(len(places), dtype=np.int64)
+        """What it waited for last; -1: nothing."""
+
+    def longest(self, times: Floats) -> float:
+        """Return the sum of the durations on the longest path; ``times``: all, by place."""
+        for number in range(len(self.places)):
+            latest, end = -1, 0.0
+            for at in range(self.first[number], self.first[number + 1]):
+                each = self.waits[at]
+                if (
+                    latest < 0
+                    or self.ends[each] > end
+                    or (self.ends[each] == end and each > latest)
+                ):
+                    latest, end = each, self.ends[each]
+            self.came_from[number] = latest
+            self.ends[number] = end + times[self.places[number]]
+        return self.ends[len(self.places) - 1]
+
+    def path(self) -> list[int]:
+        """Return the places on the path found last."""
+        at, path = len(self.places) - 1, []
+        while at >= 0:
+            path.append(int(self.places[at]))
+            at = self.came_from[at]
+        return path[::-1]
