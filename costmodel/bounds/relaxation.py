@@ -145,10 +145,9 @@ class Relaxation:
             most_memory=1.0 + _ROUNDING,
             basis=parent.basis,
         )
-        free = np.ones(len(likely), dtype=bool)
         for solution in program.solutions(self._heavier, time_left):
             shares = solution.shares
-            least = max(least, program.unit * program.options.bound(free))
+            least = max(least, program.bound())
             if time_left() <= 0:
                 break
         of_all, joined = np.zeros(self.count), np.zeros(self.count, dtype=bool)

@@ -271,6 +271,10 @@ class StepProgram:
                 self._add(each)
             strategy = DUAL
 
+    def bound(self) -> Seconds:
+        """Return what no shares undercut, by the last solution (``OptionProgram.bound``)."""
+        return self.unit * self.options.bound(self._free)
+
     def _add(self, cycle: OptionCycle) -> None:
         """Let a cycle bind."""
         self.cycles.append(cycle)
