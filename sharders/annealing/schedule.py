@@ -131,9 +131,8 @@ class AnnealingSearch:
         self.resharding = Resharding(engine, rng)
         self._changed: set[int] = set()
         """Types of the plans whose tables were sharded by others together."""
-        self.sets = TypeSets(
-            engine, Tuning(engine, budget, rng, params.tuning), rng, params.type_sets
-        )
+        tuning = Tuning(engine, budget, rng, params.tuning)
+        self.sets = TypeSets(engine, tuning, rng, params.type_sets, self.spent)
 
     def run(self, known: Sequence[tuple[Seconds, ShardingPlan]]) -> None:
         """Anneal from known plans and greedy ones, until that gains nothing for long."""

@@ -88,9 +88,18 @@ class Start:
 class TypeSets:
     """Makes the first plans of sets of sharding types, the most promising sets first."""
 
-    def __init__(self, engine: Engine, tuning: Tuning, rng: Random, params: TypeSetParams) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tuning: Tuning,
+        rng: Random,
+        params: TypeSetParams,
+        is_over: Callable[[], bool],
+    ) -> None:
+        """Look at no set yet; ``is_over`` is asked between plans, whether the budget is spent."""
         problem = engine.problem
         self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
+        self._is_over = is_over
         self._made = 0
         options = TypeOptions(engine)
         self.kinds, self.changes = KindTypes(engine, options), TypeChanges(engine, options)
@@ -181,6 +190,8 @@ class TypeSets:
         """
         found: list[tuple[int, Found]] = []
         for single in self.singles:
+            if self._is_over():
+                break
             self.engine.offer(single | self.forced)
             found.append((single, (self._time(COARSE), self.engine.present())))
         if found:
@@ -364,12 +375,16 @@ class TypeSets:
         best: Found | None = None
         chain: Chain | None = None
         for rule in (*RULES, *(each for each in rules if each not in RULES)):
+            if self._is_over():
+                break
             time = self._time(rule)
             if time < inf and (best is None or time < best[0]):
                 best, chain = (time, self.engine.present()), Chain(rule, time)
         if best is None or chain is None:
             return None
         for _ in range(self.params.changes):
+            if self._is_over():
+                break
             child = chain.child(self.rng)
             time = self._time(child)
             chain.tell(child, time)
