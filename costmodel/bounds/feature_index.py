@@ -11,6 +11,7 @@ from costmodel.bounds.option_features import (
     KERNEL_VALUES,
     BoundOptions,
     Part,
+    is_first,
 )
 from costmodel.engine.timer import Signature
 from costmodel.step.cuts import GroupKernel
@@ -141,7 +142,7 @@ def largest_features(options: BoundOptions, index: FeatureIndex) -> Vector:
     largest, own = np.zeros(index.size), len(GROUP_FEATURES)
     of_groups = options.largest_of_tables(options.values[:, :own], index.groups).sum(axis=0)
     for kernel, rows in options.of_kernels:
-        first = np.flatnonzero(np.diff(options.table[rows], prepend=-1))
+        first = np.flatnonzero(is_first(options.table[rows]))
         of_kernel = np.maximum.reduceat(options.values[rows, own:], first).sum(axis=0)
         places = index.of_kernel(kernel)
         largest[places[:own]] = of_groups[index.groups.index(kernel[0])]

@@ -47,6 +47,7 @@ from math import inf
 from costmodel.base.units import Seconds
 from costmodel.bounds.option_features import OptionFeatures
 from costmodel.bounds.relaxation import Relaxation, Solved
+from costmodel.bounds.step_program import unlimited
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
@@ -59,12 +60,8 @@ to be one module, of which 6 or 7 sharding types can be there or not."""
 _ROUNDING = 1e-9
 
 
-def _unlimited() -> Seconds:
-    return inf
-
-
 def step_time_bound(
-    workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = _unlimited
+    workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = unlimited
 ) -> Seconds:
     """Return a time that no valid plan's step undercuts.
 
@@ -88,7 +85,7 @@ def step_time_bound(
 
 
 def improving_bounds(
-    workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = _unlimited
+    workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = unlimited
 ) -> Iterator[Seconds]:
     """Yield bounds as ``step_time_bound`` finds them, the largest last: soon one, then better ones.
 

@@ -137,7 +137,7 @@ class BoundOptions:
         place = {group: place for place, group in enumerate(groups)}
         for (group, _), rows in self.of_kernels:
             table = self.table[rows]
-            first = np.flatnonzero(np.diff(table, prepend=-1))
+            first = np.flatnonzero(is_first(table))
             at = table[first], place[group]
             largest[at] = np.maximum(largest[at], np.maximum.reduceat(values[rows], first))
         return largest
@@ -194,7 +194,7 @@ class OptionFeatures:
         described = _Cuts(self.workload, self.topology, cuts).described()
         which = cuts.of_way
         return BoundOptions(
-            table=np.cumsum(np.diff(ways.table, prepend=-1) != 0) - 1,
+            table=np.cumsum(is_first(ways.table)) - 1,
             kernels=kernels,
             kernel=kernel,
             values=described.values[which],
@@ -358,6 +358,15 @@ class _Cuts:
         forward = np.maximum.reduce([parts[0], parts[1], longest]) + parts[2]
         gathered = forward * (1.0 + WEIGHT_GRADIENT_RATIO * weighted)
         return np.column_stack(parts), gathered + np.maximum.reduce(parts[3:6]) + parts[6]
+
+
+def is_first(numbers: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return which of some numbers, none less than 0, equal ones side by side, differ from before.
+
+    So the first option of every table, where tables are in order.
+    """
+    differs: NDArray[np.bool_] = np.diff(numbers, prepend=-1) != 0
+    return differs
 
 
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
 from costmodel.bounds.fullest_ranks import FullestRanks, Places
-from costmodel.bounds.option_features import BoundOptions
+from costmodel.bounds.option_features import BoundOptions, is_first
 from costmodel.bounds.option_program import DUAL, PRIMAL, BestShares, OptionProgram, ProgramBasis
 from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.step.groups import GroupKey
@@ -34,9 +34,6 @@ CYCLE_TOLERANCE = 5e-3
 OPTION_TOLERANCE = 1e-3
 """Share of M that options which are not in the program might gain."""
 MOST_ROUNDS = 150
-SENT_AT_ONCE = 20
-"""Rows of tables that are added of what a group sends at a time. With 3, bounds of 200 tables on 64
-GPUs take half as long again, and the search's programs a twentieth to a sixth longer."""
 
 
 def unlimited() -> Seconds:
@@ -100,7 +97,7 @@ class RelaxedStep:
         table = self.options.table
         least = np.minimum.reduceat(weights, self._starts)
         light = np.flatnonzero(weights == least[table])
-        return light[np.diff(table[light], prepend=-1) > 0]
+        return light[is_first(table[light])]
 
     def play(
         self, total: Vector, most: int, free: Mask | None = None
@@ -135,7 +132,7 @@ class RelaxedStep:
     @cached_property
     def _starts(self) -> Places:
         """First option of every table."""
-        return np.flatnonzero(np.diff(self.options.table, prepend=-1))
+        return np.flatnonzero(is_first(self.options.table))
 
     @cached_property
     def fullest(self) -> FullestRanks:
@@ -266,7 +263,7 @@ class StepProgram:
             cycles = heavier(found.shares, found.value * self.unit * (1 + CYCLE_TOLERANCE))
             if not cycles:
                 return
-            self._step.fullest.extend(self.options, found, SENT_AT_ONCE)
+            self._step.fullest.extend(self.options, found)
             for each in cycles:
                 self._add(each)
             strategy = DUAL

@@ -16,7 +16,7 @@ from costmodel.base.units import Seconds
 from costmodel.step.cuts import TYPES
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import NEUTRAL, Found, Parameters, kernels_apart
-from sharders.lp.offered_program import Array, LpOptions, OfferedProgram, Relaxed
+from sharders.lp.offered_program import Array, LpOptions, OfferedProgram, Relaxed, by_share
 
 EVERY_TYPE = (1 << len(TYPES)) - 1
 """The bits of all sharding types."""
@@ -172,10 +172,7 @@ class Programs:
         return self._sets[types]
 
     def _read(self, relaxed: Relaxed, expected: Seconds) -> SolvedSet:
-        used = np.flatnonzero(relaxed.shares)
-        table, shares = self.choices.table[used], relaxed.shares[used]
-        ranked = used[np.lexsort((-shares, table))]
-        first = ranked[np.diff(self.choices.table[ranked], prepend=-1) > 0]
+        first = [own[0] for own in by_share(self.choices, relaxed.shares)]
         memory = float(self.choices.memory[first].sum())
         prices = np.full(len(self.engine.arrays.tables.cost), inf)
         known = self._number >= 0

@@ -190,8 +190,6 @@ class TypeSets:
         """
         found: list[tuple[int, Found]] = []
         for single in self.singles:
-            if self._is_over():
-                break
             self.engine.offer(single | self.forced)
             found.append((single, (self._time(COARSE), self.engine.present())))
         if found:
@@ -375,16 +373,12 @@ class TypeSets:
         best: Found | None = None
         chain: Chain | None = None
         for rule in (*RULES, *(each for each in rules if each not in RULES)):
-            if self._is_over():
-                break
             time = self._time(rule)
             if time < inf and (best is None or time < best[0]):
                 best, chain = (time, self.engine.present()), Chain(rule, time)
         if best is None or chain is None:
             return None
         for _ in range(self.params.changes):
-            if self._is_over():
-                break
             child = chain.child(self.rng)
             time = self._time(child)
             chain.tell(child, time)
@@ -393,6 +387,8 @@ class TypeSets:
         return best
 
     def _time(self, rule: Parameters) -> Seconds:
-        """Return the step time of a rule's plan; infinite where it finds no room."""
+        """Return the step time of a rule's plan; infinite without room, or when time is over."""
+        if self._is_over():
+            return inf
         self._made += 1
         return self.engine.fill(rule)

@@ -184,10 +184,10 @@ class Tuning:
 def usual_rules() -> Iterator[Parameters]:
     """Yield rules of all usual thresholds, and those that prefer one sharding type."""
     yield from threshold_rules()
-    yield from one_type_rules()
+    yield from _one_type_rules()
 
 
-def one_type_rules() -> Iterator[Parameters]:
+def _one_type_rules() -> Iterator[Parameters]:
     """Yield rules that prefer one sharding type: where launches cost most, few types are best."""
     low, high = RANGES[f"weight {ShardingType.TABLE_WISE.value}"]
     for kind in ShardingType:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex
-from costmodel.bounds.option_features import BoundOptions, OptionFeatures
+from costmodel.bounds.option_features import BoundOptions, OptionFeatures, is_first
 from costmodel.bounds.option_program import BestShares
 from costmodel.bounds.step_program import (
     CYCLE_TOLERANCE,
@@ -246,7 +246,8 @@ def _equal(one: OptionCycle, other: OptionCycle) -> bool:
 
 def by_share(choices: LpOptions, shares: Array) -> Iterator[Sequence[int]]:
     """Yield every table's options (their numbers) that have a share, the largest first."""
-    begins = np.searchsorted(choices.table, np.arange(choices.table[-1] + 2))
-    for first, last in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
-        order = np.argsort(-shares[first:last], kind="stable") + first
-        yield [int(option) for option in order if shares[option] > 0]
+    used = np.flatnonzero(shares > 0)
+    ranked = used[np.lexsort((-shares[used], choices.table[used]))]
+    begins = np.flatnonzero(is_first(choices.table[ranked]))
+    for own in np.split(ranked, begins[1:]):
+        yield own.tolist()
