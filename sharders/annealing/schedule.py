@@ -147,7 +147,7 @@ class AnnealingSearch:
         next_set, knows_more = 0.0, True
         while self.contenders and not self.spent():
             if self.moves >= next_set:
-                tried = self.own_set() or next(self.sets.more, None) or self._beside()
+                tried = self.own_set() or next(self.sets.explored, None) or self._beside()
                 knows_more = tried is not None
                 if tried is not None:
                     self.join(tried)
