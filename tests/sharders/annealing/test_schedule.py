@@ -1,8 +1,8 @@
 """More time never gives a worse plan; sets of sharding types are tried in an order that pays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice, pairwise, product, takewhile
+from itertools import count, islice, pairwise, product, takewhile
 from math import inf
 from random import Random
 
@@ -421,6 +421,30 @@ def test_the_best_plan_of_one_type_alone_is_among_the_first() -> None:
     assert min(start.plans[0][0] for start in alone) <= times[best]
 
 
+def test_plans_of_kinds_come_before_rules_are_tuned() -> None:
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    assert not sets.kinds.is_one_kind
+    descents, called = sets.kinds.descents, list[str]()
+
+    def noted() -> Iterator[Found | None]:
+        called.append("kinds")
+        return descents()
+
+    sets.kinds.descents = noted  # type: ignore[method-assign]
+    sets.tuning.evolve = lambda: called.append("rules")  # type: ignore[method-assign]
+    list(sets.at_once(lambda: 1.0))
+    assert called == ["kinds", "rules"]
+
+
+def test_a_run_follows_whenever_a_neighbours_plan_is_the_best_so_far() -> None:
+    def runs(best: Callable[[], float]) -> int:
+        sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+        return sum(start is None for start in sets.at_once(best))
+
+    falling = count()
+    assert runs(lambda: -float(next(falling))) > runs(lambda: 1.0)
+
+
 def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> None:
     search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
     sets, first = search.sets, bits(FIRST)
@@ -452,9 +476,9 @@ def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
     solved = Programs(Engine(asked)).solve(bits(kinds))
     assert solved is not None
     arrays = asked.option_arrays
-    count = arrays.ways.num_column_shards
-    assert (count[solved.options] > 1).all()
-    whole = count == 1
+    splits = arrays.ways.num_column_shards
+    assert (splits[solved.options] > 1).all()
+    whole = splits == 1
     assert (arrays.total_load[whole] <= arrays.total_load[solved.options]).all()  # none costs less
 
 
