@@ -18,7 +18,6 @@ and a step has to be written for every new set of these, which is most of what t
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import product
 from math import inf
 from random import Random
 
@@ -193,14 +192,14 @@ class TypeSets:
         of several kinds have several lookup kernels, which some rules keep apart: with these 64
         problems end as low in the mean, but three of them 10 to 15% lower.
         """
-        found: list[tuple[int, Found]] = []
         rules = [COARSE] if self.kinds.is_one_kind else RULES
-        for single, rule in product(self.singles, rules):
-            self.engine.offer(single | self.forced)
-            found.append((single, (self._time(rule), self.engine.present())))
-        if found:
-            single, best = min(found, key=lambda each: each[1][0])
-            yield Start(single | self.forced, [best] if best[0] < inf else [])
+        roomy: list[Start] = []
+        for single in self.singles:
+            best = self._best_of(single | self.forced, rules)
+            if best is not None:
+                roomy.append(Start(single | self.forced, [best[0]]))
+        if roomy:
+            yield min(roomy, key=lambda start: start.plans[0][0])
 
     def _of_rules(self, rules: Iterable[Parameters]) -> Iterator[Start]:
         """Yield the best plan of some rules and those before."""
@@ -277,10 +276,10 @@ class TypeSets:
         first = bits(FIRST) & self.offered | self.forced or self.offered
         solved = self._solve(first)
         whole = first | bits([ShardingType.TABLE_WISE]) & self.offered
-        if solved is None:
-            return whole
-        is_full = solved.memory > FULL and whole != first
-        return whole if is_full and self.value(whole) < CLIMBED * solved.expected else first
+        if self._is_roomy(first) or whole == first:
+            return first
+        is_better = solved is None or self.value(whole) < CLIMBED * solved.expected
+        return whole if is_better else first
 
     def _of_kinds(self) -> Iterator[Start]:
         """Yield the best plans of one type for every kind of tables; none where all are of one.
@@ -379,21 +378,27 @@ class TypeSets:
 
     def _greedy(self, types: int, rules: Sequence[Parameters]) -> Found | None:
         """Return the best plan of some rules, and of changes of the best; None: no room."""
-        self.engine.offer(types)
-        best: Found | None = None
-        chain: Chain | None = None
-        for rule in (*RULES, *(each for each in rules if each not in RULES)):
-            time = self._time(rule)
-            if time < inf and (best is None or time < best[0]):
-                best, chain = (time, self.engine.present()), Chain(rule, time)
-        if best is None or chain is None:
+        tried = self._best_of(types, (*RULES, *(each for each in rules if each not in RULES)))
+        if tried is None:
             return None
+        best, rule = tried
+        chain = Chain(rule, best[0])
         for _ in range(self.params.changes):
             child = chain.child(self.rng)
             time = self._time(child)
             chain.tell(child, time)
             if time < best[0]:
                 best = time, self.engine.present()
+        return best
+
+    def _best_of(self, types: int, rules: Iterable[Parameters]) -> tuple[Found, Parameters] | None:
+        """Return the best plan that rules make of some types, and its rule; None: no room."""
+        self.engine.offer(types)
+        best: tuple[Found, Parameters] | None = None
+        for rule in rules:
+            time = self._time(rule)
+            if time < inf and (best is None or time < best[0][0]):
+                best = (time, self.engine.present()), rule
         return best
 
     def _time(self, rule: Parameters) -> Seconds:
