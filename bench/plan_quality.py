@@ -201,7 +201,7 @@ def read(path: Path) -> dict[str, Any]:
 def provenance() -> dict[str, str]:
     """Say where and when numbers were made."""
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607 - the developer's git
+        ["git", "rev-parse", "--short=7", "HEAD"],  # noqa: S607 - the developer's git
         capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
     ).stdout.strip()  # fmt: skip
     machine = f"{platform.machine()}, Python {platform.python_version()}, one core"

@@ -77,7 +77,7 @@ def note_commits() -> None:
             continue
         path = f"bench/results/{name}.json"
         log = subprocess.run(  # noqa: S603 -- our own file's name
-            ["git", "log", "-1", "--format=%h", "--", path],  # noqa: S607 - the developer's git
+            ["git", "log", "-1", "--abbrev=7", "--format=%h", "--", path],  # noqa: S607 - the developer's git
             cwd=ROOT, capture_output=True, text=True, check=True,
         )  # fmt: skip
         noted[name] = log.stdout.strip()
