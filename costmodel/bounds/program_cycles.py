@@ -20,6 +20,7 @@ those that have work for any group, which pay at least the launches of the cheap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.op_times import BusyShares, OpTimes, takes_all_as_long
 from costmodel.bounds.paths import WeightedCycle, is_sure
-from costmodel.engine.contraction import Kept, contract
+from costmodel.engine.contraction import Contracted, Contraction
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import NUM_STEPS
@@ -168,33 +169,25 @@ class ProgramCycles:
         return step_of(self.template, self.present)
 
     @cached_property
-    def _contracted(self) -> tuple[tuple[Kept, ...], tuple[int, ...]]:
-        return contract(self._program)
+    def _contracted(self) -> Contracted:
+        return Contraction(self._program).contract()
 
     @cached_property
     def _numbers(self) -> list[int]:
         """Operations that are no part of a lag."""
-        return [each.op for each in self._contracted[0]]
-
-    @cached_property
-    def _place(self) -> dict[int, int]:
-        return {number: at for at, number in enumerate(self._numbers)}
+        return list(self._contracted.ops.tolist())
 
     @cached_property
     def _sources(self) -> list[list[tuple[int, Seconds]]]:
         """What each of them waits for, by place (less the count: in the step before), and lags."""
-        place = self._place
-        return [
-            [
-                (place[end.op] - (len(place) if end.is_before else 0), lag)
-                for end, lag in each.start.items()
-            ]
-            for each in self._contracted[0]
-        ]
+        made, count = self._contracted, len(self._contracted.ops)
+        places = np.where(made.sources < 0, -1 - made.sources - count, made.sources)
+        waits = list(zip(places.tolist(), made.lags.tolist(), strict=True))
+        return [waits[begin:end] for begin, end in pairwise(made.starts.tolist())]
 
     @cached_property
     def _final(self) -> list[int]:
-        return [self._place[number] for number in self._contracted[1]]
+        return list(self._contracted.finals.tolist())
 
     @cached_property
     def _ops(self) -> dict[int, TemplateOp]:

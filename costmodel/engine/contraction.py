@@ -4,126 +4,222 @@ Between operations whose duration depends on the plan, and collectives, everythi
 the longest constant path from one such operation to the next becomes a *lag*, and the constant
 operations disappear (a step of about 200 operations keeps some 50). What is left is a list of
 max-plus recurrences.
+
+Compiled when the package is built (types are in ``contraction.pxd``); the same file runs
+interpreted. A search contracts a step for every new set of sharding groups: 300 times in three
+seconds where tables are of several kinds, each in some hundredths of a millisecond.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from costmodel.base.units import Seconds
-from costmodel.step.program import ProcessGroup
-from costmodel.step.template import (
-    Event,
-    Issued,
-    Template,
-    TemplateOp,
-    Work,
-    WorkKind,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.step.template import Issued, Template, TemplateOp, WorkKind
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
-class End(NamedTuple):
-    """When an operation ended, in this step or in the one before."""
+class Contracted(NamedTuple):
+    """Operations that stay, in order; elsewhere they are known by their places among these."""
 
-    op: int
-    is_before: bool = False
-
-
-Lags = dict[End, Seconds]
-"""The latest of some ends, each plus a lag."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """An operation that stays: its start as lags, its duration as work."""
-
-    op: int
-    start: Mapping[End, Seconds]
-    work: Work
-    group: ProcessGroup | None
+    ops: Ints
+    """Their numbers in the template."""
+    starts: Ints
+    """Where what each waits for begins, (operations + 1,)."""
+    sources: Ints
+    """What it waits for: an operation, or ``-1 - operation`` of the step before."""
+    lags: Floats
+    """Seconds from the source's end on."""
+    finals: Ints
+    """Operations that end a step: the last of every resource."""
 
 
-def contract(
-    template: Template, numbers: Sequence[int] | None = None
-) -> tuple[tuple[Kept, ...], tuple[int, ...]]:
-    """Return the operations that stay, and those that end a step, the last of every resource.
+class Contraction:
+    """Contracts the steps of plans that have some of a template's operations."""
 
-    ``numbers``: those that the plans in question have, in order; by default all of the template.
-    """
-    contraction = _Contraction(template, range(len(template.ops)) if numbers is None else numbers)
-    return tuple(contraction.kept), tuple(contraction.final.values())
+    def __init__(self, template: Template) -> None:
+        ops = template.ops
+        self.launch_delay = template.launch_delay
+        numbers = {name: number for number, name in enumerate(template.resources)}
+        self.resource = np.array([numbers[op.resource] for op in ops], dtype=np.int64)
+        self.events, self.events_from = _flat(
+            [_event(each, numbers) for each in op.after] for op in ops
+        )
+        """What operations wait for: one, or ``-1 - resource``; and where each one's begin."""
+        self.before, self.before_from = _flat(op.after_previous for op in ops)
+        """Operations of the step before, and where each one's begin."""
+        self.launched_by = np.array([_launcher(op) for op in ops], dtype=np.int64)
+        """-1: none."""
+        self.seconds = np.array([op.work.seconds for op in ops], dtype=np.float64)
+        self.varies = np.array([_varies(op) for op in ops], dtype=np.int64)
+        """Whether an operation stays wherever it is."""
 
+        self.stays = np.zeros(len(ops), dtype=np.int64)
+        """1: it stays; 0: it becomes lags; -1: it is not there."""
+        self.marked = np.zeros(len(ops), dtype=np.int64)
+        """Whether an operation of the next step waits for it."""
+        self.final = np.zeros(len(numbers), dtype=np.int64)
+        """The last operation of every resource; -1: it has none."""
+        self.last = np.zeros(len(numbers), dtype=np.int64)
+        """The last one so far."""
+        self.first = np.zeros(len(ops) + 1, dtype=np.int64)
+        """Where the lags begin at which an operation that stays starts, or another one ends."""
+        self.sources = np.zeros(4 * len(ops) + 4, dtype=np.int64)
+        """What every lag is after: the end of an operation that stays, or of ``-1 - operation`` in
+        the step before."""
+        self.lags = np.zeros(4 * len(ops) + 4)
+        self.end = 0
+        """Where the present operation's lags end."""
+        self.seen = np.zeros(2 * len(ops), dtype=np.int64)
+        """The last operation that waits for a source, after which the others are: ``_place``."""
+        self.at = np.zeros(2 * len(ops), dtype=np.int64)
+        """Where that lag is."""
 
-class _Contraction:
-    """What is known of the operations so far."""
+    def contract(self, is_there: NDArray[np.bool_] | None = None) -> Contracted:
+        """Contract the step of plans that have some operations; by default all."""
+        there = np.ones(len(self.resource), dtype=np.int64)
+        if is_there is not None:
+            there[:] = is_there
+        self._run(there)
+        stays, first = np.asarray(self.stays), np.asarray(self.first)
+        ops = np.flatnonzero(stays == 1)
+        place = np.cumsum(stays == 1) - 1
+        starts, at = ranges(first, ops)
+        sources = np.asarray(self.sources)[at]
+        is_before = sources < 0
+        places = place[np.where(is_before, -1 - sources, sources)]
+        final = np.asarray(self.final)
+        return Contracted(
+            ops=ops,
+            starts=starts,
+            sources=np.where(is_before, -1 - places, places),
+            lags=np.asarray(self.lags)[at],
+            finals=place[final[final >= 0]],
+        )
 
-    def __init__(self, template: Template, numbers: Sequence[int]) -> None:
-        self.template = template
-        self.kept: list[Kept] = []
-        self.final = {template.ops[index].resource: index for index in numbers}
-        self._ends: dict[int, Lags] = {}
-        """Lags at which every operation ends."""
-        self._starts: dict[int, Lags] = {}
-        """Lags at which the operations that stay start."""
-        self._last: dict[str, int] = {}
-        there = set(numbers)
-        self._marked = {
-            before
-            for index in numbers
-            for before in template.ops[index].after_previous
-            if before in there
-        }
-        for index in numbers:
-            self._add(index, template.ops[index])
+    def _run(self, there: Ints) -> None:
+        """Contract the step of plans that have some operations."""
+        count = len(self.resource)
+        for resource in range(len(self.final)):
+            self.final[resource] = self.last[resource] = -1
+        for op in range(count):
+            self.marked[op] = 0
+            self.stays[op] = -1
+            self.seen[op] = self.seen[count + op] = -1
+        for op in range(count):
+            if there[op]:
+                self.final[self.resource[op]] = op
+                for at in range(self.before_from[op], self.before_from[op + 1]):
+                    if there[self.before[at]]:
+                        self.marked[self.before[at]] = 1
+        self.end = 0
+        for op in range(count):
+            self.first[op] = self.end
+            if there[op]:
+                self._add(op)
+        self.first[count] = self.end
 
-    def _add(self, index: int, op: TemplateOp) -> None:
+    def _add(self, op: int) -> None:
         """Contract the next operation, or keep it."""
-        start = self._start(op)
-        crossing = index in self._marked or index == self.final[op.resource]
-        if op.work.kind is WorkKind.CONSTANT and not (op.group or crossing):
-            self._ends[index] = {source: lag + op.work.seconds for source, lag in start.items()}
+        resource = self.resource[op]
+        last = self.last[resource]
+        if last >= 0:
+            self._wait_for(op, last, 0.0)
         else:
-            self._starts[index] = start = self._pruned(start)
-            self._ends[index] = {End(index): 0.0}
-            self.kept.append(Kept(op=index, start=start, work=op.work, group=op.group))
-        self._last[op.resource] = index
+            self._wait(op, -1 - self.final[resource], 0.0)
+        for at in range(self.events_from[op], self.events_from[op + 1]):
+            event = self.events[at]
+            source = event if event >= 0 else self.last[-1 - event]
+            if source >= 0:
+                self._wait_for(op, source, 0.0)
+        for at in range(self.before_from[op], self.before_from[op + 1]):
+            if self.marked[self.before[at]]:
+                self._wait(op, -1 - self.before[at], 0.0)
+        if self.launched_by[op] >= 0:
+            self._wait_for(op, self.launched_by[op], self.launch_delay)
+        self.last[resource] = op
+        if self.varies[op] or self.marked[op] or self.final[resource] == op:
+            self.stays[op] = 1
+            self._prune(op)
+            return
+        self.stays[op] = 0
+        for at in range(self.first[op], self.end):
+            self.lags[at] += self.seconds[op]
 
-    def _start(self, op: TemplateOp) -> Lags:
-        """Return what an operation waits for."""
-        if op.resource in self._last:
-            start = dict(self._ends[self._last[op.resource]])
-        else:
-            start = {End(self.final[op.resource], is_before=True): 0.0}
-        for after in op.after:
-            _merge(start, self._event(after))
-        for before in op.after_previous:
-            if before in self._marked:
-                _merge(start, {End(before, is_before=True): 0.0})
-        if op.launched_by is not None:
-            _merge(start, self._ends[op.launched_by], self.template.launch_delay)
-        return start
+    def _wait_for(self, op: int, other: int, lag: float) -> None:
+        """Let an operation wait for another one's end, if that is there, and a lag."""
+        if self.stays[other] == 1:
+            self._wait(op, other, lag)
+        elif self.stays[other] == 0:
+            for at in range(self.first[other], self.first[other + 1]):
+                self._wait(op, self.sources[at], self.lags[at] + lag)
 
-    def _event(self, after: Event) -> Lags:
-        """Return when an event happens: the end of an operation, or of a resource's last one.
+    def _wait(self, op: int, source: int, lag: float) -> None:
+        """Let an operation start no earlier than a lag after a source's end."""
+        place = self._place(source)
+        if self.seen[place] == op:
+            at = self.at[place]
+            self.lags[at] = max(self.lags[at], lag)
+            return
+        if self.end == len(self.sources):
+            self.sources = np.append(self.sources, np.zeros(self.end, dtype=np.int64))
+            self.lags = np.append(self.lags, np.zeros(self.end))
+        self.seen[place], self.at[place] = op, self.end
+        self.sources[self.end], self.lags[self.end] = source, lag
+        self.end += 1
 
-        There is nothing to wait for where the plans have no such operation.
-        """
-        if not isinstance(after, Issued):
-            return self._ends.get(after, {})
-        return self._ends[self._last[after.resource]] if after.resource in self._last else {}
+    def _prune(self, op: int) -> None:
+        """Leave out sources that another source of an operation always exceeds."""
+        begin = self.first[op]
+        for at in range(begin, self.end):
+            source, lag = self.sources[at], self.lags[at]
+            if source >= 0:
+                for other in range(self.first[source], self.first[source + 1]):
+                    place = self._place(self.sources[other])
+                    if (
+                        self.seen[place] == op
+                        and self.lags[other] + lag >= self.lags[self.at[place]]
+                    ):
+                        self.seen[place] = -1
+        kept = begin
+        for at in range(begin, self.end):
+            if self.seen[self._place(self.sources[at])] == op:
+                self.sources[kept], self.lags[kept] = self.sources[at], self.lags[at]
+                kept += 1
+        self.end = kept
 
-    def _pruned(self, start: Lags) -> Lags:
-        """Leave out sources that another source always exceeds."""
-        pruned = dict(start)
-        for source, lag in start.items():
-            if source.is_before:
-                continue
-            for earlier, distance in self._starts[source.op].items():
-                if earlier in pruned and distance + lag >= pruned[earlier]:
-                    del pruned[earlier]
-        return pruned
+    def _place(self, source: int) -> int:
+        """Return where it is noted which operation waits for a source."""
+        return source if source >= 0 else len(self.resource) - 1 - source
 
 
-def _merge(into: Lags, other: Lags, lag: Seconds = 0.0) -> None:
-    for source, distance in other.items():
-        into[source] = max(into.get(source, 0.0), distance + lag)
+def ranges(begins: Ints, some: Ints) -> tuple[Ints, Ints]:
+    """Return where ranges begin if only some are left (one more entry), and the places of these.
+
+    ``begins``: where each of all ranges begins, one more entry than ranges.
+    """
+    counts = begins[some + 1] - begins[some]
+    left = np.append(0, np.cumsum(counts))
+    return left, np.arange(left[-1]) + (begins[some] - left[:-1]).repeat(counts)
+
+
+def _event(event: int | Issued, resources: dict[str, int]) -> int:
+    return event if isinstance(event, int) else -1 - resources[event.resource]
+
+
+def _launcher(op: TemplateOp) -> int:
+    return -1 if op.launched_by is None else op.launched_by
+
+
+def _varies(op: TemplateOp) -> bool:
+    return op.work.kind is not WorkKind.CONSTANT or op.group is not None
+
+
+def _flat(parts: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Return all parts one after the other, and where each begins (one more entry)."""
+    each = list(parts)
+    begins = np.cumsum([0, *map(len, each)], dtype=np.int64)
+    return np.array([number for part in each for number in part], dtype=np.int64), begins

@@ -7,12 +7,13 @@ just the groups it was made for: which groups a plan has then decides which step
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.engine.codes import (
     GROUPS,
@@ -23,7 +24,7 @@ from costmodel.engine.codes import (
     ONLY,
     SOME,
 )
-from costmodel.engine.contraction import Kept, contract
+from costmodel.engine.contraction import Contraction, ranges
 from costmodel.engine.state import Machine
 from costmodel.engine.step import Step
 from costmodel.kernels.collectives import CollectiveForm
@@ -116,67 +117,106 @@ class Lowering:
             Where the durations of its operations are kept.
 
         """
-        self.template, self._rows = template, rows
-        self._ops = [_Lowered(op, columns) for op in template.ops]
-        for op, launched in pairwise(self._ops):
+        ops = template.ops
+        self.template, self._contraction = template, Contraction(template)
+        lowered = [_Lowered(op, columns) for op in ops]
+        for op, launched in pairwise(lowered):
             if op.kind == ISSUE:
                 op.same, op.whole, op.owners = launched.same, launched.whole, launched.owners
+        self._of_op = {
+            "kind": _ints(op.kind for op in lowered),
+            "seconds": _floats(op.work.seconds for op in ops),
+            "group": _ints(GROUPS[op.group] for op in ops),
+            "same": _ints(op.same for op in lowered),
+            "rows": _ints(rows),
+            "whole": _ints(op.whole for op in lowered),
+            "touched_by": _ints(op.owners for op in lowered),
+            "constants": _floats(op.work.amount.constant for op in ops),
+            "forms": np.array([op.form.numbers for op in lowered]),
+            "least": _ints(op.work.least for op in ops),
+        }
+        terms = [term for op in lowered for term in op.terms]
+        self._terms = _Ranges(
+            [len(op.terms) for op in lowered],
+            _ints(column for column, _ in terms),
+            _floats(weight for _, weight in terms),
+        )
+        self._parts = _Ranges(
+            [len(op.where) for op in lowered], _ints(each for op in lowered for each in op.where)
+        )
+        curves = [knot for op in lowered for knot in op.curve]
+        self._curves = _Ranges(
+            [len(op.curve) for op in lowered],
+            _floats(size for size, _ in curves),
+            _floats(seconds for _, seconds in curves),
+        )
 
     def step(self, groups: Collection[GroupKey] | None = None) -> Step:
         """Lower the step of plans that have some of the groups; by default all."""
-        ops, numbers = self.template.ops, range(len(self._ops))
-        some = numbers if groups is None else [n for n in numbers if ops[n].exists(groups)]
-        kept, final = contract(self.template, some)
-        place = {each.op: index for index, each in enumerate(kept)}
-        lowered = [self._ops[each.op] for each in kept]
-        starts, flat = _ranges([_start(each, place) for each in kept])
-        terms, weighted = _ranges([each.terms for each in lowered])
-        parts, kernels = _starts([each.where for each in lowered])
-        knots, curve = _ranges([each.curve for each in lowered])
+        made = self._contraction.contract(None if groups is None else self._exist(groups))
+        ops = made.ops
+        place = np.full(len(self.template.ops) + 1, -1)
+        place[ops] = np.arange(len(ops))
+        of_op = {name: values[ops] for name, values in self._of_op.items()}
+        terms, (features, weights) = self._terms.of(ops)
+        parts, (kernels,) = self._parts.of(ops)
+        knots, (log_bytes, log_seconds) = self._curves.of(ops)
         return Step(
-            kind=_ints(each.kind for each in lowered),
-            seconds=_floats(each.work.seconds for each in kept),
-            group=_ints(GROUPS[each.group] for each in kept),
-            launched=_ints(
-                place[each.op + 1] if each.work.kind is WorkKind.ISSUE else -1 for each in kept
-            ),
-            same=_ints(each.same for each in lowered),
-            rows=_ints(self._rows[each.op] for each in kept),
-            whole=_ints(each.whole for each in lowered),
-            touched_by=_ints(each.owners for each in lowered),
-            starts=starts,
-            sources=_ints(source for source, _ in flat),
-            lags=_floats(lag for _, lag in flat),
+            **of_op,
+            launched=np.where(of_op["kind"] == ISSUE, place[ops + 1], -1),
+            starts=made.starts,
+            sources=made.sources,
+            lags=made.lags,
             terms=terms,
-            features=_ints(column for column, _ in weighted),
-            weights=_floats(weight for _, weight in weighted),
-            constants=_floats(each.work.amount.constant for each in kept),
-            forms=np.array([each.form.numbers for each in lowered]),
+            features=features,
+            weights=weights,
             knots=knots,
-            log_bytes=_floats(size for size, _ in curve),
-            log_seconds=_floats(seconds for _, seconds in curve),
-            finals=_ints(sorted(place[op] for op in final)),
-            like=_ints(_like(self.template, kept)),
-            least=_ints(each.work.least for each in kept),
+            log_bytes=log_bytes,
+            log_seconds=log_seconds,
+            finals=np.sort(made.finals),
+            like=_like(self.template, ops),
             parts=parts,
-            kernels=_ints(kernels),
+            kernels=kernels,
         )
 
+    def _exist(self, present: Collection[GroupKey]) -> NDArray[np.bool_]:
+        """Return which operations plans have with these groups (``TemplateOp.exists``)."""
+        keys, part_of, joined = self._conditions
+        is_there = [key in present for key in keys]
+        several = joined[:, is_there].sum(axis=1) > 1
+        is_part = part_of[:, is_there].any(axis=1)
+        return (several | ~joined.any(axis=1)) & (is_part | ~part_of.any(axis=1))
 
-def _like(template: Template, kept: Sequence[Kept]) -> tuple[int, ...]:
+    @cached_property
+    def _conditions(self) -> tuple[list[GroupKey], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Groups, and which of them operations are part of, and joined, (operations, groups)."""
+        ops = self.template.ops
+        keys = list(dict.fromkeys(key for op in ops for key in (*op.part_of, *op.joined)))
+        part_of = np.array([[key in op.part_of for key in keys] for op in ops], dtype=bool)
+        joined = np.array([[key in op.joined for key in keys] for op in ops], dtype=bool)
+        return keys, part_of, joined
+
+
+class _Ranges:
+    """Values that operations have several of, each its own number."""
+
+    def __init__(self, counts: Sequence[int], *values: Ints | Floats) -> None:
+        """Keep values of all operations, in order."""
+        self._begins = np.append(0, np.cumsum(counts, dtype=np.int64))
+        self._values = values
+
+    def of(self, ops: Ints) -> tuple[Ints, list[Any]]:
+        """Return where those of each of some operations begin, and these one after the other."""
+        begins, places = ranges(self._begins, ops)
+        return begins, [each[places] for each in self._values]
+
+
+def _like(template: Template, kept: Ints) -> Ints:
     """Return the batches that are not written, with the new places of their operations."""
     if template.like is None:
-        return ()
+        return _ints(())
     *begins, left_out = template.like
-    return (*(sum(each.op < begin for each in kept) for begin in begins), left_out)
-
-
-def _start(kept: Kept, place: Mapping[int, int]) -> list[tuple[int, Seconds]]:
-    """Return what an operation waits for, by the places of those that stay."""
-    return [
-        (-1 - place[source.op] if source.is_before else place[source.op], lag)
-        for source, lag in kept.start.items()
-    ]
+    return np.append(np.searchsorted(kept, begins), left_out)
 
 
 Curve = list[tuple[float, float]]
@@ -235,21 +275,6 @@ def _owners(work: Work, columns: Columns) -> int:
     for key in keys:
         bits |= 1 << columns.groups[key]
     return bits
-
-
-def _ranges(
-    parts: Sequence[Sequence[tuple[float, float]]],
-) -> tuple[Ints, list[tuple[float, float]]]:
-    """Return where each part begins in all parts one after the other, and these."""
-    begins = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in parts], out=begins[1:])
-    return begins, [each for part in parts for each in part]
-
-
-def _starts(parts: Sequence[Sequence[int]]) -> tuple[Ints, list[int]]:
-    begins = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in parts], out=begins[1:])
-    return begins, [each for part in parts for each in part]
 
 
 def _ints(values: Iterable[float]) -> Ints:

@@ -6,6 +6,7 @@ MODULES = (
     "costmodel.kernels.times",
     "costmodel.engine.step",
     "costmodel.engine.state",
+    "costmodel.engine.contraction",
     "costmodel.engine.cycles",
     "costmodel.bounds.longest_path",
     "sharders.engine.tables",
