@@ -26,7 +26,7 @@ from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption
-from sharders.problem.placement import Loads, Occupancy, OutOfRoomError, Ranks, place, place_or_pack
+from sharders.problem.placement import Loads, OutOfRoomError, least_loaded, place, place_or_pack
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -103,7 +103,7 @@ def _anyhow(problem: ShardingProblem) -> tuple[Seconds, ShardingPlan]:
 
     """
     finest = [ladder[::-1] for ladder in _ladders(problem, FLAT, 0)]
-    plan = place_or_pack(problem, range(len(finest)), partial(_choices, finest), _cheapest)
+    plan = place_or_pack(problem, range(len(finest)), partial(_choices, finest), least_loaded)
     return problem.objective.step_time(plan), plan
 
 
@@ -183,7 +183,7 @@ def _placed(
     """Place all tables by decreasing cost, each on the ranks that cost least so far."""
     chosen = [[ladder[place]] for ladder, place in zip(ladders, at, strict=True)]
     order = sorted(range(len(chosen)), key=lambda index: -chosen[index][0].shard_load)
-    return place(problem, order, partial(_choices, chosen), _cheapest)
+    return place(problem, order, partial(_choices, chosen), least_loaded)
 
 
 def _choices(ladders: Sequence[_Ladder], index: int) -> Iterator[tuple[TableOption, Loads]]:
@@ -193,8 +193,3 @@ def _choices(ladders: Sequence[_Ladder], index: int) -> Iterator[tuple[TableOpti
 
 def _even(load: float, sharding: TableSharding) -> list[float]:
     return [load] * len(sharding.shards)
-
-
-def _cheapest(index: int, occupancy: Occupancy) -> Ranks:
-    del index
-    return occupancy.least_loaded()

@@ -16,9 +16,8 @@ from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption
 from sharders.problem.placement import (
     Loads,
-    Occupancy,
     OutOfRoomError,
-    Ranks,
+    least_loaded,
     place,
     place_or_pack,
 )
@@ -181,15 +180,11 @@ def place_by_load(
         for cost in candidates[index]:
             yield cost.option, _even(cost)
 
-    def soonest_done(index: int, occupancy: Occupancy) -> Ranks:
-        del index
-        return occupancy.least_loaded()
-
     try:
-        return place(problem, order, choices, soonest_done)
+        return place(problem, order, choices, least_loaded)
     except OutOfRoomError:
         by_size = sorted(range(len(tables)), key=lambda i: (-tables[i].weight_bytes, i))
-        return place_or_pack(problem, by_size, choices, soonest_done)
+        return place_or_pack(problem, by_size, choices, least_loaded)
 
 
 def _even(cost: OptionCost) -> Loads:

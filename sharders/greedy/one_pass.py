@@ -18,7 +18,14 @@ import numpy as np
 
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.inputs.distribution import unique_curve
-from sharders.problem.placement import Occupancy, Order, Ranks, Score, place_tables
+from sharders.problem.placement import (
+    Occupancy,
+    Order,
+    Ranks,
+    Score,
+    least_loaded,
+    place_tables,
+)
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -137,10 +144,6 @@ def _lookups(table: EmbeddingTable) -> float:
 
 
 def _greedy(problem: ShardingProblem, budget: Budget, score: Score) -> SearchResult:
-    def least_loaded(index: int, occupancy: Occupancy) -> Ranks:
-        del index
-        return occupancy.least_loaded()
-
     return _one_pass(problem, budget, score, least_loaded)
 
 

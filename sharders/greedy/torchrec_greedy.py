@@ -22,10 +22,9 @@ from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption, option_of
 from sharders.problem.placement import (
     Loads,
-    Occupancy,
     OutOfRoomError,
-    Ranks,
     different_bytes,
+    least_loaded,
     place,
     place_tables,
 )
@@ -177,13 +176,8 @@ def _partition(
 
 def _fitting(problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]) -> ShardingPlan:
     """Return a plan in which tables may take any option, or else one that balances storage."""
-
-    def roomiest(index: int, occupancy: Occupancy) -> Ranks:
-        del index
-        return occupancy.least_loaded()
-
     plan = _partition(problem, candidates)
-    return plan or place_tables(problem, lambda table: table.weight_bytes, roomiest)
+    return plan or place_tables(problem, lambda table: table.weight_bytes, least_loaded)
 
 
 def _first_fit(
@@ -200,12 +194,8 @@ def _first_fit(
         for cost in candidates[index]:
             yield cost.option, _even(cost.shard_load)
 
-    def cheapest(index: int, occupancy: Occupancy) -> Ranks:
-        del index
-        return occupancy.least_loaded()
-
     order = sorted(range(len(candidates)), key=lambda i: (-largest(i), i))
-    return place(problem, order, choices, cheapest)
+    return place(problem, order, choices, least_loaded)
 
 
 def _even(load: Seconds) -> Loads:

@@ -121,28 +121,56 @@ def place_tables(
 
     """
     tables = problem.workload.tables
-    scores = [score(table) for table in tables]
+    candidates = _least_intrusive(problem, score)
     indices = list(range(len(tables)))
+    if sort:
+        scores, sizes = [score(table) for table in tables], _whole_bytes(problem)
+        indices.sort(key=lambda i: (-scores[i], -sizes[i], -i))
+    try:
+        return place(problem, indices, candidates, order)
+    except OutOfRoomError:
+        return place_or_pack(problem, _by_size(problem), candidates, order)
+
+
+def place_by_bytes(problem: ShardingProblem) -> ShardingPlan | None:
+    """Place tables by decreasing size, each where fewest bytes are; None: a table fits nowhere."""
+    candidates = _least_intrusive(problem, lambda table: table.weight_bytes)
+    try:
+        return place(problem, _by_size(problem), candidates, least_loaded)
+    except OutOfRoomError:
+        return None
+
+
+def least_loaded(index: int, occupancy: Occupancy) -> Ranks:
+    """Return all ranks, least loaded first, whichever the table is."""
+    del index
+    return occupancy.least_loaded()
+
+
+def _by_size(problem: ShardingProblem) -> list[int]:
+    """Return all tables' places in the workload, largest ones first."""
+    sizes = _whole_bytes(problem)
+    return sorted(range(len(sizes)), key=lambda i: -sizes[i])
+
+
+def _whole_bytes(problem: ShardingProblem) -> list[float]:
+    workload, topology = problem.workload, problem.topology
+    return [whole_table_bytes(workload, topology, table) for table in workload.tables]
+
+
+def _least_intrusive(problem: ShardingProblem, score: Score) -> Candidates:
+    """Return what yields a table's options, whole ones first, each rank's load being a score."""
     preferred: dict[int, list[TableOption]] = {}
 
-    def size(index: int) -> float:
-        return whole_table_bytes(problem.workload, problem.topology, tables[index])
-
-    def least_intrusive(index: int) -> Iterator[tuple[TableOption, Loads]]:
-        table, score = tables[index], scores[index]
-        options = problem.options[table.name]
+    def candidates(index: int) -> Iterator[tuple[TableOption, Loads]]:
+        table = problem.workload.tables[index]
+        options, own = problem.options[table.name], score(table)
         if id(options) not in preferred:
             preferred[id(options)] = _by_preference(problem, options)
         for option in preferred[id(options)]:
-            yield option, partial(_shares, table, score)
+            yield option, partial(_shares, table, own)
 
-    if sort:
-        indices.sort(key=lambda i: (-scores[i], -size(i), -i))
-    try:
-        return place(problem, indices, least_intrusive, order)
-    except OutOfRoomError:
-        by_size = sorted(indices, key=lambda i: (-size(i), i))
-        return place_or_pack(problem, by_size, least_intrusive, order)
+    return candidates
 
 
 def place_or_pack(

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from load_objective import LoadObjective
 
+from bench.population import Nature, PopulationInstance
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GB
 from costmodel.domain.hardware import Topology
@@ -17,6 +18,7 @@ from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import example_hardware
 from planner.planning.plugins import load_sharder
 from sharders import PORTFOLIO
+from sharders.problem import packing
 from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
@@ -150,6 +152,18 @@ def test_tables_read_least_for_their_size_go_to_host_memory() -> None:
     on_host = {t.table for t in plan.tables if t.compute_kernel is ComputeKernel.FUSED_UVM}
     assert on_host
     assert "hot" not in on_host
+
+
+def test_what_fits_balanced_by_bytes_is_not_mended_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = PopulationInstance("tuning-3064", Nature.BARELY, num_nodes=16).problem()
+
+    def no_time(_: object) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(packing._Packing, "mend", no_time)
+    plan = packing.packed(problem)
+    assert plan is not None
+    check_memory(problem.workload, problem.topology, plan)
 
 
 def test_what_cannot_fit_is_not_packed() -> None:
