@@ -59,7 +59,9 @@ class AnnealingRun:
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
         self.first_time = seconds
         self.price = self.first_price * seconds
-        self.penalised_time = self.search.penalised(seconds) + self.price * self.search.excess()
+        self.penalised_time = self.search.penalised(seconds)
+        if self.search.excess() > 0.0:
+            self.penalised_time += self.price * self.search.excess()
         self.best_time = seconds if self.search.loads.fits() else inf
         self.best_penalised_time = self.penalised_time
         self.best = self.search.choices.copy()

@@ -590,6 +590,7 @@ def searched(code: str) -> tuple[int, float, int]:
     run = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
     )
+    assert run.stderr == ""
     interpreted, seconds, plan = run.stdout.split()
     return int(interpreted), float(seconds), int(plan)
 
