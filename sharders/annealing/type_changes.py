@@ -71,7 +71,7 @@ class TypeChanges:
             if found[0] < inf:
                 yield found
 
-    def _changed(self, options: Options, types: NDArray[np.int16]) -> Iterator[Options]:
+    def _changed(self, options: Options, types: NDArray[np.int32]) -> Iterator[Options]:
         """Yield options of which those of a type, of all tables or of a kind's, are others."""
         is_left = np.isin(np.arange(len(TYPES)), types)
         for members in self._members:

@@ -49,7 +49,7 @@ class ProblemArrays:
         The plan must be one of those the problem was written for, or use options kept for all.
         """
         chosen = self.number_of[self.every.places(plan)]
-        ranks = np.zeros((len(chosen), self.widest), dtype=np.int16)
+        ranks = np.zeros((len(chosen), self.widest), dtype=np.int32)
         for index, option in enumerate(chosen.tolist()):
             blocks = self.options[option].num_ranks
             if blocks:
@@ -152,8 +152,8 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
     rows = np.repeat(row_of[different], cuts.copies[different]).astype(np.int32)
     firsts = np.cumsum([0, *arrays.num_shards[kept].tolist()], dtype=np.int32)
     pairs, pair = kernels_of(tables, ways)
-    groups = np.array([columns.groups[group] for group, _ in pairs], dtype=np.int16)
-    kernels = np.array([columns.kernels[each] for each in pairs], dtype=np.int16)
+    groups = np.array([columns.groups[group] for group, _ in pairs], dtype=np.int32)
+    kernels = np.array([columns.kernels[each] for each in pairs], dtype=np.int32)
     traffic = arrays.loads.traffic[used]
     replicated = ways.kind == KINDS[ShardingType.DATA_PARALLEL]
     return Tables(
@@ -163,10 +163,10 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
         ]),
         group=groups[pair],
         kernel=kernels[pair],
-        kind=ways.kind.astype(np.int16),
+        kind=ways.kind.astype(np.int32),
         spread=_spreads(arrays, kept),
-        blocks=arrays.num_ranks[kept].astype(np.int16),
-        one_node=(ways.kind == KINDS[ShardingType.TABLE_COLUMN_WISE]).astype(np.int16),
+        blocks=arrays.num_ranks[kept].astype(np.int32),
+        one_node=(ways.kind == KINDS[ShardingType.TABLE_COLUMN_WISE]).astype(np.int32),
         replicated=replicated * np.array([table.weight_bytes for table in tables])[ways.table],
         cost=arrays.total_load[kept],
         shard_cost=arrays.shard_load[kept],
@@ -198,20 +198,20 @@ def _ranges(begins: Places, ends: Places) -> Places:
     return numbers
 
 
-def _spreads(arrays: OptionArrays, kept: Places) -> NDArray[np.int16]:
+def _spreads(arrays: OptionArrays, kept: Places) -> NDArray[np.int32]:
     """Return where options' shards lie."""
     within = arrays.of_types([kind for kind in TYPES if kind.within_node])[kept]
     spread = np.where(within, SPREADS["nodes"], SPREADS["ranks"])
     spread[arrays.num_ranks[kept] == 0] = SPREADS["everywhere"]
     spread[arrays.is_placed[kept]] = SPREADS["fixed"]
-    return spread.astype(np.int16)
+    return spread.astype(np.int32)
 
 
 def _ranks_placed(
     arrays: OptionArrays, kept: Places, firsts: NDArray[np.int32]
-) -> NDArray[np.int16]:
+) -> NDArray[np.int32]:
     """Return the ranks of the shards that the user has placed; others have none yet."""
-    at = np.zeros(firsts[-1], dtype=np.int16)
+    at = np.zeros(firsts[-1], dtype=np.int32)
     for number in np.flatnonzero(arrays.is_placed[kept]).tolist():
         table = arrays.workload.tables[arrays.ways.table[kept[number]]]
         sharding = make_sharding(table, arrays.topology, arrays.flat[kept[number]])

@@ -191,7 +191,7 @@ class Engine:
         return self.present_time() if self.search.loads.fits() else inf
 
     def step_times(
-        self, options: NDArray[np.int64], ranks: NDArray[np.int16]
+        self, options: NDArray[np.int64], ranks: NDArray[np.int32]
     ) -> NDArray[np.float64]:
         """Return the step times of whole plans, in seconds, shape (plans,); the last is present.
 
@@ -321,7 +321,7 @@ class Engine:
             saved=Journal(saved, NUM_TRAFFIC),
         )
         choices = Choices(
-            np.zeros(tables, dtype=np.int64), np.zeros((tables, arrays.widest), dtype=np.int16)
+            np.zeros(tables, dtype=np.int64), np.zeros((tables, arrays.widest), dtype=np.int32)
         )
         program_of = np.zeros(1 << groups, dtype=np.int64)  # takes memory only where it is written
         program_of[-1] = 1

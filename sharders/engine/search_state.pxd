@@ -1,6 +1,6 @@
 cimport cython
 cimport libc.math as math
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from costmodel.engine.cycles cimport Cycle
 from costmodel.engine.state cimport PlanState
@@ -32,7 +32,7 @@ cdef class SearchState:
     cpdef bint rebuild(self, int64_t groups) noexcept
     @cython.locals(number=Py_ssize_t, table=Py_ssize_t, block=Py_ssize_t)
     cpdef Py_ssize_t step_times(
-        self, int64_t[:, ::1] options, int16_t[:, :, ::1] ranks, double[::1] times,
+        self, int64_t[:, ::1] options, int32_t[:, :, ::1] ranks, double[::1] times,
         Py_ssize_t first,
     ) noexcept
     @cython.locals(spread=double, feature=Py_ssize_t, paid=double)
@@ -57,7 +57,7 @@ cdef class SearchState:
     )
     cdef (bint, int64_t) _change(self, Move move) noexcept
     @cython.locals(
-        index=Py_ssize_t, table=Py_ssize_t, option=int64_t, block=Py_ssize_t, rank=int16_t
+        index=Py_ssize_t, table=Py_ssize_t, option=int64_t, block=Py_ssize_t, rank=int32_t
     )
     cdef void _swap(self, Move move) noexcept
     cpdef void undo(self, Move move) noexcept

@@ -114,7 +114,7 @@ class SearchState:
     def step_times(
         self,
         options: NDArray[np.int64],
-        ranks: NDArray[np.int16],
+        ranks: NDArray[np.int32],
         times: NDArray[np.float64],
         first: int,
     ) -> int:

@@ -1,11 +1,11 @@
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 
 @cython.final
 cdef class Tables:
     cdef readonly Py_ssize_t num_tables
     cdef readonly int64_t[::1] options, offered, num_offered
-    cdef readonly int16_t[::1] group, kernel, kind, spread, blocks, one_node, at
+    cdef readonly int32_t[::1] group, kernel, kind, spread, blocks, one_node, at
     cdef readonly int32_t[::1] first, rows
     cdef readonly double[::1] table_columns, replicated, cost, price, shard_cost, longest_bag
     cdef readonly double[:, ::1] traffic, features, held
@@ -16,7 +16,7 @@ cdef class Tables:
 
 cdef class Choices:
     cdef readonly int64_t[::1] option
-    cdef readonly int16_t[:, ::1] ranks
+    cdef readonly int32_t[:, ::1] ranks
 
     @cython.locals(block=Py_ssize_t)
     cdef void copy_row(self, Py_ssize_t table, Choices target, Py_ssize_t target_row) noexcept

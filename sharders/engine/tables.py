@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Shorts = NDArray[np.int16]
+Shorts = NDArray[np.int32]
 """Ranks are such, so there can be 32,767 at most."""
 Indices = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -130,7 +130,7 @@ class Move(Choices):
 
     def __init__(self, most: int, widest: int) -> None:
         """Make room for so many tables, of so many blocks each."""
-        super().__init__(np.zeros(most, dtype=np.int64), np.zeros((most, widest), dtype=np.int16))
+        super().__init__(np.zeros(most, dtype=np.int64), np.zeros((most, widest), dtype=np.int32))
         self.length = 0
         self.table = np.zeros(most, dtype=np.int64)
         """The table of every row."""

@@ -557,16 +557,16 @@ def test_a_run_passes_through_plans_that_hold_too_much_and_returns_none() -> Non
 
 
 SEARCH = """
+import sys
 from random import Random
 from planner.environment.compiled import interpreted_modules
-from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.sharder import Annealing
-from sharders.problem.options import make_plan, make_sharding, table_options
 from sharders.problem.sharding_problem import Budget
 
-problem = example_problem(example_workload(12, seed=3), world_size=4, num_nodes=2)
-result = Annealing().shard(problem, Budget(max_evaluations=400), Random(0))
+ranks, nodes, plans = map(int, sys.argv[1:])
+problem = example_problem(example_workload(12, seed=3), world_size=ranks, num_nodes=nodes)
+result = Annealing().shard(problem, Budget(max_evaluations=plans), Random(0))
 print(len(interpreted_modules()), repr(result.step_time), hash(repr(result.plan)))
 """
 ONLY_SOURCES = """
@@ -585,10 +585,11 @@ sys.path_importer_cache.clear()
 """
 
 
-def searched(code: str) -> tuple[int, float, int]:
+def searched(code: str, *sizes: int) -> tuple[int, float, int]:
+    command = [sys.executable, "-c", code, *map(str, sizes)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     run = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
+        command, check=True, capture_output=True, text=True, env=environment
     )
     assert run.stderr == ""
     interpreted, seconds, plan = run.stdout.split()
@@ -596,8 +597,9 @@ def searched(code: str) -> tuple[int, float, int]:
 
 
 @pytest.mark.slow
-def test_interpreted_it_finds_the_plan_that_it_finds_compiled() -> None:
-    compiled, slow = searched(SEARCH), searched(ONLY_SOURCES + SEARCH)
+@pytest.mark.parametrize("sizes", [(4, 2, 400), (128, 16, 40)])
+def test_interpreted_it_finds_the_plan_that_it_finds_compiled(sizes: tuple[int, int, int]) -> None:
+    compiled, slow = searched(SEARCH, *sizes), searched(ONLY_SOURCES + SEARCH, *sizes)
     assert compiled[0] == 0
     assert slow[0] == len(MODULES)
     assert slow[1] == pytest.approx(compiled[1], rel=1e-12)
