@@ -90,10 +90,11 @@ class MoveParams:
     less after those that end with one that does. With 1.05 they end 0.9% higher."""
     moves_per_program: int = 3_000
     """Moves drawn for each program of sharding groups that no plan had before, at least: one takes
-    as long to lower as some 200 to 600 moves to try. With 10,000, and five trials for a program as
-    against two, 1 and 3 CPU seconds end 0.07 and 0.09% higher in the mean of 54 problems (standard
-    errors 0.09 and 0.12%, 108 runs); when steps were written anew, at four times the cost, 2,000
-    were 0.4% worse at 881 tables on 16 GPUs."""
+    as long to lower as some 20 to 60 moves to try. While it took ten times that, 10,000, and five
+    trials for a program as against two, ended 0.07 and 0.09% higher after 1 and 3 CPU seconds in
+    the mean of 54 problems (standard errors 0.09 and 0.12%, 108 runs). Now 1,000 and 300 end as low
+    after 1, 2 and 4 on 40 problems of several kinds or small batches (within 0.1%, standard errors
+    0.1%), and a minute would keep that many more programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +106,10 @@ class TuningParams:
     GPUs to 788 on 128; but annealing gains more in the time of the last 700."""
     trials_per_program: int = 2
     """Trials that a plan counts for besides its own if it has sharding groups that no plan had
-    before: its step is lowered, which takes 2 ms, and another plan one. Four CPU seconds ended 1.3%
-    lower at 881 tables on 16 GPUs, some weighted, some unpooled, and 0.6% higher at 139 on 16 (one
-    seed), with 5 when that took 20 ms."""
+    before. Four CPU seconds ended 1.3% lower at 881 tables on 16 GPUs, some weighted, some
+    unpooled, and 0.6% higher at 139 on 16 (one seed), with 5 when lowering its step took 20 ms; now
+    that it takes 0.2, 0 ends as low on 40 such problems (0.1% higher after two seconds, standard
+    error 0.1%)."""
     random_rules: int = 40
     """Tried beside the usual ones and those that prefer one sharding type."""
     num_chains: int = 8
