@@ -20,6 +20,7 @@ from costmodel.engine.objective import Objective
 from costmodel.step.loads import PlanLoads
 from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
+from planner.environment.compiled import interpreted_modules
 from planner.planning.confidence import confidence_of
 from planner.planning.report import Confidence
 from planner.planning.robust import (
@@ -40,6 +41,9 @@ MOST_BEHIND = 1.5
 and the first look at one with collectives of its own takes 10 ms on every machine."""
 CHOOSING = 0.4
 """Share of a time limit, in a comparison."""
+INTERPRETED_SAMPLES = 32
+"""Samples under which plans are timed where that is not compiled: 256 take 17 CPU seconds for each
+plan of 26 tables on 128 GPUs."""
 MOST_CANDIDATES = 8
 LEAST_CANDIDATES = 4
 """Plans timed under all samples: as many as there is time for, and the fewest where descents were
@@ -197,7 +201,8 @@ def _timed(
     least: int,
 ) -> tuple[list[Attempt], StepSamples]:
     """Time plans under the samples, while there is time; the first ones in any case."""
-    draws, workload, topology = Draws(), problem.workload, problem.topology
+    workload, topology = problem.workload, problem.topology
+    draws = Draws(INTERPRETED_SAMPLES) if interpreted_modules() else Draws()
     known = known_loads(problem)
     left = time_left()
     samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws, loads=known)

@@ -14,7 +14,7 @@ from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from planner.planning.api import make_topology
-from planner.planning.choice import SAME_STEP, choose, choosing_time
+from planner.planning.choice import INTERPRETED_SAMPLES, SAME_STEP, choose, choosing_time
 from planner.planning.narrow import NARROW
 from planner.planning.robust import Preference, RobustSearch, robust_search
 from planner.planning.search import Attempt
@@ -62,6 +62,17 @@ def test_equal_steps_go_to_even_loads(hosted: ShardingProblem) -> None:
     ranks = sorted(sharding.ranks for sharding in choice.attempt.plan.tables)
     assert ranks == sorted([(0,), (1,), (2,), (3,)] * 2)
     assert choice.attempt.step_time <= one_sided.step_time * 1.01
+
+
+def test_an_interpreted_step_is_timed_under_fewer_samples(
+    hosted: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [attempt(hosted, "first", placed(hosted, 0, 0, 0, 0, 1, 1, 1, 1))]
+    compiled = choose(hosted, found, at_once, improve=False)
+    monkeypatch.setattr("planner.planning.choice.interpreted_modules", lambda: ("any",))
+    interpreted = choose(hosted, found, at_once, improve=False)
+    assert len(interpreted.samples.times) == INTERPRETED_SAMPLES < len(compiled.samples.times)
+    assert interpreted.confidence.expected == pytest.approx(compiled.confidence.expected, rel=0.02)
 
 
 def test_small_tables_are_not_cut_over_all_ranks(hosted: ShardingProblem) -> None:
