@@ -7,11 +7,11 @@ goes on with the next step from there. Its weight is linear in the plan (``Weigh
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from operator import itemgetter
 
 import numpy as np
 
+from costmodel.base.ranges import flat
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.longest_path import PathsToLast
@@ -104,11 +104,12 @@ class StreamOps:
                 if members[0] < number <= members[-1] and reached:
                     known[number] = len(known)
                     waits.append(reached)
+            numbers, first = flat(waits)
             found.append(
                 PathsToLast(
                     np.array([place[number] for number in known], dtype=np.int64),
-                    np.cumsum([0, *map(len, waits)], dtype=np.int64),
-                    np.array(list(chain(*waits)), dtype=np.int64),
+                    first,
+                    numbers,
                 )
             )
         return found

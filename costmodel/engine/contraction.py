@@ -10,12 +10,12 @@ interpreted. A search contracts a step for every new set of sharding groups: 300
 seconds where tables are of several kinds, each in some hundredths of a millisecond.
 """
 
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.ranges import flat, taken
 from costmodel.step.template import Issued, Template, TemplateOp, WorkKind
 
 Ints = NDArray[np.int64]
@@ -45,11 +45,11 @@ class Contraction:
         self.launch_delay = template.launch_delay
         numbers = {name: number for number, name in enumerate(template.resources)}
         self.resource = np.array([numbers[op.resource] for op in ops], dtype=np.int64)
-        self.events, self.events_from = _flat(
+        self.events, self.events_from = flat(
             [_event(each, numbers) for each in op.after] for op in ops
         )
         """What operations wait for: one, or ``-1 - resource``; and where each one's begin."""
-        self.before, self.before_from = _flat(op.after_previous for op in ops)
+        self.before, self.before_from = flat(op.after_previous for op in ops)
         """Operations of the step before, and where each one's begin."""
         self.launched_by = np.array([_launcher(op) for op in ops], dtype=np.int64)
         """-1: none."""
@@ -80,14 +80,12 @@ class Contraction:
 
     def contract(self, is_there: NDArray[np.bool_] | None = None) -> Contracted:
         """Contract the step of plans that have some operations; by default all."""
-        there = np.ones(len(self.resource), dtype=np.int64)
-        if is_there is not None:
-            there[:] = is_there
-        self._run(there)
+        every = np.ones(len(self.resource), dtype=np.int64)
+        self._run(every if is_there is None else is_there.astype(np.int64))
         stays, first = np.asarray(self.stays), np.asarray(self.first)
         ops = np.flatnonzero(stays == 1)
         place = np.cumsum(stays == 1) - 1
-        starts, at = ranges(first, ops)
+        starts, at = taken(first, ops)
         sources = np.asarray(self.sources)[at]
         is_before = sources < 0
         places = place[np.where(is_before, -1 - sources, sources)]
@@ -196,16 +194,6 @@ class Contraction:
         return source if source >= 0 else len(self.resource) - 1 - source
 
 
-def ranges(begins: Ints, some: Ints) -> tuple[Ints, Ints]:
-    """Return where ranges begin if only some are left (one more entry), and the places of these.
-
-    ``begins``: where each of all ranges begins, one more entry than ranges.
-    """
-    counts = begins[some + 1] - begins[some]
-    left = np.append(0, np.cumsum(counts))
-    return left, np.arange(left[-1]) + (begins[some] - left[:-1]).repeat(counts)
-
-
 def _event(event: int | Issued, resources: dict[str, int]) -> int:
     return event if isinstance(event, int) else -1 - resources[event.resource]
 
@@ -216,10 +204,3 @@ def _launcher(op: TemplateOp) -> int:
 
 def _varies(op: TemplateOp) -> bool:
     return op.work.kind is not WorkKind.CONSTANT or op.group is not None
-
-
-def _flat(parts: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Return all parts one after the other, and where each begins (one more entry)."""
-    each = list(parts)
-    begins = np.cumsum([0, *map(len, each)], dtype=np.int64)
-    return np.array([number for part in each for number in part], dtype=np.int64), begins

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.ranges import taken
 from costmodel.domain.hardware import Topology
 from costmodel.engine.codes import (
     GROUPS,
@@ -24,7 +25,7 @@ from costmodel.engine.codes import (
     ONLY,
     SOME,
 )
-from costmodel.engine.contraction import Contraction, ranges
+from costmodel.engine.contraction import Contraction
 from costmodel.engine.state import Machine
 from costmodel.engine.step import Step
 from costmodel.kernels.collectives import CollectiveForm
@@ -155,15 +156,13 @@ class Lowering:
         """Lower the step of plans that have some of the groups; by default all."""
         made = self._contraction.contract(None if groups is None else self._exist(groups))
         ops = made.ops
-        place = np.full(len(self.template.ops) + 1, -1)
-        place[ops] = np.arange(len(ops))
         of_op = {name: values[ops] for name, values in self._of_op.items()}
         terms, (features, weights) = self._terms.of(ops)
         parts, (kernels,) = self._parts.of(ops)
         knots, (log_bytes, log_seconds) = self._curves.of(ops)
         return Step(
             **of_op,
-            launched=np.where(of_op["kind"] == ISSUE, place[ops + 1], -1),
+            launched=np.where(of_op["kind"] == ISSUE, np.arange(1, len(ops) + 1), -1),
             starts=made.starts,
             sources=made.sources,
             lags=made.lags,
@@ -180,21 +179,18 @@ class Lowering:
         )
 
     def _exist(self, present: Collection[GroupKey]) -> NDArray[np.bool_]:
-        """Return which operations plans have with these groups (``TemplateOp.exists``)."""
-        keys, part_of, joined = self._conditions
-        is_there = [key in present for key in keys]
-        several = joined[:, is_there].sum(axis=1) > 1
-        is_part = part_of[:, is_there].any(axis=1)
-        return (several | ~joined.any(axis=1)) & (is_part | ~part_of.any(axis=1))
+        """Return which operations plans have with these groups, and no others."""
+        different, number = self._conditions
+        exist: NDArray[np.bool_] = np.array([op.exists(present) for op in different])[number]
+        return exist
 
     @cached_property
-    def _conditions(self) -> tuple[list[GroupKey], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Groups, and which of them operations are part of, and joined, (operations, groups)."""
-        ops = self.template.ops
-        keys = list(dict.fromkeys(key for op in ops for key in (*op.part_of, *op.joined)))
-        part_of = np.array([[key in op.part_of for key in keys] for op in ops], dtype=bool)
-        joined = np.array([[key in op.joined for key in keys] for op in ops], dtype=bool)
-        return keys, part_of, joined
+    def _conditions(self) -> tuple[list[TemplateOp], Ints]:
+        """Operations that exist in different plans, and which of them every one is like."""
+        conditions = [(op.part_of, op.joined) for op in self.template.ops]
+        different = dict(zip(conditions, self.template.ops, strict=True))
+        number = {condition: place for place, condition in enumerate(different)}
+        return list(different.values()), _ints(number[condition] for condition in conditions)
 
 
 class _Ranges:
@@ -207,7 +203,7 @@ class _Ranges:
 
     def of(self, ops: Ints) -> tuple[Ints, list[Any]]:
         """Return where those of each of some operations begin, and these one after the other."""
-        begins, places = ranges(self._begins, ops)
+        begins, places = taken(self._begins, ops)
         return begins, [each[places] for each in self._values]
 
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.ranges import flat
 from costmodel.base.units import Seconds
 from costmodel.engine.codes import EXCHANGE, ISSUE, LINEAR, STREAM, WEIGHT_GRADIENT
 from costmodel.engine.lowering import Columns, lower, machine
@@ -67,8 +68,8 @@ def touched_operations(every: Step, num_groups: int) -> tuple[NDArray[np.int64],
         ]
         for group in range(num_groups)
     ]
-    starts = np.cumsum([0, *map(len, ops)])
-    return starts, np.array([op for some in ops for op in some], dtype=np.int64)
+    numbers, starts = flat(ops)
+    return starts, numbers
 
 
 class StepTimer:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.ranges import within
 from costmodel.domain.blocks import num_row_blocks
 from costmodel.domain.hardware import Topology
 from costmodel.domain.lengths import fullest_batch
@@ -129,7 +130,7 @@ def _row_blocks(
     rows = np.array([each.num_embeddings for each in workload.tables])[table]
     counts = np.where(splits, np.where(hashed, _DIFFERENT_LENGTHS, blocks), 1)
     cut = np.repeat(np.arange(len(table)), counts)
-    block = np.arange(len(cut)) - np.repeat(np.cumsum(counts) - counts, counts)
+    block = within(counts)
     splits, blocks, hashed, rows = splits[cut], blocks[cut], hashed[cut], rows[cut]
     length = -(-rows // blocks)
     full, rest = rows // length, rows % length

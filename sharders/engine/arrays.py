@@ -9,6 +9,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.ranges import range_numbers
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.engine.lowering import Columns
 from costmodel.engine.timer import Signature
@@ -148,7 +149,7 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
     of_option = cuts.of_way[kept]
     used, row_of = _rows_used(cuts, of_option)
     block = np.repeat(of_option, ways.num_column_shards)
-    different = _ranges(cuts.first[block], cuts.first[block + 1])
+    different = range_numbers(cuts.first[block], cuts.first[block + 1])
     rows = np.repeat(row_of[different], cuts.copies[different]).astype(np.int32)
     firsts = np.cumsum([0, *arrays.num_shards[kept].tolist()], dtype=np.int32)
     pairs, pair = kernels_of(tables, ways)
@@ -188,14 +189,6 @@ def _rows_used(cuts: Cuts, of_option: Places) -> tuple[Places, Places]:
     row_of = np.zeros(len(cuts.copies), dtype=np.intp)
     row_of[used] = np.arange(len(used))
     return used, row_of
-
-
-def _ranges(begins: Places, ends: Places) -> Places:
-    """Return all numbers of some ranges, one range after the other."""
-    counts = ends - begins
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    numbers: Places = np.repeat(begins, counts) + within
-    return numbers
 
 
 def _spreads(arrays: OptionArrays, kept: Places) -> NDArray[np.int32]:

@@ -121,10 +121,11 @@ def place_tables(
 
     """
     tables = problem.workload.tables
-    candidates = _least_intrusive(problem, score)
+    scores = [score(table) for table in tables]
+    candidates = _least_intrusive(problem, scores)
     indices = list(range(len(tables)))
     if sort:
-        scores, sizes = [score(table) for table in tables], _whole_bytes(problem)
+        sizes = _whole_bytes(problem)
         indices.sort(key=lambda i: (-scores[i], -sizes[i], -i))
     try:
         return place(problem, indices, candidates, order)
@@ -134,7 +135,8 @@ def place_tables(
 
 def place_by_bytes(problem: ShardingProblem) -> ShardingPlan | None:
     """Place tables by decreasing size, each where fewest bytes are; None: a table fits nowhere."""
-    candidates = _least_intrusive(problem, lambda table: table.weight_bytes)
+    sizes = [table.weight_bytes for table in problem.workload.tables]
+    candidates = _least_intrusive(problem, sizes)
     try:
         return place(problem, _by_size(problem), candidates, least_loaded)
     except OutOfRoomError:
@@ -158,17 +160,17 @@ def _whole_bytes(problem: ShardingProblem) -> list[float]:
     return [whole_table_bytes(workload, topology, table) for table in workload.tables]
 
 
-def _least_intrusive(problem: ShardingProblem, score: Score) -> Candidates:
-    """Return what yields a table's options, whole ones first, each rank's load being a score."""
+def _least_intrusive(problem: ShardingProblem, scores: Sequence[float]) -> Candidates:
+    """Return what yields a table's options, whole ones first, and shares of its score as loads."""
     preferred: dict[int, list[TableOption]] = {}
 
     def candidates(index: int) -> Iterator[tuple[TableOption, Loads]]:
         table = problem.workload.tables[index]
-        options, own = problem.options[table.name], score(table)
+        options = problem.options[table.name]
         if id(options) not in preferred:
             preferred[id(options)] = _by_preference(problem, options)
         for option in preferred[id(options)]:
-            yield option, partial(_shares, table, own)
+            yield option, partial(_shares, table, scores[index])
 
     return candidates
 
