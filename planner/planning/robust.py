@@ -23,6 +23,7 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.scenarios import scenarios
+from planner.environment.compiled import interpreted_modules
 from planner.planning.narrow import NARROW
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.engine.arrays import offered
@@ -60,6 +61,9 @@ EDITOR_TIME: Seconds = 0.015
 OPTION_TIME: Seconds = 4.5e-5
 """What an editor takes, and for each option of a table besides, once costs are known: 0.19 s for
 the 3,900 of 300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8."""
+TIMES_INTERPRETED = 100
+"""Times as long as compiled that descents take, and the runs before them: 22 CPU seconds for 26
+tables on 128 GPUs, of a limit of 4."""
 READY, DESCENTS = 0.25, 0.7
 """Shares of the time left in which to get ready, and to be done with descents: to time plans under
 all samples takes less."""
@@ -342,6 +346,8 @@ def affordable_machines(problem: ShardingProblem, seconds: Seconds) -> int:
     if seconds == inf:
         return NUM_SCENARIOS
     each = EDITOR_TIME + OPTION_TIME * problem.num_options
+    if interpreted_modules():
+        each *= TIMES_INTERPRETED
     return min(NUM_SCENARIOS, int(READY * seconds / each) - 2)
 
 

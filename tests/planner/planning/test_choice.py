@@ -223,6 +223,15 @@ def test_a_comparison_chooses_only_where_plans_can_be_made_better(hosted: Shardi
     assert choosing_time(hosted, 0.1) == 0.0
 
 
+def test_interpreted_descents_take_too_long_for_a_usual_limit(
+    hosted: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.planning.robust.interpreted_modules", lambda: ("any",))
+    assert robust_search(hosted, lambda: 10.0) is None
+    assert choosing_time(hosted, 10.0) == 0.0
+    assert robust_search(hosted, forever) is not None
+
+
 @pytest.mark.slow
 def test_the_first_example_uses_all_its_gpus() -> None:
     tables = (
