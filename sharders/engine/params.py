@@ -104,12 +104,6 @@ class TuningParams:
     trials: int = 300
     """Rules that are tried. After some 1000 hardly any better ones come up, from 100 tables on 8
     GPUs to 788 on 128; but annealing gains more in the time of the last 700."""
-    trials_per_program: int = 2
-    """Trials that a plan counts for besides its own if it has sharding groups that no plan had
-    before. Four CPU seconds ended 1.3% lower at 881 tables on 16 GPUs, some weighted, some
-    unpooled, and 0.6% higher at 139 on 16 (one seed), with 5 when lowering its step took 20 ms; now
-    that it takes 0.2, 0 ends as low on 40 such problems (0.1% higher after two seconds, standard
-    error 0.1%)."""
     random_rules: int = 40
     """Tried beside the usual ones and those that prefer one sharding type."""
     num_chains: int = 8

@@ -105,8 +105,7 @@ class Tuning:
 
     def __init__(self, engine: Engine, budget: Budget, rng: Random, params: TuningParams) -> None:
         self.params, self.engine, self.budget, self.rng = params, engine, budget, rng
-        self.evaluated, self._programs_before = 0, len(engine.groups_of)
-        self.best: Seconds = inf
+        self.evaluated, self.best = 0, inf
         self.found: dict[int, Found] = {}
         self.chains: list[Chain] = []
         """Best first, when they begin."""
@@ -162,9 +161,7 @@ class Tuning:
         }
 
     def _over(self) -> bool:
-        programs = len(self.engine.groups_of) - self._programs_before
-        effort = self.evaluated + self.params.trials_per_program * programs
-        return effort >= self.params.trials or self.budget.spent(self.evaluated)
+        return self.evaluated >= self.params.trials or self.budget.spent(self.evaluated)
 
     def _time(self, rule: Parameters) -> Seconds:
         """Return the step time of a rule's plan; infinite where it finds no room."""
