@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import output_options
-from planner.cli.values import FILE, HARDWARE
+from planner.cli.values import FILE, HARDWARE, WRITTEN
 from planner.environment.interrupts import interrupted_code
 from planner.show.output import Output
 
@@ -24,7 +24,9 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
 
 
 @click.command("calibrate")
-@click.option("-o", "--output-file", "path", metavar="FILE", type=FILE, help="Write the profile.")
+@click.option(
+    "-o", "--output-file", "path", metavar="FILE", type=WRITTEN, help="Write the profile."
+)
 @click.option(
     "--grid",
     type=click.Choice(["quick", "full"]),

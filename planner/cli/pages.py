@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import click
 
-from planner.cli.values import FILE
+from planner.cli.values import WRITTEN
 from planner.show.output import Output
 
 html_option = click.option(
-    "--html", metavar="FILE", type=FILE, help="Write a page that opens from disk; - is stdout."
+    "--html", metavar="FILE", type=WRITTEN, help="Write a page that opens from disk; - is stdout."
 )
 
 

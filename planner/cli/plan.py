@@ -15,7 +15,7 @@ from planner.cli.options import (
     search_options,
 )
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.values import BASELINE, FILE, SHARDER
+from planner.cli.values import BASELINE, FILE, SHARDER, WRITTEN
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
@@ -68,7 +68,7 @@ MOST_JOBS = 256
     "--output",
     "target",
     metavar="PLAN",
-    type=FILE,
+    type=WRITTEN,
     help=f"Where the plan goes: {DEFAULT_FILE} unless --json is given; - is stdout.",
 )
 @click.option(

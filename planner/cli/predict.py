@@ -3,7 +3,7 @@
 import click
 
 from planner.cli.options import output_options
-from planner.cli.values import FILE, HARDWARE
+from planner.cli.values import FILE, HARDWARE, WRITTEN
 from planner.show.output import Output
 
 
@@ -17,7 +17,7 @@ from planner.show.output import Output
     help="Hardware profile, of GPUs or of a CPU (`planner profiles` lists them).",
 )
 @click.option(
-    "--trace", metavar="FILE|DIR", type=FILE, help="Write a Chrome trace; in a folder, per rank."
+    "--trace", metavar="FILE|DIR", type=WRITTEN, help="Write a Chrome trace; in a folder, per rank."
 )
 @output_options
 def command(traces: str, *, hardware: str, trace: str | None, output: Output) -> None:

@@ -6,7 +6,7 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.values import FILE
+from planner.cli.values import FILE, WRITTEN
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="`all_to_all x0.5`, `host x0`, `balance`, `collectives h100-sxm`, ...; repeatable.",
 )
 @click.option(
-    "--trace", metavar="FILE|DIR", type=FILE, help="Write a Chrome trace; in a folder, per rank."
+    "--trace", metavar="FILE|DIR", type=WRITTEN, help="Write a Chrome trace; in a folder, per rank."
 )
 @html_option
 @output_options

@@ -6,7 +6,7 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.values import FILE
+from planner.cli.values import FILE, WRITTEN
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("simulate")
 @click.argument("plan", metavar="PLAN", type=FILE)
-@click.option("--trace", metavar="FILE", type=FILE, help="Write a Chrome trace, for Perfetto.")
+@click.option("--trace", metavar="FILE", type=WRITTEN, help="Write a Chrome trace, for Perfetto.")
 @html_option
 @output_options
 def command(plan: str, *, trace: str | None, html: str | None, output: Output) -> None:

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from planner.cli.options import SEED, TIME, Parsed, output_options, parse_count, plan_limit
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.values import FILE, HARDWARE, SHARDER, Completed
+from planner.cli.values import FILE, HARDWARE, SHARDER, WRITTEN, Completed
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output
 
@@ -131,7 +131,7 @@ def _name(text: str) -> str:
     "--csv",
     "csv_file",
     metavar="FILE",
-    type=FILE,
+    type=WRITTEN,
     help="Write a line for every point; - is stdout.",
 )
 @html_option

@@ -13,7 +13,7 @@ from planner.cli.options import (
     output_options,
     profile_and_nodes,
 )
-from planner.cli.values import FILE
+from planner.cli.values import FILE, WRITTEN
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def command() -> None:
 @command.command("export", short_help="Write a plan that a training script loads.")
 @click.argument("plan", metavar="PLAN", type=FILE)
 @click.option(
-    "-o", "--output", "target", metavar="FILE", type=FILE, help="PLAN with `.pt` unless given."
+    "-o", "--output", "target", metavar="FILE", type=WRITTEN, help="PLAN with `.pt` unless given."
 )
 @click.option(
     "--module",
@@ -85,7 +85,7 @@ def export_command(
 @command.command("import", short_help="Read the plan of a training script.")
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option(
-    "-o", "--output", "target", metavar="PLAN", type=FILE, help="FILE with `.json` unless given."
+    "-o", "--output", "target", metavar="PLAN", type=WRITTEN, help="FILE with `.json` unless given."
 )
 @click.option("--workload", metavar="FILE", type=FILE, help="The workload that the plan is for.")
 @click.option(

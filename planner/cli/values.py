@@ -1,10 +1,13 @@
 """Types of values that a shell completes: files, hardware profiles, sharders."""
 
+import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+
+STANDARD_STREAM = "-"
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -17,13 +20,33 @@ def _nothing() -> Iterable[str]:
 
 
 class Completed(_ParamType):
-    """Text that is taken as it is; a shell offers names, and files where these may be given."""
+    """Text that is taken as it is; a shell offers names, and files where these may be given.
+
+    A file that is written over may be no other one that the command names.
+    """
 
     def __init__(
-        self, name: str, names: Callable[[], Iterable[str]] = _nothing, *, files: bool = False
+        self,
+        name: str,
+        names: Callable[[], Iterable[str]] = _nothing,
+        *,
+        files: bool = False,
+        overwrites: bool = False,
     ) -> None:
         self.name = name
-        self._names, self._files = names, files
+        self._names, self._files, self._overwrites = names, files, overwrites
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Return the text; fail where a file would be overwritten that the command needs."""
+        is_name = isinstance(value, str) and value != STANDARD_STREAM and "\0" not in value
+        if self._files and is_name and ctx is not None and param is not None:
+            named: dict[str, tuple[str, bool]] = ctx.meta.setdefault(__name__, {})
+            path, own = os.path.realpath(value), param.get_error_hint(ctx)
+            other, overwrites = named.setdefault(path, (own, self._overwrites))
+            if other != own and (overwrites or self._overwrites):
+                said = f"{other} names the same file, `{value}`, which would be overwritten"
+                self.fail(f"{said}: give another name", param, ctx)
+        return value
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -56,6 +79,7 @@ def _baselines() -> Iterable[str]:
 
 
 FILE = Completed("file", files=True)
+WRITTEN = Completed("file", files=True, overwrites=True)
 HARDWARE = Completed("profile", _profiles, files=True)
 SHARDER = Completed("sharder", _sharders)
 BASELINE = Completed("sharder", _baselines)

@@ -49,6 +49,30 @@ def test_compare_says_what_a_sharder_lacks(
     assert "naive" in done.out
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "tables.yaml", "--gpus", "2", "-o", "./tables.yaml"),
+        ("plan", "-o", "tables.yaml", "tables.yaml", "--gpus", "2"),
+        ("plan", "tables.yaml", "--gpus", "2", "-o", "link.yaml"),
+        ("plan", "-", "--gpus", "2", "--hardware", "own.yaml", "-o", "own.yaml"),
+        ("plan", "tables.yaml", "--gpus", "2", "-o", "new", "--html", "new"),
+        ("simulate", "tables.yaml", "--trace", "tables.yaml"),
+        ("sweep", "tables.yaml", "--gpus", "2", "--csv", "tables.yaml"),
+    ],
+)
+def test_no_file_is_overwritten_that_a_command_names_otherwise(
+    run: Command, directory: Path, arguments: tuple[str, ...]
+) -> None:
+    (directory / "link.yaml").symlink_to("tables.yaml")
+    before = (directory / "tables.yaml").read_text()
+    done = run(*arguments)
+    assert done.code == 2
+    assert "names the same file" in done.err
+    assert (directory / "tables.yaml").read_text() == before
+    assert not (directory / "new").exists()
+
+
 @pytest.mark.slow
 def test_compare_says_what_changed_between_two_plans(run: Command, planned: Path) -> None:
     assert planned.exists()
