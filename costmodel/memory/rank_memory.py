@@ -158,13 +158,22 @@ def host_bytes_usable(topology: Topology) -> Bytes:
 def could_hold(workload: Workload, topology: Topology) -> bool:
     """Return whether all tables, each whole, take no more than there is in sum, HBM and hosts'."""
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
-    on_host = (
+    has_room = needed <= sum(rank_rooms(workload, topology))
+    return has_room and host_bytes_spare(workload, topology) >= 0
+
+
+def host_bytes_spare(workload: Workload, topology: Topology) -> Bytes:
+    """Return what tables that can be nowhere else leave of all host memory; below 0: no room."""
+    return topology.num_nodes * host_bytes_usable(topology) - host_bytes_needed(workload)
+
+
+def host_bytes_needed(workload: Workload) -> Bytes:
+    """Return the weights of all tables whose kernels keep them in host memory."""
+    return sum(
         table.weight_bytes
         for table in workload.tables
         if table.compute_kernels and not _HBM & set(table.compute_kernels)
     )
-    host = topology.num_nodes * host_bytes_usable(topology)
-    return needed <= sum(rank_rooms(workload, topology)) and sum(on_host) <= host
 
 
 def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> None:
@@ -372,6 +381,9 @@ def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, 
 
 def _spare_bytes(workload: Workload, topology: Topology) -> Bytes:
     """Return the HBM left when all tables are spread evenly; below 0: they do not fit."""
+    host = host_bytes_spare(workload, topology)
+    if host < 0:
+        return host
     usable = usable_bytes(workload, topology)
     spare = sum(rank_rooms(workload, topology))
     for table in workload.tables:

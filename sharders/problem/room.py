@@ -7,7 +7,12 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import size_texts
 from costmodel.kernels.lookup_shards import Mask
-from costmodel.memory.rank_memory import infeasible, least_table_bytes
+from costmodel.memory.rank_memory import (
+    host_bytes_needed,
+    host_bytes_spare,
+    infeasible,
+    least_table_bytes,
+)
 from sharders.problem.options import make_sharding
 from sharders.problem.placement import no_room, option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
@@ -21,14 +26,14 @@ def check_room(problem: ShardingProblem) -> None:
     """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
 
     A table takes at least the least that any of its options do whose shards all fit on a rank.
-    Memory of hosts is not looked at.
+    Of hosts' memory only the sum is looked at.
 
     Raises
     ------
     InfeasibleError
-        All tables together, or one alone, are larger than what there is; or large shards need
-        more ranks, as they do not go together; or those that can be nowhere but on a rank are
-        larger than what is there.
+        All tables together, or one alone, are larger than what there is, as are those that must
+        be in host memory; or large shards need more ranks, as they do not go together; or those
+        that can be nowhere but on a rank are larger than what is there.
 
     """
     workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
@@ -42,8 +47,24 @@ def check_room(problem: ShardingProblem) -> None:
         )
         told = message if sum(whole) <= room else None
         raise infeasible(workload, problem.topology, told)
+    _check_hosts(problem)
     _check_large_shards(problem)
     _check_ranks(problem)
+
+
+def _check_hosts(problem: ShardingProblem) -> None:
+    """Raise InfeasibleError where tables that must be in host memory are larger than it."""
+    workload, topology = problem.workload, problem.topology
+    spare, needed = host_bytes_spare(workload, topology), host_bytes_needed(workload)
+    if spare < -ROUNDING * needed:
+        taken, left = size_texts(needed, needed + spare)
+        hosts = "host has" if topology.num_nodes == 1 else f"{topology.num_nodes} hosts have"
+        raise infeasible(
+            workload,
+            topology,
+            f"no plan fits: the tables whose kernels keep them in host memory take {taken} there, "
+            f"and the {hosts} {left} for them",
+        )
 
 
 def fits_alone(problem: ShardingProblem) -> Mask:

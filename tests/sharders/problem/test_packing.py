@@ -13,7 +13,13 @@ from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 from costmodel.engine.objective import Objective
-from costmodel.memory.rank_memory import check_memory, usable_bytes, whole_table_bytes
+from costmodel.memory.rank_memory import (
+    check_memory,
+    host_bytes_needed,
+    host_bytes_usable,
+    usable_bytes,
+    whole_table_bytes,
+)
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import example_hardware
 from planner.planning.plugins import load_sharder
@@ -194,6 +200,24 @@ def test_nothing_is_packed_where_the_user_leaves_no_room() -> None:
     problem = replace(posed, workload=replace(posed.workload, tables=tables))
     with pytest.raises(InfeasibleError, match=r"can be nowhere else take .* on rank 3"):
         check_room(problem)
+
+
+def test_no_search_where_hosts_have_no_room_for_what_must_be_there() -> None:
+    posed = hidden([1] * 2)
+    host = host_bytes_usable(posed.topology)
+    kernels = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
+    large = replace(
+        posed.workload.tables[0], num_embeddings=int(1.5 * host / 256), compute_kernels=kernels
+    )
+    workload = replace(posed.workload, tables=(large,))
+    problem = replace(posed, workload=workload)
+    with pytest.raises(InfeasibleError, match=r"in host memory take .* and the host has") as found:
+        check_room(problem)
+    assert [change for change, _ in found.value.remedies] == ["--gpus 16 --nodes 2"]
+    two = Topology(hardware=posed.topology.hardware, world_size=16, local_world_size=8)
+    check_room(replace(problem, topology=two))
+    either = replace(large, compute_kernels=(ComputeKernel.FUSED, *kernels))
+    assert host_bytes_needed(replace(workload, tables=(either,))) == 0
 
 
 def like(size: float, count: int) -> ShardingProblem:
