@@ -347,7 +347,13 @@ class _PlanningTask:
         stages.begin(PlanningStage.CHOICE, attempts)
         found, choice = self._candidates(attempts, beside), None
         if stages.fits(PlanningStage.CHOICE):
-            choice = choose(problem, found, stages.time_left, improve=sharder == AUTO)
+            choice = choose(
+                problem,
+                found,
+                stages.time_left,
+                improve=sharder == AUTO,
+                max_plans=search.max_plans,
+            )
         stages.begin(PlanningStage.BOUND, attempts)
         bound = stages.bound()
         stages.begin(PlanningStage.REPORT, attempts)

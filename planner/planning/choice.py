@@ -78,6 +78,7 @@ def choose(
     time_left: Callable[[], Seconds],
     *,
     improve: bool = True,
+    max_plans: int | None = None,
 ) -> Choice:
     """Choose among plans, the first of which is what a search that asks no more would return.
 
@@ -92,10 +93,13 @@ def choose(
     improve
         Whether plans may be changed; if not, the first attempt is the choice, and the others what
         it is weighed against.
+    max_plans
+        How many plans the search was to look at, if they are counted: descents look at a table
+        for every ``PLANS_PER_LOOK`` of them, so that the choice does not depend on the clock.
 
     """
     found = _distinct(sorted(attempts[1:], key=_step_time), attempts[0])
-    robust = robust_search(problem, time_left) if improve else None
+    robust = robust_search(problem, time_left, max_plans) if improve else None
     ends: list[Attempt] = []
     if robust is not None:
         whole = _whole(problem)

@@ -16,7 +16,12 @@ from planner.files.profiles import load_profile
 from planner.planning.api import make_topology
 from planner.planning.choice import INTERPRETED_SAMPLES, SAME_STEP, choose, choosing_time
 from planner.planning.narrow import NARROW
-from planner.planning.robust import Preference, RobustSearch, robust_search
+from planner.planning.robust import (
+    PLANS_PER_LOOK,
+    Preference,
+    RobustSearch,
+    robust_search,
+)
 from planner.planning.search import Attempt
 from sharders.annealing.plan_editor import PlacedOption
 from sharders.greedy.one_pass import Naive
@@ -230,6 +235,12 @@ def test_interpreted_descents_take_too_long_for_a_usual_limit(
     assert robust_search(hosted, lambda: 10.0) is None
     assert choosing_time(hosted, 10.0) == 0.0
     assert robust_search(hosted, forever) is not None
+
+
+def test_descents_are_counted_where_plans_are(hosted: ShardingProblem) -> None:
+    search = robust_search(hosted, forever, 2 * PLANS_PER_LOOK)
+    assert search is not None
+    assert [search.has_time() for _ in range(3)] == [True, True, False]
 
 
 @pytest.mark.slow
