@@ -1,7 +1,8 @@
 """Running sharders in several processes of one machine, each from its own seed.
 
-The first process does exactly what a search without others would do, so more processes never give
-a worse plan in the same time (on as many idle cores); the others do the same from other seeds.
+This process does exactly what a search without others would do, so more processes never give
+a worse plan in the same time (on as many idle cores); the others do the same from other seeds, once
+they have started, which takes a second or two.
 Processes are spawned, as forks of a process with threads may hang: a script that plans with
 ``jobs`` needs the usual ``if __name__ == "__main__":``.
 """
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Event
-from threading import current_thread, main_thread
+from threading import Lock, Thread, current_thread, main_thread
 from typing import TYPE_CHECKING
 
 from costmodel.base.errors import MachineError, PlannerError
@@ -69,17 +70,23 @@ class _Reported:
     search: Search
     latest: dict[int, Progress] = field(default_factory=dict)
     found: dict[int, tuple[Attempt, ...]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    """Others are heard while this process searches."""
 
     def note(self, number: int, message: object) -> None:
         """Take a process's progress, or its results."""
         if isinstance(message, tuple) and message and isinstance(message[0], str):
-            name, progress = message
+            self.watch(number, *message)
+        elif isinstance(message, tuple):
+            self.found[number] = message
+
+    def watch(self, number: int, name: str, progress: Progress) -> None:
+        """Tell how far all processes are."""
+        with self._lock:
             self.latest[number] = progress
             best = min(each.best for each in self.latest.values())
             evaluated = sum(each.evaluated for each in self.latest.values())
             self.search.watch(name, replace(progress, best=best, evaluated=evaluated))
-        elif isinstance(message, tuple):
-            self.found[number] = message
 
     def attempts(self) -> tuple[Attempt, ...]:
         """Return all results, in the order of the processes."""
@@ -89,10 +96,9 @@ class _Reported:
 def run_in_parallel(
     names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> tuple[Attempt, ...]:
-    """Run the sharders in each of ``search.jobs`` processes; return what all of them found.
+    """Run the sharders in this and ``search.jobs - 1`` others; return what all of them found.
 
-    Interrupts are passed on, and each process returns the best plan it has. What finds no plan in
-    any process is run once more here, for its error.
+    Interrupts are passed on, and each process returns the best plan it has.
 
     Raises
     ------
@@ -125,7 +131,7 @@ def run_in_parallel(
     )
     workers: dict[Connection, tuple[int, SpawnProcess]] = {}
     with _uninterrupted(), safe_path():
-        for number in range(search.jobs):
+        for number in range(1, search.jobs):
             ours, theirs = context.Pipe(duplex=False)
             own = replace(task, seed=search.seed + SEEDS_APART * number)
             process = context.Process(target=_work, args=(own, theirs, stop), daemon=True)
@@ -133,13 +139,35 @@ def run_in_parallel(
             theirs.close()
             workers[ours] = (number, process)
     reported = _Reported(search)
+    listening = Thread(target=_listen, args=(workers, reported, stop, task.deadline), daemon=True)
     try:
-        _listen(workers, reported, stop, task.deadline)
+        listening.start()
+        reported.found[0] = _found_here(names, problem, task, reported)
+        listening.join()
+    except PlannerError:
+        listening.join()
+        if not reported.attempts():
+            raise
     finally:
         for _, process in workers.values():
             process.kill()
             process.join()
-    return reported.attempts() or run_in_turn(names, problem, replace(search, jobs=1))
+    return reported.attempts()
+
+
+def _found_here(
+    names: Sequence[str], problem: ShardingProblem, task: _ProcessTask, reported: _Reported
+) -> tuple[Attempt, ...]:
+    """Return the plans that a search without other processes finds."""
+    search = reported.search
+    own = replace(
+        search,
+        jobs=1,
+        time_limit=max(0.0, min(search.time_limit, task.deadline - time.monotonic())),
+        max_plans=task.max_plans,
+        watch=lambda name, progress: reported.watch(0, name, progress),
+    )
+    return tuple(attempt for attempt in run_in_turn(names, problem, own) if attempt.plan)
 
 
 def _listen(
@@ -148,11 +176,16 @@ def _listen(
     stop: Event,
     deadline: Seconds,
 ) -> None:
-    """Hear all processes until each has sent its results, or ended without."""
+    """Hear all processes until each has sent its results, or ended without.
+
+    Nobody waits for one that has no plan when the time is over and this process has some.
+    """
     open_ends = list(workers)
     while open_ends and time.monotonic() < deadline + GRACE:
         if reported.search.interrupted():
             stop.set()
+        if 0 in reported.found and time.monotonic() > deadline:
+            open_ends = [end for end in open_ends if workers[end][0] in reported.latest]
         for end in wait(open_ends, timeout=LOOK_EVERY):
             if not isinstance(end, Connection):
                 continue
