@@ -26,6 +26,8 @@ _WANTED = {
 """Pydantic's error types that mean a wrong type, and the right one."""
 
 _CHOICE = {"enum", "literal_error"}
+_MANY_DIGITS = 1e15
+"""Numbers from which on are written with an exponent."""
 _KEY = "[key]"
 """What Pydantic calls a mapping's key, where that is what is wrong."""
 OWN_MESSAGE = "own_message"
@@ -165,13 +167,19 @@ def _number_hint(given: object, raw: str) -> str | None:
         return None
     if not math.isfinite(number):
         return None
-    plain = f"{int(number):_}" if number == int(number) else repr(number)
     why = "YAML reads this as text" if raw == given else "quotes make it text"
-    return f"{why}; write {plain}"
+    return f"{why}; write {_plain(number)}"
+
+
+def _plain(number: float) -> str:
+    """Return a number as YAML reads it as one: with a point if it has an exponent."""
+    if number == int(number) and abs(number) < _MANY_DIGITS:
+        return f"{int(number):_}"
+    return f"{number:e}" if "e" in repr(number) else repr(number)
 
 
 def _whole_number_hint(given: object, raw: str) -> str | None:
-    if isinstance(given, float) and math.isfinite(given):
+    if isinstance(given, float) and abs(given) < _MANY_DIGITS:
         return f"write {round(given):_}"
     return _number_hint(given, raw)
 

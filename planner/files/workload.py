@@ -188,9 +188,9 @@ class _Builder:
             if own or complete:
                 table = self._table(common, own, path, batch=batch, ask=usable and complete)
                 tables.append(table if usable and complete else None)
-        self._note_twice(rows)
+        unique = self._note_twice(rows)
         built = tuple(table for table in tables if table is not None)
-        return built if len(built) == len(rows) else None
+        return built if unique and len(built) == len(rows) else None
 
     def _table(
         self,
@@ -303,8 +303,10 @@ class _Builder:
         else:
             self.validator.note("`tables` must be a list", (*self.path, "tables"), hint=hint)
 
-    def _note_twice(self, rows: Sequence[Any]) -> None:
+    def _note_twice(self, rows: Sequence[Any]) -> bool:
+        """Note names that more than one table has; return whether there is none."""
         first: dict[str, int] = {}
+        unique = True
         for number, row in enumerate(rows):
             name = row.get("name") if isinstance(row, dict) else None
             if not isinstance(name, str) or self.validator.full:
@@ -316,7 +318,9 @@ class _Builder:
                 )
                 hint = f"first on line {before.line}; names must be unique"
                 self.validator.note(f"table `{name}` twice", path, hint=hint)
+                unique = False
             first.setdefault(name, number)
+        return unique
 
 
 def _likely(field: str, value: Any, values: Mapping[str, Any], refusal: str) -> str | None:  # noqa: ANN401

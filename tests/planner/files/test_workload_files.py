@@ -117,6 +117,12 @@ tables:
     ]
 
 
+def test_two_tables_of_one_name_are_one_problem() -> None:
+    line = "  - {name: a, num_embeddings: 10, embedding_dim: 16}\n"
+    found = [(p.line, p.column, p.message) for p in problems_of(f"tables:\n{line}{line}")]
+    assert found == [(3, 12, "table `a` twice")]
+
+
 @pytest.mark.parametrize(
     ("setting", "place"),
     [("restore_site: 2", (1, 15)), ("pipeline: semi_sync", (1, 11))],
@@ -142,6 +148,16 @@ def test_weights_may_come_back_with_any_layer_of_the_top_mlp() -> None:
             "pooling_factor: 1e1",
             "`pooling_factor` must be a number, got the text `1e1`",
             "YAML reads this as text; write 10",
+        ),
+        (
+            "pooling_factor: 1e300",
+            "`pooling_factor` must be a number, got the text `1e300`",
+            "YAML reads this as text; write 1.000000e+300",
+        ),
+        (
+            "pooling_factor: 1e-7",
+            "`pooling_factor` must be a number, got the text `1e-7`",
+            "YAML reads this as text; write 1.000000e-07",
         ),
         (
             "min_shard_dim: 8.0",
