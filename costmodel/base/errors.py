@@ -41,7 +41,7 @@ class InputError(PlannerError):
     """The file's text, to quote lines from."""
 
     def __str__(self) -> str:
-        return "; ".join(problem.message for problem in self.problems)
+        return f"{self.source}: {'; '.join(problem.message for problem in self.problems)}"
 
 
 @dataclass(eq=False)

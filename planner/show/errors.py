@@ -66,8 +66,7 @@ def render_error(error: PlannerError) -> str:
     """Return the error as plain text of several lines, without a newline at the end."""
     if isinstance(error, InputError) and error.text is not None:
         return "\n".join(_input_lines(error, error.text.splitlines()))
-    about = f"{error.source}: " if isinstance(error, InputError) else ""
-    lines = [f"error: {_clean(about + str(error))}"]
+    lines = [f"error: {_clean(str(error))}"]
     if isinstance(error, InfeasibleError):
         lines += _columns(error.details, indent=2)
     lines += [f"  hint: {_clean(hint)}" for hint in _hints(error)]

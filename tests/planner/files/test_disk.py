@@ -41,7 +41,7 @@ def test_binary_is_refused(tmp_path: Path, content: bytes, message: str) -> None
     (tmp_path / "a.yaml").write_bytes(content)
     with pytest.raises(InputError) as caught:
         read_text(tmp_path / "a.yaml")
-    assert message_of(caught) == message
+    assert str(caught.value) == f"{tmp_path / 'a.yaml'}: {message}"
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
