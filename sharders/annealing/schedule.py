@@ -13,7 +13,6 @@ from random import Random
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
-from sharders.annealing.resharding import Resharding
 from sharders.annealing.starts import starting_plans
 from sharders.annealing.type_sets import Start, TypeSets
 from sharders.engine.arrays import offered
@@ -128,7 +127,6 @@ class AnnealingSearch:
         self.seconds_per_move = 0.0
         self._balancing = params.balancing_moves * self.num_tables
         self._heat = log(params.heat)
-        self.resharding = Resharding(engine, rng)
         self._changed: set[int] = set()
         """Types of the plans whose tables were sharded by others together."""
         tuning = Tuning(engine, budget, rng, params.tuning)
@@ -304,27 +302,20 @@ class AnnealingSearch:
     def _run(self, contender: Contender, length: int) -> None:
         """Run from a contender's plan, or the first it had; keep a better one that is found.
 
-        Where the last run gained nothing, from the first one again or with tables of one kind
-        sharded by another type.
+        Where the last run gained nothing, from the first one again. While every other of these
+        began with all tables of a kind sharded by another type instead, 28 problems of several
+        kinds ended 0.2% higher after eight CPU seconds (56 runs, standard error 0.1%).
         """
         self.engine.offer(contender.types, self.sets.prices(contender.types))
-        heat, plan = self._drawn_heat(), contender.choices
+        heat = self._drawn_heat()
+        plan = contender.first if contender.is_stuck else contender.choices
         weight = exp(self.rng.uniform(*map(log, self.params.balance_range)))
-        if contender.is_stuck:
-            plan = self._begin_anew(contender)
         found = self._anneal(plan, length, exp(heat) / self.num_tables, balance_weight=weight)
         contender.moves += length
         contender.is_stuck = found[0] >= contender.time * (1 - IMPROVED)
         if not contender.is_stuck:
             contender.time, contender.choices = found
             self._heat += self.params.heat_learned * (heat - self._heat)
-
-    def _begin_anew(self, contender: Contender) -> Choices:
-        """Return the plan to begin with where the last run gained nothing."""
-        first: Choices | None = None
-        if self.rng.random() < self.params.resharded_share:
-            first = self.resharding.changed(contender.choices, contender.types)
-        return contender.first if first is None else first
 
     def _note(self, found: Found) -> None:
         """Take a plan for the best, and tell of it."""

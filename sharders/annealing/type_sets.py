@@ -11,8 +11,8 @@ The linear program over the step (``programs``) ranks sets within some hundredth
 the best sets' neighbours, of one type more or less, or of another one alone, are ranked, and what
 is best has plans made, one of the program's options and one of a greedy rule.
 
-The first set and its neighbours come before rules are tuned: their plans have few sharding groups,
-and a step has to be written for every new set of these, which is most of what tuning takes.
+The first set and its neighbours come before usual rules: their plans have few sharding groups, and
+a step has to be written for every new set of these.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -133,7 +133,7 @@ class TypeSets:
         return self._made + sum(each.evaluated for each in others)
 
     def at_once(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
-        """Yield plans of some greedy rules, the first set's program, of usual and tuned rules.
+        """Yield plans of some greedy rules, of the first set's program, and of usual rules.
 
         Before programs comes a plan of one type for each kind, where kinds are several: one second
         ends 0.5% lower so in the mean of 23 such problems, and 14% off at worst, not 23.
@@ -161,9 +161,6 @@ class TypeSets:
             yield from self._climbed(best)
             yield None
         yield from self._of_kinds()
-        self.engine.offer(EVERY_TYPE)
-        self.tuning.evolve()
-        yield from self._tuned(self.params.max_at_once)
 
     def _climbed(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
         """Yield plans of the first set's best neighbour, of that one's if it is far better, and on.
@@ -205,10 +202,7 @@ class TypeSets:
         """Yield the best plan of some rules and those before."""
         self.engine.offer(EVERY_TYPE)
         self.tuning.begin(rules)
-        return self._tuned(1)
-
-    def _tuned(self, count: int) -> Iterator[Start]:
-        for time, choices in self.tuning.plans()[:count]:
+        for time, choices in self.tuning.plans()[:1]:
             yield Start(self.engine.types_of(choices), [(time, choices)])
 
     def _explored(self) -> Iterator[Start]:
@@ -284,9 +278,10 @@ class TypeSets:
     def _of_kinds(self) -> Iterator[Start]:
         """Yield the best plans of one type for every kind of tables; none where all are of one.
 
-        Before rules are tuned: while plans of kinds were timed in turn with sets of types
-        afterwards, 64 problems of several kinds ended 0.5% higher after 1.5 CPU seconds (standard
-        error 0.3%; 12% off at worst, not 5), and 0.2 and 0.1% after one and two.
+        Before other sets: while plans of kinds were timed in turn with these, 64 problems of
+        several kinds ended 0.5% higher after 1.5 CPU seconds (standard error 0.3%; 12% off at
+        worst, not 5), and 0.2 and 0.1% after one and two. Without them, 90 tables on 64 GPUs end 5%
+        higher after six (two seeds), and 42 other runs as low.
         """
         for found in () if self.kinds.is_one_kind else self.kinds.descents():
             if self._is_over():
@@ -369,9 +364,9 @@ class TypeSets:
         if solved is not None:
             plans.append(self.programs.plan(types, solved, may_overfill=True))
             self._made += 1
-        # the first set's plan is annealed before rules are tuned
-        tuned = self.tuning.rules(self.params.tuned_rules) if self.has_room else threshold_rules()
-        greedy = self._greedy(types, list(tuned))
+        # the first set's plan is annealed before usual rules are tried
+        usual = self.tuning.rules(self.params.best_rules) if self.has_room else threshold_rules()
+        greedy = self._greedy(types, list(usual))
         plans += [] if greedy is None else [greedy]
         self.has_room[types] = any(time < inf for time, _ in plans)
         return Start(types, plans)
