@@ -92,16 +92,21 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
 
     """
     per_node = hardware.gpus_per_node
+    least = -(-gpus // per_node)
     if not 1 <= gpus <= MOST_RANKS:
         raise ValueError(f"1 to {MOST_RANKS:,} GPUs can be planned for, got {gpus:,}")
     if nodes is None:
-        nodes = -(-gpus // per_node)
+        nodes = least
     if nodes < 1 or gpus % nodes:
-        raise ValueError(f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
+        even = (more for more in range(max(least, nodes), gpus) if gpus % more == 0)
+        raise ValueError(
+            f"{gpus} GPUs cannot be spread evenly over {nodes} nodes; {next(even, gpus)} nodes "
+            "can have as many each"
+        )
     if gpus // nodes > per_node:
         raise ValueError(
-            f"a node of {hardware.name} has {per_node} GPUs; {gpus} need {-(-gpus // per_node)} "
-            f"nodes or more, not {nodes}"
+            f"a node of {hardware.name} has {per_node} GPUs; {gpus} need {least} nodes or more, "
+            f"not {nodes}"
         )
     return nodes
 

@@ -106,7 +106,12 @@ def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
     [
         (("plan", "tables.yaml"), 2, "Missing option '--gpus'"),
         (("compare", "plan.json"), 2, "a plan file another beside it"),
-        (("plan", "tables.yaml", "--gpus", "9"), 2, "9 GPUs cannot be spread evenly over 2 nodes"),
+        (
+            ("plan", "tables.yaml", "--gpus", "9"),
+            2,
+            "evenly over 2 nodes; 3 nodes can have as many",
+        ),
+        (("plan", "tables.yaml", "--gpus", "17"), 2, "over 3 nodes; 17 nodes can have as many"),
         (("plan", "tables.yaml", "--gpus", "16", "--nodes", "1"), 2, "has 8 GPUs"),
         (("plan", "tables.yaml", "--gpus", "2", "--time-limit", "x"), 2, "`x` is not a time"),
         (("plam",), 2, "No such command"),
