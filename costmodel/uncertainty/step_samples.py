@@ -144,7 +144,7 @@ def sample_steps(
     that hold the same tables in the same place by the same. ``loads`` may know shards of the plans.
     """
     loads = loads or PlanLoads(workload, topology)
-    draws = draws or Draws()
+    draws = draws or Draws.of(topology)
     errors = errors or error_model(topology, workload.dense.precision)
     sampler = Sampler(topology, errors, draws)
     found = {
@@ -165,7 +165,7 @@ def sample_program(
     step: Program, topology: Topology, errors: ErrorModel, draws: Draws | None = None
 ) -> StepSamples:
     """Time one program under sampled errors; all lookups of one operation are off by one factor."""
-    draws = draws or Draws()
+    draws = draws or Draws.of(topology)
     predicted, times = Sampler(topology, errors, draws).step_times(step)
     return StepSamples(
         predicted=np.array([predicted]), times=times[:, None], shared=_shared(errors, draws)

@@ -18,7 +18,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from costmodel.engine.objective import Objective
 from costmodel.step.loads import PlanLoads
-from costmodel.uncertainty.sampling import Draws
+from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
 from planner.environment.compiled import interpreted_modules
 from planner.planning.confidence import confidence_of
@@ -206,7 +206,7 @@ def _timed(
 ) -> tuple[list[Attempt], StepSamples]:
     """Time plans under the samples, while there is time; the first ones in any case."""
     workload, topology = problem.workload, problem.topology
-    draws = Draws(INTERPRETED_SAMPLES) if interpreted_modules() else Draws()
+    draws = Draws.of(topology, INTERPRETED_SAMPLES if interpreted_modules() else NUM_SAMPLES)
     known = known_loads(problem)
     left = time_left()
     samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws, loads=known)

@@ -47,8 +47,8 @@ def probability_faster(
     from costmodel.uncertainty.sampling import Draws
     from costmodel.uncertainty.step_samples import sample_steps
 
-    draws = Draws()
     (workload, topology, plan), (other_workload, other_topology, other) = first, second
+    draws = Draws.of(max(topology, other_topology, key=lambda each: each.world_size))
     mine = sample_steps(workload, topology, (plan,), draws=draws)
     theirs = sample_steps(other_workload, other_topology, (other,), draws=draws)
     return mine.beside(theirs).probability_faster(0, 1)

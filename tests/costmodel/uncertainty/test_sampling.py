@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from costmodel.domain.hardware import Topology
 from costmodel.uncertainty.sampling import Draws
+from planner.examples import example_hardware
 
 
 def test_draws_are_standard_normal_whatever_their_number() -> None:
@@ -11,6 +13,13 @@ def test_draws_are_standard_normal_whatever_their_number() -> None:
         values = Draws(num_samples=count).normal("x")
         assert values.mean() == pytest.approx(0.0, abs=1e-12)
         assert values.std() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("ranks", "count"), [(8, 256), (1024, 256), (4096, 64)])
+def test_steps_of_many_ranks_have_fewer_samples(ranks: int, count: int) -> None:
+    topology = Topology(hardware=example_hardware(), world_size=ranks, local_world_size=8)
+    assert len(Draws.of(topology).normal("any")) == count
+    assert len(Draws.of(topology, 32).normal("any")) == 32
 
 
 def test_a_name_always_gives_the_same_numbers() -> None:
