@@ -149,9 +149,8 @@ class TypeSets:
         yield first
         yield None
         yield from self._of_one_type()
-        solved = self._solve(first.types)
         is_roomy = self._is_roomy(first.types)
-        is_told = solved is None or best() <= BEYOND * solved.expected
+        is_told = best() <= BEYOND * self.value(first.types)
         if is_roomy and is_told:
             yield from self._climbed(best)
             yield None
@@ -268,12 +267,11 @@ class TypeSets:
         second ends 4.5% lower so.
         """
         first = bits(FIRST) & self.offered | self.forced or self.offered
-        solved = self._solve(first)
+        value = self.value(first)
         whole = first | bits([ShardingType.TABLE_WISE]) & self.offered
         if self._is_roomy(first) or whole == first:
             return first
-        is_better = solved is None or self.value(whole) < CLIMBED * solved.expected
-        return whole if is_better else first
+        return whole if self.value(whole) < CLIMBED * value or value == inf else first
 
     def _of_kinds(self) -> Iterator[Start]:
         """Yield the best plans of one type for every kind of tables; none where all are of one.
@@ -338,7 +336,9 @@ class TypeSets:
         """Return the value of a set's program; infinite where there is no room.
 
         It is an estimate until the set has plans made: shards of one size take a third of the time
-        of all sizes, and most sets are never worth a plan.
+        of all sizes, and most sets are never worth a plan. While all sizes were tried of the first
+        set at once, half a CPU second and one ended 0.6% higher in the mean of 67 problems (87
+        runs, standard error 0.3%), three and four as high.
         """
         if types not in self._said:
             self._said[types] = self.programs.estimate(types)
