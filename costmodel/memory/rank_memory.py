@@ -380,7 +380,10 @@ def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, 
 
 
 def _spare_bytes(workload: Workload, topology: Topology) -> Bytes:
-    """Return the HBM left when all tables are spread evenly; below 0: they do not fit."""
+    """Return the HBM left when all tables are spread evenly; below 0: they do not fit.
+
+    In HBM, or those that must be there in host memory.
+    """
     host = host_bytes_spare(workload, topology)
     if host < 0:
         return host

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-STANDARD_STREAM = "-"
-
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
 else:
@@ -38,6 +36,8 @@ class Completed(_ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
         """Return the text; fail where a file would be overwritten that the command needs."""
+        from planner.files.disk import STANDARD_STREAM
+
         is_name = isinstance(value, str) and value != STANDARD_STREAM and "\0" not in value
         if self._files and is_name and ctx is not None and param is not None:
             named: dict[str, tuple[str, bool]] = ctx.meta.setdefault(__name__, {})

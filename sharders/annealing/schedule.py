@@ -17,7 +17,7 @@ from sharders.annealing.starts import starting_plans
 from sharders.annealing.type_sets import Start, TypeSets
 from sharders.engine.arrays import offered
 from sharders.engine.imbalance_penalty import BALANCE_WEIGHT
-from sharders.engine.params import AnnealingParams
+from sharders.engine.params import AnnealingParams, TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.one_pass import SizeGreedy, SizeLookupGreedy
@@ -129,7 +129,7 @@ class AnnealingSearch:
         self._heat = log(params.heat)
         self._changed: set[int] = set()
         """Types of the plans whose tables were sharded by others together."""
-        tuning = Tuning(engine, budget, rng, params.tuning)
+        tuning = Tuning(engine, budget, rng, TuningParams())
         self.sets = TypeSets(engine, tuning, rng, params.type_sets, self.spent)
 
     def run(self, known: Sequence[tuple[Seconds, ShardingPlan]]) -> None:

@@ -101,9 +101,9 @@ class MoveParams:
 class TuningParams:
     """How the greedy's rule is tuned."""
 
-    trials: int = 300
-    """Rules that are tried. After some 1000 hardly any better ones come up, from 100 tables on 8
-    GPUs to 788 on 128; but annealing gains more in the time of the last 700."""
+    trials: int = 1000
+    """Rules that are tried. After these hardly any better ones come up, from 100 tables on 8 GPUs
+    to 788 on 128."""
     random_rules: int = 40
     """Tried beside the usual ones and those that prefer one sharding type."""
     num_chains: int = 8
@@ -140,7 +140,6 @@ class AnnealingParams:
     """Runs of annealing: from which plans, how long, and how hot."""
 
     moves: MoveParams = field(default_factory=MoveParams)
-    tuning: TuningParams = field(default_factory=TuningParams)
     type_sets: TypeSetParams = field(default_factory=TypeSetParams)
     max_contenders: int = 12
     """Sets of types that runs go on in."""

@@ -84,10 +84,6 @@ class CostGreedy:
         return _result(problem, greedy.plan(best), SearchStatus.CONVERGED, evaluated)
 
 
-def _tuning_alone() -> TuningParams:
-    return TuningParams(trials=1000)
-
-
 @dataclass(frozen=True, slots=True)
 class TunedGreedy:
     """``cost_greedy``, its thresholds and costs tuned by evolution strategies (``tuning``).
@@ -95,7 +91,7 @@ class TunedGreedy:
     Never worse than the plans known before, or else ``cost_greedy``. Deterministic for a seed.
     """
 
-    params: TuningParams = field(default_factory=_tuning_alone)
+    params: TuningParams = field(default_factory=TuningParams)
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Tune until all trials are done, or the budget is spent."""
