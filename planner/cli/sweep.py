@@ -64,6 +64,9 @@ class ListOf(_ListType):
         """Read the values of an option."""
         if not isinstance(value, str):
             return value
+        if self._values is not None:
+            for each in value.split(","):
+                self._values.convert(each, param, ctx)
         try:
             return tuple(self._parse(each) for each in value.split(","))
         except ValueError as error:

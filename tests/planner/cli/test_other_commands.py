@@ -59,6 +59,7 @@ def test_compare_says_what_a_sharder_lacks(
         ("plan", "tables.yaml", "--gpus", "2", "-o", "new", "--html", "new"),
         ("simulate", "tables.yaml", "--trace", "tables.yaml"),
         ("sweep", "tables.yaml", "--gpus", "2", "--csv", "tables.yaml"),
+        ("sweep", "-", "--gpus", "2", "--hardware", "h100-sxm,own", "--csv", "own"),
     ],
 )
 def test_no_file_is_overwritten_that_a_command_names_otherwise(
