@@ -18,6 +18,12 @@ def main() -> None:
         "--ranks", type=int, help="for collectives; by default all GPUs, or two cores"
     )
     parser.add_argument(
+        "--patience",
+        type=float,
+        default=180.0,
+        help="seconds after which a point counts as hanging",
+    )
+    parser.add_argument(
         "--only", choices=PARTS, action="append", help="part of the study; may be repeated"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder, kept as it is")
@@ -28,6 +34,7 @@ def main() -> None:
         kind=given.device,
         minutes=given.minutes,
         num_ranks=ranks,
+        patience=given.patience,
         parts=tuple(given.only or PARTS),
     )
     try:

@@ -27,6 +27,7 @@ from bench.gpu_study.points import (
     TransferPoint,
 )
 from costmodel.base.units import GB, KIB, MIB, Bytes
+from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.order import (
@@ -82,9 +83,14 @@ def ordered_units(target: Target) -> tuple[list[Unit], list[Unit]]:
 
 
 def kind_of(point: Point) -> Hashable:
-    """Return what decides which kernels a point runs: all that is no size."""
+    """Return what decides which kernels a point runs: all that is no size.
+
+    Of tables in host memory, which take seconds to fill, it is where they are.
+    """
     if isinstance(point, EmbeddingPoint):
         tables = point.tables
+        if tables.compute_kernel not in (ComputeKernel.FUSED, ComputeKernel.DENSE):
+            return point.family, tables.compute_kernel
         kernel = tables.compute_kernel, tables.data_type, tables.optimizer, tables.pooling
         return point.family, *kernel, point.weighted
     values = (getattr(point, field.name) for field in fields(point))

@@ -35,12 +35,12 @@ _BUDGET: Seconds = 10.0
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
-def measure_step(point: StepPoint, accelerator: Accelerator) -> Record:
+def measure_step(point: StepPoint, accelerator: Accelerator, traces: Path) -> Record:
     """Train a model for some steps.
 
     ``step`` is the time of one of `_STEPS` in a row, ``synchronized`` that of one whose end is
     waited for. The facts are the stages by the profiler, and the most memory allocated and
-    reserved.
+    reserved. A GPU's trace is kept in the folder ``traces``.
     """
     file = step_file(point, on_cpu=accelerator.device.synchronous)
     check_workload(file.workload, point.model)
@@ -49,7 +49,7 @@ def measure_step(point: StepPoint, accelerator: Accelerator) -> Record:
     with TemporaryDirectory() as folder:
         join(accelerator.kind, Path(folder))
         try:
-            return _record(point, file, accelerator, Path(folder))
+            return _record(point, file, accelerator, traces)
         finally:
             dist.destroy_process_group()
             release()
@@ -63,7 +63,7 @@ def join(kind: str, folder: Path) -> None:
     )
 
 
-def _record(point: StepPoint, file: PlanFile, accelerator: Accelerator, folder: Path) -> Record:
+def _record(point: StepPoint, file: PlanFile, accelerator: Accelerator, traces: Path) -> Record:
     device = torch.device(accelerator.device.name)
     accelerator.reset_memory()
     batches = [batch.to(device) for batch in make_batches(file.workload, NUM_BATCHES, (0, 0))]
@@ -73,7 +73,9 @@ def _record(point: StepPoint, file: PlanFile, accelerator: Accelerator, folder: 
     rows, waited = _rounds(trainer, accelerator), _rounds(trainer, accelerator, in_a_row=1)
     allocated, reserved = accelerator.peak_memory()
     facts = {
-        **_stages(trainer, accelerator, folder),
+        **_stages(
+            trainer, accelerator, traces / f"{point.model}_{point.local_batch_size}_rank0.json.gz"
+        ),
         "allocated_bytes": allocated,
         "reserved_bytes": reserved,
     }
@@ -99,11 +101,12 @@ def _rounds(trainer: Trainer, accelerator: Accelerator, in_a_row: int = _STEPS) 
     return times
 
 
-def _stages(trainer: Trainer, accelerator: Accelerator, folder: Path) -> dict[str, Any]:
-    """Return a step by stage of the device, or by phase of a host that is the device."""
+def _stages(trainer: Trainer, accelerator: Accelerator, path: Path) -> dict[str, Any]:
+    """Return a step by stage of the device, whose trace is kept, or by phase of a host."""
     if accelerator.device.synchronous:
         return {"stages": profiled_phases(trainer.step, _TRACED_STEPS)}
-    trace = write_trace(accelerator, trainer.advance, _TRACED_STEPS, folder / "rank0.json")
+    path.parent.mkdir(exist_ok=True)
+    trace = write_trace(accelerator, trainer.advance, _TRACED_STEPS, path)
     read = unless_unreadable(partial(traced_stages, num_steps=_TRACED_STEPS), trace)
     return {"stages": read.pop("found"), **read}
 

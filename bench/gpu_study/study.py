@@ -6,7 +6,8 @@ What it writes into its folder:
 - ``predictions.jsonl``: the steps' predictions (``bench.gpu_study.blind``);
 - ``profile.yaml``: the hardware profile, fitted before the first step was measured;
 - ``study.json``, ``study.md``: what the models miss on groups held out, steps, overlap, host times;
-- ``study.tar.xz``: all of these, compressed, as they are to be kept.
+- ``study.tar.xz``: all of these, compressed, as they are to be kept;
+- ``traces/*.json.gz``: what the profiler wrote of the steps on a GPU.
 
 The same command goes on with what is there.
 """
@@ -41,6 +42,7 @@ from bench.gpu_study.supervise import (
 )
 from bench.gpu_study.tables import study_text
 from costmodel.base.errors import InputError, Problem
+from costmodel.base.units import Seconds
 from planner.calibration.profile import MachineFacts, fit_profile
 from planner.calibration.records import Measured, origin_text, read_measurements
 from planner.files.profiles import dump_profile, load_profile
@@ -63,6 +65,8 @@ class GpuStudy:
     minutes: float
     num_ranks: int
     """Ranks that run collectives; 1: none do."""
+    patience: Seconds = 180.0
+    """After which a single point counts as hanging."""
     parts: tuple[str, ...] = PARTS
 
 
@@ -111,7 +115,12 @@ def _judged(folder: Path, notes: list[str]) -> str:
 
 
 def _supervisor(study: GpuStudy, deadline: float) -> Supervisor:
-    return Supervisor(folder=study.folder.resolve(), kind=study.kind, deadline=deadline)
+    return Supervisor(
+        folder=study.folder.resolve(),
+        kind=study.kind,
+        deadline=deadline,
+        patience=study.patience,
+    )
 
 
 def _collectives(study: GpuStudy, deadline: float) -> list[str]:

@@ -25,6 +25,7 @@ from planner.validation.launch import RANK_ENVIRONMENT
 MEASUREMENTS = "measurements.jsonl"
 COLLECTIVES = "collectives.jsonl"
 MACHINE = "machine.json"
+TRACES = "traces"
 ATTEMPT = "attempt.json"
 """The point that is being measured, and since when."""
 _ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ class Supervisor:
     kind: str
     deadline: float
     """By the system's clock."""
-    patience: Seconds = 180.0
+    patience: Seconds
     """After which a single point counts as hanging."""
 
     def run(self, part: str, command: Sequence[str] | None = None) -> int:

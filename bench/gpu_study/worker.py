@@ -38,7 +38,7 @@ from bench.gpu_study.kernels import (
 from bench.gpu_study.overlap import measure_overlap
 from bench.gpu_study.points import STUDY_KINDS, StepPoint, StudyFamily
 from bench.gpu_study.steps import measure_step
-from bench.gpu_study.supervise import ATTEMPT, COLLECTIVES, MACHINE, MEASUREMENTS
+from bench.gpu_study.supervise import ATTEMPT, COLLECTIVES, MACHINE, MEASUREMENTS, TRACES
 from planner.calibration.device import DeviceUnderTest
 from planner.calibration.grids import Grid, Target
 from planner.calibration.machine import cache_bytes, machine_facts
@@ -65,7 +65,6 @@ _MEASURES = {
     StudyFamily.TRANSFER: measure_transfer,
     StudyFamily.ISSUE: measure_issue,
     StudyFamily.OVERLAP: measure_overlap,
-    StudyFamily.STEP: measure_step,
 }
 
 
@@ -116,7 +115,9 @@ class _Worker:
         self._journal = MeasurementJournal(path, machine_facts(task.kind, 1, 1))
         earlier = read_measurements(path, STUDY_KINDS)
         self._known = keys([*earlier.records, *earlier.failures]) if earlier else set()
-        self._measurer = Measurer(self.accelerator.device, more=study_measures(self.accelerator))
+        self._measurer = Measurer(
+            self.accelerator.device, more=study_measures(self.accelerator, task.folder)
+        )
 
     def run(self, part: str) -> None:
         """Measure kernels, or steps; the least that is needed whatever the time."""
@@ -169,15 +170,17 @@ def write_machine(folder: Path, machine: MachineFacts) -> None:
     (folder / MACHINE).write_text(json.dumps(asdict(machine)), encoding="utf-8")
 
 
-def study_measures(accelerator: Accelerator) -> dict[str, Measure]:
-    """Return what measures the study's own families on a device."""
+def study_measures(accelerator: Accelerator, folder: Path) -> dict[str, Measure]:
+    """Return what measures the study's own families on a device; traces go into its folder."""
 
     def on(measure: object, point: Point, device: DeviceUnderTest) -> Record:
         del device
         record: Record = measure(point, accelerator)  # type: ignore[operator]
         return record
 
-    return {family.value: partial(on, measure) for family, measure in _MEASURES.items()}
+    step = partial(measure_step, traces=folder / TRACES)
+    measures = {**_MEASURES, StudyFamily.STEP: step}
+    return {family.value: partial(on, measure) for family, measure in measures.items()}
 
 
 def study_target(task: WorkerTask, ranks: Ranks, device: DeviceUnderTest) -> Target:

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +20,9 @@ from bench.gpu_study.steps import measure_step  # noqa: E402
 from planner.files.profiles import load_profile  # noqa: E402
 
 
-def test_two_ranks_train_and_are_predicted() -> None:
+def test_two_ranks_train_and_are_predicted(tmp_path: Path) -> None:
     point = StepPoint(model="dlrm", local_batch_size=64, world_size=2, table_bytes=20_000_000)
-    record = measure_step(point, open_accelerator("cpu", 0, 32e6))
+    record = measure_step(point, open_accelerator("cpu", 0, 32e6), tmp_path)
     assert record.repeats == 3
     predicted = predict_step(point, load_profile("cpu-gloo"), "any")
     # a busy machine takes many times as long as an idle one, and never much less
