@@ -118,6 +118,7 @@ def rates(constants: LookupConstants, gpu: Gpu) -> LookupRates:
     bandwidth = gpu.memory_bandwidth
     return LookupRates(
         latency=gpu.kernel_latency,
+        forward_latency=gpu.kernel_latency,  # launches are of the lookup alone
         lookup_bandwidth=bandwidth * constants.lookup_efficiency,
         update_bandwidth=bandwidth * constants.update_efficiency,
         gather_bandwidth=bandwidth * constants.gather_ratio,
@@ -130,6 +131,7 @@ def rates(constants: LookupConstants, gpu: Gpu) -> LookupRates:
         lookup_time=0.0,
         row_read_time=0.0,
         row_update_time=0.0,
+        bag_time=0.0,
     )
 
 

@@ -1,11 +1,12 @@
 """What stands behind the kernel families that are not fitted curves: lookups, networks."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from bench.fitting.checks import node_errors
 from bench.fitting.dense_kernels import KernelRow, held_out_errors, kernel_rows
 from bench.fitting.launches import BACKWARD, FORWARD, LookupLaunch, launches
-from bench.fitting.lookup_rates import fitted
+from bench.fitting.lookup_rates import LIKE_THE_STUDY, MEASURED, fitted, studied
 from costmodel.domain.hardware import HardwareProfile, KernelFamily, Source
 from planner.calibration.curves import accuracy
 
@@ -30,8 +31,12 @@ def lookups(profile: str, phase: str) -> KernelFamily:
     """Return what one phase of a GPU's lookups rests on, by ``bench.lookup_fit``.
 
     The error is that of launches whose shape was left out, all GPUs together, which have few each;
-    of a GPU without launches, that of GPUs all of whose launches were left out.
+    of a GPU without launches, that of GPUs all of whose launches were left out. Lookups of GPUs
+    like the one that was studied rest on its measurements; the error is that on sets of tables held
+    out.
     """
+    if profile in LIKE_THE_STUDY:
+        return _studied(profile, f"embedding_{phase}")
     names = {
         row["name"]
         for row in fitted()["launches"]
@@ -52,6 +57,15 @@ def lookups(profile: str, phase: str) -> KernelFamily:
         error_p90=errors["p90"],
         ranges=_ranges(own) if own else {},
     )
+
+
+def _studied(profile: str, family: str) -> KernelFamily:
+    measured = studied().families[family]
+    origin = f"bench.gpu_study: {measured.num_points} lookups on an H200, 2026-11-26; the error is "
+    origin += "that of sets of tables held out"
+    if profile != MEASURED:
+        return replace(measured, source=Source.ROOFLINE, origin=origin, num_points=0, ranges={})
+    return replace(measured, origin=origin)
 
 
 def _ranges(own: Sequence[LookupLaunch]) -> dict[str, tuple[float, float]]:

@@ -5,6 +5,7 @@ What it writes into its folder:
 - ``measurements.jsonl``, ``collectives.jsonl``: every point as it was measured, or why it failed;
 - ``predictions.jsonl``: the steps' predictions (``bench.gpu_study.blind``);
 - ``profile.yaml``: the hardware profile, fitted before the first step was measured;
+- ``refitted.yaml``: the same, fitted to everything when the study is judged;
 - ``study.json``, ``study.md``: what the models miss on groups held out, steps, overlap, host times;
 - ``study.tar.xz``: all of these, compressed, as they are to be kept;
 - ``traces/*.json.gz``: what the profiler wrote of the steps on a GPU.
@@ -43,11 +44,12 @@ from bench.gpu_study.supervise import (
 from bench.gpu_study.tables import study_text
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
+from costmodel.domain.hardware import HardwareProfile
 from planner.calibration.profile import MachineFacts, fit_profile
 from planner.calibration.records import Measured, origin_text, read_measurements
 from planner.files.profiles import dump_profile, load_profile
 
-PROFILE, PACKED = "profile.yaml", "study.tar.xz"
+PROFILE, REFITTED, PACKED = "profile.yaml", "refitted.yaml", "study.tar.xz"
 _KEPT = {".jsonl", ".json", ".yaml", ".md"}
 PARTS = ("kernels", "collectives", "steps", "judge")
 """What a study does, in this order; predictions are made before steps."""
@@ -148,8 +150,7 @@ def write_predictions(study: GpuStudy) -> None:
         measured = _measured(study.folder)
         calibrated = fit_profile(measured, machine_of(study.folder))
         profile = replace(calibrated.profile, name=study.folder.resolve().name)
-        head = f"# Measured by `python -m bench.gpu_study`: {origin_text(measured.machine)}\n"
-        path.write_text(head + dump_profile(profile), encoding="utf-8")
+        _write_profile(path, profile, measured)
     hardware, digest = load_profile(path), blind.file_hash(path)
     points = step_points(_step_target(study))
     blind.append_predictions(
@@ -157,10 +158,16 @@ def write_predictions(study: GpuStudy) -> None:
     )
 
 
+def _write_profile(path: Path, profile: HardwareProfile, measured: Measured) -> None:
+    head = f"# Measured by `python -m bench.gpu_study`: {origin_text(measured.machine)}\n"
+    path.write_text(head + dump_profile(profile), encoding="utf-8")
+
+
 def judge(folder: Path) -> dict[str, Any]:
-    """Return everything that a folder's measurements say of the models."""
+    """Return everything that a folder's measurements say of the models; write the profile anew."""
     measured, machine = _measured(folder), machine_of(folder)
     calibrated = fit_profile(measured, machine)
+    _write_profile(folder / REFITTED, calibrated.profile, measured)
     steps = step_rows(measured.records, folder / blind.FILE)
     return {
         "machine": dict(measured.machine),

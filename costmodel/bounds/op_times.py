@@ -157,7 +157,7 @@ class OpTimes:
         rates, gpu = lookup_rates(self.hardware), self.hardware.gpu
         latency = rates.latency
         if kind is WorkKind.FORWARD:
-            latency *= min(1.0, gpu.forward_correction.least_factor)
+            latency = rates.forward_latency * min(1.0, gpu.forward_correction.least_factor)
         if kind is WorkKind.BACKWARD:
             rivals, other = BACKWARD, Part.BACKWARD_OTHER
             latency = gpu.backward_correction.least_factor * rates.backward_latency

@@ -24,7 +24,7 @@ from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_bloc
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import lookup_rates
-from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO, Traffic
+from costmodel.kernels.traffic import LINEAR_BAG_RATIO, WEIGHT_GRADIENT_RATIO, Traffic
 from costmodel.memory.storage import shard_bytes, shard_factors
 from costmodel.step.cuts import (
     KINDS,
@@ -345,14 +345,18 @@ class _Cuts:
         update = gpu.backward_correction.least_factor
         read = min(1.0, gpu.forward_correction.least_factor)  # gradients of weights have none
         sort = update * traffic[Traffic.KEYS] / rates.sort_rate
+        bags = traffic[Traffic.BAGS] * rates.bag_time
+        checked = read * bags * (1.0 - weighted)  # gradients of weights are made without a check
+        rows = update * traffic[Traffic.UPDATES] * rates.row_update_time
+        linear = update * LINEAR_BAG_RATIO * bags
         parts = (
             read * traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
             read * traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
-            traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
+            checked + traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
             update * traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
             update * traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
             update * traffic[Traffic.LOOKUPS] * rates.gradient_time,
-            sort + traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
+            sort + linear + rows + traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         )
         longest = read * traffic[Traffic.CHAIN]
         forward = np.maximum.reduce([parts[0], parts[1], longest]) + parts[2]

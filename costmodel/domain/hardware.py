@@ -35,6 +35,7 @@ class Bound(StrEnum):
     KERNEL_LATENCY = "kernel latency"
     LONGEST_BAG = "longest bag"
     IDS = "ids"
+    BAGS = "bags"
     ROW_LATENCY = "row latency"
     KEY_SORT = "key sort"
     ARITHMETIC = "arithmetic"
@@ -207,13 +208,20 @@ class Gpu:
     row_read_time: Seconds = 0.0
     """Time of a distinct row in a forward lookup beyond its bytes: latency that is not hidden."""
     row_update_time: Seconds = 0.0
-    """As ``row_read_time``, in the fused backward."""
+    """As ``row_read_time``, in the fused backward, by row-wise Adagrad."""
     gather_bandwidth: BytesPerSecond = 0.0
     """Rate at which lookups gather rows on chip, from L2 and L1; 0: ``l2_bandwidth``."""
     gradient_time: Seconds = 0.0
     """Time of an id in the kernels of the fused backward that add gradients up; 0: hidden."""
     backward_latency: Seconds = 0.0
     """Duration of a fused backward of few ids; 0: that of its kernels, each doing nothing."""
+    forward_latency: Seconds = 0.0
+    """Duration of a lookup of few ids, with the kernels before it; 0: ``kernel_latency``."""
+    bag_row_time: Seconds = 0.0
+    """Time of a row of a bag that one warp gathers row by row; 0: ``ROW_GATHER_TIME``."""
+    bag_time: Seconds = 0.0
+    """Time of a bag where ids are checked before a lookup (FBGEMM's ``bounds_check_indices``, a
+    warp for each bag); 0: hidden."""
     sort_latency: Seconds = 0.0
     """What sorting more ids than one block can takes beyond their number; 0: nothing."""
     forward_correction: TimeCorrection = NO_CORRECTION
@@ -260,6 +268,9 @@ class Host:
     """As ``op_time``, in the autograd thread."""
     sync_time: Seconds
     """CPU time to return from a device synchronization."""
+    backward_start_time: Seconds = 0.0
+    """CPU time from the call of a backward until autograd's thread runs its first operator; 0: in
+    ``backward_op_time``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

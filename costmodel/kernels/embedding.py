@@ -4,22 +4,26 @@ A roofline over additive traffic. Every shard contributes a vector of ``Traffic`
 serves all shards of a group on a rank, so the vectors add up (``CHAIN`` takes the maximum) and
 the time is a function of the sum:
 
-    forward  = t0 + max(hbm / (BW eff_r), on_chip / BW_gather, chain) + uvm / BW_uvm
-    backward = t0_b + t_sort + keys / sort_rate + uvm / BW_uvm
+    forward  = t0_f + bags t_bag + max(hbm / (BW eff_r), on_chip / BW_gather, chain) + uvm / BW_uvm
+    backward = t0_b + r_bag bags t_bag + t_sort + keys / sort_rate + updates t_row + uvm / BW_uvm
                + max(hbm / (BW eff_w), on_chip / BW_gather, keys t_gradient)
-    grad_indice_weights = t0 + r (forward - t0)
+    grad_indice_weights = t0 + r max(...)
 
-``t0_b`` is a backward of few ids, some fifteen kernels one after the other; ``t_sort`` what more
-kernels take once the ids are more than one block can sort (``SORT_BLOCK_KEYS``); ``t_gradient``
-what a warp takes to add one id's gradient to its row's, which is bound by latency. A weighted
-lookup's backward also runs ``grad_indice_weights``, an operator of its own, which gathers the rows
-again.
-The constants, what they were fitted to and what they miss on shapes left out: ``bench.lookup_fit``.
+``t0_f`` is a lookup of few ids, four kernels one after the other; ``t0_b`` a backward of few ids,
+some fifteen; ``t_sort`` what more kernels take once the ids are more than one block can sort
+(``SORT_BLOCK_KEYS``); ``t_gradient`` what a warp takes to add one id's gradient to its row's, which
+is bound by latency; ``t_bag`` what a bag takes where ids are checked before they are looked up
+(``bounds_check_indices``, a warp for each bag), of which it takes ``r_bag`` where ids are made
+linear to be sorted; ``t_row`` what a warp takes to update a row by row-wise Adagrad, beside its
+bytes, and other optimizers in proportion. A weighted lookup's backward also runs
+``grad_indice_weights``, an operator of its own, which gathers the rows again. The constants, what
+they were fitted to and what they miss on shapes left out: ``bench.lookup_fit``, and for newer GPUs
+``bench.gpu_study``.
 
-On a CPU's core less is hidden behind something else, and a profile says so: a share ``1 - overlap``
-of the smaller of HBM and L2 time is added to the larger, and every id (``lookup_time``) and every
-distinct row (``row_read_time``, ``row_update_time``) takes time beyond its bytes. Profiles of GPUs
-leave these at 1 and 0. ``kernels.shard_traffic`` says what shards move.
+Where less is hidden behind something else, a profile says so: a share ``1 - overlap`` of the
+smaller of HBM and L2 time is added to the larger. On a CPU's core every id (``lookup_time``) and
+every distinct row (``row_read_time``, ``row_update_time``) takes time beyond its bytes, too.
+``kernels.shard_traffic`` says what shards move.
 
 References
 ----------
@@ -41,7 +45,7 @@ from costmodel.kernels import times
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
-from costmodel.kernels.traffic import BACKWARD_KERNELS, NUM_TRAFFIC, Traffic
+from costmodel.kernels.traffic import BACKWARD_KERNELS, LINEAR_BAG_RATIO, NUM_TRAFFIC, Traffic
 
 
 def lookup_rates(hardware: HardwareProfile) -> LookupRates:
@@ -49,6 +53,7 @@ def lookup_rates(hardware: HardwareProfile) -> LookupRates:
     gpu = hardware.gpu
     return LookupRates(
         latency=gpu.kernel_latency,
+        forward_latency=gpu.forward_latency or gpu.kernel_latency,
         lookup_bandwidth=gpu.memory_bandwidth * gpu.lookup_efficiency,
         update_bandwidth=gpu.memory_bandwidth * gpu.update_efficiency,
         gather_bandwidth=gpu.gather_bandwidth or gpu.l2_bandwidth,
@@ -61,6 +66,7 @@ def lookup_rates(hardware: HardwareProfile) -> LookupRates:
         lookup_time=gpu.lookup_time,
         row_read_time=gpu.row_read_time,
         row_update_time=gpu.row_update_time,
+        bag_time=gpu.bag_time,
         forward_knots=gpu.forward_correction.array,
         backward_knots=gpu.backward_correction.array,
     )
@@ -139,9 +145,10 @@ def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bo
         Bound.L2_BANDWIDTH: traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
         Bound.LONGEST_BAG: traffic[Traffic.CHAIN],
         Bound.HOST_MEMORY: traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
-        Bound.KERNEL_LATENCY: rates.latency,
+        Bound.KERNEL_LATENCY: rates.forward_latency,
         Bound.IDS: traffic[Traffic.KEYS] * rates.lookup_time,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_read_time,
+        Bound.BAGS: traffic[Traffic.BAGS] * rates.bag_time,
     }
     return max(terms, key=terms.__getitem__)
 
@@ -156,7 +163,8 @@ def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> B
         Bound.KEY_SORT: traffic[Traffic.KEYS] / rates.sort_rate,
         Bound.HOST_MEMORY: traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         Bound.KERNEL_LATENCY: rates.backward_latency,
-        Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_update_time,
+        Bound.ROW_LATENCY: traffic[Traffic.UPDATES] * rates.row_update_time,
+        Bound.BAGS: LINEAR_BAG_RATIO * traffic[Traffic.BAGS] * rates.bag_time,
     }
     return max(terms, key=terms.__getitem__)
 

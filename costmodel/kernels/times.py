@@ -10,7 +10,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.kernels.traffic import SORT_BLOCK_KEYS, WEIGHT_GRADIENT_RATIO, Traffic
+from costmodel.kernels.traffic import (
+    LINEAR_BAG_RATIO,
+    SORT_BLOCK_KEYS,
+    WEIGHT_GRADIENT_RATIO,
+    Traffic,
+)
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +30,7 @@ BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
 )
 LOOKUPS, CHAIN = int(Traffic.LOOKUPS), int(Traffic.CHAIN)
 ROWS, KEYS = int(Traffic.ROWS), int(Traffic.KEYS)
+UPDATES, BAGS = int(Traffic.UPDATES), int(Traffic.BAGS)
 ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
@@ -42,6 +48,7 @@ class LookupRates:
         self,
         *,
         latency: float,
+        forward_latency: float,
         lookup_bandwidth: float,
         update_bandwidth: float,
         gather_bandwidth: float,
@@ -54,10 +61,12 @@ class LookupRates:
         lookup_time: float,
         row_read_time: float,
         row_update_time: float,
+        bag_time: float,
         forward_knots: Floats = NO_KNOTS,
         backward_knots: Floats = NO_KNOTS,
     ) -> None:
         self.latency = latency
+        self.forward_latency = forward_latency
         self.lookup_bandwidth = lookup_bandwidth
         self.update_bandwidth = update_bandwidth
         self.gather_bandwidth = gather_bandwidth
@@ -70,6 +79,7 @@ class LookupRates:
         self.lookup_time = lookup_time
         self.row_read_time = row_read_time
         self.row_update_time = row_update_time
+        self.bag_time = bag_time
         self.forward_knots = forward_knots
         self.backward_knots = backward_knots
 
@@ -82,18 +92,20 @@ def forward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -
     if traffic[row, first + LOOKUPS] <= 0:
         return 0.0
     host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
-    return corrected_seconds(gather_seconds(traffic, row, first, rates), rates.forward_knots) + host
+    checked = traffic[row, first + BAGS] * rates.bag_time
+    rough = rates.forward_latency + checked + gather_seconds(traffic, row, first, rates)
+    return corrected_seconds(rough, rates.forward_knots) + host
 
 
 def gather_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
-    """Return what the forward kernel takes by the roofline, but for rows from host memory."""
+    """Return what gathering rows takes by the roofline, but for those from host memory."""
     hbm = traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
     on_chip = traffic[row, first + FORWARD_L2] / rates.gather_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + CHAIN])
     rows = traffic[row, first + ROWS] * rates.row_read_time
     ids = traffic[row, first + KEYS] * rates.lookup_time
-    return rates.latency + busy + rows + ids
+    return busy + rows + ids
 
 
 def corrected_seconds(seconds: float, knots: Floats) -> float:
@@ -124,8 +136,9 @@ def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) 
     host = traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
     busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)
-    rows = traffic[row, first + ROWS] * rates.row_update_time
-    rough = rates.backward_latency + sort + busy + rows
+    rows = traffic[row, first + UPDATES] * rates.row_update_time
+    bags = LINEAR_BAG_RATIO * traffic[row, first + BAGS] * rates.bag_time
+    rough = rates.backward_latency + bags + sort + busy + rows
     return corrected_seconds(rough, rates.backward_knots) + host
 
 
@@ -134,7 +147,7 @@ def weight_gradient_seconds(traffic: Floats, row: int, first: int, rates: Lookup
     if traffic[row, first + LOOKUPS] <= 0:
         return 0.0
     host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
-    gathered = gather_seconds(traffic, row, first, rates) - rates.latency + host
+    gathered = gather_seconds(traffic, row, first, rates) + host
     return rates.latency + WEIGHT_GRADIENT_RATIO * gathered
 
 

@@ -21,6 +21,12 @@ class Traffic(IntEnum):
     KEYS = 9
     """Ids that forward checks and backward sorts. A core does neither with those of replicated
     tables: ``DenseTableBatchedEmbeddingBags`` adds every gradient to its row (fbgemm 1.8)."""
+    UPDATES = 10
+    """Distinct rows, each as many times as its optimizer takes longer to update one than row-wise
+    Adagrad does; a core's, whose rates are fitted to one optimizer, once."""
+    BAGS = 11
+    """Bags that forward checks the ids of, and whose ids backward makes linear; none of replicated
+    tables, whose ids are not checked."""
 
 
 NUM_TRAFFIC = len(Traffic)
@@ -31,6 +37,13 @@ SORT_BLOCK_KEYS: float = 2304
 """Keys of 8 bytes that one block sorts by itself, 9 for each of 256 threads (CUB's policy of a
 single tile); more take six kernels, one after the other. In the 8 x V100 trace 2,304 ids are sorted
 by one block in 14 us, 4,736 by six kernels in 57 us."""
+FORWARD_KERNELS = 4
+"""Kernels of one lookup: a fill, the check of the ids, an addition, the lookup (FBGEMM 1.6 on an
+H200, gpu_study_h200_2026-11-26/lookup_kernels.json)."""
+LINEAR_BAG_RATIO: float = 0.32
+"""Time of a bag in backward's ``linearize_index_kernel`` over that in ``bounds_check_indices``:
+0.15 and 0.47 ns on a V100 (262,144 bags, 4 x V100 TorchRec traces), 0.08 and 0.26 ns on an H200
+(1.7 M bags, gpu_study_h200_2026-11-26/lookup_kernels.json)."""
 WEIGHT_GRADIENT_RATIO: float = 1.85
 """Time of ``grad_indice_weights`` over that of the forward, both less a kernel's latency. Fitted
 (``bench.lookup_fit``): 1.9 for 8.9 M ids on an A100, 1.4 and 1.5 for two small launches

@@ -81,6 +81,7 @@ def _host(host: Host, factor: float) -> Host:
         op_time=host.op_time * factor,
         backward_op_time=host.backward_op_time * factor,
         sync_time=host.sync_time * factor,
+        backward_start_time=host.backward_start_time * factor,
     )
 
 
@@ -93,6 +94,7 @@ def _gpu(gpu: Gpu, forward: float, backward: float) -> Gpu:
         gather_bandwidth=gather / forward,
         lookup_time=gpu.lookup_time * forward,
         row_read_time=gpu.row_read_time * forward,
+        bag_time=gpu.bag_time * forward,
         update_efficiency=gpu.update_efficiency / backward,
         gradient_time=gpu.gradient_time * backward,
         row_update_time=gpu.row_update_time * backward,

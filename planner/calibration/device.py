@@ -1,10 +1,12 @@
 """The device under measurement: how to time on it, empty its cache, and wait for it.
 
-On CUDA a kernel's time is between two events on its stream, with enough work queued before them
-that the host is ahead. On CPU, where kernels run on the calling thread, it is the *processor time
-of the process* as long as a rank has one thread: a process that shares its core is stopped, and
-its processor time stops with it, so others' load hardly shows (what they do to caches and to the
-memory bus does). With several threads per rank it is the wall clock's. Both are kept.
+On CUDA a kernel's time is between two events on its stream, behind one that waits for so long that
+the host is ahead: filling a buffer over and over is itself issued kernel by kernel, and on a slow
+host (8 us a launch) no faster than it runs. On CPU, where kernels run on the calling thread, it is
+the *processor time of the process* as long as a rank has one thread: a process that shares its core
+is stopped, and its processor time stops with it, so others' load hardly shows (what they do to
+caches and to the memory bus does). With several threads per rank it is the wall clock's. Both are
+kept.
 """
 
 import os
@@ -19,9 +21,10 @@ import torch
 from costmodel.base.units import MIB, Bytes, Seconds
 from planner.calibration.timing import Timing, summary
 
-_AHEAD: Seconds = 2e-3
-"""Device work queued before a timed region on CUDA: the host needs 0.1 to 0.5 ms to issue the
-longest region (a lookup and its autograd), and must be done by then."""
+_AHEAD: Seconds = 3e-3
+"""How long the device waits before a timed region on CUDA: the host needs 0.1 to 1 ms to issue the
+longest region (a lookup's backward, 0.8 ms on the host of an H200), and must be done by then."""
+_SOME_CYCLES = 10**6
 
 
 class Stopwatch(Protocol):
@@ -163,8 +166,7 @@ class CudaDevice:
     def __init__(self, index: int, cache_bytes: Bytes) -> None:
         self.name = f"cuda:{index}"
         self._filler = _filler(self.name, cache_bytes)
-        self._passes = 1
-        self._passes = self._passes_ahead()
+        self._cycles = self._cycles_ahead()
 
     @property
     def synchronous(self) -> bool:
@@ -176,21 +178,20 @@ class CudaDevice:
         return CudaStopwatch()
 
     def flush(self) -> None:
-        """Read a buffer twice as large as the L2, often enough for the host to get ahead."""
-        for _ in range(self._passes):
-            self._filler.sum()
+        """Read a buffer twice as large as the L2, then wait for the host to get ahead."""
+        self._filler.sum()
+        torch.cuda._sleep(self._cycles)  # noqa: SLF001 - has no public name; torch times with it
 
     def synchronize(self) -> None:
         """Wait for all streams."""
         torch.cuda.synchronize()
 
-    def _passes_ahead(self) -> int:
-        """Return how often the buffer must be read to keep the device busy for `_AHEAD`."""
-        self.flush()
+    def _cycles_ahead(self) -> int:
+        """Return for how many cycles the device must wait to be busy for `_AHEAD`."""
+        torch.cuda._sleep(_SOME_CYCLES)  # noqa: SLF001 - the first one loads the kernel
         with self.stopwatch() as watch:
-            for _ in range(10):
-                self.flush()
-        return max(1, round(_AHEAD / (watch.seconds() / 10)))
+            torch.cuda._sleep(_SOME_CYCLES)  # noqa: SLF001
+        return max(1, round(_SOME_CYCLES * _AHEAD / watch.seconds()))
 
 
 def open_device(kind: str, local_rank: int, cache_bytes: Bytes) -> DeviceUnderTest:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from costmodel.base.units import BytesPerSecond
+from costmodel.base.units import BytesPerSecond, Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.time_correction import NO_CORRECTION
 from costmodel.kernels.shard_traffic import Caches
@@ -42,6 +42,8 @@ _OUTLIER = 0.15
 """Residual, in log time, from which on the robust loss grows linearly."""
 _CACHED_SHARES = (0.25, 0.5, 1.0)
 """Shares of the cache that rows may turn out to have: the rest is others' or output's."""
+_BAG_ROW_TIMES: tuple[Seconds, ...] = (600e-9, 300e-9)
+"""What a row of its own bag may turn out to take a warp of a GPU: ``ROW_GATHER_TIME`` or less."""
 
 
 _START = Constants(
@@ -64,7 +66,15 @@ _LARGER_START = Constants(
     row_read_time=0.0,
     row_update_time=0.0,
 )
-_WARPS_START = _LARGER_START._replace(gradient_time=1e-10, backward_latency=1e-4, sort_latency=4e-5)
+_WARPS_START = _LARGER_START._replace(
+    overlap=0.0,
+    row_update_time=2e-10,
+    gradient_time=1e-10,
+    backward_latency=1e-4,
+    sort_latency=4e-5,
+    forward_latency=1e-5,
+    bag_time=3e-10,
+)
 _LEAST, _MOST = 1e-3, 1e3
 """How far a constant may go from where it starts."""
 
@@ -103,9 +113,9 @@ class UvmFit:
 def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingFit:
     """Fit forward and backward together, in relative error; judge on folds of whole table sets.
 
-    On a GPU, whose warps gather rows, the larger of HBM and on-chip time and a time per id in the
-    backward are fitted; on a core that larger one alone and the general form compete. Shares of the
-    cache compete, too: the smallest mean error on held-out points wins.
+    On a GPU, whose warps gather rows, times of bags, of ids and of rows are fitted, too; on a core
+    the larger of HBM and on-chip time alone and the general form compete. Shares of the cache
+    compete, and on a GPU times of a row of a bag: the smallest mean error on held-out points wins.
 
     Raises
     ------
@@ -116,13 +126,15 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
     fused = [r for r in records if tables_of(r).compute_kernel is ComputeKernel.FUSED]
     sets = {tables_of(record) for record in fused}
     check_enough(Family.EMBEDDING, len(sets), _FEWEST_SETS, "sets of tables with fused lookups")
-    starts = (_WARPS_START,) if setting.caches.warp_bytes else (_START, _LARGER_START)
-    shares = [
-        setting.caches._replace(l2_bytes=share * setting.caches.l2_bytes)
-        for share in _CACHED_SHARES
+    on_gpu = setting.caches.warp_bytes > 0
+    starts = (_WARPS_START,) if on_gpu else (_START, _LARGER_START)
+    row_times = _BAG_ROW_TIMES if on_gpu else (setting.caches.row_time,)
+    every = [
+        setting.caches._replace(l2_bytes=share * setting.caches.l2_bytes, row_time=row_time)
+        for share, row_time in product(_CACHED_SHARES, row_times)
     ]
-    data_of = {caches: lookup_data(fused, caches) for caches in shares}
-    rivals = list(product(starts, shares))
+    data_of = {caches: lookup_data(fused, caches) for caches in every}
+    rivals = list(product(starts, every))
     judged = [_held_out(data_of[caches], start, setting) for start, caches in rivals]
     best = min(range(len(rivals)), key=lambda i: _mean(np.concatenate(judged[i].plain)))
     start, caches = rivals[best]

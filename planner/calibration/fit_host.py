@@ -19,6 +19,8 @@ LAYERS_FORWARD = Issue(2.0 * LAYERS, 2.0 * LAYERS)
 """Product and activation: what ``costmodel.step.dense`` issues for a layer."""
 LAYERS_BACKWARD = Issue(4.0 * LAYERS, 4.0 * LAYERS)
 """Activation, two products, sum of the bias."""
+ONE_BACKWARD = Issue(2.0, 2.0)
+"""A product with a number, and the sum that a leaf's gradient becomes."""
 _PIECES = (HostPart.LOOKUP, HostPart.LAYER)
 _DEVICE_PIECES = (HostPart.LAUNCH, HostPart.SYNCHRONIZE, HostPart.OPERATOR)
 """What is measured of a device that runs by itself, too."""
@@ -60,18 +62,22 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
     num_pieces = sum(any(part is piece for part, _ in known) for piece in pieces)
     check_enough(Family.HOST, num_pieces, len(pieces), "pieces of host work")
     launch = 0.0 if synchronous else known[HostPart.LAUNCH, "call"]
+    begun = known.get((HostPart.BACKWARD, "call"))
     forward = [
         _operator(known[HostPart.LOOKUP, "forward"], LOOKUP, launch),
         _operator(known[HostPart.LAYER, "forward"], LAYERS_FORWARD, launch),
     ]
     backward = [
-        _operator(known[HostPart.LOOKUP, "backward"], LOOKUP_BACKWARD, launch),
-        _operator(known[HostPart.LAYER, "backward"], LAYERS_BACKWARD, launch),
+        _in_backward(known[HostPart.LOOKUP, "backward"], LOOKUP_BACKWARD, launch, begun),
+        _in_backward(known[HostPart.LAYER, "backward"], LAYERS_BACKWARD, launch, begun),
     ]
     misses = [one / other - 1 for one, other in (forward, forward[::-1], backward, backward[::-1])]
     averaged = f"a lookup and {LAYERS} linear layers, caches empty"
     times = {"op_time": fmean(forward), "backward_op_time": fmean(backward)}
     origins = dict.fromkeys(times, f"measured: mean of {averaged}")
+    if begun is not None:
+        times["backward_start_time"] = _operators_less(begun, ONE_BACKWARD, launch, times)
+        origins["backward_start_time"] = "measured: a backward of one operator, less its operators"
     if not synchronous:
         more = _device_times(known, launch)
         times |= more
@@ -96,6 +102,24 @@ def _device_times(
         "sync_time": sync,
         "launch_latency": max(latency, _LEAST_LATENCY),
     }
+
+
+def _in_backward(seconds: Seconds, issue: Issue, launch: Seconds, begun: Seconds | None) -> Seconds:
+    """Return an operator's time in a backward, without what ``ONE_BACKWARD`` takes, if known."""
+    if begun is None:
+        return _operator(seconds, issue, launch)
+    more = Issue(
+        issue.num_ops - ONE_BACKWARD.num_ops, issue.num_launches - ONE_BACKWARD.num_launches
+    )
+    return _operator(seconds - begun, more, launch)
+
+
+def _operators_less(
+    begun: Seconds, issue: Issue, launch: Seconds, times: Mapping[str, Seconds]
+) -> Seconds:
+    """Return what of a backward is neither its operators nor their launches."""
+    operators = issue.num_ops * times["backward_op_time"]
+    return max(begun - operators - issue.num_launches * launch, 0.0)
 
 
 def _operator(seconds: Seconds, issue: Issue, launch: Seconds) -> Seconds:

@@ -161,6 +161,7 @@ def _host(target: Target) -> Iterator[HostPoint]:
         yield HostPoint(part=part)
     if not target.on_cpu:
         yield HostPoint(part=HostPart.LAUNCH)
+        yield HostPoint(part=HostPart.BACKWARD)
         yield HostPoint(part=HostPart.SYNCHRONIZE)
         yield HostPoint(part=HostPart.UPLOAD, size=_UPLOAD_BYTES)
 

@@ -38,6 +38,9 @@ class Constants(NamedTuple):
     backward_latency: Seconds = 0.0
     """0: that of the backward's kernels, each doing nothing."""
     sort_latency: Seconds = 0.0
+    forward_latency: Seconds = 0.0
+    """0: that of one kernel that does nothing."""
+    bag_time: Seconds = 0.0
 
     def rates(
         self,
@@ -51,7 +54,8 @@ class Constants(NamedTuple):
         """
         using = corrections or NO_CORRECTIONS
         least = self.backward_latency or BACKWARD_KERNELS * latency
-        fitted = self._replace(backward_latency=least)._asdict()
+        first = self.forward_latency or latency
+        fitted = self._replace(backward_latency=least, forward_latency=first)._asdict()
         return LookupRates(
             latency=latency,
             uvm_bandwidth=uvm_bandwidth,

@@ -59,6 +59,8 @@ class HostPart(StrEnum):
     """Embedding lookup of two ids, forward and backward."""
     LAUNCH = "launch"
     """One kernel launch; on CUDA only."""
+    BACKWARD = "backward"
+    """A backward of one operator, which autograd's own thread runs; on CUDA only."""
     SYNCHRONIZE = "synchronize"
     """Waiting for a device that is idle."""
     UPLOAD = "upload"

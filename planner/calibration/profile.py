@@ -57,6 +57,11 @@ _SHARES = {
 """Fields of ``Gpu`` and what they are fitted to."""
 _UVM_SHARE = 0.8
 """Share of the copy bandwidth that gathers of rows reach: assumed, as in the V100's profile."""
+_GPU_LOOKUPS = (
+    "gradient_time", "backward_latency", "sort_latency", "forward_latency", "bag_row_time",
+    "bag_time",
+)  # fmt: skip
+"""What is fitted to lookups of a GPU beside what is fitted to a core's."""
 _MOST_SHARE = 10.0
 """Most of the bandwidth that lookups may have, as in files: if nothing that was measured is bound
 by it, a fit may say any rate."""
@@ -202,6 +207,9 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         gradient_time=rounded(fitted.gradient_time),
         backward_latency=rounded(fitted.backward_latency),
         sort_latency=rounded(fitted.sort_latency),
+        forward_latency=rounded(fitted.forward_latency),
+        bag_row_time=0.0 if fits.synchronous else fits.lookups.caches.row_time,
+        bag_time=rounded(fitted.bag_time),
         forward_correction=fits.lookups.corrections.forward,
         backward_correction=fits.lookups.corrections.backward,
         stream_correction=fits.stream.correction,
@@ -211,7 +219,7 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
     names = (
         "l2_bandwidth", "lookup_efficiency", "update_efficiency", "sort_rate",
         "overlap", "lookup_time", "row_read_time", "row_update_time",
-        *(("gradient_time", "backward_latency", "sort_latency") if not fits.synchronous else ()),
+        *(() if fits.synchronous else _GPU_LOOKUPS),
     )  # fmt: skip
     share = fits.lookups.caches.l2_bytes / machine.l2_bytes
     streams = f"memory-bound operators: {fits.origin}"

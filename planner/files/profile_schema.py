@@ -193,6 +193,9 @@ class EmbeddingSection(_ProfileSection):
     gradient_time: Stated[Time] | None = None
     backward_latency: Stated[Time] | None = None
     sort_latency: Stated[Time] | None = None
+    forward_latency: Stated[Time] | None = None
+    bag_row_time: Stated[Time] | None = None
+    bag_time: Stated[Time] | None = None
     forward_correction: Stated[Correction] | None = None
     backward_correction: Stated[Correction] | None = None
 
@@ -208,6 +211,7 @@ class HostSection(_ProfileSection):
     op_time: Stated[Time]
     backward_op_time: Stated[Time]
     sync_time: Stated[Time]
+    backward_start_time: Stated[Time] | None = None
 
 
 class LinkSection(_ProfileSection):

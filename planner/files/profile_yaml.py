@@ -24,6 +24,7 @@ EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 _MORE_EMBEDDING_FIELDS = (
     "overlap", "lookup_time", "row_read_time", "row_update_time",
     "gather_bandwidth", "gradient_time", "backward_latency", "sort_latency",
+    "forward_latency", "bag_row_time", "bag_time",
     "forward_correction", "backward_correction",
 )  # fmt: skip
 """More such fields, left out at their defaults: the first four are a core's, the next a GPU's."""
@@ -46,6 +47,7 @@ def profile_text(profile: HardwareProfile) -> str:
     gpu = _section(profile.gpu, "gpu", profile, skip=skip)
     own = [name for name in _MORE_EMBEDDING_FIELDS if getattr(profile.gpu, name) != defaults[name]]
     embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
+    no_start = {"backward_start_time"} if profile.host.backward_start_time == 0 else set()
     return "\n".join([
         f"name: {dumps(profile.name)}",
         *([] if profile.device is Device.CUDA else [f"device: {profile.device}"]),
@@ -56,7 +58,7 @@ def profile_text(profile: HardwareProfile) -> str:
         "embedding:",
         *(_entry(name, embedding[name], f"gpu.{name}", profile) for name in embedding),
         "host:",
-        *_section(profile.host, "host", profile),
+        *_section(profile.host, "host", profile, skip=no_start),
         "intra_node:",
         *_section(profile.intra_node, "intra_node", profile),
         "inter_node:",

@@ -101,6 +101,7 @@ def _host(point: HostPoint) -> dict[str, float]:
         HostPart.LAYER: {"forward": 80 * US, "backward": 150 * US},
         HostPart.LOOKUP: {"forward": 200 * US, "backward": 180 * US},
         HostPart.LAUNCH: {"call": 3 * US},
+        HostPart.BACKWARD: {"call": 60 * US},
         HostPart.SYNCHRONIZE: {"return": 4 * US},
         HostPart.UPLOAD: {"copy": 1.3e-3},
     }[point.part]

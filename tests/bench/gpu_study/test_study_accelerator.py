@@ -120,6 +120,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "Event": FakeEvent, "graph": made.graph, "CUDAGraph": FakeGraph,
         "synchronize": made.synchronize, "empty_cache": lambda: made.log.append("empty"),
         "reset_peak_memory_stats": lambda: made.log.append("reset"),
+        "_sleep": lambda cycles: made.log.append(f"waits for {cycles} cycles"),
         "max_memory_allocated": lambda: 3, "max_memory_reserved": lambda: 4,
     }.items():  # fmt: skip
         assert callable(getattr(torch.cuda, name))  # torch has it
@@ -130,7 +131,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 @pytest.fixture
 def accelerator(cuda: FakeCuda) -> CudaAccelerator:
     device = CudaDevice.__new__(CudaDevice)  # whose buffer would need a GPU
-    device.name, device._passes = "cuda:0", 1
+    device.name, device._cycles = "cuda:0", 1000
     device._filler = FakeBuffer(cuda)
     return CudaAccelerator(device)
 

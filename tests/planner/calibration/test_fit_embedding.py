@@ -55,7 +55,15 @@ def test_a_gpus_profile_keeps_the_form_of_gpus() -> None:
 
 @pytest.mark.slow
 def test_a_gpus_gradients_and_those_of_weights_are_told_apart() -> None:
-    known = GPU._replace(gradient_time=4e-10, backward_latency=1.2e-4, sort_latency=6e-5)
+    known = GPU._replace(
+        overlap=0.0,
+        row_update_time=2e-10,
+        gradient_time=4e-10,
+        backward_latency=1.2e-4,
+        sort_latency=6e-5,
+        forward_latency=1e-5,
+        bag_time=3e-10,
+    )
     setting = LookupSetting(caches=warp_caches(L2_BYTES, num_sms=108), latency=CALL)
     points = [
         replace(record.point, weighted=number % 3 == 0)
@@ -68,6 +76,8 @@ def test_a_gpus_gradients_and_those_of_weights_are_told_apart() -> None:
     assert fit.constants.gradient_time == pytest.approx(known.gradient_time, rel=0.1)
     found, asked = (each.backward_latency + each.sort_latency for each in (fit.constants, known))
     assert found == pytest.approx(asked, rel=0.1)
+    assert fit.constants.bag_time == pytest.approx(known.bag_time, rel=0.1)
+    assert fit.caches.row_time == setting.caches.row_time
 
 
 @pytest.mark.slow
