@@ -144,11 +144,30 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnalignedRows:
+    """What products of operands lose whose rows begin at multiples of fewer than 16 bytes.
+
+    Libraries have kernels of their own for them: Hopper's tensor memory accelerator takes strides
+    of 16 bytes only (CUDA Driver API, ``cuTensorMapEncodeTiled``), and asynchronous copies into
+    shared memory take 4, 8 or 16 bytes (PTX ISA, ``cp.async``), so none takes 2.
+    """
+
+    alignment_bytes: Bytes
+    """Rows begin at multiples of so many bytes, some at none of 16."""
+    efficiency: float
+    """Share of ``GemmEfficiency.max_efficiency`` that is left."""
+    bandwidth_efficiency: float
+    """Share of ``GemmEfficiency.l2_efficiency`` and ``memory_efficiency`` that is left."""
+    latency: Seconds = 0.0
+    """Time beyond ``GemmEfficiency.latency``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GemmEfficiency:
     """Fitted constants of the matrix-product model (``costmodel.kernels.gemm``), per data type."""
 
     peak: FlopPerSecond
-    """The datasheet's dense rate."""
+    """The datasheet's dense rate, or one above the best that was measured."""
     max_efficiency: float
     """Share of the peak that a deep product of the largest tiles reaches."""
     tile_efficiency: tuple[float, float, float, float]
@@ -166,6 +185,8 @@ class GemmEfficiency:
     vector_time: Seconds = 0.0
     """Time a core takes for 64 bytes of results in one of many small products, beyond arithmetic
     and memory; 0 on a GPU."""
+    unaligned: tuple[UnalignedRows, ...] = ()
+    """By alignment, most bytes first; none: rows may begin anywhere, or nothing is known of it."""
     correction: TimeCorrection = NO_CORRECTION
     error: float | None = None
     """Median absolute relative error on held-out shapes; None where the constants are those of

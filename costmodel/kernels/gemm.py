@@ -1,5 +1,6 @@
 """How long a matrix product takes: the best of a few tilings, or memory if that is slower."""
 
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from typing import TypeAlias
@@ -30,12 +31,20 @@ BATCHED_DEPTH = 61.0
 """k that takes a block as long as its first loads and last stores do. Blocks of other products on
 the same SM work meanwhile, so it counts where k is smaller. Fitted to the interaction's backward
 of 27 vectors on a V100, 242 us (v100_dlrm_kernels.csv); that of 9 vectors asks for 56."""
+ALIGNED_BYTES = 16
+"""What the length of rows must be a multiple of for the fastest kernels (``UnalignedRows``)."""
 _STAND_IN = (DataType.BF16, DataType.FP16, DataType.FP32)
 """Whose efficiency stands in for a type without one (fp8, int8), best first."""
 
 
 def gemm_time(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, data_type: DataType, gpu: Gpu
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    data_type: DataType,
+    gpu: Gpu,
+    *,
+    transposed: str = "",
 ) -> NDArray[np.float64]:
     """Time of C[m, n] = A[m, k] B[k, n].
 
@@ -52,7 +61,14 @@ def gemm_time(
     median error on held-out products of bench/results/cpu_profile.measurements.jsonl is 10% so,
     13% with the larger of the two.
 
-    Every term grows with m, n and k, and so does the least of them.
+    Where ``row_alignment`` is less than 16 bytes, ``GemmEfficiency.unaligned`` says which share of
+    e and of both beta is left, and by how much the latency is more. Of 110 products of each type
+    on an H200 the mean error on shapes held out is 14% so for tf32, 11% for fp16 and 12% for bf16;
+    with one set of constants for all alignments it is 23, 43 and 44% (`python -m bench.gpu_study
+    --only judge` on bench/results/gpu_study_h200_2026-11-26).
+
+    Every term grows with m, n and k, and so does the least of them, among products of one
+    alignment: a multiple of 16 bytes can take less time than any number below it.
 
     Parameters
     ----------
@@ -62,6 +78,8 @@ def gemm_time(
         Of A, B and C. TF32 is FP32 in memory.
     gpu
         ``gemm`` holds the fitted constants; ``fp8`` and ``int8`` without any use bf16's.
+    transposed
+        As in ``row_alignment``.
 
     Notes
     -----
@@ -75,10 +93,75 @@ def gemm_time(
     """
     constants = gemm_constants(data_type, gpu)
     shape = _shape(m, n, k)
+    if not constants.unaligned:
+        return constants.correction.corrected(_rough_time(shape, data_type, constants, gpu))
+    alignment = row_alignment(m, n, k, data_type, transposed=transposed)
+    seconds = np.empty_like(shape[0])
+    for each in np.unique(alignment):
+        some = alignment == each
+        own = at_alignment(constants, int(each))
+        m_, n_, k_ = (size[some] for size in shape)
+        seconds[some] = _rough_time((m_, n_, k_), data_type, own, gpu)
+    return constants.correction.corrected(seconds)
+
+
+def row_alignment(
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, data_type: DataType, *, transposed: str = ""
+) -> NDArray[np.int64]:
+    """Return the most bytes, up to 16, that divide the length of every row of A and of B.
+
+    A's rows are k numbers long, B's n. A column of B by itself (n = 1) is read as a row, so there
+    the k numbers count: the last layer of a click model runs the kernels of aligned rows (H200,
+    PyTorch 2.11: bench/results/gpu_study_h200_2026-11-26/traces.tar.xz).
+
+    Parameters
+    ----------
+    m, n, k
+        Rows of A, columns of B, the inner dimension; they broadcast.
+    data_type
+        Of A and B.
+    transposed
+        ``a`` or ``b`` where that operand is stored the other way round, with rows of m or k
+        numbers (``GemmPoint.transposed``). Fits have no such products on a GPU: all are measured
+        with both operands as they are.
+
+    """
+    rows, columns, depth = _shape(m, n, k)
+    of_a = rows if transposed == "a" else depth
+    of_b = depth if transposed == "b" else np.where(columns == 1, depth, columns)
+    element: int = int(data_type.num_bytes)
+    lengths = [np.round(length).astype(np.int64) * element for length in (of_a, of_b)]
+    found: NDArray[np.int64] = np.gcd(np.gcd(*lengths), ALIGNED_BYTES)
+    return found
+
+
+def at_alignment(constants: GemmEfficiency, alignment_bytes: int) -> GemmEfficiency:
+    """Return the constants of products whose rows are multiples of so many bytes.
+
+    Those of the most aligned entry of ``unaligned`` that asks for no more, else of the last one.
+    """
+    if alignment_bytes >= ALIGNED_BYTES or not constants.unaligned:
+        return constants
+    last = constants.unaligned[-1]
+    loss = next((u for u in constants.unaligned if u.alignment_bytes <= alignment_bytes), last)
+    return replace(
+        constants,
+        max_efficiency=constants.max_efficiency * loss.efficiency,
+        l2_efficiency=constants.l2_efficiency * loss.bandwidth_efficiency,
+        memory_efficiency=constants.memory_efficiency * loss.bandwidth_efficiency,
+        latency=constants.latency + loss.latency,
+    )
+
+
+def _rough_time(
+    shape: _Shape, data_type: DataType, constants: GemmEfficiency, gpu: Gpu
+) -> NDArray[np.float64]:
+    """Return times without their correction, of constants that are those of the alignment."""
     math = _math_time(shape, constants, gpu)
     memory = _memory_time(_bytes(shape, data_type), constants, gpu)
     both: NDArray[np.float64] = math + memory if gpu.is_core else np.maximum(math, memory)
-    return constants.correction.corrected(constants.latency + both)
+    rough: NDArray[np.float64] = constants.latency + both
+    return rough
 
 
 def batched_gemm_time(
@@ -91,10 +174,11 @@ def batched_gemm_time(
         t_math = min over (a, b) of  ceil(T / P) t_tile     T = products ceil(m/a) ceil(n/b)
         t_tile = 2 a b max(k, k_b) / (peak e e_ab / P)
 
-    with the constants fitted to single products, and k_b = ``BATCHED_DEPTH`` in place of their
-    prologue. Memory as in ``gemm_time``.
+    with the constants fitted to single products of the same ``row_alignment``, and k_b =
+    ``BATCHED_DEPTH`` in place of their prologue. Memory as in ``gemm_time``.
     """
-    constants = gemm_constants(data_type, gpu)
+    alignment = int(row_alignment(m, n, k, data_type))
+    constants = at_alignment(gemm_constants(data_type, gpu), alignment)
     depth = max(ceil(k / _DEPTH) * _DEPTH, BATCHED_DEPTH)
     rate = constants.peak * constants.max_efficiency / gpu.num_sms
     math = min(
@@ -106,9 +190,12 @@ def batched_gemm_time(
     return constants.latency + max(math, float(_memory_time(size, constants, gpu)))
 
 
-def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -> Estimate:
-    """Predict one product, and say what bounds it."""
-    constants = gemm_constants(data_type, gpu)
+def gemm_estimate(
+    m: float, n: float, k: float, data_type: DataType, gpu: Gpu, *, transposed: str = ""
+) -> Estimate:
+    """Predict one product, and say what bounds it; arguments as in ``gemm_time``."""
+    alignment = int(row_alignment(m, n, k, data_type, transposed=transposed))
+    constants = at_alignment(gemm_constants(data_type, gpu), alignment)
     shape = _shape(m, n, k)
     size = _bytes(shape, data_type)
     bounds = {
@@ -119,7 +206,7 @@ def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -
         ),
     }
     return Estimate(
-        seconds=float(gemm_time(m, n, k, data_type, gpu)),
+        seconds=float(gemm_time(m, n, k, data_type, gpu, transposed=transposed)),
         bound_by=max(bounds, key=bounds.__getitem__),
         source=Source.FITTED,
         extrapolated=not _is_covered((m, n, k), constants),

@@ -15,6 +15,7 @@ from costmodel.domain.hardware import (
     Host,
     KernelFamily,
     Link,
+    UnalignedRows,
 )
 from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
 from planner.files.kinds import FileKind, check_kind
@@ -99,6 +100,7 @@ def _gemm(entry: "schema.GemmEntry") -> GemmEfficiency:
     from planner.files.profile_schema import kind_of
 
     values = {name: value for name, value in entry if name != "source" and value is not None}
+    values["unaligned"] = tuple(UnalignedRows(**dict(rows)) for rows in entry.unaligned)
     kind = entry.kind or kind_of(entry.source)
     return GemmEfficiency(**(values if kind is None else {**values, "kind": kind}))
 

@@ -132,6 +132,14 @@ def kind_of(sentence: str) -> Source | None:
     return next((kind for words, kind in _BEGINNINGS.items() if says.startswith(words)), None)
 
 
+def _falling(entries: "list[UnalignedEntry]") -> "list[UnalignedEntry]":
+    sizes = [entry.alignment_bytes for entry in entries]
+    if sizes != sorted(set(sizes), reverse=True):
+        got = " and ".join(f"{size:g}" for size in sizes)
+        raise _refusal(f"needs entries of ever fewer `alignment_bytes`, got {got}")
+    return entries
+
+
 class _ProfileSection(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -229,6 +237,15 @@ class _Fit(_ProfileSection):
     num_points: Points = 0
 
 
+class UnalignedEntry(_ProfileSection):
+    """Fields of ``UnalignedRows``."""
+
+    alignment_bytes: Annotated[float, _si(SIZE, above_zero=True)]
+    efficiency: Efficiency
+    bandwidth_efficiency: Efficiency
+    latency: Time = 0.0
+
+
 class GemmEntry(_Fit):
     """Fields of ``GemmEfficiency``."""
 
@@ -243,6 +260,9 @@ class GemmEntry(_Fit):
     memory_efficiency: Efficiency
     latency: KernelLatency
     vector_time: Time = 0.0
+    unaligned: Annotated[list[UnalignedEntry], AfterValidator(_falling)] = Field(
+        default_factory=list, max_length=4
+    )
     correction: Correction | None = None
     shapes: Annotated[list[Range], _of_length(3)] | None = None
 

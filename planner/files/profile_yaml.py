@@ -14,6 +14,7 @@ from costmodel.domain.hardware import (
     HardwareProfile,
     KernelFamily,
     Source,
+    UnalignedRows,
 )
 from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.traced import TracedTimes
@@ -36,6 +37,8 @@ OVERHEADS = {
     "t1_us": "before", "t2_us": "lead", "t3_us": "tail", "t4_us": "call", "t5_us": "between",
 }  # fmt: skip
 """Fields of traced operators in a file, and in `OperatorOverheads`."""
+_LISTS = {"shapes", "unaligned"}
+"""Fields of `GemmEfficiency` that are more than a number and a name."""
 _WIDTH = 99
 
 
@@ -85,8 +88,9 @@ def fitted_text(
         lines += [
             f"    {item.name}: {_plain(getattr(constants, item.name), item.name)}"
             for item in fields(GemmEfficiency)
-            if item.name != "shapes" and getattr(constants, item.name) != item.default
+            if item.name not in _LISTS and getattr(constants, item.name) != item.default
         ]
+        lines += _unaligned(constants.unaligned)
         if constants.shapes:
             lines.append(f"    shapes: [{', '.join(map(_pair, constants.shapes))}]")
     lines.append("collectives:" if curves else "collectives: []")
@@ -94,6 +98,18 @@ def fitted_text(
     for curve in curves:
         lines += _curve(curve, anchors)
     return "\n".join(lines) + "\n"
+
+
+def _unaligned(rows: Sequence[UnalignedRows]) -> list[str]:
+    lines = []
+    for entry in rows:
+        values = (
+            f"{item.name}: {_plain(getattr(entry, item.name), item.name)}"
+            for item in fields(UnalignedRows)
+            if getattr(entry, item.name) != item.default
+        )
+        lines.append(f"      - {{{', '.join(values)}}}")
+    return ["    unaligned:", *lines] if lines else []
 
 
 def _traced(traced: TracedTimes) -> str:

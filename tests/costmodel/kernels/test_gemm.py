@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.base.units import US
-from costmodel.domain.hardware import GemmEfficiency, Gpu
+from costmodel.domain.hardware import GemmEfficiency, Gpu, UnalignedRows
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import (
     BATCHED_DEPTH,
+    at_alignment,
     batched_gemm_time,
     gemm_constants,
     gemm_estimate,
     gemm_time,
+    row_alignment,
 )
 
 BF16 = GemmEfficiency(
@@ -39,6 +41,20 @@ GPU = Gpu(
     update_efficiency=0.7,
     sort_rate=1e10,
     gemm={"bf16": BF16},
+)
+UNALIGNED = replace(
+    GPU,
+    gemm={
+        "bf16": replace(
+            BF16,
+            unaligned=(
+                UnalignedRows(alignment_bytes=4, efficiency=0.5, bandwidth_efficiency=0.5),
+                UnalignedRows(
+                    alignment_bytes=2, efficiency=0.25, bandwidth_efficiency=0.4, latency=3 * US
+                ),
+            ),
+        )
+    },
 )
 sizes = st.integers(1, 70_000)
 
@@ -150,3 +166,83 @@ def test_larger_is_never_faster(m: int, n: int, k: int, more: int) -> None:
 @given(m=sizes, n=sizes, k=sizes)
 def test_never_faster_than_the_peak(m: int, n: int, k: int) -> None:
     assert gemm_time(m, n, k, DataType.BF16, GPU) >= 2.0 * m * n * k / BF16.peak
+
+
+def test_rows_are_aligned_to_the_least_of_both_operands() -> None:
+    # rows of A are k numbers, of B n; 16 bytes are eight numbers of bf16, four of fp32
+    n, k = [64, 64, 64, 62, 63, 13], [64, 60, 62, 64, 64, 13]
+    assert row_alignment(100, n, k, DataType.BF16).tolist() == [16, 8, 4, 4, 2, 2]
+    assert row_alignment(100, n, k, DataType.FP32).tolist() == [16, 16, 8, 8, 4, 4]
+    assert row_alignment(101, 64, 64, DataType.BF16) == 16  # any number of rows
+    assert row_alignment(100, 16, 24, DataType.FP8) == 8
+
+
+def test_operands_stored_the_other_way_round_have_other_rows() -> None:
+    # 4,096 samples of 13 features to 512: forward, and the gradient of the weight
+    assert row_alignment(4096, 512, 13, DataType.FP16, transposed="b") == 2
+    assert row_alignment(4096, 13, 512, DataType.FP16, transposed="b") == 16
+    assert row_alignment(512, 64, 4095, DataType.FP16, transposed="a") == 16
+    assert row_alignment(512, 64, 4095, DataType.FP16) == 2
+
+
+def test_a_single_column_is_read_as_a_row() -> None:
+    assert row_alignment(4096, 1, 256, DataType.FP16) == 16
+    assert row_alignment(4096, 256, 1, DataType.FP16) == 2
+
+
+def test_an_alignment_has_the_constants_of_the_next_lower_one() -> None:
+    constants = UNALIGNED.gemm["bf16"]
+    assert at_alignment(constants, 16) is constants
+    shares = [at_alignment(constants, bytes_).max_efficiency / 0.8 for bytes_ in (8, 4, 2, 1)]
+    assert shares == pytest.approx([0.5, 0.5, 0.25, 0.25])
+    assert at_alignment(BF16, 2) is BF16  # nothing is known
+
+
+def test_unaligned_rows_by_hand() -> None:
+    # the full wave above, k one less: a quarter of the rate, and 3 us more
+    tile = 2 * 128 * 256 * 4160 / (0.25 * 0.8e12)
+    seconds = gemm_time(1280, 2560, 4095, DataType.BF16, UNALIGNED)
+    assert seconds == pytest.approx(5 * US + tile)
+    # rows that begin at 4 bytes: 40 MB from L2 at half of 2 TB/s, the rest at half of 8 GB/s
+    size = 2 * (1_000_000 * 98 + 98 * 2 + 1_000_000 * 2)
+    moved = 40e6 / 1e12 + (size - 40e6) / 4e9
+    slow = replace(UNALIGNED, memory_bandwidth=10e9)
+    seconds = gemm_time(1_000_000, 2, 98, DataType.BF16, slow)
+    assert seconds == pytest.approx(2 * US + moved)
+
+
+def test_products_of_all_alignments_at_once_take_what_each_takes() -> None:
+    n = [1024, 1022, 1021]
+    many = gemm_time(500, n, 512, DataType.BF16, UNALIGNED)
+    assert many.tolist() == [float(gemm_time(500, w, 512, DataType.BF16, UNALIGNED)) for w in n]
+    assert many[0] < many[1] < many[2]
+    estimates = [gemm_estimate(500, w, 512, DataType.BF16, UNALIGNED).seconds for w in n]
+    assert estimates == many.tolist()
+
+
+def test_batched_products_of_odd_rows_take_longer() -> None:
+    plain = batched_gemm_time(1000, 27, 27, 128, DataType.BF16, GPU)
+    odd = batched_gemm_time(1000, 27, 27, 128, DataType.BF16, UNALIGNED)
+    assert odd - 5 * US == pytest.approx(4 * (plain - 2 * US))
+    even = [batched_gemm_time(1000, 32, 32, 128, DataType.BF16, gpu) for gpu in (GPU, UNALIGNED)]
+    assert even[0] == even[1]
+
+
+@given(m=sizes, n=sizes, k=sizes, more=st.integers(0, 5_000))
+def test_larger_is_never_faster_among_products_of_one_alignment(
+    m: int, n: int, k: int, more: int
+) -> None:
+    step = 8 * more
+    base = float(gemm_time(m, n + 1, k, DataType.BF16, UNALIGNED))
+    grown = [
+        gemm_time(m + more, n + 1, k, DataType.BF16, UNALIGNED),
+        gemm_time(m, n + 1 + step, k, DataType.BF16, UNALIGNED),
+        gemm_time(m, n + 1, k + step, DataType.BF16, UNALIGNED),
+    ]
+    assert np.min(grown) >= base * (1 - 1e-12)
+
+
+@given(m=sizes, n=sizes, k=sizes)
+def test_fewer_bytes_of_alignment_never_help(m: int, n: int, k: int) -> None:
+    plain = gemm_time(m, n, k, DataType.BF16, GPU)
+    assert gemm_time(m, n, k, DataType.BF16, UNALIGNED) >= plain

@@ -7,7 +7,7 @@ import yaml
 
 from costmodel.base.errors import InputError, UnknownNameError
 from costmodel.base.units import GB, GIB, MIB, US
-from costmodel.domain.hardware import CollectiveOp, HardwareProfile, Source
+from costmodel.domain.hardware import CollectiveOp, HardwareProfile, Source, UnalignedRows
 from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
@@ -87,6 +87,23 @@ def test_corrections_are_read_back_and_must_rise() -> None:
         made = text.replace("[[10, 12], [250, 200]]", wrong, 1)
         lines = {line for _, line in broken(made)}
         assert any("stream_correction" in made.splitlines()[(at or 0) - 1] for at in lines)
+
+
+def test_unaligned_rows_are_read_back_in_order() -> None:
+    profile = load_profile("h100-sxm")
+    four = UnalignedRows(
+        alignment_bytes=4, efficiency=0.3, bandwidth_efficiency=0.5, latency=2 * US
+    )
+    two = UnalignedRows(alignment_bytes=2, efficiency=0.1, bandwidth_efficiency=0.4)
+    fp16 = replace(profile.gpu.gemm["fp16"], unaligned=(four, two))
+    made = replace(profile, gpu=replace(profile.gpu, gemm={**profile.gpu.gemm, "fp16": fp16}))
+    text = dump_profile(made)
+    assert parse_profile(text, "dumped") == made
+    first = "{alignment_bytes: 4 B, efficiency: 0.3, bandwidth_efficiency: 0.5, latency: 2 us}"
+    second = "{alignment_bytes: 2 B, efficiency: 0.1, bandwidth_efficiency: 0.4}"
+    assert f"    unaligned:\n      - {first}\n      - {second}\n" in text
+    (problem,) = broken(text.replace("alignment_bytes: 2 B", "alignment_bytes: 4 B"))
+    assert "needs entries of ever fewer `alignment_bytes`, got 4 and 4" in problem[0]
 
 
 def test_one_number_reads_as_written() -> None:
