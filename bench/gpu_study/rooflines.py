@@ -36,7 +36,7 @@ from planner.calibration.fit_embedding import (
     fit_uvm,
     predicted_lookups,
 )
-from planner.calibration.fit_gemm import Products, fit_products
+from planner.calibration.fit_gemm import Products, fit_measured
 from planner.calibration.fit_stream import StreamSetting, fit_stream, streams
 from planner.calibration.lookup_data import NO_CORRECTIONS, LookupSetting
 from planner.calibration.points import EmbeddingPoint, GemmPoint
@@ -113,11 +113,10 @@ class ProductRoofline:
     data_type: DataType
 
     def fit(self, records: Records) -> Rivals:
-        """Fit the constants of the tiling model; the peak is the best rate among the records."""
+        """Fit the constants of the tiling model, with the peak that the records ask for."""
         shapes, times = _shapes(records), np.array([r.seconds["product"] for r in records])
-        peak = float(np.max(2 * shapes.prod(axis=1) / times))
         products = Products(shapes=shapes, times=times, origin="")
-        constants = fit_products(products, self.data_type, self.gpu, peak, None).constants
+        constants = fit_measured(products, self.data_type, self.gpu).constants
         gpu = replace(self.gpu, gemm={self.data_type.value: constants})
 
         def predict(asked: Records) -> PhaseSeconds:

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from costmodel.base.units import US, Seconds
-from costmodel.domain.hardware import GemmEfficiency, Gpu
+from costmodel.domain.hardware import GemmEfficiency, Gpu, UnalignedRows
 from costmodel.domain.workload import DataType
-from costmodel.kernels.gemm import gemm_time
+from costmodel.kernels.gemm import ALIGNED_BYTES, gemm_time, row_alignment
 from costmodel.kernels.pointwise import batched_product_time
 from planner.calibration.correction import learned_correction
 from planner.calibration.curves import Accuracy, Array, accuracy, rounded
@@ -21,6 +21,23 @@ Folds: TypeAlias = np.ndarray[tuple[int], np.dtype[np.intp]]
 HOLDOUT_SHARE = 0.2
 SEED = 0
 NUM_STARTS = 4
+PEAK_OVER_BEST = 1.4
+"""Peak of a GPU without a datasheet, over the best rate measured: the best product, too, waits for
+its first loads and its last wave. Datasheet rates of an H200 are 1.3 to 1.5 times the best of 110
+products (bench/results/gpu_study_h200_2026-11-26), 2.0 times for bf16, with no large ones."""
+ITERATIONS = 500
+"""Steps of a descent, for the thousands of products that are public."""
+MORE_ITERATIONS = 2000
+"""The same for the hundred that are measured on a GPU: constants of several alignments need them,
+and they cost seconds."""
+ALIGNMENTS = (4, 2)
+"""Bytes of ``UnalignedRows``: 4 are the fewest that an asynchronous copy moves."""
+_FEWEST_OF_AN_ALIGNMENT = 8
+"""Products of an alignment that its three constants are fitted to, at least."""
+_CONSTANTS_OF_AN_ALIGNMENT = (0.0, 1.0, -1.0)
+"""Where the descent begins: shares of 0.5 and 0.73, 0.4 us."""
+_NUM_CONSTANTS = 9
+"""Parameters of products of one alignment."""
 _VECTOR_TIMES = tuple(map(float, np.geomspace(1e-10, 1e-6, 185)))
 """5% apart."""
 _FEWEST_SHAPES = 3
@@ -47,12 +64,20 @@ class GemmFit:
 
 
 def fit_products(
-    measured: Products, data_type: DataType, gpu: Gpu, peak: float, prior: GemmEfficiency | None
+    measured: Products,
+    data_type: DataType,
+    gpu: Gpu,
+    peak: float,
+    prior: GemmEfficiency | None,
+    *,
+    iterations: int = ITERATIONS,
 ) -> GemmFit:
     """Fit on 80% of the shapes, and judge on the rest.
 
     Minimises the mean absolute log error. ``prior`` (for the 60 V100 points, fewer than seven
-    for each constant) pulls towards another fit.
+    for each constant) pulls towards another fit. Without one, products on a GPU whose rows are no
+    multiple of 16 bytes get constants of their own (``GemmEfficiency.unaligned``) where enough
+    were measured, and where the shapes held out are then missed by less.
 
     Raises
     ------
@@ -63,27 +88,23 @@ def fit_products(
     num_shapes = len(np.unique(measured.shapes, axis=0))
     check_enough(Family.GEMM, num_shapes, _FEWEST_SHAPES, f"shapes of {data_type} products")
     held_out = held_out_shapes(measured.shapes)
-    start = _encode(prior) if prior else np.array([1.5, 2.0, 0, 0, 0, 0, 0, 1.5, 0])
-    pull = 2e-3 if prior else 0.0
+    known = replace(measured, shapes=measured.shapes[~held_out], times=measured.times[~held_out])
+    alignments = () if prior or gpu.is_core else _alignments(known.shapes, data_type)
 
-    def time(parameters: Array, rows_: Array) -> Array:
-        return _times_by(_decode(parameters, peak), rows_, data_type, gpu)
+    def judged(constants: GemmEfficiency) -> Accuracy:
+        times = _times_by(constants, measured.shapes[held_out], data_type, gpu)
+        return accuracy(times / measured.times[held_out] - 1)
 
-    def loss(parameters: Array) -> float:
-        miss = np.abs(np.log(time(parameters, measured.shapes[~held_out]) / known))
-        wild = np.maximum(np.abs(parameters) - 3, 0)
-        near = pull * np.sum((parameters - start) ** 2)
-        return float(np.mean(miss) + 1e-3 * np.sum(wild**2) + near)
-
-    known = measured.times[~held_out]
-    rng = np.random.default_rng(SEED)
-    starts = [start] + [start + 0.8 * rng.normal(size=start.size) for _ in range(NUM_STARTS - 1)]
-    best = min((_descend(loss, first) for first in starts), key=loss)
-    errors = time(best, measured.shapes[held_out]) / measured.times[held_out] - 1
-    found = accuracy(errors)
+    fits = [
+        _fitted(_Problem(known, data_type, gpu, peak, each, iterations), prior)
+        for each in dict.fromkeys(((), alignments))
+    ]
+    best, found = min(
+        ((constants, judged(constants)) for constants in fits), key=lambda fit: fit[1].mape
+    )
     lowest, highest = measured.shapes.min(axis=0), measured.shapes.max(axis=0)
     constants = replace(
-        _decode(best, peak),
+        best,
         error=found.median,
         error_p90=found.p90,
         num_points=len(measured.times),
@@ -95,6 +116,67 @@ def fit_products(
         num_points=len(measured.times),
         errors=found,
     )
+
+
+def fit_measured(measured: Products, data_type: DataType, gpu: Gpu) -> GemmFit:
+    """Fit products of a device without a datasheet, as ``fit_products`` does."""
+    iterations = ITERATIONS if gpu.is_core else MORE_ITERATIONS
+    peak = peak_of(measured, gpu)
+    return fit_products(measured, data_type, gpu, peak, None, iterations=iterations)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Products to fit, and which alignments have constants of their own."""
+
+    known: Products
+    data_type: DataType
+    gpu: Gpu
+    peak: float
+    alignments: tuple[int, ...]
+    iterations: int
+
+
+def _fitted(problem: _Problem, prior: GemmEfficiency | None) -> GemmEfficiency:
+    """Return the constants that miss the products by least, from several starts."""
+    own = _CONSTANTS_OF_AN_ALIGNMENT * len(problem.alignments)
+    first = _encode(prior) if prior else np.array([1.5, 2.0, 0, 0, 0, 0, 0, 1.5, 0])
+    start = np.concatenate([first, own])
+    pull = 2e-3 if prior else 0.0
+    known = problem.known
+
+    def loss(parameters: Array) -> float:
+        constants = _decode(parameters, problem.peak, problem.alignments)
+        times = _times_by(constants, known.shapes, problem.data_type, problem.gpu)
+        miss = np.abs(np.log(times / known.times))
+        wild = np.maximum(np.abs(parameters) - 3, 0)
+        near = pull * np.sum((parameters - start) ** 2)
+        return float(np.mean(miss) + 1e-3 * np.sum(wild**2) + near)
+
+    rng = np.random.default_rng(SEED)
+    starts = [start] + [start + 0.8 * rng.normal(size=start.size) for _ in range(NUM_STARTS - 1)]
+    best = min((_descend(loss, each, problem.iterations) for each in starts), key=loss)
+    return _decode(best, problem.peak, problem.alignments)
+
+
+def _alignments(shapes: Array, data_type: DataType) -> tuple[int, ...]:
+    """Return which of ``ALIGNMENTS`` enough products have, where enough are aligned fully too."""
+    m, n, k = shapes.T
+    found = row_alignment(m, n, k, data_type)
+    if np.sum(found == ALIGNED_BYTES) < _FEWEST_OF_AN_ALIGNMENT:
+        return ()
+    above = [ALIGNED_BYTES, *ALIGNMENTS]
+    return tuple(
+        least
+        for least, most in zip(ALIGNMENTS, above, strict=False)
+        if np.sum((found >= least) & (found < most)) >= _FEWEST_OF_AN_ALIGNMENT
+    )
+
+
+def peak_of(measured: Products, gpu: Gpu) -> float:
+    """Return the arithmetic peak that products ask for, FLOP/s: of a core the best of them."""
+    best = float(np.max(2 * measured.shapes.prod(axis=1) / measured.times))
+    return rounded(best if gpu.is_core else PEAK_OVER_BEST * best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +262,7 @@ def held_out_shapes(shapes: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     return result
 
 
-def _descend(loss: Callable[[Array], float], first: Array) -> Array:
+def _descend(loss: Callable[[Array], float], first: Array, iterations: int) -> Array:
     """Run Nelder-Mead, and once more from where it stopped."""
     point = first
     for _ in range(2):
@@ -188,17 +270,18 @@ def _descend(loss: Callable[[Array], float], first: Array) -> Array:
             loss,
             point,
             method="Nelder-Mead",
-            options={"maxiter": 500, "xatol": 1e-3, "fatol": 1e-5, "adaptive": True},
+            options={"maxiter": iterations, "xatol": 1e-3, "fatol": 1e-5, "adaptive": True},
         )
         point = np.asarray(found.x, dtype=np.float64)
     return point
 
 
-def _decode(parameters: Array, peak: float) -> GemmEfficiency:
+def _decode(parameters: Array, peak: float, alignments: tuple[int, ...]) -> GemmEfficiency:
     """Map unbounded parameters to constants.
 
-    Shares through a logistic, smaller tiles less efficient; latency at least 1 us, the shortest
-    kernel there is (an empty one takes as long: v100_dlrm_kernels.csv, memsets).
+    Shares through a logistic, smaller tiles and rows of fewer bytes less efficient; latency at
+    least 1 us, the shortest kernel there is (an empty one takes as long: v100_dlrm_kernels.csv,
+    memsets).
     """
     share = 1 / (1 + np.exp(-parameters))
     scale = np.exp(parameters)
@@ -212,6 +295,24 @@ def _decode(parameters: Array, peak: float) -> GemmEfficiency:
         l2_efficiency=rounded(float(share[6])),
         memory_efficiency=rounded(float(share[7])),
         latency=rounded(float(US * (1 + scale[8]))),
+        unaligned=_decoded_rows(parameters[_NUM_CONSTANTS:].reshape(-1, 3), alignments),
+    )
+
+
+def _decoded_rows(parameters: Array, alignments: tuple[int, ...]) -> tuple[UnalignedRows, ...]:
+    """Map three parameters for each alignment: of both shares, and of the latency."""
+    shares = np.cumprod(1 / (1 + np.exp(-parameters[:, :2])), axis=0)
+    latencies = np.cumsum(US * np.exp(parameters[:, 2]))
+    return tuple(
+        UnalignedRows(
+            alignment_bytes=float(alignment),
+            efficiency=rounded(float(efficiency)),
+            bandwidth_efficiency=rounded(float(bandwidth)),
+            latency=rounded(float(latency)),
+        )
+        for alignment, (efficiency, bandwidth), latency in zip(
+            alignments, shares, latencies, strict=True
+        )
     )
 
 

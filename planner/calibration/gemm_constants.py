@@ -7,9 +7,15 @@ import numpy as np
 
 from costmodel.domain.hardware import GemmEfficiency, Gpu
 from costmodel.domain.workload import DataType
-from planner.calibration.curves import Accuracy, rounded
+from planner.calibration.curves import Accuracy
 from planner.calibration.enough import check_enough
-from planner.calibration.fit_gemm import Products, corrected_products, fit_products, fit_vectors
+from planner.calibration.fit_gemm import (
+    PEAK_OVER_BEST,
+    Products,
+    corrected_products,
+    fit_measured,
+    fit_vectors,
+)
 from planner.calibration.points import Family, GemmPoint
 from planner.calibration.records import Record
 
@@ -17,10 +23,11 @@ from planner.calibration.records import Record
 def fit_gemm(
     records: Sequence[Record], gpu: Gpu, origin: str
 ) -> tuple[dict[str, GemmEfficiency], dict[str, str], dict[str, Accuracy]]:
-    """Fit products by data type; the peak is the best rate that was seen.
+    """Fit products by data type; the peak is the best rate that was seen, and some more on a GPU.
 
     With them where they are from, and what batched products of a core miss.
     """
+    peak = "the best" if gpu.is_core else f"{PEAK_OVER_BEST:g} x the best"
     single = [record for record in records if _product(record).num_products == 1]
     check_enough(Family.GEMM, len(single), 1, "products")
     constants: dict[str, GemmEfficiency] = {}
@@ -28,12 +35,10 @@ def fit_gemm(
     for data_type in dict.fromkeys(_product(record).data_type for record in single):
         some = [record for record in single if _product(record).data_type is data_type]
         products = _products(some, origin)
-        rates = 2 * products.shapes.prod(axis=1) / products.times
-        peak = rounded(float(np.max(rates)))
-        fit = fit_products(products, data_type, gpu, peak, None)
+        fit = fit_measured(products, data_type, gpu)
         constants[data_type.value] = corrected_products(fit, products, data_type, gpu).constants
         sources[f"gpu.gemm.{data_type}"] = (
-            f"fitted to {len(some)} products: {origin}; peak: the best of them"
+            f"fitted to {len(some)} products: {origin}; peak: {peak} of them"
         )
     batched = [record for record in records if _product(record).num_products > 1]
     if batched:
