@@ -50,7 +50,8 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.traffic import Traffic
 from costmodel.step.buckets import GradientBuckets
 from costmodel.step.builder import Mark, StepBuilder
-from costmodel.step.dense import DenseCosts, DensePart
+from costmodel.step.dense import DensePart
+from costmodel.step.dense_kernels import DenseCosts
 from costmodel.step.evaluation import evaluated
 from costmodel.step.expansion import expand
 from costmodel.step.graph import Resource, Stage

@@ -17,6 +17,10 @@ BUCKET: Bytes = 25 * MIB
 ADD_PASSES = 3.0
 """Times that ``AccumulateGrad`` reads or writes a gradient's size where another is there."""
 
+_REDUCED_ALONE_OPS = 1.5
+"""``allreduce_`` of a group of one, 90 us where an operator of backward takes some 60 (traces of an
+H200, gpu_study_h200_2026-11-26, profiler attached)."""
+
 
 class Accumulation(NamedTuple):
     """What becomes of a batch's gradients of dense parameters and replicated tables."""
@@ -43,6 +47,9 @@ class GradientBuckets:
     name: str
     capacity: Bytes = FIRST_BUCKET
     accumulation: Accumulation = ALONE
+    wraps_one_rank: bool = False
+    """Whether a rank alone has a reducer, as under DistributedModelParallel: gradients are copied,
+    and all-reduces called that send nothing (traces of gpu_study_h200_2026-11-26)."""
     held: Bytes = 0.0
     sent: list[int] = field(default_factory=list)
     """Operations of the all-reduces so far."""
@@ -56,7 +63,8 @@ class GradientBuckets:
                 f"{self.name} add gradient", Stage.DENSE_BACKWARD,
                 pointwise_time(moved, gpu), num_bytes=moved,
             )  # fmt: skip
-        if self.builder.world_size == 1 or not self.accumulation.reduces:
+        alone = self.builder.world_size == 1
+        if (alone and not self.wraps_one_rank) or not self.accumulation.reduces:
             return
         self.builder.kernel(
             f"{self.name} bucket copy", Stage.DENSE_BACKWARD,
@@ -70,13 +78,16 @@ class GradientBuckets:
         """Send what the bucket holds."""
         if not self.held:
             return
-        builder = self.builder
+        builder, held = self.builder, self.held
+        self.held, self.capacity = 0.0, BUCKET
+        if builder.world_size == 1:
+            builder.host(f"{self.name} all-reduce of one rank", num_ops=_REDUCED_ALONE_OPS)
+            return
         group = builder.ranks(ProcessGroup.WORLD)
-        estimate = collective_estimate(CollectiveOp.ALL_REDUCE, self.held, group, builder.hardware)
+        estimate = collective_estimate(CollectiveOp.ALL_REDUCE, held, group, builder.hardware)
         self.sent.append(
             builder.collective(
                 f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
-                num_bytes=self.held, basis=estimate.basis,
+                num_bytes=held, basis=estimate.basis,
             )
         )  # fmt: skip
-        self.held, self.capacity = 0.0, BUCKET

@@ -10,6 +10,7 @@ from costmodel.domain.dense_layers import pooled_width
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline, Workload
+from costmodel.kernels.pointwise import concat_efficiency
 from costmodel.step.builder import Mark, StepBuilder, Wait
 from costmodel.step.exchange import add_stream, label
 from costmodel.step.gradients import Gradients
@@ -108,9 +109,10 @@ class SparsePart:
         if self.workload.pipeline is not Pipeline.DLRM:
             samples = self.workload.local_batch_size * kernels.outputs.element_bytes
             num_bytes = 2.0 * samples * pooled_width(self.workload)
+            efficiency = views if self.builder.synchronous else concat_efficiency(kernels.gpu)
             add_stream(
                 self.builder, "order features", num_bytes,
-                stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES, efficiency=views,
+                stage=Stage.LOOKUP_FORWARD, issue=ORDER_FEATURES, efficiency=efficiency,
                 role=Role.ORDER_FEATURES,
             )  # fmt: skip
 

@@ -21,7 +21,8 @@ from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Pipeline, Workload
 from costmodel.step.buckets import Accumulation, GradientBuckets
 from costmodel.step.builder import StepBuilder, Wait
-from costmodel.step.dense import DenseCosts, DensePart
+from costmodel.step.dense import DensePart
+from costmodel.step.dense_kernels import DenseCosts
 from costmodel.step.evaluation import evaluated
 from costmodel.step.expansion import expand
 from costmodel.step.graph import ExecutionGraph, Resource, Role, Stage
@@ -118,7 +119,10 @@ class _BatchParts:
 
     def reducer(self, name: str) -> GradientBuckets:
         """Return the reducer of a module of dense parameters."""
-        return GradientBuckets(self.builder, name, accumulation=self.accumulation)
+        wrapped = self.sparse.workload.pipeline is not Pipeline.DLRM
+        return GradientBuckets(
+            self.builder, name, accumulation=self.accumulation, wraps_one_rank=wrapped
+        )
 
     def zero_gradients(self, *, wanted: bool) -> None:
         """Zero the dense gradients, if they are not for a batch to add to."""

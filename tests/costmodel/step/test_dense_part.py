@@ -17,8 +17,9 @@ from costmodel.domain.workload import DataType, DenseModel, Interaction, Workloa
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.step.buckets import BUCKET, FIRST_BUCKET, GradientBuckets
 from costmodel.step.builder import StepBuilder
-from costmodel.step.dense import DenseCosts, DensePart
-from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.dense import DensePart
+from costmodel.step.dense_kernels import DenseCosts
+from costmodel.step.graph import NodeKind, Resource, Stage
 
 DOT = DenseModel(bottom_mlp=(128, 64), top_mlp=(256, 1), interaction=Interaction.DOT)
 
@@ -76,10 +77,53 @@ def test_backward_of_the_first_layer_needs_no_input_gradient() -> None:
     assert len([name for name in names if name.endswith("weight")]) == 2
 
 
-def test_mixed_precision_casts_every_weight() -> None:
+def casts(made: StepBuilder) -> list[str]:
+    return [name.removesuffix(" cast") for name in kernels(made) if name.endswith("cast")]
+
+
+def mixed(output_type: DataType = DataType.FP32) -> tuple[StepBuilder, DensePart]:
     made, dense = part(replace(DOT, precision=DataType.BF16))
+    work = replace(dense.workload, output_type=output_type)
+    return made, DensePart(made, DenseCosts(work, dense.gpu))
+
+
+def test_mixed_precision_casts_features_and_every_weight() -> None:
+    made, dense = mixed()
     dense.bottom_forward()
-    assert len([name for name in kernels(made) if name.endswith("cast")]) == 2
+    assert casts(made) == ["dense features", "bottom.0", "bottom.1"]
+
+
+def test_mixed_precision_casts_both_operands_of_a_dot_product() -> None:
+    made, dense = mixed()
+    dense.interaction_forward()
+    assert casts(made) == ["dot interaction left", "dot interaction right"]
+    made, dense = mixed()
+    made.join(Resource.AUTOGRAD)
+    dense.interaction_backward(GradientBuckets(made, "g"))
+    assert casts(made) == ["dot interaction backward left", "dot interaction backward right"]
+
+
+def test_features_in_half_precision_are_multiplied_as_they_are() -> None:
+    made, dense = mixed(DataType.BF16)
+    dense.interaction_forward()
+    assert casts(made) == []
+    assert kernels(made)[0] == "concat features"
+
+
+def test_a_cross_layer_of_mixed_precision_is_fp32() -> None:
+    # 4-byte numbers of BATCH x (64 + 2 x 64), read twice and written once
+    cross = replace(DOT, interaction=Interaction.DCN_V2, precision=DataType.BF16)
+    made, dense = part(cross)
+    dense.interaction_forward()
+    times = [op for op in built(made).ops if op.name == "cross.0.w times x0"]
+    assert [float(op.num_bytes[0]) for op in times] == [3 * 4 * BATCH * 192]
+    assert casts(made)[:3] == ["cross.0.v input", "cross.0.v", "cross.0.w"]
+
+
+def test_a_loss_of_mixed_precision_is_fp32() -> None:
+    made, dense = mixed()
+    dense.top_forward()
+    assert kernels(made)[-3:] == ["logits cast", "loss", "sum of losses"]
 
 
 def messages(*gradients: float) -> list[float]:
@@ -126,6 +170,16 @@ def test_one_rank_reduces_nothing() -> None:
     buckets.add(100 * MIB)
     buckets.flush()
     assert not built(made).ops
+
+
+def test_one_rank_under_distributed_model_parallel_copies_gradients() -> None:
+    made = builder(1)
+    buckets = GradientBuckets(made, "g", wraps_one_rank=True)
+    buckets.add(100 * MIB)
+    buckets.flush()
+    assert [op.name for op in built(made).ops if op.kind is NodeKind.KERNEL] == ["g bucket copy"]
+    assert collectives(built(made)) == []
+    assert not buckets.sent
 
 
 def test_gradients_are_reduced_from_the_top_down() -> None:

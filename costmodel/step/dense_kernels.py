@@ -1,0 +1,248 @@
+"""Kernels of the dense model as PyTorch runs them: of what sizes and types, issued how.
+
+With automatic mixed precision weights are FP32, and products half precision. Autocast converts
+every operand of a product that is FP32, and the backward of a conversion converts the gradient
+back. What is no product keeps its operands' type, or the wider one of two: features that are FP32
+make their concatenation FP32, and a cross layer is FP32 as its bias is.
+
+References
+----------
+torch 2.11, aten/src/ATen/autocast_mode.h: lists of operators; native/cuda/Loops.cuh,
+CUDALoops.cuh: which elementwise kernels are vectorized. Traces of training steps on an H200
+(``gpu_study_h200_2026-11-26``): kernels, launches, and host time of an operator over that of one
+as issue.py counts them (linear layers' forward 2, backward 4).
+
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.dense_layers import (
+    DenseLayer,
+    bottom_layers,
+    bottom_width,
+    cross_layers,
+    dense_layers,
+    interaction_width,
+    num_sparse_features,
+    sparse_width,
+    top_layers,
+)
+from costmodel.domain.hardware import Bound, Estimate, Gpu
+from costmodel.domain.workload import DataType, Workload
+from costmodel.kernels.gemm import gemm_estimate
+from costmodel.kernels.pointwise import (
+    batched_product_time,
+    pointwise_time,
+    row_sum_time,
+    scalar_time,
+)
+from costmodel.step.builder import STREAMED, StepBuilder
+from costmodel.step.graph import Resource, Role, Stage
+from costmodel.step.issue import ONE_OP, Issue
+
+PARAMETER_BYTES = 4.0
+"""Bytes of a parameter and of its gradient, whatever the products' precision."""
+CAST = Issue(0.5, 1.0)
+"""A conversion by autocast, or its backward: a linear layer takes 151 us with 2.1 of them and 75
+without, ``ToCopyBackward`` 42 us (profiler attached)."""
+_ROUNDED_SUM = Issue(2.0, 2.0)
+"""The sum for a bias in half precision: ``AddmmBackward`` takes 254 us and copies once more, 175 us
+in FP32 (as above)."""
+_HALF = (DataType.FP16, DataType.BF16)
+
+
+class Widths(NamedTuple):
+    """Sizes around the interaction."""
+
+    vectors: int
+    """Embedding vectors per sample, with the bottom MLP's output."""
+    columns: int
+    """Columns of all of them."""
+    top_inputs: int
+    """Columns that enter the top MLP."""
+
+
+def gradient_sizes(layer: DenseLayer) -> tuple[Bytes, ...]:
+    """Return bytes of a layer's gradients: the bias comes first, and has a copy of its own."""
+    weights = PARAMETER_BYTES * layer.num_inputs * layer.num_outputs
+    return (PARAMETER_BYTES * layer.num_outputs, weights) if layer.bias else (weights,)
+
+
+@dataclass(frozen=True)
+class DenseCosts:
+    """Sizes of a workload's dense model, and what its layers' matrix products take on a GPU.
+
+    Each is worked out when first asked for: that is half the work of writing a step, and the same
+    for all plans.
+    """
+
+    workload: Workload
+    gpu: Gpu
+
+    @cached_property
+    def bottom(self) -> tuple[DenseLayer, ...]:
+        """Layers of the bottom MLP."""
+        return bottom_layers(self.workload)
+
+    @cached_property
+    def cross(self) -> tuple[DenseLayer, ...]:
+        """Layers of the cross network."""
+        return cross_layers(self.workload)
+
+    @cached_property
+    def top(self) -> tuple[DenseLayer, ...]:
+        """Layers of the top MLP."""
+        return top_layers(self.workload)
+
+    @cached_property
+    def widths(self) -> Widths:
+        """How wide the interaction is."""
+        return Widths(
+            1 + num_sparse_features(self.workload),
+            bottom_width(self.workload) + sparse_width(self.workload),
+            interaction_width(self.workload),
+        )
+
+    @cached_property
+    def parameter_bytes(self) -> Bytes:
+        """FP32 bytes of all parameters."""
+        layers = dense_layers(self.workload)
+        return sum(PARAMETER_BYTES * layer.num_parameters for layer in layers)
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether products are of half precision and weights are not."""
+        return self.workload.dense.precision in _HALF
+
+    @cached_property
+    def element_bytes(self) -> Bytes:
+        """Bytes of a number that a product takes and makes."""
+        return float(self.workload.dense.precision.num_bytes)
+
+    @cached_property
+    def feature_bytes(self) -> Bytes:
+        """Bytes of a number of the embeddings; without mixed precision as of all others."""
+        return float(self.workload.output_type.num_bytes) if self.mixed else self.element_bytes
+
+    @cached_property
+    def joined_bytes(self) -> Bytes:
+        """Bytes of a number of the bottom MLP's output and the embeddings side by side."""
+        return max(self.element_bytes, self.feature_bytes)
+
+    def product_estimate(self, m: int, n: int, k: int) -> Estimate:
+        """Return seconds of C[m, n] = A[m, k] B[k, n], and what bounds them (``gemm_estimate``).
+
+        Raises
+        ------
+        ValueError
+            The GPU has no matrix-product constants.
+
+        """
+        if (m, n, k) not in self._products:
+            precision = self.workload.dense.precision
+            self._products[m, n, k] = gemm_estimate(m, n, k, precision, self.gpu)
+        return self._products[m, n, k]
+
+    @cached_property
+    def _products(self) -> dict[tuple[int, int, int], Estimate]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class DenseKernels:
+    """Writes single kernels of the dense model; autograd's thread writes those of its backward."""
+
+    builder: StepBuilder
+    costs: DenseCosts
+
+    @property
+    def stage(self) -> Stage:
+        """Forward or backward."""
+        backward = self.builder.thread is Resource.AUTOGRAD
+        return Stage.DENSE_BACKWARD if backward else Stage.DENSE_FORWARD
+
+    @property
+    def batch(self) -> int:
+        """Samples of a step on a rank."""
+        return self.costs.workload.local_batch_size
+
+    def gemm(self, name: str, shape: tuple[int, int, int]) -> None:
+        """Write a product."""
+        estimate = self.costs.product_estimate(*shape)
+        self.builder.kernel(
+            name, self.stage, estimate.seconds, role=Role.PRODUCT, basis=estimate.basis
+        )
+
+    def batched(self, name: str, shape: tuple[int, int, int]) -> None:
+        """Write a product of every sample."""
+        precision, gpu = self.costs.workload.dense.precision, self.costs.gpu
+        seconds = batched_product_time(self.batch, *shape, precision, gpu)
+        basis = STREAMED._replace(bound_by=Bound.BATCHED_PRODUCT)
+        self.builder.kernel(name, self.stage, seconds, role=Role.PRODUCT, basis=basis)
+
+    def stream(
+        self,
+        name: str,
+        num_bytes: Bytes,
+        *,
+        time: Callable[[Bytes, Gpu], Seconds] = pointwise_time,
+        issue: Issue = ONE_OP,
+        times: int = 1,
+    ) -> None:
+        """Write a kernel that reads and writes so many bytes, or several of that size."""
+        self.builder.kernel(
+            name, self.stage, times * time(num_bytes, self.costs.gpu),
+            num_bytes=times * num_bytes, issue=issue,
+        )  # fmt: skip
+
+    def scalar(
+        self,
+        name: str,
+        num_elements: float,
+        element_bytes: Bytes,
+        *,
+        issue: Issue = ONE_OP,
+        transposed: bool = False,
+    ) -> None:
+        """Write an elementwise kernel that is not vectorized; bytes of an element, both ways."""
+        moved = num_elements * element_bytes
+        seconds = scalar_time(num_elements, moved, self.costs.gpu, transposed=transposed)
+        self.builder.kernel(name, self.stage, seconds, num_bytes=moved, issue=issue)
+
+    def cast_operand(self, name: str, num_elements: float, element_bytes: Bytes) -> None:
+        """Convert what a product takes, and in backward its gradient back, if autocast has to."""
+        if not self.costs.mixed or element_bytes <= self.costs.element_bytes:
+            return
+        both = element_bytes + self.costs.element_bytes
+        if self.builder.thread is Resource.AUTOGRAD:
+            self.scalar(f"{name} cast", num_elements, both, issue=CAST)
+        else:
+            self.stream(f"{name} cast", num_elements * both, issue=CAST)
+
+    def cast_parameters(self, layer: DenseLayer) -> None:
+        """Convert a layer's weights for its product, and in backward their gradients back."""
+        if not self.costs.mixed:
+            return
+        gpu, both = self.costs.gpu, 1.0 + self.costs.element_bytes / PARAMETER_BYTES
+        sizes = gradient_sizes(layer)
+        if self.builder.thread is Resource.AUTOGRAD:
+            seconds = sum(scalar_time(s / PARAMETER_BYTES, s * both, gpu) for s in sizes)
+        else:
+            seconds = sum(pointwise_time(size * both, gpu) for size in sizes)
+        self.builder.kernel(
+            f"{layer.name} cast", self.stage, seconds, num_bytes=sum(sizes) * both,
+            issue=Issue(CAST.num_ops * len(sizes), CAST.num_launches * len(sizes)),
+        )  # fmt: skip
+
+    def sum_rows(self, name: str, num_columns: int, element_bytes: Bytes) -> None:
+        """Add a gradient up over the samples, for a bias."""
+        seconds = row_sum_time(self.batch, num_columns, element_bytes, self.costs.gpu)
+        rounds = self.costs.mixed and element_bytes < PARAMETER_BYTES
+        self.builder.kernel(
+            name, self.stage, seconds, num_bytes=self.batch * num_columns * element_bytes,
+            issue=_ROUNDED_SUM if rounds else ONE_OP,
+        )  # fmt: skip
