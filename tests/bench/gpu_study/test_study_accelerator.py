@@ -148,7 +148,7 @@ def test_two_works_start_on_their_streams_when_all_before_is_done(
     watches = accelerator.side_by_side([cuda.work, cuda.work])
     assert [watch.seconds() for watch in watches] == [1e-3, 1e-3]
     assert cuda.log == [
-        "work on default", "new stream", "new stream",
+        "work on default", "waits for 1000 cycles", "new stream", "new stream",
         "stream 1 waits for default", "stream 2 waits for default",
         "event on stream 1", "work on stream 1", "event on stream 1",
         "event on stream 2", "work on stream 2", "event on stream 2",
