@@ -22,6 +22,7 @@ from bench.fitting.gemm import (
     PEAKS,
     SAME_DIE,
     TF32_MEASURED,
+    as_unaligned,
     carried_over,
     checked,
     products,
@@ -135,7 +136,7 @@ def _gemm_of(name: str, fits: Mapping[tuple[str, DataType], GemmFit]) -> Gemm:
             DataType.FP16: ("a100-sxm-80gb", DataType.BF16),
         }
     return {
-        data_type: _entry(name, data_type, fits, origin, own)
+        data_type: as_unaligned(name, data_type, _entry(name, data_type, fits, origin, own))
         for data_type, origin in arithmetic.items()
     }
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.fitting.sources import rows
 from costmodel.base.units import TFLOP, US
-from costmodel.domain.hardware import GemmEfficiency, Source
+from costmodel.domain.hardware import GemmEfficiency, Source, UnalignedRows
 from costmodel.domain.workload import DataType
 from planner.calibration.curves import Array, accuracy, rounded
 from planner.calibration.fit_gemm import Products
@@ -104,6 +104,46 @@ def products(gpu: str, data_type: str) -> Products:
         times=np.array([float(row["us"]) * US for row in chosen]),
         origin=", ".join(re.sub(r"@(\w{8})\w*", r"@\1", origin) for origin in origins),
     )
+
+
+UNALIGNED = {
+    DataType.FP16: (
+        UnalignedRows(
+            alignment_bytes=4, efficiency=0.258, bandwidth_efficiency=0.353, latency=0.75 * US
+        ),
+        UnalignedRows(
+            alignment_bytes=2, efficiency=0.156, bandwidth_efficiency=0.329, latency=0.8 * US
+        ),
+    ),
+    DataType.BF16: (
+        UnalignedRows(
+            alignment_bytes=4, efficiency=0.308, bandwidth_efficiency=0.381, latency=2.1 * US
+        ),
+        UnalignedRows(
+            alignment_bytes=2, efficiency=0.18, bandwidth_efficiency=0.352, latency=3.2 * US
+        ),
+    ),
+    DataType.TF32: (
+        UnalignedRows(
+            alignment_bytes=4, efficiency=0.611, bandwidth_efficiency=0.832, latency=0.03 * US
+        ),
+    ),
+}
+"""What products of unaligned rows lose on Hopper, and are taken to lose on Blackwell, by type:
+fitted to those that ``bench.gpu_study`` measured on an H200 (gpu_study_h200_2026-11-26), all other
+constants as in its profile. Public products are all aligned, but for a V100's."""
+LOSE_AS_AN_H200 = ("h100-sxm", "h100-hbm2e", "h200-sxm", "b200-sxm", "gb200-nvl72")
+
+
+def as_unaligned(
+    profile: str, data_type: DataType, entry: tuple[GemmEfficiency, str]
+) -> tuple[GemmEfficiency, str]:
+    """Return constants and their source with what products of unaligned rows lose, if known."""
+    if profile not in LOSE_AS_AN_H200 or data_type not in UNALIGNED:
+        return entry
+    constants, source = entry
+    more = "; unaligned rows fitted to products on an H200 (bench.gpu_study, 2026-11-26)"
+    return replace(constants, unaligned=UNALIGNED[data_type]), source + more
 
 
 def carried_over(

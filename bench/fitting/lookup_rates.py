@@ -67,13 +67,14 @@ def studied() -> HardwareProfile:
 def _as_studied(name: str, gpu: Gpu) -> tuple[dict[str, str], Mapping[str, str]]:
     found = studied().gpu
     busy = gpu.num_sms / found.num_sms
+    memory = found.memory_bandwidth / gpu.memory_bandwidth if name == MEASURED else 1.0
     lookups = studied().families["embedding_forward"].num_points
     source = f"fitted to {lookups} lookups on an H200 (bench.gpu_study, 2026-11-26)"
     if name != MEASURED:
         source += "; not measured on this GPU: its multiprocessors are taken to be as fast, each"
     values = {
-        "lookup_efficiency": f"{found.lookup_efficiency:.3g}",
-        "update_efficiency": f"{found.update_efficiency:.3g}",
+        "lookup_efficiency": f"{found.lookup_efficiency * memory:.3g}",
+        "update_efficiency": f"{found.update_efficiency * memory:.3g}",
         "sort_rate": f"{found.sort_rate * busy / 1e9:.3g}e9",
         "overlap": f"{found.overlap:.3g}",
         "row_update_time": f"{found.row_update_time / busy / NANO:.3g} ns",
