@@ -13,7 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from costmodel.base.units import Bytes
-from costmodel.domain.dense_layers import DenseLayer, bottom_width, pooled_width, sparse_width
+from costmodel.domain.dense_layers import (
+    DenseLayer,
+    bottom_width,
+    num_sparse_features,
+    pooled_width,
+    sparse_width,
+)
 from costmodel.domain.hardware import Basis, Bound, Source
 from costmodel.domain.workload import Workload
 from costmodel.kernels.pointwise import (
@@ -23,7 +29,11 @@ from costmodel.kernels.pointwise import (
     view_concat_time,
 )
 from costmodel.step.dense_kernels import PARAMETER_BYTES, DenseKernels
-from costmodel.step.issue import Issue
+from costmodel.step.issue import (
+    SPLIT_BACKWARD_OPS,
+    SPLIT_BACKWARD_OPS_PER_FEATURE,
+    Issue,
+)
 
 _CROSS_OP = Issue(0.5, 1.0)
 """``add`` and ``mul`` of a cross layer, 20 to 22 us with their launch (profiler attached)."""
@@ -31,9 +41,10 @@ _CROSS_BACKWARD = Issue(1.0, 2.0)
 """``MulBackward`` of a cross layer, 73 us with a sum that autograd adds (as above)."""
 _ADDED_BY_AUTOGRAD = Issue(0.0, 2.0)
 """Two sums of gradients, which are in the time of the operators whose results they add."""
-_INDEX_BACKWARD = Issue(4.0, 9.0)
+_INDEX_BACKWARD = Issue(5.0, 9.0)
 """``IndexBackward`` besides the zeros and the copy: nine launches of arithmetic on indices, their
-sort, and the scatter; 456 us with all (as above)."""
+sort, and the scatter. 456 us with all (as above), 280 in the 8 x V100 trace, where an operator of
+backward takes 58 and 27."""
 _HALF_A_CAT = Issue(0.5, 1.0)
 """One of the two copies of a ``cat`` of two types, one operator with a launch for each."""
 Layer = Callable[[DenseLayer], None]
@@ -95,7 +106,9 @@ class InteractionKernels:
     def split(self, name: str, columns: int) -> None:
         """Put the gradients of the embeddings' columns together."""
         num_bytes = 2 * self.kernels.batch * columns * self.kernels.costs.feature_bytes
-        self.kernels.stream(name, num_bytes, time=view_concat_time)
+        narrowed = SPLIT_BACKWARD_OPS_PER_FEATURE * num_sparse_features(self._workload)
+        issue = Issue(SPLIT_BACKWARD_OPS + narrowed, 1.0)
+        self.kernels.stream(name, num_bytes, time=view_concat_time, issue=issue)
 
     # -- plain concatenation ------------------------------------------------------------------
 

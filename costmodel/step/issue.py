@@ -29,8 +29,21 @@ GRAPHED_CALL = Issue(2.0, 1.0)
 """The autograd function around a CUDA graph, which copies its inputs, and the graph's launch. One
 of a straight line of kernels takes the same time however many they are (NVIDIA technical blog,
 Constant Time Launch for Straight-Line CUDA Graphs)."""
-ZERO_GRADIENTS_OPS = 8.0
-"""``zero_grad``, 112 us."""
+ZERO_GRADIENTS_OPS = 3.0
+"""``zero_grad``: 93 to 118 us where a linear layer's forward takes 88, and 46 to 82 where it takes
+150 on an H200's host; a layer is two operators. So 1 to 3 of them, the more on the older host."""
+START_BACKWARD_OPS = 6.0
+"""From the call of ``backward`` to the first function of autograd, less the loss's sum: 192 to 268
+us in the trace, 300 to 440 on an H200 (gpu_study_h200_2026-11-26, profiler attached), where an
+operator of backward takes 27 and 58 us by linear layers and the lookup."""
+END_BACKWARD_OPS = 6.0
+"""From the last function of autograd to the return of ``backward``, DistributedDataParallel's end
+in it: 153 to 195 us in the trace, 190 to 490 on an H200 (as above)."""
+SPLIT_BACKWARD_OPS = 4.0
+SPLIT_BACKWARD_OPS_PER_FEATURE = 1 / 15
+"""Backward of TorchRec's split by feature and of the concatenation in the model's order, which
+narrows a gradient for every feature: 165 us of 26 features in the trace, 305 on an H200, and 450 of
+52 features there (as above)."""
 COPY_BATCH = Issue(10.0, 4.0)
 """``copy_batch_to_gpu`` without the loader, 200 us."""
 PERMUTE_IDS = Issue(8.0, 7.0)

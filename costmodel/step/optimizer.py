@@ -29,6 +29,11 @@ from costmodel.step.issue import Issue
 from costmodel.step.template import GroupFormulas, Linear
 
 _SGD, _ADAGRAD, _ADAM = Optimizer.SGD, Optimizer.ADAGRAD, Optimizer.ADAM
+_LISTED_OPS = 0.5
+"""Operators' worth of what foreach does on the host for each parameter that has a step counter:
+adds to it, reads it, lists the step sizes. ``Adagrad.step`` of 25 parameters takes 1,353 us on an
+H200's host where ``SGD.step`` of 16 takes 373, and an operator as issue.py counts them 65
+(gpu_study_h200_2026-11-26, traces of dcnv2 and dlrm, profiler attached); taken for Adam's too."""
 _CALL_OPS = 2.0
 """``step`` itself: hooks and lists of parameters."""
 
@@ -95,7 +100,9 @@ class DenseOptimizer:
         with self.builder.part_of(*(group.key for group in replicated)):
             self.builder.kernel(
                 "dense optimizer", Stage.OPTIMIZER, self.builder.linear_time(seconds),
-                issue=Issue(_CALL_OPS + kernels.num_ops, kernels.num_launches),
+                issue=Issue(
+                    _CALL_OPS + kernels.num_ops + self._listed_ops(used), kernels.num_launches
+                ),
                 num_bytes=num_bytes,
             )  # fmt: skip
             if loops:
@@ -103,6 +110,13 @@ class DenseOptimizer:
                     "rest of the optimizer's loop",
                     num_ops=kernels.num_ops, num_launches=kernels.num_launches, times=turns + -1.0,
                 )  # fmt: skip
+
+    def _listed_ops(self, used: OptimizerImplementation) -> float:
+        """Return host work of foreach that grows with the number of parameters."""
+        counts = self.workload.dense.optimizer.elementwise is not _SGD
+        if used is not OptimizerImplementation.FOREACH or not counts:
+            return 0.0
+        return _LISTED_OPS * _num_tensors(dense_layers(self.workload))
 
 
 def _implementation(

@@ -28,7 +28,7 @@ from costmodel.step.expansion import expand
 from costmodel.step.graph import ExecutionGraph, Resource, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.input_dist import BATCH_COPIED
-from costmodel.step.issue import ZERO_GRADIENTS_OPS
+from costmodel.step.issue import END_BACKWARD_OPS, START_BACKWARD_OPS, ZERO_GRADIENTS_OPS
 from costmodel.step.loads import PlanLoads
 from costmodel.step.optimizer import DenseOptimizer
 from costmodel.step.program import LikeBatches, Program
@@ -257,11 +257,13 @@ def _semi_sync(batch: _BatchParts) -> None:
     sparse.forward()
     _finish_input_dist(sparse)
     builder.join(Resource.AUTOGRAD)
+    builder.host("start backward", num_ops=START_BACKWARD_OPS)
     reducer = batch.reducer("dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
     dense.bottom_backward(reducer)
     reducer.flush()
+    builder.host("end backward", num_ops=END_BACKWARD_OPS)
     _wait_for_gradients(builder, after=tuple(reducer.sent))
     replicas = sparse.gradients.backward(sparse.gradients.split(), batch.accumulation)
     builder.join(Resource.MAIN)
@@ -345,6 +347,7 @@ def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.CO
     """
     builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     builder.join(Resource.AUTOGRAD)
+    builder.host("start backward", num_ops=START_BACKWARD_OPS)
     reducer = batch.reducer("dense")
     site = sparse.workload.restore_site
     dense.top_backward(reducer, {} if site is None else {site: sparse.stash.restore})
@@ -356,6 +359,7 @@ def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.CO
         replicas = sparse.gradients.backward(sent, batch.accumulation)
     dense.bottom_backward(reducer)
     reducer.flush()
+    builder.host("end backward", num_ops=END_BACKWARD_OPS)
     builder.join(Resource.MAIN)
     updated = () if updates_on is Resource.COMPUTE else builder.last(updates_on)
     _update(batch, after=(*reducer.sent, *replicas, *updated))
