@@ -41,6 +41,7 @@ from costmodel.domain.workload import (
     DenseModel,
     EmbeddingTable,
     Interaction,
+    LaunchMode,
     Optimizer,
     Pipeline,
     Pooling,
@@ -142,11 +143,14 @@ def workload(sizes: Sequence[int], precision: DataType, num_gpus: int) -> Worklo
 
 
 def sok_workload(precision: DataType, num_gpus: int) -> Workload:
-    """Return the same model on TensorFlow: unpooled rows come back, XLA fuses no interaction."""
+    """Return the same model on TensorFlow: unpooled rows come back, XLA compiles the dense model.
+
+    It is launched as a compiled one is. What XLA fuses of the interaction is not known.
+    """
     work = workload(MLPERF, precision, num_gpus)
     return replace(
         work,
-        dense=replace(work.dense, fused_interaction=False),
+        dense=replace(work.dense, fused_interaction=False, launch=LaunchMode.COMPILED),
         pipeline=Pipeline.NONE,
         tables=tuple(replace(table, pooling=Pooling.NONE) for table in work.tables),
     )
