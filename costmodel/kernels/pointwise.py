@@ -54,6 +54,11 @@ def pointwise_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
     return _stream_time(num_bytes, 1.0, gpu)
 
 
+def in_place_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
+    """Time of a kernel that changes a tensor in place; bytes read plus written."""
+    return _stream_time(num_bytes, gpu.in_place_efficiency, gpu)
+
+
 def concat_time(num_bytes: Bytes, gpu: Gpu) -> Seconds:
     """Time to concatenate or split tensors along columns; bytes read plus written."""
     return _stream_time(num_bytes, concat_efficiency(gpu), gpu)

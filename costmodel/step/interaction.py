@@ -24,6 +24,7 @@ from costmodel.domain.hardware import Basis, Bound, Source
 from costmodel.domain.workload import Workload
 from costmodel.kernels.pointwise import (
     concat_time,
+    in_place_time,
     index_backward_time,
     index_time,
     view_concat_time,
@@ -234,6 +235,12 @@ class InteractionKernels:
             write(layer)
             size = crossed if index else kernels.costs.joined_bytes
             kernels.cast_operand(f"{name} backward input", self._elements, size)
-            kernels.stream(f"{name} add gradients", 3 * moved, issue=_ADDED_BY_AUTOGRAD, times=2)
+            kernels.stream(
+                f"{name} add gradients",
+                3 * moved,
+                time=in_place_time,
+                issue=_ADDED_BY_AUTOGRAD,
+                times=2,
+            )
         self.part()
         self.split("concat features backward", pooled_width(self._workload))

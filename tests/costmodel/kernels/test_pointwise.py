@@ -12,6 +12,7 @@ from costmodel.kernels.pointwise import (
     CONCAT_EFFICIENCY,
     batched_product_time,
     concat_time,
+    in_place_time,
     index_backward_time,
     index_time,
     pointwise_time,
@@ -109,3 +110,9 @@ def test_a_core_takes_views_at_a_share_of_its_own() -> None:
     assert concat_time(100 * MB, core) == pytest.approx(2 * US + 125 * US)
     assert view_concat_time(100 * MB, core) == pytest.approx(2 * US + 250 * US)
     assert view_concat_time(100 * MB, GPU) == concat_time(100 * MB, GPU)
+
+
+def test_a_core_changes_a_tensor_in_place_faster_than_it_makes_one() -> None:
+    core = replace(GPU, num_sms=1, in_place_efficiency=2.0)
+    assert in_place_time(100 * MB, core) == pytest.approx(2 * US + 50 * US)
+    assert in_place_time(100 * MB, GPU) == pointwise_time(100 * MB, GPU)
