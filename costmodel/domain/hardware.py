@@ -289,9 +289,6 @@ class Host:
     """As ``op_time``, in the autograd thread."""
     sync_time: Seconds
     """CPU time to return from a device synchronization."""
-    backward_start_time: Seconds = 0.0
-    """CPU time from the call of a backward until autograd's thread runs its first operator; 0: in
-    ``backward_op_time``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

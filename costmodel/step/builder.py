@@ -190,8 +190,7 @@ class StepBuilder:
         """Continue on another thread, which starts when the current one is done."""
         ends = self.last(self.thread)
         self.thread, self._called = thread, False
-        starts = self.hardware.host.backward_start_time if thread is Resource.AUTOGRAD else 0.0
-        self._add_host(f"{thread} resumes", NodeKind.HOST, starts, after=ends)
+        self._add_host(f"{thread} resumes", NodeKind.HOST, 0.0, after=ends)
 
     def kernel(  # noqa: PLR0913 -- one argument per fact about a kernel; all but three have defaults
         self,

@@ -9,12 +9,13 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ShardingType
-from costmodel.domain.workload import Workload
+from costmodel.domain.workload import Pipeline, Workload
 from costmodel.step.builder import Mark, StepBuilder, Wait
 from costmodel.step.exchange import add_collective, add_stream, label
 from costmodel.step.graph import Stage
 from costmodel.step.groups import GroupKey
 from costmodel.step.issue import (
+    COLLECTIVE,
     COPY_BATCH,
     PERMUTE_IDS,
     PLAN_EXCHANGE_OPS,
@@ -24,6 +25,7 @@ from costmodel.step.issue import (
 )
 from costmodel.step.template import GroupFormulas, Linear
 
+_UNFUSED = (Pipeline.NONE, Pipeline.DLRM)
 LENGTH_BYTES = 4.0
 """Bytes of one length on the wire: TorchRec sends int32."""
 WEIGHT_BYTES = 4.0
@@ -86,7 +88,7 @@ class InputDist:
         for group in self.distributed:
             if group.key.sharding_type.splits_rows:
                 self._bucketize(group)
-        if self.builder.world_size == 1:
+        if not self._exchanges:
             return
         for group in self.distributed:
             self._copy_splits(group)
@@ -102,9 +104,10 @@ class InputDist:
     def finish(self) -> None:
         """Wait on the host for the latest split sizes, then exchange lengths, ids and weights.
 
-        Marks the last collective of every group, for ``receive``.
+        Marks the last collective of every group, for ``receive``. One rank exchanges nothing but
+        splits, with itself (torchrec 1.9.2, dist_data.py ``KJTAllToAllTensorsAwaitable``).
         """
-        if self.builder.world_size == 1 or not self.distributed:
+        if not self._exchanges or not self.distributed:
             return
         with self.builder.part_of(*(group.key for group in self.distributed)):
             self.builder.wait("wait for splits", self.builder.latest(_SPLITS_EXCHANGED))
@@ -120,8 +123,8 @@ class InputDist:
             ]
             sizes += [("weights", ids * WEIGHT_BYTES)] if group.key.weighted else []
             with self.builder.part_of(group.key):
-                self.builder.host(f"{label(group)} plan exchange", num_ops=PLAN_EXCHANGE_OPS)
-                for name, size in sizes:
+                last = self.builder.host(f"{label(group)} plan exchange", num_ops=PLAN_EXCHANGE_OPS)
+                for name, size in sizes if self.builder.world_size > 1 else ():
                     last = self._exchange(f"{label(group)} {name}", size)
             self.builder.mark(_exchanged(group), last)
 
@@ -131,24 +134,34 @@ class InputDist:
         Group by group: each waits for its own latest exchange, and the host for a copy of its
         lengths per feature (``KeyedJaggedTensor.dist_init`` ends in ``sync``).
         """
-        if self.builder.world_size == 1:
+        if not self._exchanges:
             return
         samples = float(self.workload.local_batch_size * self.builder.world_size)
         for group in self.distributed:
             name = label(group)
             lengths = LENGTH_BYTES * group.features * samples
             with self.builder.part_of(group.key):
-                add_stream(
-                    self.builder, f"{name} reorder ids",
-                    2.0 * (self._id_bytes(group) * group.ids + lengths),
-                    stage=Stage.INPUT_DIST, issue=REORDER_IDS,
-                    after=self.builder.latest(_exchanged(group)),
-                )  # fmt: skip
+                if self.builder.world_size > 1:
+                    add_stream(
+                        self.builder, f"{name} reorder ids",
+                        2.0 * (self._id_bytes(group) * group.ids + lengths),
+                        stage=Stage.INPUT_DIST, issue=REORDER_IDS,
+                        after=self.builder.latest(_exchanged(group)),
+                    )  # fmt: skip
                 add_stream(
                     self.builder, f"{name} lengths per feature", lengths,
                     stage=Stage.INPUT_DIST, issue=SUM_LENGTHS,
                 )  # fmt: skip
                 self.builder.wait(f"wait for {name} lengths", self._issued)
+
+    @property
+    def _exchanges(self) -> bool:
+        """Whether splits are exchanged: of one rank, where a pipeline fuses those of all groups.
+
+        ``KJTAllToAllSplitsAwaitable`` leaves one rank alone, ``FusedKJTListSplitsAwaitable`` does
+        not (torchrec 1.9.2; steps of one H200, gpu_study_h200_2026-11-26).
+        """
+        return self.builder.world_size > 1 or self.workload.pipeline not in _UNFUSED
 
     @property
     def _fullest(self) -> float:
@@ -229,6 +242,10 @@ class InputDist:
                 )  # fmt: skip
 
     def _exchange(self, name: str, size: Linear) -> int:
+        if self.builder.world_size == 1:
+            return self.builder.kernel(
+                f"{name} of one rank", Stage.INPUT_DIST, 0.0, issue=COLLECTIVE
+            )
         return add_collective(
             self.builder, name, CollectiveOp.ALL_TO_ALL, size, stage=Stage.INPUT_DIST
         )

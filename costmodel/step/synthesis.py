@@ -256,14 +256,13 @@ def _semi_sync(batch: _BatchParts) -> None:
     _wait_for_data_dist(builder, sparse.inputs.distributed)
     sparse.forward()
     _finish_input_dist(sparse)
-    builder.join(Resource.AUTOGRAD)
-    builder.host("start backward", num_ops=START_BACKWARD_OPS)
+    _start_backward(builder)
     reducer = batch.reducer("dense")
     dense.top_backward(reducer)
     dense.interaction_backward(reducer)
     dense.bottom_backward(reducer)
     reducer.flush()
-    builder.host("end backward", num_ops=END_BACKWARD_OPS)
+    _end_backward(builder)
     _wait_for_gradients(builder, after=tuple(reducer.sent))
     replicas = sparse.gradients.backward(sparse.gradients.split(), batch.accumulation)
     builder.join(Resource.MAIN)
@@ -338,6 +337,18 @@ def _wait_for_data_dist(builder: StepBuilder, groups: Sequence[GroupFormulas]) -
             builder.kernel("wait for inputs", Stage.INPUT_DIST, 0.0, after=after)
 
 
+def _start_backward(builder: StepBuilder) -> None:
+    """Go on on autograd's thread, which a GPU's host wakes up; a core's own thread goes on."""
+    builder.join(Resource.AUTOGRAD)
+    if not builder.synchronous:
+        builder.host("start backward", num_ops=START_BACKWARD_OPS)
+
+
+def _end_backward(builder: StepBuilder) -> None:
+    if not builder.synchronous:
+        builder.host("end backward", num_ops=END_BACKWARD_OPS)
+
+
 def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.COMPUTE) -> None:
     """Backward of a DistributedModelParallel DLRM.
 
@@ -346,8 +357,7 @@ def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.CO
     for the embeddings' gradients.
     """
     builder, sparse, dense = batch.builder, batch.sparse, batch.dense
-    builder.join(Resource.AUTOGRAD)
-    builder.host("start backward", num_ops=START_BACKWARD_OPS)
+    _start_backward(builder)
     reducer = batch.reducer("dense")
     site = sparse.workload.restore_site
     dense.top_backward(reducer, {} if site is None else {site: sparse.stash.restore})
@@ -359,7 +369,7 @@ def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.CO
         replicas = sparse.gradients.backward(sent, batch.accumulation)
     dense.bottom_backward(reducer)
     reducer.flush()
-    builder.host("end backward", num_ops=END_BACKWARD_OPS)
+    _end_backward(builder)
     builder.join(Resource.MAIN)
     updated = () if updates_on is Resource.COMPUTE else builder.last(updates_on)
     _update(batch, after=(*reducer.sent, *replicas, *updated))

@@ -81,7 +81,6 @@ def _host(host: Host, factor: float) -> Host:
         op_time=host.op_time * factor,
         backward_op_time=host.backward_op_time * factor,
         sync_time=host.sync_time * factor,
-        backward_start_time=host.backward_start_time * factor,
     )
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from statistics import fmean
 
 import numpy as np
 
 from costmodel.base.units import US, Seconds
-from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD, Issue
+from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD, START_BACKWARD_OPS, Issue
 from planner.calibration.curves import Accuracy, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.points import Family, HostPart, HostPoint
@@ -62,22 +63,26 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
     num_pieces = sum(any(part is piece for part, _ in known) for piece in pieces)
     check_enough(Family.HOST, num_pieces, len(pieces), "pieces of host work")
     launch = 0.0 if synchronous else known[HostPart.LAUNCH, "call"]
-    begun = known.get((HostPart.BACKWARD, "call"))
     forward = [
         _operator(known[HostPart.LOOKUP, "forward"], LOOKUP, launch),
         _operator(known[HostPart.LAYER, "forward"], LAYERS_FORWARD, launch),
     ]
+    begun = (lambda issue: issue) if synchronous else _begun  # a core's own thread goes on
     backward = [
-        _in_backward(known[HostPart.LOOKUP, "backward"], LOOKUP_BACKWARD, launch, begun),
-        _in_backward(known[HostPart.LAYER, "backward"], LAYERS_BACKWARD, launch, begun),
+        _operator(known[HostPart.LOOKUP, "backward"], begun(LOOKUP_BACKWARD), launch),
+        _operator(known[HostPart.LAYER, "backward"], begun(LAYERS_BACKWARD), launch),
     ]
-    misses = [one / other - 1 for one, other in (forward, forward[::-1], backward, backward[::-1])]
+    if (HostPart.BACKWARD, "call") in known:
+        one = _operator(known[HostPart.BACKWARD, "call"], begun(ONE_BACKWARD), launch)
+        backward.append(one)
+    misses = [
+        one / other - 1 for each in (forward, backward) for one, other in permutations(each, 2)
+    ]
     averaged = f"a lookup and {LAYERS} linear layers, caches empty"
     times = {"op_time": fmean(forward), "backward_op_time": fmean(backward)}
     origins = dict.fromkeys(times, f"measured: mean of {averaged}")
-    if begun is not None:
-        times["backward_start_time"] = _operators_less(begun, ONE_BACKWARD, launch, times)
-        origins["backward_start_time"] = "measured: a backward of one operator, less its operators"
+    if len(backward) > len(forward):
+        origins["backward_op_time"] += ", and of a backward of one operator"
     if not synchronous:
         more = _device_times(known, launch)
         times |= more
@@ -104,22 +109,9 @@ def _device_times(
     }
 
 
-def _in_backward(seconds: Seconds, issue: Issue, launch: Seconds, begun: Seconds | None) -> Seconds:
-    """Return an operator's time in a backward, without what ``ONE_BACKWARD`` takes, if known."""
-    if begun is None:
-        return _operator(seconds, issue, launch)
-    more = Issue(
-        issue.num_ops - ONE_BACKWARD.num_ops, issue.num_launches - ONE_BACKWARD.num_launches
-    )
-    return _operator(seconds - begun, more, launch)
-
-
-def _operators_less(
-    begun: Seconds, issue: Issue, launch: Seconds, times: Mapping[str, Seconds]
-) -> Seconds:
-    """Return what of a backward is neither its operators nor their launches."""
-    operators = issue.num_ops * times["backward_op_time"]
-    return max(begun - operators - issue.num_launches * launch, 0.0)
+def _begun(issue: Issue) -> Issue:
+    """Return the operators of a backward with those that begin it on a GPU's host."""
+    return issue._replace(num_ops=issue.num_ops + START_BACKWARD_OPS)
 
 
 def _operator(seconds: Seconds, issue: Issue, launch: Seconds) -> Seconds:

@@ -219,7 +219,6 @@ class HostSection(_ProfileSection):
     op_time: Stated[Time]
     backward_op_time: Stated[Time]
     sync_time: Stated[Time]
-    backward_start_time: Stated[Time] | None = None
 
 
 class LinkSection(_ProfileSection):

@@ -50,7 +50,6 @@ def profile_text(profile: HardwareProfile) -> str:
     gpu = _section(profile.gpu, "gpu", profile, skip=skip)
     own = [name for name in _MORE_EMBEDDING_FIELDS if getattr(profile.gpu, name) != defaults[name]]
     embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
-    no_start = {"backward_start_time"} if profile.host.backward_start_time == 0 else set()
     return "\n".join([
         f"name: {dumps(profile.name)}",
         *([] if profile.device is Device.CUDA else [f"device: {profile.device}"]),
@@ -61,7 +60,7 @@ def profile_text(profile: HardwareProfile) -> str:
         "embedding:",
         *(_entry(name, embedding[name], f"gpu.{name}", profile) for name in embedding),
         "host:",
-        *_section(profile.host, "host", profile, skip=no_start),
+        *_section(profile.host, "host", profile),
         "intra_node:",
         *_section(profile.intra_node, "intra_node", profile),
         "inter_node:",
