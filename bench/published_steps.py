@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.fitting.lookups_alone import lookups_alone
 from costmodel.base.units import MS
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
@@ -63,7 +64,6 @@ from costmodel.step.simulator import simulate
 from costmodel.step.sparse import SparsePart
 from costmodel.step.synthesis import NUM_STEPS, program
 from costmodel.step.template import Event, GroupFormulas, Work, WorkKind
-from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT.parent / "shared/data/step_times.csv"
@@ -275,7 +275,9 @@ def sok_program(work: Workload, topology: Topology) -> Program:
 def program_of(row: dict[str, str]) -> tuple[Program, Topology]:
     """Return the step of a published row, and the machine it ran on."""
     num_gpus, name = int(row["num_gpus"]), profile_name(row["gpu"])
-    topology = Topology(hardware=load_profile(name), world_size=num_gpus, local_world_size=num_gpus)
+    topology = Topology(
+        hardware=lookups_alone(name), world_size=num_gpus, local_world_size=num_gpus
+    )
     precision = PRECISION[row["precision"]]
     if "V100" in row["gpu"] and precision is DataType.TF32:
         precision = DataType.FP32

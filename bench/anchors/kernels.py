@@ -10,6 +10,7 @@ from bench.fitting.collectives import Measurements
 from bench.fitting.dense_kernels import by_kind, kernel_rows
 from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, products
 from bench.fitting.launches import BACKWARD, FORWARD, LookupLaunch, launches
+from bench.fitting.lookups_alone import lookups_alone
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import embedding_estimate
@@ -37,7 +38,7 @@ def predicted_phases(launch: LookupLaunch) -> dict[str, float]:
         launch.tables,
         num_samples=launch.num_samples,
         optimizer=launch.optimizer,
-        hardware=load_profile(launch.gpu),
+        hardware=lookups_alone(launch.gpu),
         output_type=launch.output_type,
     )
     return {FORWARD: forward.seconds, BACKWARD: backward.seconds}

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from bench.fitting.embedding_rows import PROFILES, Row, compute_kernel, measured_rows, tables
+from bench.fitting.lookups_alone import lookups_alone
 from costmodel.base.units import KIB, US
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.plan import ComputeKernel
@@ -33,7 +34,6 @@ from costmodel.kernels.embedding import embedding_estimate
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import KEY_BYTES, Caches, gpu_caches, l1_misses, shard_traffic
 from costmodel.kernels.traffic import Traffic
-from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data"
@@ -91,7 +91,7 @@ def predicted_bytes(row: Row, caches: Caches) -> tuple[float, float]:
 
 def predict(row: Row, hardware: HardwareProfile | None = None) -> dict[str, Any]:
     """Return a row beside its prediction, with the shipped profile unless another is given."""
-    hardware = hardware or load_profile(PROFILES[row["gpu"]])
+    hardware = hardware or lookups_alone(PROFILES[row["gpu"]])
     forward, backward = embedding_estimate(
         tables(row),
         num_samples=int(float(row["B"])),

@@ -195,7 +195,7 @@ def test_narrow_blocks_become_wide_where_they_are() -> None:
         for name, pooling in (("hot", 150), ("b", 3), ("c", 2))
     )
     workload = Workload(tables=tables, local_batch_size=16384)
-    topology = make_topology(load_profile("h100-sxm"), 8)
+    topology = make_topology(load_profile("a100-sxm-80gb"), 8)
     objective = Objective(workload, topology)
     problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
     ranks = (0, 1, 4, 5), (3, 7), (2, 6)
