@@ -3,6 +3,7 @@
 As TorchRec's ``KJTAllToAll`` and its pipelines do it; section 2 of the execution-graph notes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from costmodel.base.units import Seconds
@@ -111,22 +112,26 @@ class InputDist:
             return
         with self.builder.part_of(*(group.key for group in self.distributed)):
             self.builder.wait("wait for splits", self.builder.latest(_SPLITS_EXCHANGED))
-        samples = float(self.workload.local_batch_size * self.builder.world_size)
         for group in self.distributed:
-            features = self.builder.all_to_all_size(group.features, group.sent_features)
-            ids = self.builder.all_to_all_size(
-                group.ids, group.sent_ids * float(self.builder.world_size), self._fullest - 1.0
-            )
-            sizes = [
-                ("lengths", features * samples * LENGTH_BYTES),
-                ("ids", ids * self.workload.index_bytes),
-            ]
-            sizes += [("weights", ids * WEIGHT_BYTES)] if group.key.weighted else []
             with self.builder.part_of(group.key):
                 last = self.builder.host(f"{label(group)} plan exchange", num_ops=PLAN_EXCHANGE_OPS)
-                for name, size in sizes if self.builder.world_size > 1 else ():
+                for name, size in self._sizes(group):
                     last = self._exchange(f"{label(group)} {name}", size)
             self.builder.mark(_exchanged(group), last)
+
+    def _sizes(self, group: GroupFormulas) -> Iterator[tuple[str, Linear]]:
+        """Yield what a group exchanges when splits are known, and its bytes; of one rank none."""
+        if self.builder.world_size == 1:
+            return
+        samples = float(self.workload.local_batch_size * self.builder.world_size)
+        features = self.builder.all_to_all_size(group.features, group.sent_features)
+        ids = self.builder.all_to_all_size(
+            group.ids, group.sent_ids * float(self.builder.world_size), self._fullest - 1.0
+        )
+        yield "lengths", features * samples * LENGTH_BYTES
+        yield "ids", ids * self.workload.index_bytes
+        if group.key.weighted:
+            yield "weights", ids * WEIGHT_BYTES
 
     def receive(self) -> None:
         """Reorder received ids by table, and block the host until their lengths are known.

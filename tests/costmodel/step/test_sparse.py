@@ -287,10 +287,15 @@ def test_torchrec_divides_gradients_and_plain_dlrm_does_not() -> None:
 
 
 @pytest.mark.parametrize("kind", list(ShardingType))
-def test_one_rank_sends_nothing(kind: ShardingType) -> None:
+def test_one_rank_sends_nothing_but_splits_to_itself(kind: ShardingType) -> None:
     made = step(workload(table()), topology(1), kind, 0)
     assert not collectives(made)
-    assert not [op for op in made.ops if op.kind is NodeKind.WAIT]
+    exchanged = kind is not ShardingType.DATA_PARALLEL
+    assert bool(named(made, "splits of one rank")) == exchanged
+    assert any(op.kind is NodeKind.WAIT for op in made.ops) == exchanged
+    alone = step(workload(table(), pipeline=Pipeline.NONE), topology(1), kind, 0)
+    assert not named(alone, "splits of one rank")
+    assert not [op for op in alone.ops if op.kind is NodeKind.WAIT]
 
 
 def world_times(made: Program) -> Iterable[np.ndarray]:
