@@ -55,11 +55,12 @@ def test_curves_grow_across_their_knots_and_beyond(
     assert (times[1:] * SLACK >= times[:-1]).all()
 
 
-@given(PROFILES, TYPES, SIZES, SIZES, SIZES, st.integers(0, 5_000))
+@given(PROFILES, TYPES, SIZES, SIZES, SIZES, st.integers(0, 300).map(lambda count: 16 * count))
 @settings(max_examples=200)
 def test_larger_products_are_never_faster(
     hardware: HardwareProfile, data_type: DataType, m: int, n: int, k: int, more: int
 ) -> None:
+    """Larger by multiples of 16, which leave rows as aligned as they were."""
     gpu = hardware.gpu
     time = gemm_time(m, n, k, data_type, gpu)
     grown = gemm_time([m + more, m, m], [n, n + more, n], [k, k, k + more], data_type, gpu)

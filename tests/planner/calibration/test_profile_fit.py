@@ -136,9 +136,9 @@ def test_launches_of_a_gpu_are_taken_off_the_operators() -> None:
     walls = {
         HostPart.LOOKUP: {
             "forward": 26 * 8 * US + 8 * 4 * US,
-            "backward": 10 * 8 * US + 14 * 4 * US,
+            "backward": (10 + 6) * 8 * US + 14 * 4 * US,  # six operators begin a backward
         },
-        HostPart.LAYER: {"forward": 8 * 12 * US, "backward": 16 * 12 * US},
+        HostPart.LAYER: {"forward": 8 * 12 * US, "backward": 16 * 12 * US + 6 * 8 * US},
         HostPart.LAUNCH: {"call": 4 * US},
         HostPart.OPERATOR: {"many": 12 * US, "until_done": 20 * US},
         HostPart.SYNCHRONIZE: {"return": 5 * US},
