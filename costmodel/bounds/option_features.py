@@ -42,7 +42,10 @@ from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURE
 
 
 class Part(IntEnum):
-    """A lookup kernel's time in seconds, by what bounds it."""
+    """A lookup kernel's time in seconds, by what bounds it.
+
+    HBM's and L2's each have what of the other's is not hidden behind it.
+    """
 
     FORWARD_HBM = 0
     FORWARD_L2 = 1
@@ -349,12 +352,19 @@ class _Cuts:
         checked = read * bags * (1.0 - weighted)  # gradients of weights are made without a check
         rows = update * traffic[Traffic.UPDATES] * rates.row_update_time
         linear = update * LINEAR_BAG_RATIO * bags
+        shown = (
+            1.0 - rates.overlap
+        )  # of the shorter time, HBM's or the chip's: it adds to the longer
+        hbm = read * traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth
+        on_chip = read * traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth
+        updated = update * traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth
+        added = update * traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth
         parts = (
-            read * traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
-            read * traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
+            hbm + shown * on_chip,
+            on_chip + shown * hbm,
             checked + traffic[Traffic.FORWARD_UVM] / rates.uvm_bandwidth,
-            update * traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
-            update * traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
+            updated + shown * added,
+            added + shown * updated,
             update * traffic[Traffic.LOOKUPS] * rates.gradient_time,
             sort + linear + rows + traffic[Traffic.BACKWARD_UVM] / rates.uvm_bandwidth,
         )
