@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bench.fitting.lookup_rates import LIKE_THE_STUDY
 from bench.fitting.sources import rows
 from costmodel.base.units import TFLOP, US
 from costmodel.domain.hardware import GemmEfficiency, Source, UnalignedRows
@@ -132,14 +133,13 @@ UNALIGNED = {
 """What products of unaligned rows lose on Hopper, and are taken to lose on Blackwell, by type:
 fitted to those that ``bench.gpu_study`` measured on an H200 (gpu_study_h200_2026-11-26), all other
 constants as in its profile. Public products are all aligned, but for a V100's."""
-LOSE_AS_AN_H200 = ("h100-sxm", "h100-hbm2e", "h200-sxm", "b200-sxm", "gb200-nvl72")
 
 
 def as_unaligned(
     profile: str, data_type: DataType, entry: tuple[GemmEfficiency, str]
 ) -> tuple[GemmEfficiency, str]:
     """Return constants and their source with what products of unaligned rows lose, if known."""
-    if profile not in LOSE_AS_AN_H200 or data_type not in UNALIGNED:
+    if profile not in LIKE_THE_STUDY or data_type not in UNALIGNED:
         return entry
     constants, source = entry
     more = "; unaligned rows fitted to products on an H200 (bench.gpu_study, 2026-11-26)"

@@ -15,14 +15,17 @@ from typing import Any
 from bench.fitting.sources import REPOSITORY
 from costmodel.base.units import GB, US, Seconds
 from costmodel.domain.hardware import Gpu, HardwareProfile
-from costmodel.kernels.traffic import FORWARD_KERNELS
 from planner.files.profiles import load_profile
 
 RESULTS = REPOSITORY / "bench" / "results" / "lookup_fit.json"
 STUDY = REPOSITORY / "bench" / "results" / "gpu_study_h200_2026-11-26" / "refitted.yaml"
 """What was fitted to the lookups of an H200."""
 LIKE_THE_STUDY = ("h200-sxm", "h100-sxm", "h100-hbm2e", "b200-sxm", "gb200-nvl72")
+"""Profiles of GPUs whose multiprocessors are taken to be as those of an H200."""
 MEASURED = LIKE_THE_STUDY[0]
+FORWARD_KERNELS = 4
+"""Kernels of one lookup: a fill, the check of the ids, an addition, the lookup (FBGEMM 1.6 on an
+H200, gpu_study_h200_2026-11-26/lookup_kernels.json)."""
 BAG_CYCLES = 63.0
 """Cycles of one multiprocessor that checking a bag's ids takes: 0.473 ns a bag on a V100 of 80 at
 1.53 GHz (262,144 bags, torchrec4_v100 traces), 0.273 on an H200 of 132 at 1.98 GHz."""

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from bench.gpu_study.study import PARTS, GpuStudy, run
+from bench.gpu_study.supervise import PATIENCE
 from costmodel.base.errors import PlannerError
 
 
@@ -20,7 +21,7 @@ def main() -> None:
     parser.add_argument(
         "--patience",
         type=float,
-        default=180.0,
+        default=PATIENCE,
         help="seconds after which a point counts as hanging",
     )
     parser.add_argument(

@@ -38,6 +38,7 @@ from bench.gpu_study.supervise import (
     COLLECTIVES,
     MACHINE,
     MEASUREMENTS,
+    PATIENCE,
     Supervisor,
     WorkerFailedError,
 )
@@ -67,7 +68,7 @@ class GpuStudy:
     minutes: float
     num_ranks: int
     """Ranks that run collectives; 1: none do."""
-    patience: Seconds = 180.0
+    patience: Seconds = PATIENCE
     """After which a single point counts as hanging."""
     parts: tuple[str, ...] = PARTS
 

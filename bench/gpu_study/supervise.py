@@ -29,6 +29,8 @@ TRACES = "traces"
 ATTEMPT = "attempt.json"
 """The point that is being measured, and since when."""
 _ROOT = Path(__file__).parents[2]
+PATIENCE: Seconds = 180.0
+"""After which a single point counts as hanging, unless told otherwise."""
 _MOST_STARTS = 50
 _POLL: Seconds = 0.2
 _LAST_CHARACTERS = 300

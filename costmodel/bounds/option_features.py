@@ -352,9 +352,8 @@ class _Cuts:
         checked = read * bags * (1.0 - weighted)  # gradients of weights are made without a check
         rows = update * traffic[Traffic.UPDATES] * rates.row_update_time
         linear = update * LINEAR_BAG_RATIO * bags
-        shown = (
-            1.0 - rates.overlap
-        )  # of the shorter time, HBM's or the chip's: it adds to the longer
+        # what is not hidden of the shorter time, HBM's or the chip's, adds to the longer
+        shown = 1.0 - rates.overlap
         hbm = read * traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth
         on_chip = read * traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth
         updated = update * traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth

@@ -38,13 +38,7 @@ _STAND_IN = (DataType.BF16, DataType.FP16, DataType.FP32)
 
 
 def gemm_time(
-    m: ArrayLike,
-    n: ArrayLike,
-    k: ArrayLike,
-    data_type: DataType,
-    gpu: Gpu,
-    *,
-    transposed: str = "",
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, data_type: DataType, gpu: Gpu
 ) -> NDArray[np.float64]:
     """Time of C[m, n] = A[m, k] B[k, n].
 
@@ -78,8 +72,6 @@ def gemm_time(
         Of A, B and C. TF32 is FP32 in memory.
     gpu
         ``gemm`` holds the fitted constants; ``fp8`` and ``int8`` without any use bf16's.
-    transposed
-        As in ``row_alignment``.
 
     Notes
     -----
@@ -95,7 +87,7 @@ def gemm_time(
     shape = _shape(m, n, k)
     if not constants.unaligned:
         return constants.correction.corrected(_rough_time(shape, data_type, constants, gpu))
-    alignment = row_alignment(m, n, k, data_type, transposed=transposed)
+    alignment = row_alignment(m, n, k, data_type)
     seconds = np.empty_like(shape[0])
     for each in np.unique(alignment):
         some = alignment == each
@@ -190,11 +182,9 @@ def batched_gemm_time(
     return constants.latency + max(math, float(_memory_time(size, constants, gpu)))
 
 
-def gemm_estimate(
-    m: float, n: float, k: float, data_type: DataType, gpu: Gpu, *, transposed: str = ""
-) -> Estimate:
+def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -> Estimate:
     """Predict one product, and say what bounds it; arguments as in ``gemm_time``."""
-    alignment = int(row_alignment(m, n, k, data_type, transposed=transposed))
+    alignment = int(row_alignment(m, n, k, data_type))
     constants = at_alignment(gemm_constants(data_type, gpu), alignment)
     shape = _shape(m, n, k)
     size = _bytes(shape, data_type)
@@ -206,7 +196,7 @@ def gemm_estimate(
         ),
     }
     return Estimate(
-        seconds=float(gemm_time(m, n, k, data_type, gpu, transposed=transposed)),
+        seconds=float(gemm_time(m, n, k, data_type, gpu)),
         bound_by=max(bounds, key=bounds.__getitem__),
         source=Source.FITTED,
         extrapolated=not _is_covered((m, n, k), constants),

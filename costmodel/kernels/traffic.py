@@ -37,9 +37,6 @@ SORT_BLOCK_KEYS: float = 2304
 """Keys of 8 bytes that one block sorts by itself, 9 for each of 256 threads (CUB's policy of a
 single tile); more take six kernels, one after the other. In the 8 x V100 trace 2,304 ids are sorted
 by one block in 14 us, 4,736 by six kernels in 57 us."""
-FORWARD_KERNELS = 4
-"""Kernels of one lookup: a fill, the check of the ids, an addition, the lookup (FBGEMM 1.6 on an
-H200, gpu_study_h200_2026-11-26/lookup_kernels.json)."""
 LINEAR_BAG_RATIO: float = 0.32
 """Time of a bag in backward's ``linearize_index_kernel`` over that in ``bounds_check_indices``:
 0.15 and 0.47 ns on a V100 (262,144 bags, 4 x V100 TorchRec traces), 0.08 and 0.26 ns on an H200

@@ -76,6 +76,8 @@ _WARPS_START = _LARGER_START._replace(
     forward_latency=1e-5,
     bag_time=3e-10,
 )
+"""Where a GPU's constants begin; those at 0 stay so. HBM and on-chip time add up: on an H200 the
+forward errs by 20% on tables held out so, by 24% with the longer of the two."""
 _LEAST, _MOST = 1e-3, 1e3
 """How far a constant may go from where it starts."""
 

@@ -22,6 +22,12 @@ LAYERS_BACKWARD = Issue(4.0 * LAYERS, 4.0 * LAYERS)
 """Activation, two products, sum of the bias."""
 ONE_BACKWARD = Issue(2.0, 2.0)
 """A product with a number, and the sum that a leaf's gradient becomes."""
+_BACKWARDS = {
+    (HostPart.LOOKUP, "backward"): LOOKUP_BACKWARD,
+    (HostPart.LAYER, "backward"): LAYERS_BACKWARD,
+    (HostPart.BACKWARD, "call"): ONE_BACKWARD,
+}
+"""Pieces of backward, and what each issues; the last one is not measured on a core."""
 _PIECES = (HostPart.LOOKUP, HostPart.LAYER)
 _DEVICE_PIECES = (HostPart.LAUNCH, HostPart.SYNCHRONIZE, HostPart.OPERATOR)
 """What is measured of a device that runs by itself, too."""
@@ -67,14 +73,12 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
         _operator(known[HostPart.LOOKUP, "forward"], LOOKUP, launch),
         _operator(known[HostPart.LAYER, "forward"], LAYERS_FORWARD, launch),
     ]
-    begun = (lambda issue: issue) if synchronous else _begun  # a core's own thread goes on
+    begin = 0.0 if synchronous else START_BACKWARD_OPS  # a core's own thread goes on
     backward = [
-        _operator(known[HostPart.LOOKUP, "backward"], begun(LOOKUP_BACKWARD), launch),
-        _operator(known[HostPart.LAYER, "backward"], begun(LAYERS_BACKWARD), launch),
+        _operator(known[piece], issue._replace(num_ops=issue.num_ops + begin), launch)
+        for piece, issue in _BACKWARDS.items()
+        if piece in known
     ]
-    if (HostPart.BACKWARD, "call") in known:
-        one = _operator(known[HostPart.BACKWARD, "call"], begun(ONE_BACKWARD), launch)
-        backward.append(one)
     misses = [
         one / other - 1 for each in (forward, backward) for one, other in permutations(each, 2)
     ]
@@ -107,11 +111,6 @@ def _device_times(
         "sync_time": sync,
         "launch_latency": max(latency, _LEAST_LATENCY),
     }
-
-
-def _begun(issue: Issue) -> Issue:
-    """Return the operators of a backward with those that begin it on a GPU's host."""
-    return issue._replace(num_ops=issue.num_ops + START_BACKWARD_OPS)
 
 
 def _operator(seconds: Seconds, issue: Issue, launch: Seconds) -> Seconds:

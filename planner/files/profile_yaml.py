@@ -28,7 +28,7 @@ _MORE_EMBEDDING_FIELDS = (
     "forward_latency", "bag_row_time", "bag_time",
     "forward_correction", "backward_correction",
 )  # fmt: skip
-"""More such fields, left out at their defaults: the first four are a core's, the next a GPU's."""
+"""More such fields, left out at their defaults: most are a core's or a GPU's only."""
 _OPTIONAL_FIELDS = (
     "l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency", "stream_correction",
 )  # fmt: skip
