@@ -132,6 +132,8 @@ def rates(constants: LookupConstants, gpu: Gpu) -> LookupRates:
         row_read_time=0.0,
         row_update_time=0.0,
         bag_time=0.0,
+        forward_turn_time=0.0,
+        backward_turn_time=0.0,
     )
 
 

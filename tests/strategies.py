@@ -36,7 +36,7 @@ def tables(
     return EmbeddingTable(
         name=f"table_{index}",
         num_embeddings=draw(st.sampled_from([*([] if even else [3]), 100, 5_000, 1_000_000])),
-        embedding_dim=draw(st.sampled_from([4, 16, 64, 128])),
+        embedding_dim=draw(st.sampled_from([4, 16, 64, 128, 320])),
         pooling_factor=draw(st.sampled_from([0.5, 1.0, 20.0])),
         pooling_std=draw(st.sampled_from([0.0, 30.0])),
         longest_bag=draw(st.sampled_from([0.0, 0.0, 500.0])),

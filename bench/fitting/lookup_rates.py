@@ -2,8 +2,8 @@
 
 Lookups of Hopper and Blackwell GPUs are those measured on an H200 (``bench.gpu_study``). What its
 multiprocessors bound goes by their number, what its memory bounds by its bandwidth. The public
-lookup on an H100, whose multiprocessors are the same, is then predicted 25% too long forward, and
-12% backward. Other GPUs keep what public launches say of them, and have the time of bags by the
+lookup on an H100, whose multiprocessors are the same, is then predicted 7% too long forward, and
+1% backward. Other GPUs keep what public launches say of them, and have the time of bags by the
 cycles that a bag takes a multiprocessor: 58 on a V100, 71 on an H200.
 """
 
@@ -29,6 +29,12 @@ H200, gpu_study_h200_2026-11-26/lookup_kernels.json)."""
 BAG_CYCLES = 63.0
 """Cycles of one multiprocessor that checking a bag's ids takes: 0.473 ns a bag on a V100 of 80 at
 1.53 GHz (262,144 bags, torchrec4_v100 traces), 0.273 on an H200 of 132 at 1.98 GHz."""
+TURN_CYCLES = (5.62, 17.7)
+"""Cycles of one multiprocessor that a turn of a warp takes in which it has no row to read, forward
+and backward, for every id: 21.5 and 67.8 ps on an H200. Public launches of other GPUs are of tables
+of one width."""
+WARPS_OF_64 = ("mi300x",)
+"""GPUs whose warps take 256 columns at once."""
 CLOCKS: Mapping[str, float] = {
     "v100-nvlink": 1.53e9,
     "a100-sxm-40gb": 1.41e9,
@@ -82,13 +88,15 @@ def _as_studied(name: str, gpu: Gpu) -> tuple[dict[str, str], Mapping[str, str]]
         "sort_rate": f"{found.sort_rate * busy / 1e9:.3g}e9",
         "overlap": f"{found.overlap:.3g}",
         "row_update_time": f"{found.row_update_time / busy / NANO:.3g} ns",
-        "gather_bandwidth": f"{found.l2_bandwidth * busy / GB:.4g} GB/s",
+        "gather_bandwidth": f"{float(f'{found.l2_bandwidth * busy:.4g}') / GB:g} GB/s",
         "gradient_time": f"{found.gradient_time / busy / NANO:.3g} ns",
         "backward_latency": f"{found.backward_latency / US:.3g} us",
         "sort_latency": f"{found.sort_latency / US:.3g} us",
         "forward_latency": f"{found.forward_latency / US:.3g} us",
         "bag_row_time": f"{found.bag_row_time / NANO:.3g} ns",
         "bag_time": f"{found.bag_time / busy / NANO:.3g} ns",
+        "forward_turn_time": f"{found.forward_turn_time / busy / NANO:.3g} ns",
+        "backward_turn_time": f"{found.backward_turn_time / busy / NANO:.3g} ns",
     }
     if found.gradient_time < PICO:  # hidden behind the sort of the ids
         del values["gradient_time"]
@@ -105,7 +113,7 @@ def _of_launches(name: str, gpu: Gpu) -> tuple[dict[str, str], Mapping[str, str]
         else "fitted: bench.lookup_fit, to other GPUs, in proportion to memory_bandwidth; no "
         "launch of this one is public"
     )
-    bandwidth = gpu.memory_bandwidth
+    bandwidth, cycle = gpu.memory_bandwidth, 1.0 / (gpu.num_sms * CLOCKS[name])
     values = {
         "lookup_efficiency": f"{own['lookup_efficiency']:.3g}",
         "update_efficiency": f"{own['update_efficiency']:.3g}",
@@ -115,8 +123,14 @@ def _of_launches(name: str, gpu: Gpu) -> tuple[dict[str, str], Mapping[str, str]
         "backward_latency": f"{own['backward_latencies'] * gpu.kernel_latency / US:.3g} us",
         "sort_latency": f"{own['sort_latencies'] * gpu.kernel_latency / US:.3g} us",
         "forward_latency": f"{FORWARD_KERNELS * gpu.kernel_latency / US:.3g} us",
-        "bag_time": f"{BAG_CYCLES / (gpu.num_sms * CLOCKS[name]) / NANO:.3g} ns",
+        "bag_time": f"{BAG_CYCLES * cycle / NANO:.3g} ns",
     }
+    if name not in WARPS_OF_64:
+        for phase, cycles in zip(("forward", "backward"), TURN_CYCLES, strict=True):
+            values[f"{phase}_turn_time"] = f"{cycles * cycle / NANO:.3g} ns"
     kernels = f"{FORWARD_KERNELS} kernels, each doing nothing"
     bags = f"{BAG_CYCLES:g} cycles of a multiprocessor, between a V100's and an H200's"
-    return values, {**dict.fromkeys(values, source), "forward_latency": kernels, "bag_time": bags}
+    turns = "cycles of a multiprocessor as on an H200; not measured on this GPU"
+    known = {"forward_latency": kernels, "bag_time": bags}
+    known |= dict.fromkeys(("forward_turn_time", "backward_turn_time"), turns)
+    return values, {field: known.get(field, source) for field in values}

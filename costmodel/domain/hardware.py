@@ -36,6 +36,7 @@ class Bound(StrEnum):
     LONGEST_BAG = "longest bag"
     IDS = "ids"
     BAGS = "bags"
+    WIDEST_TABLE = "widest table"
     ROW_LATENCY = "row latency"
     KEY_SORT = "key sort"
     ARITHMETIC = "arithmetic"
@@ -243,6 +244,11 @@ class Gpu:
     bag_time: Seconds = 0.0
     """Time of a bag where ids are checked before a lookup (FBGEMM's ``bounds_check_indices``, a
     warp for each bag); 0: hidden."""
+    forward_turn_time: Seconds = 0.0
+    """Time of an id in a forward lookup for every 128 columns that the widest table of the launch
+    has more than its own; 0: none."""
+    backward_turn_time: Seconds = 0.0
+    """The same in the fused backward."""
     sort_latency: Seconds = 0.0
     """What sorting more ids than one block can takes beyond their number; 0: nothing."""
     forward_correction: TimeCorrection = NO_CORRECTION

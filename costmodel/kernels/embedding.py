@@ -1,12 +1,13 @@
 """Table-batched embedding (TBE) kernels: forward lookup, backward fused with the optimizer.
 
 A roofline over additive traffic. Every shard contributes a vector of ``Traffic``; one kernel
-serves all shards of a group on a rank, so the vectors add up (``CHAIN`` takes the maximum) and
+serves all shards of a group on a rank, so the vectors add up (``MAXIMA`` combine by maximum) and
 the time is a function of the sum:
 
     forward  = t0_f + bags t_bag + max(hbm / (BW eff_r), on_chip / BW_gather, chain) + uvm / BW_uvm
+               + idle t_turn_f
     backward = t0_b + r_bag bags t_bag + t_sort + keys / sort_rate + updates t_row + uvm / BW_uvm
-               + max(hbm / (BW eff_w), on_chip / BW_gather, keys t_gradient)
+               + max(hbm / (BW eff_w), on_chip / BW_gather, keys t_gradient) + idle t_turn_b
     grad_indice_weights = t0 + r max(...)
 
 ``t0_f`` is a lookup of few ids, four kernels one after the other; ``t0_b`` a backward of few ids,
@@ -15,10 +16,11 @@ some fifteen; ``t_sort`` what more kernels take once the ids are more than one b
 is bound by latency; ``t_bag`` what a bag takes where ids are checked before they are looked up
 (``bounds_check_indices``, a warp for each bag), of which it takes ``r_bag`` where ids are made
 linear to be sorted; ``t_row`` what a warp takes to update a row by row-wise Adagrad, beside its
-bytes, and other optimizers in proportion. A weighted lookup's backward also runs
-``grad_indice_weights``, an operator of its own, which gathers the rows again. The constants, what
-they were fitted to and what they miss on shapes left out: ``bench.lookup_fit``, and for newer GPUs
-``bench.gpu_study``.
+bytes, and other optimizers in proportion; ``idle`` the turns of a warp, for every id, that the
+launch's widest table needs and the id's own does not: the kernel is compiled for the widest. A
+weighted lookup's backward also runs ``grad_indice_weights``, an operator of its own, which gathers
+the rows again. The constants, what they were fitted to and what they miss on shapes left out:
+``bench.lookup_fit``, and for newer GPUs ``bench.gpu_study``.
 
 Where less is hidden behind something else, a profile says so: a share ``1 - overlap`` of the
 smaller of HBM and L2 time is added to the larger. On a CPU's core every id (``lookup_time``) and
@@ -45,7 +47,13 @@ from costmodel.kernels import times
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
-from costmodel.kernels.traffic import BACKWARD_KERNELS, LINEAR_BAG_RATIO, NUM_TRAFFIC, Traffic
+from costmodel.kernels.traffic import (
+    BACKWARD_KERNELS,
+    LINEAR_BAG_RATIO,
+    MAXIMA,
+    NUM_TRAFFIC,
+    Traffic,
+)
 
 
 def lookup_rates(hardware: HardwareProfile) -> LookupRates:
@@ -67,6 +75,8 @@ def lookup_rates(hardware: HardwareProfile) -> LookupRates:
         row_read_time=gpu.row_read_time,
         row_update_time=gpu.row_update_time,
         bag_time=gpu.bag_time,
+        forward_turn_time=gpu.forward_turn_time,
+        backward_turn_time=gpu.backward_turn_time,
         forward_knots=gpu.forward_correction.array,
         backward_knots=gpu.backward_correction.array,
     )
@@ -100,8 +110,9 @@ def combine(
     total = np.zeros((num_groups, NUM_TRAFFIC))
     for column, values in enumerate(traffic.T):
         total[:, column] = np.bincount(group, values, num_groups)
-    total[:, Traffic.CHAIN] = 0.0
-    np.maximum.at(total[:, Traffic.CHAIN], group, traffic[:, Traffic.CHAIN])
+    for column in MAXIMA:
+        total[:, column] = 0.0
+        np.maximum.at(total[:, column], group, traffic[:, column])
     return total
 
 
@@ -149,6 +160,7 @@ def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bo
         Bound.IDS: traffic[Traffic.KEYS] * rates.lookup_time,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_read_time,
         Bound.BAGS: traffic[Traffic.BAGS] * rates.bag_time,
+        Bound.WIDEST_TABLE: _idle_turns(traffic) * rates.forward_turn_time,
     }
     return max(terms, key=terms.__getitem__)
 
@@ -165,8 +177,14 @@ def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> B
         Bound.KERNEL_LATENCY: rates.backward_latency,
         Bound.ROW_LATENCY: traffic[Traffic.UPDATES] * rates.row_update_time,
         Bound.BAGS: LINEAR_BAG_RATIO * traffic[Traffic.BAGS] * rates.bag_time,
+        Bound.WIDEST_TABLE: _idle_turns(traffic) * rates.backward_turn_time,
     }
     return max(terms, key=terms.__getitem__)
+
+
+def _idle_turns(traffic: NDArray[np.float64]) -> float:
+    """Return what ``times.idle_turns`` does."""
+    return float(traffic[Traffic.WIDEST] * traffic[Traffic.LOOKUPS] - traffic[Traffic.TURNS])
 
 
 def weight_gradient_time(

@@ -37,6 +37,12 @@ WARP_COLUMNS = 128
 WARP_BYTES = 240.0
 """Bytes that a GPU gathers on chip while all lanes of a warp take one row's ``WARP_COLUMNS``.
 Fitted to FP16 rows of 160 columns, which take two turns (``bench.lookup_fit``)."""
+SMALL_COLUMNS = 32
+"""Columns up to which unpooled rows have a kernel of their own (FBGEMM's ``nobag_small``)."""
+SMALL_ROW_BYTES, SMALL_BAG_BYTES = 1130.0, 3450.0
+"""What a row and a bag take there of the rate at which a device gathers on chip, whatever the row's
+width: 93 ps a row and 0.31 ns a bag beyond what others take on an H200. Fitted to 36 lookups of 8
+to 32 columns (gpu_study_h200_2026-11-26), which are 17% off with tables held out, 49% before."""
 BAGS_PER_BLOCK = 32
 """Warps of a block of 1,024 threads, one bag each (FBGEMM's forward kernels)."""
 OFFSET_BYTES = 8
@@ -146,7 +152,10 @@ def shard_traffics(
             traffic[places, Traffic.KEYS] *= moved.sorted_share
             traffic[places, Traffic.BAGS] *= moved.checked_share
     traffic[:, Traffic.FORWARD_HBM] += streamed
-    traffic[:, Traffic.FORWARD_L2] = keys * _on_chip_row_bytes(shards, caches) + streamed
+    gathered = keys * _on_chip_row_bytes(shards, caches)
+    traffic[:, Traffic.FORWARD_L2] = (
+        gathered + streamed + offsets * _on_chip_bag_bytes(shards, caches)
+    )
     update = traffic[:, Traffic.BACKWARD_HBM].copy()
     traffic[:, Traffic.BACKWARD_HBM] += gradients
     traffic[:, Traffic.BACKWARD_L2] = added + gradients + update
@@ -154,6 +163,9 @@ def shard_traffics(
     longest = np.where(shards.is_unpooled, 0.0, shards.longest_bag * shards.id_share)
     bag_rows = np.maximum(keys / np.maximum(bags, 1e-300), longest)
     traffic[:, Traffic.CHAIN] = (bag_rows + caches.start_rows) * caches.row_time
+    if caches.warp_bytes:
+        more = np.maximum(np.ceil(shards.num_columns / WARP_COLUMNS) - 1.0, 0.0)
+        traffic[:, Traffic.TURNS], traffic[:, Traffic.WIDEST] = keys * more, more
     traffic[:, Traffic.ROWS] = unique
     traffic[:, Traffic.UPDATES] = unique * _update_weights(once, per_column, caches)
     traffic[keys <= 0] = 0.0
@@ -356,7 +368,18 @@ def _on_chip_row_bytes(shards: LookupShards, caches: Caches) -> Array:
     columns = shards.num_columns
     turns = np.where(columns > 32, 0.5, 0.25)
     turns = np.where(columns > 64, np.ceil(columns / WARP_COLUMNS), turns)
-    return np.maximum(np.maximum(LINE_BYTES, shards.row_bytes), turns * caches.warp_bytes)
+    gathered = np.maximum(np.maximum(LINE_BYTES, shards.row_bytes), turns * caches.warp_bytes)
+    return np.where(_is_small(shards), SMALL_ROW_BYTES, gathered)
+
+
+def _on_chip_bag_bytes(shards: LookupShards, caches: Caches) -> Array:
+    """Return what a bag takes of the same rate beside its rows."""
+    return np.where(_is_small(shards) & (caches.warp_bytes > 0), SMALL_BAG_BYTES, 0.0)
+
+
+def _is_small(shards: LookupShards) -> Mask:
+    """Return which shards' rows are unpooled and narrow."""
+    return shards.is_unpooled & (shards.num_columns <= SMALL_COLUMNS)
 
 
 def _gradient_bytes(

@@ -3,7 +3,7 @@ cimport libc.math as math
 
 cdef double NO_BYTES, WEIGHT_GRADIENT_RATIO, SORT_BLOCK_KEYS, LINEAR_BAG_RATIO
 cdef Py_ssize_t FORWARD_HBM, FORWARD_L2, FORWARD_UVM, BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM
-cdef Py_ssize_t LOOKUPS, CHAIN, ROWS, KEYS, UPDATES, BAGS
+cdef Py_ssize_t LOOKUPS, CHAIN, ROWS, KEYS, UPDATES, BAGS, TURNS, WIDEST
 cdef Py_ssize_t ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL
 
 @cython.final
@@ -12,11 +12,13 @@ cdef class LookupRates:
     cdef readonly double sort_latency, forward_latency
     cdef readonly double backward_latency, gradient_time
     cdef readonly double uvm_bandwidth, overlap, lookup_time, row_read_time, row_update_time
-    cdef readonly double bag_time
+    cdef readonly double bag_time, forward_turn_time, backward_turn_time
     cdef readonly double[:, ::1] forward_knots, backward_knots
 
 cdef double forward_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
 cdef double gather_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
+@cython.locals(widest=double)
+cdef double idle_turns(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first) noexcept
 
 @cython.locals(count=Py_ssize_t, after=Py_ssize_t)
 cdef double corrected_seconds(double seconds, double[:, ::1] knots) noexcept

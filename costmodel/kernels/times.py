@@ -31,6 +31,7 @@ BACKWARD_HBM, BACKWARD_L2, BACKWARD_UVM = map(
 LOOKUPS, CHAIN = int(Traffic.LOOKUPS), int(Traffic.CHAIN)
 ROWS, KEYS = int(Traffic.ROWS), int(Traffic.KEYS)
 UPDATES, BAGS = int(Traffic.UPDATES), int(Traffic.BAGS)
+TURNS, WIDEST = int(Traffic.TURNS), int(Traffic.WIDEST)
 ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
@@ -62,6 +63,8 @@ class LookupRates:
         row_read_time: float,
         row_update_time: float,
         bag_time: float,
+        forward_turn_time: float,
+        backward_turn_time: float,
         forward_knots: Floats = NO_KNOTS,
         backward_knots: Floats = NO_KNOTS,
     ) -> None:
@@ -80,6 +83,8 @@ class LookupRates:
         self.row_read_time = row_read_time
         self.row_update_time = row_update_time
         self.bag_time = bag_time
+        self.forward_turn_time = forward_turn_time
+        self.backward_turn_time = backward_turn_time
         self.forward_knots = forward_knots
         self.backward_knots = backward_knots
 
@@ -102,10 +107,17 @@ def gather_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) ->
     hbm = traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
     on_chip = traffic[row, first + FORWARD_L2] / rates.gather_bandwidth
     moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
-    busy = max(moved, traffic[row, first + CHAIN])
+    idle = idle_turns(traffic, row, first) * rates.forward_turn_time
+    busy = max(moved + idle, traffic[row, first + CHAIN])
     rows = traffic[row, first + ROWS] * rates.row_read_time
     ids = traffic[row, first + KEYS] * rates.lookup_time
     return busy + rows + ids
+
+
+def idle_turns(traffic: Floats, row: int, first: int) -> float:
+    """Return the turns in which warps have nothing of narrower rows than a launch's widest."""
+    widest = traffic[row, first + WIDEST]
+    return max(0.0, widest * traffic[row, first + LOOKUPS] - traffic[row, first + TURNS])
 
 
 def corrected_seconds(seconds: float, knots: Floats) -> float:
@@ -138,7 +150,8 @@ def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) 
     busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)
     rows = traffic[row, first + UPDATES] * rates.row_update_time
     bags = LINEAR_BAG_RATIO * traffic[row, first + BAGS] * rates.bag_time
-    rough = rates.backward_latency + bags + sort + busy + rows
+    idle = idle_turns(traffic, row, first) * rates.backward_turn_time
+    rough = rates.backward_latency + bags + sort + busy + rows + idle
     return corrected_seconds(rough, rates.backward_knots) + host
 
 

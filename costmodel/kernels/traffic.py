@@ -27,8 +27,16 @@ class Traffic(IntEnum):
     BAGS = 11
     """Bags that forward checks the ids of, and whose ids backward makes linear; none of replicated
     tables, whose ids are not checked."""
+    TURNS = 12
+    """Ids, each as many times as a warp of a GPU takes more turns than one for its row, each of
+    ``WARP_COLUMNS``. None on a core."""
+    WIDEST = 13
+    """The most such turns of a row of any table; combines by maximum. FBGEMM compiles a kernel for
+    every number of turns, and launches the one of the widest table for all of them."""
 
 
+MAXIMA = (Traffic.CHAIN, Traffic.WIDEST)
+"""Columns that combine by maximum."""
 NUM_TRAFFIC = len(Traffic)
 BACKWARD_KERNELS = 14
 """Kernels of one fused backward: linearize, radix sort, run lengths, segments, and five fills

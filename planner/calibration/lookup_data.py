@@ -41,6 +41,8 @@ class Constants(NamedTuple):
     forward_latency: Seconds = 0.0
     """0: that of one kernel that does nothing."""
     bag_time: Seconds = 0.0
+    forward_turn_time: Seconds = 0.0
+    backward_turn_time: Seconds = 0.0
 
     def rates(
         self,

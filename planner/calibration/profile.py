@@ -59,7 +59,7 @@ _UVM_SHARE = 0.8
 """Share of the copy bandwidth that gathers of rows reach: assumed, as in the V100's profile."""
 _GPU_LOOKUPS = (
     "gradient_time", "backward_latency", "sort_latency", "forward_latency", "bag_row_time",
-    "bag_time",
+    "bag_time", "forward_turn_time", "backward_turn_time",
 )  # fmt: skip
 """What is fitted to lookups of a GPU beside what is fitted to a core's."""
 _MOST_SHARE = 10.0
@@ -210,6 +210,8 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         forward_latency=rounded(fitted.forward_latency),
         bag_row_time=0.0 if fits.synchronous else fits.lookups.caches.row_time,
         bag_time=rounded(fitted.bag_time),
+        forward_turn_time=rounded(fitted.forward_turn_time),
+        backward_turn_time=rounded(fitted.backward_turn_time),
         forward_correction=fits.lookups.corrections.forward,
         backward_correction=fits.lookups.corrections.backward,
         stream_correction=fits.stream.correction,

@@ -204,6 +204,8 @@ class EmbeddingSection(_ProfileSection):
     forward_latency: Stated[Time] | None = None
     bag_row_time: Stated[Time] | None = None
     bag_time: Stated[Time] | None = None
+    forward_turn_time: Stated[Time] | None = None
+    backward_turn_time: Stated[Time] | None = None
     forward_correction: Stated[Correction] | None = None
     backward_correction: Stated[Correction] | None = None
 

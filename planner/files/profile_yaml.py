@@ -25,7 +25,7 @@ EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
 _MORE_EMBEDDING_FIELDS = (
     "overlap", "lookup_time", "row_read_time", "row_update_time",
     "gather_bandwidth", "gradient_time", "backward_latency", "sort_latency",
-    "forward_latency", "bag_row_time", "bag_time",
+    "forward_latency", "bag_row_time", "bag_time", "forward_turn_time", "backward_turn_time",
     "forward_correction", "backward_correction",
 )  # fmt: skip
 """More such fields, left out at their defaults: most are a core's or a GPU's only."""

@@ -13,7 +13,7 @@ from costmodel.base.ranges import range_numbers
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.engine.lowering import Columns
 from costmodel.engine.timer import Signature
-from costmodel.kernels.traffic import Traffic
+from costmodel.kernels.traffic import MAXIMA
 from costmodel.step.cuts import KINDS, TYPES, Cuts, Places, kernels_of
 from costmodel.step.template import RANK_FEATURES
 from sharders.engine.tables import SPREADS, Choices, Tables
@@ -171,7 +171,7 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
         replicated=replicated * np.array([table.weight_bytes for table in tables])[ways.table],
         cost=arrays.total_load[kept],
         shard_cost=arrays.shard_load[kept],
-        longest_bag=np.maximum.reduceat(traffic[rows, Traffic.CHAIN], firsts[:-1]),
+        most=np.maximum.reduceat(traffic[:, MAXIMA][rows], firsts[:-1]),
         first=firsts,
         rows=rows,
         traffic=traffic,

@@ -5,7 +5,7 @@ from costmodel.engine.state cimport PlanState
 from costmodel.kernels cimport times
 from sharders.engine.tables cimport Choices, Tables
 
-cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, CHAIN, LOOKUPS, NUM_TRAFFIC, BALANCE_ROOTS
+cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, CHAIN, WIDEST, BAG, WIDTH, LOOKUPS, NUM_TRAFFIC, BALANCE_ROOTS
 cdef Py_ssize_t TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PRESENT, NUM_TABLES
 cdef Py_ssize_t PARAMETERS, NUM_KERNEL_SUMS
 cdef int64_t EVERYWHERE, FIXED, ON_RANKS
@@ -50,9 +50,13 @@ cdef class RankLoads:
     ) noexcept
     cdef void _add(self, Py_ssize_t row, double amount) noexcept
     cdef Py_ssize_t _traffic(self, Py_ssize_t kernel) noexcept
-    @cython.locals(left=double, column=Py_ssize_t, longest=double, chain=double)
+    @cython.locals(left=double, column=Py_ssize_t, longest=double, widest=double)
     cdef void _look_up_more(
         self, Py_ssize_t traffic, Py_ssize_t rank, Py_ssize_t size, double sign
+    ) noexcept
+    @cython.locals(most=double)
+    cdef inline double _most_with(
+        self, Py_ssize_t rank, Py_ssize_t column, double of_shard, double sign
     ) noexcept
     @cython.locals(
         left=double, is_left=bint, feature=Py_ssize_t, column=Py_ssize_t, before=double,
@@ -68,11 +72,13 @@ cdef class RankLoads:
     @cython.locals(total=double, rank=Py_ssize_t)
     cdef double _exchanged(self, Py_ssize_t feature) noexcept
     @cython.locals(
-        longest=double, local=Py_ssize_t, table=Py_ssize_t, option=Py_ssize_t, first=Py_ssize_t,
+        most=double, local=Py_ssize_t, column=Py_ssize_t, table=Py_ssize_t, option=Py_ssize_t, first=Py_ssize_t,
         spread=int64_t, shard=Py_ssize_t, width=Py_ssize_t, block=Py_ssize_t,
     )
-    cdef double _longest_bag(self, Py_ssize_t kernel, Py_ssize_t rank) noexcept
-    cdef double _bag(self, Py_ssize_t shard) noexcept
+    cdef double _most(
+        self, Py_ssize_t kernel, Py_ssize_t rank, Py_ssize_t number, double bound
+    ) noexcept
+    cdef double _of_shard(self, Py_ssize_t shard, Py_ssize_t column) noexcept
     @cython.locals(
         group=Py_ssize_t, whole=Py_ssize_t, counts=Py_ssize_t, present=double, row=Py_ssize_t,
         of_kernels=Py_ssize_t, parameters=Py_ssize_t,
@@ -87,7 +93,7 @@ cdef class RankLoads:
     @cython.locals(
         plan=PlanState, first=Py_ssize_t, at=Py_ssize_t, back=Py_ssize_t, index=Py_ssize_t,
         rank=Py_ssize_t, forward=double, backward=double, more=double, launches=double,
-        before=double,
+        before=double, widest=double, longest=double,
     )
     cdef void _look_up(self, Py_ssize_t kernel) noexcept
     @cython.locals(most=double, longest=double)
@@ -100,6 +106,7 @@ cdef class RankLoads:
     @cython.locals(
         plan=PlanState, tables=Tables, traffic=Py_ssize_t, features=Py_ssize_t, first=Py_ssize_t,
         shard=Py_ssize_t, rank=Py_ssize_t, size=Py_ssize_t, longest=double, column=Py_ssize_t,
+        widest=double,
     )
     cdef void _load_all(self, Py_ssize_t table, Py_ssize_t option) noexcept
     @cython.locals(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from costmodel.domain.workload import BAG_STEP
 from costmodel.engine.state import PlanState
 from costmodel.kernels import times
-from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
+from costmodel.kernels.traffic import MAXIMA, NUM_TRAFFIC, Traffic
 from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES
 from sharders.engine.imbalance_penalty import BALANCE_ROOTS
 from sharders.engine.tables import EVERYWHERE, FIXED, ON_RANKS, Choices, Tables
@@ -32,7 +32,8 @@ TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PRESENT, NUM_TABLES = (
 )
 NUM_SUMS: int = len(PLAN_FEATURES)
 PARAMETERS, NUM_KERNEL_SUMS = KERNEL_FEATURES.index("parameter_bytes"), len(KERNEL_FEATURES)
-CHAIN, LOOKUPS = int(Traffic.CHAIN), int(Traffic.LOOKUPS)
+CHAIN, WIDEST, LOOKUPS = int(Traffic.CHAIN), int(Traffic.WIDEST), int(Traffic.LOOKUPS)
+BAG, WIDTH = MAXIMA.index(Traffic.CHAIN), MAXIMA.index(Traffic.WIDEST)
 EMPTY: float = 1e-6
 """Lookups below this are what rounding leaves on a rank whose last table went away."""
 SOME_LEFT: float = BAG_STEP / 2
@@ -175,7 +176,7 @@ class RankLoads:
         other_row: int,
         sign: float,
     ) -> None:
-        """Add an option's loads, or take them away; but for the longest bag, which does not add up.
+        """Add an option's loads, or take them away; but for maxima, which do not add up.
 
         Where the table has the same option in ``others``, the shards that are there on the same
         rank stay as they are, and what is sent in all stays the same, too.
@@ -220,14 +221,19 @@ class RankLoads:
             for column in range(NUM_TRAFFIC):
                 self.plan.loads[rank, traffic + column] = 0.0
             return
-        longest, chain = self.plan.loads[rank, traffic + CHAIN], self.tables.traffic[size, CHAIN]
-        if sign > 0:
-            longest = chain if chain >= abs(longest) else longest
-        elif chain >= longest > 0:
-            longest = -longest  # that long at most
+        longest = self._most_with(rank, traffic + CHAIN, self.tables.traffic[size, CHAIN], sign)
+        widest = self._most_with(rank, traffic + WIDEST, self.tables.traffic[size, WIDEST], sign)
         for column in range(NUM_TRAFFIC):
             self.plan.loads[rank, traffic + column] += sign * self.tables.traffic[size, column]
         self.plan.loads[rank, traffic + CHAIN] = longest
+        self.plan.loads[rank, traffic + WIDEST] = widest
+
+    def _most_with(self, rank: int, column: int, of_shard: float, sign: float) -> float:
+        """Return a maximum with a shard more, or without it; negative: that much at most."""
+        most = self.plan.loads[rank, column]
+        if sign > 0:
+            return of_shard if of_shard >= abs(most) else most
+        return -most if of_shard >= most > 0 else most
 
     def _send_more(self, features: int, rank: int, size: int, sign: float) -> None:
         """Add a shard's features, or take them away; where the last table has left, nothing."""
@@ -270,30 +276,36 @@ class RankLoads:
             total += power(self.exchange_rates[feature] * self.plan.loads[rank, feature])
         return total
 
-    def _longest_bag(self, kernel: int, rank: int) -> float:
-        """Return the longest bag of the tables that one kernel serves on a rank."""
-        longest, local = 0.0, self.plan.local_ranks
+    def _most(self, kernel: int, rank: int, number: int, bound: float) -> float:
+        """Return a maximum of ``MAXIMA`` over the tables that one kernel serves on a rank.
+
+        ``bound``: no table has more.
+        """
+        most, local, column = 0.0, self.plan.local_ranks, WIDEST if number == WIDTH else CHAIN
         for table in range(self.tables.num_tables):
             option = self.choices.option[table]
             first, spread = self.tables.first[option], self.tables.spread[option]
-            if self.tables.kernel[option] != kernel or self.tables.longest_bag[option] <= longest:
+            if self.tables.kernel[option] != kernel or self.tables.most[option, number] <= most:
                 continue
             if spread == EVERYWHERE:
-                longest = max(longest, self._bag(first + rank))
+                most = max(most, self._of_shard(first + rank, column))
             elif spread == FIXED:
                 for shard in range(first, self.tables.first[option + 1]):
                     if self.tables.at[shard] == rank:
-                        longest = max(longest, self._bag(shard))
+                        most = max(most, self._of_shard(shard, column))
             else:
                 width = 1 if spread == ON_RANKS else local
                 for block in range(self.tables.blocks[option]):
                     if self.choices.ranks[table, block] // width == rank // width:
-                        longest = max(longest, self._bag(first + block * width + rank % width))
-        return longest
+                        shard = first + block * width + rank % width
+                        most = max(most, self._of_shard(shard, column))
+            if most >= bound:
+                break
+        return most
 
-    def _bag(self, shard: int) -> float:
-        """Return the longest bag of a shard."""
-        return self.tables.traffic[self.tables.rows[shard], CHAIN]
+    def _of_shard(self, shard: int, column: int) -> float:
+        """Return a column of a shard's traffic."""
+        return self.tables.traffic[self.tables.rows[shard], column]
 
     def count(self, table: int, option: int, sign: float) -> None:
         """Count a table in its group, or no longer; where the last one has left, leave nothing."""
@@ -347,15 +359,20 @@ class RankLoads:
         return self.plan.numbers[self.load_row, rank] + self.plan.numbers[self.launches_row, rank]
 
     def _look_up(self, kernel: int) -> None:
-        """Recompute one kernel's times, and its longest bags where they are unknown and count."""
+        """Recompute one kernel's times, and its maxima where they are unknown and count."""
         plan, first = self.plan, self._traffic(kernel)
         at, back = plan.forward + kernel, plan.backward + kernel
         for index in range(plan.num_changed):
             rank = plan.changed[index]
+            if plan.loads[rank, first + WIDEST] < 0:
+                plan.save(rank, first)
+                widest = self._most(kernel, rank, WIDTH, -plan.loads[rank, first + WIDEST])
+                plan.loads[rank, first + WIDEST] = widest
             forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
             if plan.loads[rank, first + CHAIN] < 0 and not self._is_hidden(rank, first, forward):
                 plan.save(rank, first)
-                plan.loads[rank, first + CHAIN] = self._longest_bag(kernel, rank)
+                longest = self._most(kernel, rank, BAG, -plan.loads[rank, first + CHAIN])
+                plan.loads[rank, first + CHAIN] = longest
                 forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
             backward = times.backward_seconds(plan.loads, rank, first, plan.rates)
             more = forward - plan.numbers[at, rank] + backward - plan.numbers[back, rank]
@@ -412,9 +429,11 @@ class RankLoads:
             rank = self.rank_of(option, self.choices, table, shard)
             size = tables.rows[first + shard]
             longest = max(plan.loads[rank, traffic + CHAIN], tables.traffic[size, CHAIN])
+            widest = max(plan.loads[rank, traffic + WIDEST], tables.traffic[size, WIDEST])
             for column in range(NUM_TRAFFIC):
                 plan.loads[rank, traffic + column] += tables.traffic[size, column]
             plan.loads[rank, traffic + CHAIN] = longest
+            plan.loads[rank, traffic + WIDEST] = widest
             for column in range(NUM_FEATURES):
                 plan.loads[rank, features + column] += tables.features[size, column]
             plan.numbers[self.free_row, rank] -= tables.held[size, 0]

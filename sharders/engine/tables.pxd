@@ -7,8 +7,8 @@ cdef class Tables:
     cdef readonly int64_t[::1] options, offered, num_offered
     cdef readonly int32_t[::1] group, kernel, kind, spread, blocks, one_node, at
     cdef readonly int32_t[::1] first, rows
-    cdef readonly double[::1] table_columns, replicated, cost, price, shard_cost, longest_bag
-    cdef readonly double[:, ::1] traffic, features, held
+    cdef readonly double[::1] table_columns, replicated, cost, price, shard_cost
+    cdef readonly double[:, ::1] most, traffic, features, held
 
     @cython.locals(table=Py_ssize_t, first=int64_t, last=int64_t, count=int64_t, option=int64_t)
     cpdef void offer(self, int64_t types) noexcept

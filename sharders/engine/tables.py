@@ -37,7 +37,7 @@ class Tables:
         replicated: Floats,
         cost: Floats,
         shard_cost: Floats,
-        longest_bag: Floats,
+        most: Floats,
         first: Indices,
         rows: Indices,
         traffic: Floats,
@@ -62,8 +62,8 @@ class Tables:
             Bytes that data parallelism keeps on every rank.
         cost, shard_cost
             Seconds over all shards, and of the largest one (``OptionCosts``).
-        longest_bag
-            Seconds (``Traffic.CHAIN``), the most of all shards.
+        most
+            The most of all shards of what combines by maximum, (options, ``MAXIMA``).
         first, rows
             Where its shards begin; of every shard, its row of the next three: most are alike.
         traffic, features, held
@@ -76,7 +76,7 @@ class Tables:
         self.options, self.table_columns = options, table_columns
         self.group, self.kernel, self.kind, self.spread = group, kernel, kind, spread
         self.blocks, self.one_node, self.replicated = blocks, one_node, replicated
-        self.cost, self.shard_cost, self.longest_bag = cost, shard_cost, longest_bag
+        self.cost, self.shard_cost, self.most = cost, shard_cost, most
         self.price = np.array(cost)
         """What makes options dear where others are as good for the step (``Engine.offer``)."""
         self.first, self.rows = first, rows

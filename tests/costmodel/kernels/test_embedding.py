@@ -33,6 +33,7 @@ from costmodel.kernels.shard_traffic import (
     LINE_BYTES,
     MISS_BYTES,
     ROW_GATHER_TIME,
+    SMALL_ROW_BYTES,
     UVM_UPDATE_RATIO,
     WARP_BYTES,
     Caches,
@@ -384,6 +385,32 @@ def test_adding_gradients_up_takes_time_by_id() -> None:
     hardware = gpu(backward_latency=60 * US, gradient_time=0.5e-9)
     assert backward_time(work, hardware) == pytest.approx(660 * US)
     assert backward_bound(work, hardware) == "ids"
+
+
+def test_narrower_rows_wait_for_the_widest_of_their_launch() -> None:
+    # two tables of 1,000 ids, one of which needs two turns more: as many without a row
+    rows = [kernel(LOOKUPS=1e3), kernel(LOOKUPS=1e3, TURNS=2e3, WIDEST=2.0)]
+    mixed = combine(np.array(rows), np.array([0, 0]), 1)
+    alone = combine(np.array(rows[1:]), np.array([0]), 1)
+    slow = gpu(forward_turn_time=10e-9, backward_turn_time=30e-9)
+    for work, forward, backward in ((mixed, 20 * US, 60 * US), (alone, 0.0, 0.0)):
+        assert forward_time(work, slow) - forward_time(work, machine()) == pytest.approx(forward)
+        assert backward_time(work, slow) - backward_time(work, machine()) == pytest.approx(backward)
+    assert forward_bound(mixed[0], slow) == backward_bound(mixed[0], slow) == "widest table"
+
+
+def test_warps_take_wide_rows_in_several_turns() -> None:
+    turns = [Traffic.TURNS, Traffic.WIDEST]
+    assert traffic(WIDE, caches=WARPS)[turns].tolist() == [0.0, 0.0]
+    assert traffic(replace(WIDE, embedding_dim=320), caches=WARPS)[turns].tolist() == [8000.0, 2.0]
+    assert not traffic(replace(WIDE, embedding_dim=320))[turns].any()  # a core
+
+
+def test_narrow_rows_without_pooling_take_a_kernel_of_their_own() -> None:
+    narrow = replace(WIDE, embedding_dim=32, pooling=Pooling.NONE)
+    wider = replace(narrow, embedding_dim=36)
+    own, common = (traffic(table, caches=WARPS)[Traffic.FORWARD_L2] for table in (narrow, wider))
+    assert own - common > 4000 * (SMALL_ROW_BYTES - 240) - 4000 * 32
 
 
 def test_more_ids_than_a_block_sorts_take_more_kernels() -> None:

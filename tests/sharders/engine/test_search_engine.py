@@ -32,7 +32,7 @@ from costmodel.domain.workload import (
 )
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
-from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
+from costmodel.kernels.traffic import MAXIMA, NUM_TRAFFIC
 from costmodel.memory.rank_memory import check_memory
 from costmodel.step.template import RANK_FEATURES
 from planner.environment.compiled import MODULES, interpreted_modules
@@ -206,8 +206,9 @@ def test_what_is_kept_of_a_plan_is_what_its_choices_say(case: Case, seed: int) -
     now = np.asarray(search.plan.numbers), np.asarray(search.plan.loads).T
     kept = [numbers.copy() for numbers in now]
     engine.rebuild()
-    chains = range(search.plan.num_rank_features + Traffic.CHAIN, len(now[1]), NUM_TRAFFIC)
-    known = np.setdiff1d(np.arange(len(now[1])), chains)  # of the longest bags, some are not
+    first = search.plan.num_rank_features
+    maxima = [range(first + column, len(now[1]), NUM_TRAFFIC) for column in MAXIMA]
+    known = np.setdiff1d(np.arange(len(now[1])), maxima)  # of these, some are not
     for before, after, rows in zip(kept, now, (slice(None), known), strict=True):
         largest = np.abs(before[rows]).max(axis=1, keepdims=True)
         assert (np.abs(before - after)[rows] <= 1e-9 * largest).all()
