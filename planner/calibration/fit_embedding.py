@@ -79,7 +79,7 @@ _WARPS_START = _LARGER_START._replace(
     backward_turn_time=6e-11,
 )
 """Where a GPU's constants begin; those at 0 stay so. HBM and on-chip time add up: on an H200 the
-forward errs by 11.9% on tables held out so (median), by 12.7% with the longer of the two. (Of tables
+forward errs by 11.9% on tables held out so (median), by 12.7% with the longer. (Of tables
 of one width, 128 columns or more, the longer alone is nearer: 0.9 to 1.1 of what is measured.)"""
 _LEAST, _MOST = 1e-3, 1e3
 """How far a constant may go from where it starts."""

@@ -111,6 +111,11 @@ def tied_sentence(reports: Sequence[Report]) -> str:
 def turn_sentence(turn: Turn) -> str:
     """Say where an assumption would turn the choice, and how likely it is to be there."""
     then = f"for {turn.rival} to win"
+    if abs(turn.factor - 1.0) < SAME_STEP:
+        cause = _NOUNS.get(turn.assumption, "host operations")
+        return (
+            f"A plan of {turn.rival} takes as long: {cause} 1% off turn the choice, so calibrate."
+        )
     if turn.rival_ahead:
         then = f"for this plan to win against {turn.rival} without errors"
     if turn.value is not None:

@@ -106,6 +106,9 @@ def test_the_assumption_that_decides_is_named_with_its_value() -> None:
         "Lookups would have to take 2.50× as long for this plan to win against 5 row_wise without "
         "errors: hardly likely."
     )
+    assert turn_sentence(replace(lookups, factor=0.996)) == (
+        "A plan of 5 row_wise takes as long: lookups 1% off turn the choice, so calibrate."
+    )
 
 
 def sharders(*step_times: float, host: float = 0.0) -> list[Report]:
