@@ -399,6 +399,23 @@ def test_narrower_rows_wait_for_the_widest_of_their_launch() -> None:
     assert forward_bound(mixed[0], slow) == backward_bound(mixed[0], slow) == "widest table"
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "weight"),
+    [
+        (Optimizer.SGD, 0.5),
+        (Optimizer.ADAGRAD, 0.5),
+        (Optimizer.ROWWISE_ADAGRAD, 1.0),
+        (Optimizer.PARTIAL_ROWWISE_ADAM, 1.0),
+        (Optimizer.ADAM, 5.0),
+    ],
+)
+def test_rows_take_longer_to_update_by_what_sums_and_by_two_moments(
+    optimizer: Optimizer, weight: float
+) -> None:
+    got = traffic(WIDE, optimizer=optimizer, caches=WARPS)
+    assert got[Traffic.UPDATES] == pytest.approx(weight * got[Traffic.ROWS])
+
+
 def test_warps_take_wide_rows_in_several_turns() -> None:
     turns = [Traffic.TURNS, Traffic.WIDEST]
     assert traffic(WIDE, caches=WARPS)[turns].tolist() == [0.0, 0.0]
