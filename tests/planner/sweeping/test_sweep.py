@@ -1,7 +1,7 @@
 """Points against each other by hand, and small grids planned, kept and gone on with."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,9 @@ import planner
 from costmodel.base.errors import InputError, UnknownNameError
 from costmodel.base.units import GIB, MS
 from planner.examples import example_workload
+from planner.planning.search import Search
 from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.sweep import _NOT_OF_THE_PLAN
 from planner.sweeping.sweep_page import front_spec
 
 pytestmark = pytest.mark.slow
@@ -138,6 +140,12 @@ def test_a_sweep_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     assert [p.price for p in again.points] == [3, 3, 1, 1]
     first = planner.load_plan(tmp_path / (again.points[0].plan_file or ""))
     assert first.report.expected == pytest.approx(again.points[0].step_time)
+
+
+def test_what_a_point_is_known_by_is_the_same_in_every_process() -> None:
+    search = Search()
+    asked = {each.name for each in fields(search) if callable(getattr(search, each.name))}
+    assert asked <= _NOT_OF_THE_PLAN  # a function is another one in every process
 
 
 def test_a_point_is_planned_again_where_anything_differs_or_its_plan_is_gone(
