@@ -123,7 +123,8 @@ def _traced(section: "schema.TracedSection") -> TracedTimes:
 
 def _numbers(section: "BaseModel") -> dict[str, Any]:
     """Return the numbers that a section gives, without their sources."""
-    return {name: getattr(section, name).value for name in section.model_fields_set - {"name"}}
+    entries = {name: getattr(section, name) for name in section.model_fields_set - {"name"}}
+    return {name: entry.value for name, entry in entries.items() if entry is not None}
 
 
 def _sourced(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

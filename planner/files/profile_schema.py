@@ -40,7 +40,7 @@ def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = M
             raise _refusal(str(error)) from None
         if not 0 <= found <= most or (above_zero and found == 0):
             least = "above 0" if above_zero else "at least 0"
-            wanted = f"{least} and at most {most:g}" if most < MOST else least
+            wanted = f"{least} and at most {most:g}" if most < MOST or found > most else least
             raise _refusal(f"must be {wanted}, got `{value}`")
         if 0 < found < LEAST:
             raise _refusal(f"must be at least {LEAST:g} in SI units if it is not 0, got `{value}`")

@@ -161,6 +161,15 @@ def test_reads_a_file(tmp_path: Path) -> None:
     assert load_profile(path) == load_profile("h100-sxm")
 
 
+@pytest.mark.parametrize("field", ["forward_turn_time", "overlap", "l1_bytes"])
+def test_an_optional_number_that_is_null_has_its_default(field: str) -> None:
+    lines = text_of("h100-sxm").splitlines(keepends=True)
+    (at,) = (i for i, line in enumerate(lines) if line.startswith(f"  {field}: "))
+    null = parse_profile("".join([*lines[:at], f"  {field}: null\n", *lines[at + 1 :]]), "n.yaml")
+    left_out = parse_profile("".join([*lines[:at], *lines[at + 1 :]]), "n.yaml")
+    assert null == left_out
+
+
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         load_profile(tmp_path / "nothing.yaml")
