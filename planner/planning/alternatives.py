@@ -7,6 +7,7 @@ compiled.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from planner.planning.api import Planned
 
 ELSEWHERE = "elsewhere"
+MOST_PLACES = 8
+"""Other ranks looked at for a table as it is sharded: those that look up least, of which one may
+have no lookups of its kernel, and so be the worst."""
 MOST_WAYS, MOST_WAYS_INTERPRETED = 100_000, 1_000
 """Ways looked at in all: a page is not worth more than some 10 CPU seconds. Tables that are looked
 up most come first."""
@@ -93,14 +97,12 @@ def best_change(others: Alternatives, step_time: Seconds) -> float | None:
 
 
 def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[PlacedOption]:
-    """Yield each option of a table on the first ranks of an order where it is not already."""
+    """Yield each option of a table on the first ranks of an order, the present one on others."""
     problem, present = editor.problem, editor.choices[index]
     for option in problem.options[editor.tables[index].name]:
-        for ranks in places(problem.topology, option, order):
-            way = PlacedOption(option, ranks)
-            if way != present:
-                yield way
-                break
+        most = MOST_PLACES if option == present.option else 1
+        ways = (PlacedOption(option, ranks) for ranks in places(problem.topology, option, order))
+        yield from islice((way for way in ways if way != present), most)
 
 
 def _of_table(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Alternatives:
