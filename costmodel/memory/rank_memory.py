@@ -262,8 +262,7 @@ def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTa
 
     Whole, as splits add buffers; where only data_parallel is allowed, a copy on every rank.
     """
-    constrained = bool(table.sharding_types)  # others may always be whole
-    if constrained and allowed_types(workload, table) == (ShardingType.DATA_PARALLEL,):
+    if _is_replicated(workload, table):
         kind, kernel = ShardingType.DATA_PARALLEL, ComputeKernel.DENSE
         factors = shard_factors(workload, topology, table, kind, kernel)
         copy = shard_bytes(factors, table.num_embeddings, table.embedding_dim, 1.0)
@@ -271,6 +270,12 @@ def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTa
     kernels = set(table.compute_kernels) - {ComputeKernel.DENSE} or {ComputeKernel.FUSED}
     sizes = (_whole_table(workload, topology, table, kernel) for kernel in kernels)
     return min(float(size.total) for size in sizes)
+
+
+def _is_replicated(workload: Workload, table: EmbeddingTable) -> bool:
+    """Return whether a table may be nothing but data parallel; unconstrained ones may be whole."""
+    constrained = bool(table.sharding_types)
+    return constrained and allowed_types(workload, table) == (ShardingType.DATA_PARALLEL,)
 
 
 def whole_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTable) -> Bytes:
@@ -333,7 +338,7 @@ def _ranks_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
 
 
 def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Offer to split tables that must stay whole and are too large for one GPU.
+    """Offer to split tables that must stay whole, or be copied, and take more than one GPU has.
 
     Where that alone is not enough, with as many GPUs as it takes.
     """
@@ -347,6 +352,8 @@ def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
     if not stuck:
         return
     names = [table.name for table in workload.tables if table.name in stuck]
+    copied = all(_is_replicated(workload, workload.table(name)) for name in names)
+    reason = "kept on every GPU" if copied else "too large for one GPU"
     rows = (ShardingType.ROW_WISE,)
     tables = (replace(t, sharding_types=rows) if t.name in stuck else t for t in workload.tables)
     split = replace(workload, pipeline=Pipeline.SPARSE_DIST, tables=tuple(tables))
@@ -356,10 +363,10 @@ def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
         change, why = "sharding_types: [row_wise]", f"for {_listed(names)}"
         split = replace(split, pipeline=workload.pipeline)
     if topology.world_size > 1 and _spare_bytes(split, topology) >= 0:
-        yield change, f"{why}, too large for one GPU"
+        yield change, f"{why}, {reason}"
         return
     for gpus, spare in _gpus_remedy(split, topology):
-        yield f"{change}, {gpus}", f"{why}, too large for one GPU; {spare}"
+        yield f"{change}, {gpus}", f"{why}, {reason}; {spare}"
 
 
 def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
@@ -406,6 +413,8 @@ def _uvm_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, s
     for name, size in _sizes(workload, topology):
         if excess <= 0 and size <= usable:
             break
+        if _is_replicated(workload, workload.table(name)):
+            continue  # by kernels of its own, in HBM
         on_host = _whole_table(workload, topology, workload.table(name), ComputeKernel.FUSED_UVM)
         excess -= size - float(on_host.total)
         host -= float(on_host.host)

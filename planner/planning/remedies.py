@@ -63,6 +63,7 @@ def _changes(workload: Workload, topology: Topology) -> list[tuple[str, Iterator
     """Return every kind of change with its variants, of which the first that fits is enough."""
     return [
         ("GPUs", _more_gpus(workload, topology)),
+        ("types", _any_type(workload, topology)),
         ("UVM", _uvm(workload, topology)),
         ("fp16", _fp16(workload, topology)),
     ]
@@ -96,6 +97,12 @@ def on_gpus(topology: Topology, gpus: int) -> Topology:
     if gpus % nodes:
         raise ValueError(f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
     return replace(topology, world_size=gpus, local_world_size=gpus // nodes)
+
+
+def _any_type(workload: Workload, topology: Topology) -> Iterator[Variant]:
+    tables = tuple(replace(table, sharding_types=()) for table in workload.tables)
+    if tables != workload.tables:
+        yield "sharding_types: []", replace(workload, tables=tables), topology
 
 
 def _uvm(workload: Workload, topology: Topology) -> Iterator[Variant]:

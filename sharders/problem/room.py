@@ -106,8 +106,8 @@ def _check_large_shards(problem: ShardingProblem) -> None:
                 problem.workload,
                 problem.topology,
                 f"no plan fits: no two large shards go together on a GPU, so that they take at "
-                f"least {ceil(needed * (1 - ROUNDING))} GPUs however tables are sharded, and "
-                f"there are {world_size}",
+                f"least {ceil(needed * (1 - ROUNDING))} GPUs by any sharding types that tables "
+                f"may have, and there are {world_size}",
             )
 
 
