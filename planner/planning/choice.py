@@ -48,6 +48,8 @@ MOST_CANDIDATES = 8
 LEAST_CANDIDATES = 4
 """Plans timed under all samples: as many as there is time for, and the fewest where descents were
 made. Without time for these it is the plan with the shortest predicted step alone."""
+IMPROVING = "annealing"
+"""The sharder that makes plans better, whosever they were."""
 DOUBT = 0.6
 """A plan is not faster than another whose odds are less."""
 MOST_LOSS = 0.02
@@ -59,7 +61,7 @@ class Choice:
     """The plan to use, and how sure that is."""
 
     attempt: Attempt
-    """Whose plan it is, or was before descents."""
+    """Whose plan it is; ``annealing``'s where another's was made better."""
     confidence: Confidence
     equals: tuple[Attempt, ...]
     """Candidates that the models cannot tell from it, itself included."""
@@ -251,6 +253,7 @@ def _improved(robust: RobustSearch, start: Attempt, problem: ShardingProblem) ->
 def _with_plan(attempt: Attempt, plan: ShardingPlan, problem: ShardingProblem) -> Attempt:
     return replace(
         attempt,
+        sharder=attempt.sharder if plan == attempt.plan else IMPROVING,
         plan=plan,
         step_time=problem.objective.step_time(plan),
         status=SearchStatus.CONVERGED,

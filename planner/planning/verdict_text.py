@@ -64,7 +64,7 @@ def _first(verdict: PlanVerdict) -> str:
             "even load and the fewest shards"
         )
     if verdict.runner_up is None or verdict.probability_faster is None:
-        return "No other plan was found to compare with"
+        return "No other plan was weighed against this one"
     if verdict.probability_faster < _FASTER:
         return (
             f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than {_other(verdict)}"

@@ -135,5 +135,5 @@ def test_a_sharder_that_is_ahead_ties_with_none() -> None:
 
 def test_one_plan_alone_does_not_say_that_sharding_hardly_matters() -> None:
     alone = {"num_candidates": 1, "spread": 0.0, "runner_up": None, "probability_faster": None}
-    assert said(**alone) == "No other plan was found to compare with."
+    assert said(**alone) == "No other plan was weighed against this one."
     assert said(**alone, within_bound=0.005).startswith("The simplest plan is as fast as any")
