@@ -8,7 +8,7 @@ from math import inf
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
 from planner.environment.interrupts import interruptible
-from planner.planning.gains import LEAST_QUIET, QUIET_PASSES, Gains
+from planner.planning.gains import Gains
 from planner.planning.one_sharder import run_sharder
 from planner.planning.plugins import load_sharder
 from planner.planning.search import Attempt, Search, Watch
@@ -70,7 +70,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         found = any(attempt.plan for attempt in attempts)
         quickest = min((attempt.time for attempt in attempts), default=0.0)
         deadline = min(deadline, search.deadline(quickest))
-        gains.least_quiet = max(LEAST_QUIET, QUIET_PASSES * quickest)
+        gains.quickest = quickest
         now = search.clock()
         over = now + quickest > deadline  # none is quicker than the first
         if found and (search.interrupted() or over or gains.over()):

@@ -13,7 +13,7 @@ from planner.planning.plugins import AUTO
 from sharders import PORTFOLIO, PortfolioParams
 from sharders.problem.sharding_problem import Progress, Proof, SearchStatus
 
-PATIENCE = 1.0
+PATIENCE = 3.0
 """Times as long as all gains took that a search goes on without one (``Gains.over``)."""
 
 
@@ -71,7 +71,7 @@ class Search:
     """A step that is not worth shortening any more: the search ends there."""
     patience: float = PATIENCE
     """The search ends when nothing was gained for so many times as long as all gains took, and
-    ``LEAST_QUIET`` or ``QUIET_PASSES``; ``inf``: never before its time is up."""
+    ``Gains.least_quiet``; ``inf``: never before its time is up."""
     wait: bool = True
     """Whether a baseline in a process of its own that is not done when the search is, is waited for
     until the time limit."""

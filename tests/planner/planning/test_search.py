@@ -11,8 +11,8 @@ import pytest
 
 from costmodel.base.errors import InfeasibleError, MissingDependencyError
 from planner.examples import example_problem, example_workload
-from planner.planning import in_turn
-from planner.planning.gains import LEAST_QUIET, WORTH_WAITING, Gains
+from planner.planning import gains as gains_module
+from planner.planning.gains import QUIET_SHARE, WORTH_WAITING, Gains
 from planner.planning.one_sharder import run_sharder
 from planner.planning.running import run_apart, run_sharders
 from planner.planning.search import PATIENCE, Attempt, Search, SearchEnd, search_end, sharders_for
@@ -300,16 +300,16 @@ def told(best: float) -> Progress:
 
 def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -> None:
     clock = [0.0]
-    of = gains(clock, patience=1.0)
+    of = gains(clock, patience=2.0, time_limit=20.0)
     clock[0] = 3.0
     of.watch("annealing", told(2.0))
     assert not of.over("annealing")
     clock[0] = 4.0
-    of.watch("annealing", told(1.9))  # a gain: 4 s and a half from here
-    clock[0] = 8.4
+    of.watch("annealing", told(1.9))  # a gain: twice 4 s and a tenth of the limit from here
+    clock[0] = 13.9
     of.watch("annealing", told(1.8999))  # less than counts
     assert not of.over("annealing")
-    clock[0] = 8.6
+    clock[0] = 14.1
     assert of.over("annealing")
     assert of.over()
     assert of.early is SearchEnd.QUIET
@@ -319,7 +319,7 @@ def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -
 def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
     passes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_turn, "QUIET_PASSES", passes)
+    monkeypatch.setattr(gains_module, "QUIET_PASSES", passes)
     now, steps = [0.0], [(0.0, inf)]
 
     def clock() -> float:
@@ -331,11 +331,12 @@ def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
         if progress.best < steps[-1][1] * (1 - WORTH_WAITING):
             steps.append((now[0], progress.best))
 
-    search = Search(time_limit=500.0, clock=clock, watch=watch)
+    search = Search(time_limit=2000.0, clock=clock, watch=watch)
     problem = example_problem(example_workload(12), world_size=4)
     naive, annealing = run_sharders(("naive", "annealing"), problem, search)
     assert annealing.early is SearchEnd.QUIET
-    quiet, gained_for = max(LEAST_QUIET, passes * naive.time), steps[-1][0]
+    quiet = max(QUIET_SHARE * search.time_limit, passes * naive.time)
+    gained_for = steps[-1][0]
     waited = PATIENCE * gained_for + quiet
     assert quiet < annealing.time < gained_for + waited
 
