@@ -71,7 +71,11 @@ def load_plan_hardware(file: PlanFile) -> HardwareProfile:
         return load_profile(file.hardware)
     except InputError:
         message = f"the hardware `{file.hardware}` of this plan cannot be used"
-        hint = f"planner profiles show {file.hardware}"
+        hint = (
+            "it is the profile that the plan was made by: put it there again, or write the path of "
+            f"another one into the plan's `hardware`; planner profiles show {file.hardware} says "
+            "what is wrong with it"
+        )
         raise InputError("plan", (Problem(message=message, hint=hint),)) from None
 
 

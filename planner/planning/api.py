@@ -255,6 +255,7 @@ def judge(file: "PlanFile") -> Planned:
     from costmodel.domain.validity import check_plan
     from costmodel.memory.rank_memory import check_memory
     from planner.files.plans import load_plan_hardware
+    from planner.planning.notes import note_on_change
 
     profile = load_plan_hardware(file)
     topology = Topology(
@@ -267,7 +268,8 @@ def judge(file: "PlanFile") -> Planned:
     timeline = _simulated(file.workload, topology, file.plan)
     (confidence,) = confidences(file.workload, topology, (file.plan,))
     report = make_report(file.workload, topology, file.plan, timeline)
-    report = replace(report, confidence=confidence)
+    changed = tuple(note_on_change(file.step_time, report.step_time))
+    report = replace(report, confidence=confidence, notes=(*report.notes, *changed))
     if file.sharder is not None:
         found = SearchReport(
             sharder=file.sharder,

@@ -12,7 +12,7 @@ from planner.planning.alternatives import alternatives_text
 from planner.planning.confidence_text import confidence_text, span
 from planner.planning.explanation import MOST_TOLD, Explanation, PathRow, TableExplanation
 from planner.planning.report import Report
-from planner.planning.report_text import STAGE_NAMES
+from planner.planning.report_text import STAGE_NAMES, notes_text
 from planner.planning.verdict_text import turn_sentence
 from planner.planning.what_if import Remedy
 from planner.show.format import change, duration, durations, memory, percent, printable, rate
@@ -33,6 +33,7 @@ _WORTH = 0.005
 def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield all but what would help, which takes longer to find."""
     report = explanation.report
+    yield from notes_text(report, width)
     predicted = f"{duration(report.step_time)} as predicted"
     if report.confidence is not None:
         expected, interval = duration(report.expected), span(report.confidence.interval)

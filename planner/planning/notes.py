@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, Gpu, Topology
 from costmodel.domain.workload import DataType, Workload
+from planner.planning.verdict import SAME_STEP
+from planner.show.format import duration
 
 _NOT_EVERYWHERE = {
     DataType.BF16: "GPUs before Ampere have none",
@@ -27,6 +30,15 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
                 f"the profile of {gpu.name} has no {data_type.value} ({reason}): the "
                 f"{asked[data_type]} in {data_type.value} may be slower than predicted, or not run"
             )
+
+
+def note_on_change(before: Seconds | None, now: Seconds) -> Iterator[str]:
+    """Yield that a plan was made by another profile or other models; None: not known by which."""
+    if before is not None and abs(now / before - 1.0) > SAME_STEP:
+        yield (
+            f"this plan was predicted to take {duration(before)} when it was made, and is now "
+            f"predicted to take {duration(now)}: its hardware profile or the models have changed"
+        )
 
 
 def _multiplies(gpu: Gpu, data_type: DataType) -> bool:

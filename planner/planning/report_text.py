@@ -62,11 +62,16 @@ _BASELINES = {
 }
 
 
+def notes_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield what the reader is to be warned of."""
+    for note in report.notes:
+        yield from (Text(line, style=WARNING) for line in wrap(f"warning: {note}", width))
+
+
 def report_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the lines of a plan's report."""
     yield from headline_text(report, width)
-    for note in report.notes:
-        yield from (Text(line, style=WARNING) for line in wrap(f"warning: {note}", width))
+    yield from notes_text(report, width)
     yield Text()
     yield from _answer(report, width)
     yield Text()
