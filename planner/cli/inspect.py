@@ -62,6 +62,8 @@ def command(
 
     if workload is not None and embedding_dim is not None:
         raise click.UsageError("--embedding-dim goes without --workload, which has its own")
+    if embedding_dim is not None and embedding_dim % 4:
+        raise click.UsageError(f"--embedding-dim must be a multiple of 4, got {embedding_dim}")
     if target is not None:
         check_writable(target)
     data, known = (None, None) if workload is None else load_patched(workload)

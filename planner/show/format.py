@@ -17,6 +17,8 @@ from costmodel.base.units import (
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 """Block characters: a bar may end in any eighth of a column."""
+_ROUNDED: Seconds = 1e-12
+"""Less than this of a step is what rounding leaves of differences."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -114,5 +116,7 @@ def printable(text: str) -> str:
 
 
 def signed_duration(seconds: Seconds) -> str:
-    """Return a change of a duration, with its sign."""
+    """Return a change of a duration, with its sign; what rounding leaves is none."""
+    if abs(seconds) < _ROUNDED:
+        return "0 us"
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"

@@ -121,6 +121,7 @@ def test_json(run: Command, ids: str) -> None:
         (("ids.npz", "--workload", "few.yaml"), 3, "table `ad` has 10 rows, but the file has id"),
         (("few.npz", "--workload", "tables.yaml"), 3, "the file has 2 features without names"),
         (("ids.npz", "--workload", "tables.yaml", "--embedding-dim", "8"), 2, "without --workload"),
+        (("ids.npz", "--embedding-dim", "66"), 2, "must be a multiple of 4"),
         (("ids.npz", "-o", "no/where.yaml"), 3, "no such directory"),
     ],
 )

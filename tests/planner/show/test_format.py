@@ -61,6 +61,7 @@ def test_other_units() -> None:
     assert bandwidth(3.35e12) == "3,350 GB/s"
     assert change(1.067) == "+6.7%"
     assert signed_duration(-1.31e-3) == "-1.31 ms"
+    assert signed_duration(5.2e-18) == "0 us"
     assert count(1, "plan") == "1 plan"
     assert count(18400, "plan") == "18,400 plans"
     assert printable("a\x1bb") == "a\ufffdb"
