@@ -4,8 +4,8 @@ A roofline over additive traffic. Every shard contributes a vector of ``Traffic`
 serves all shards of a group on a rank, so the vectors add up (``MAXIMA`` combine by maximum) and
 the time is a function of the sum:
 
-    forward  = t0_f + bags t_bag + max(hbm / (BW eff_r), on_chip / BW_gather, chain) + uvm / BW_uvm
-               + idle t_turn_f
+    forward  = t0_f + bags t_bag + uvm / BW_uvm
+               + max(max(hbm / (BW eff_r), on_chip / BW_gather) + idle t_turn_f, chain)
     backward = t0_b + r_bag bags t_bag + t_sort + keys / sort_rate + updates t_row + uvm / BW_uvm
                + max(hbm / (BW eff_w), on_chip / BW_gather, keys t_gradient) + idle t_turn_b
     grad_indice_weights = t0 + r max(...)
