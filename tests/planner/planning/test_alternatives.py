@@ -1,8 +1,11 @@
+from dataclasses import replace
 from math import inf
 
 import pytest
 
 import planner
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import EmbeddingTable, Pooling, Workload
 from costmodel.engine.objective import Objective
 from planner.examples import example_hardware, example_workload
 from planner.planning.alternatives import (
@@ -51,3 +54,31 @@ def test_a_table_without_a_choice_says_so() -> None:
     )
     assert alternatives_text(Alternatives(step_times={}, fixed=True), 1.0) == "on your `ranks`"
     assert best_change(Alternatives(step_times={"row_wise": inf}, fixed=False), 1.0) is None
+
+
+def test_elsewhere_is_the_best_of_the_other_ranks() -> None:
+    # the emptiest rank has an unpooled table alone: another kernel there costs more than its load
+    pooled = [
+        EmbeddingTable(name=f"p{n}", num_embeddings=1_000_000, embedding_dim=64, pooling_factor=20)
+        for n in range(3)
+    ]
+    unpooled = EmbeddingTable(
+        name="u", num_embeddings=1_000_000, embedding_dim=16, pooling=Pooling.NONE, pooling_factor=2
+    )
+    made = planner.plan(
+        Workload(tables=(*pooled, unpooled), local_batch_size=4096),
+        gpus=3, hardware="h200-sxm", sharder="naive", baseline="none",
+    )  # fmt: skip
+    plan, kind = made.plan, ShardingType.TABLE_WISE
+    for table, rank in {"p0": 0, "p1": 1, "p2": 0, "u": 2}.items():
+        sharding = next(each for each in plan.tables if each.table == table)
+        plan = with_table(plan, on_ranks(made.workload, plan, sharding, (rank,), kind))
+    own = next(each for each in plan.tables if each.table == "p0")
+    objective = Objective(made.workload, made.topology)
+    steps = [
+        objective.step_time(with_table(plan, on_ranks(made.workload, plan, own, (rank,), kind)))
+        for rank in (1, 2)
+    ]
+    assert steps[0] < steps[1]
+    found = alternatives(replace(made, plan=plan))["p0"].step_times[ELSEWHERE]
+    assert found == pytest.approx(steps[0], rel=1e-9)

@@ -4,7 +4,8 @@ import pytest
 
 import planner
 from costmodel.base.errors import InfeasibleError
-from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 
 
 def refused(workload: Workload, **options: float) -> InfeasibleError:
@@ -32,3 +33,14 @@ def test_a_remedy_that_finds_nothing_is_not_offered() -> None:
     error = refused(Workload(tables=tables, local_batch_size=64), time_limit=1.0)
     assert "data_type: fp16" not in dict(error.remedies)
     assert "a plan of" not in " ".join(text for _, text in error.remedies)
+
+
+def test_tables_that_may_only_be_replicated_may_lie_elsewhere() -> None:
+    table = EmbeddingTable(
+        name="copied", num_embeddings=150_000_000, embedding_dim=128,
+        sharding_types=(ShardingType.DATA_PARALLEL,), optimizer=Optimizer.SGD,
+    )  # fmt: skip
+    error = refused(Workload(tables=(table,), local_batch_size=64), time_limit=1.0)
+    remedies = dict(error.remedies)
+    assert "compute_kernels: [fused_uvm]" not in remedies  # replicas are in HBM
+    assert remedies["sharding_types: []"].startswith("a plan of ")
