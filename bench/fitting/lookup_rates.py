@@ -15,6 +15,7 @@ from typing import Any
 from bench.fitting.sources import REPOSITORY
 from costmodel.base.units import GB, US, Seconds
 from costmodel.domain.hardware import Gpu, HardwareProfile
+from planner.calibration.curves import rounded
 from planner.files.profiles import load_profile
 
 RESULTS = REPOSITORY / "bench" / "results" / "lookup_fit.json"
@@ -88,7 +89,7 @@ def _as_studied(name: str, gpu: Gpu) -> tuple[dict[str, str], Mapping[str, str]]
         "sort_rate": f"{found.sort_rate * busy / 1e9:.3g}e9",
         "overlap": f"{found.overlap:.3g}",
         "row_update_time": f"{found.row_update_time / busy / NANO:.3g} ns",
-        "gather_bandwidth": f"{float(f'{found.l2_bandwidth * busy:.4g}') / GB:g} GB/s",
+        "gather_bandwidth": f"{rounded(found.l2_bandwidth * busy) / GB:g} GB/s",
         "gradient_time": f"{found.gradient_time / busy / NANO:.3g} ns",
         "backward_latency": f"{found.backward_latency / US:.3g} us",
         "sort_latency": f"{found.sort_latency / US:.3g} us",

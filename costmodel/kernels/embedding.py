@@ -160,7 +160,7 @@ def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bo
         Bound.IDS: traffic[Traffic.KEYS] * rates.lookup_time,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_read_time,
         Bound.BAGS: traffic[Traffic.BAGS] * rates.bag_time,
-        Bound.WIDEST_TABLE: _idle_turns(traffic) * rates.forward_turn_time,
+        Bound.WIDEST_TABLE: times.idle_turns(traffic[np.newaxis], 0, 0) * rates.forward_turn_time,
     }
     return max(terms, key=terms.__getitem__)
 
@@ -177,14 +177,9 @@ def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> B
         Bound.KERNEL_LATENCY: rates.backward_latency,
         Bound.ROW_LATENCY: traffic[Traffic.UPDATES] * rates.row_update_time,
         Bound.BAGS: LINEAR_BAG_RATIO * traffic[Traffic.BAGS] * rates.bag_time,
-        Bound.WIDEST_TABLE: _idle_turns(traffic) * rates.backward_turn_time,
+        Bound.WIDEST_TABLE: times.idle_turns(traffic[np.newaxis], 0, 0) * rates.backward_turn_time,
     }
     return max(terms, key=terms.__getitem__)
-
-
-def _idle_turns(traffic: NDArray[np.float64]) -> float:
-    """Return what ``times.idle_turns`` does."""
-    return float(traffic[Traffic.WIDEST] * traffic[Traffic.LOOKUPS] - traffic[Traffic.TURNS])
 
 
 def weight_gradient_time(

@@ -18,7 +18,7 @@ cdef class LookupRates:
 cdef double forward_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
 cdef double gather_seconds(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first, LookupRates rates) noexcept
 @cython.locals(widest=double)
-cdef double idle_turns(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first) noexcept
+cpdef double idle_turns(double[:, ::1] traffic, Py_ssize_t row, Py_ssize_t first) noexcept
 
 @cython.locals(count=Py_ssize_t, after=Py_ssize_t)
 cdef double corrected_seconds(double seconds, double[:, ::1] knots) noexcept

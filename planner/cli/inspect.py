@@ -57,13 +57,17 @@ def command(
     Understood are indices, offsets and lengths (the open DLRM dataset), KeyedJaggedTensors, batches
     with one, named arrays with lengths or offsets beside them, and columns of lists.
     """
+    from costmodel.domain.workload import EmbeddingTable
     from planner.files.disk import check_writable, write_text
     from planner.inspection.inspect import fragment, inspect, load_patched, patched
 
     if workload is not None and embedding_dim is not None:
         raise click.UsageError("--embedding-dim goes without --workload, which has its own")
-    if embedding_dim is not None and embedding_dim % 4:
-        raise click.UsageError(f"--embedding-dim must be a multiple of 4, got {embedding_dim}")
+    if embedding_dim is not None:
+        try:
+            EmbeddingTable(name="any", num_embeddings=1, embedding_dim=embedding_dim)
+        except ValueError as error:
+            raise click.UsageError(f"--embedding-dim: {error}") from None
     if target is not None:
         check_writable(target)
     data, known = (None, None) if workload is None else load_patched(workload)

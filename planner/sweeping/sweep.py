@@ -32,8 +32,10 @@ from sharders.problem.sharding_problem import Progress
 _NO_BASELINE = "none"
 _LOOK_EVERY: Seconds = 0.2
 """How often to look for an interrupt."""
-_NOT_OF_THE_PLAN = {"interrupted", "watch", "clock", "deadline", "jobs", "storage", "began"}
-"""Fields of ``Search`` that do not say which plan is found."""
+_NOT_OF_THE_PLAN = {"jobs", "storage", "began"} | {
+    each.name for each in fields(Search) if callable(each.default)
+}
+"""Fields of ``Search`` that do not say which plan is found: functions only tell and ask."""
 _stop: list[Event] = []
 """In a process of the pool: set when the sweep is to end."""
 Done = Callable[[int, int, SweepPoint], None]

@@ -5,7 +5,8 @@ from costmodel.engine.state cimport PlanState
 from costmodel.kernels cimport times
 from sharders.engine.tables cimport Choices, Tables
 
-cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, CHAIN, WIDEST, BAG, WIDTH, LOOKUPS, NUM_TRAFFIC, BALANCE_ROOTS
+cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, LOOKUPS, NUM_TRAFFIC, BALANCE_ROOTS
+cdef Py_ssize_t CHAIN, WIDEST, BAG, WIDTH
 cdef Py_ssize_t TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PRESENT, NUM_TABLES
 cdef Py_ssize_t PARAMETERS, NUM_KERNEL_SUMS
 cdef int64_t EVERYWHERE, FIXED, ON_RANKS
@@ -72,11 +73,12 @@ cdef class RankLoads:
     @cython.locals(total=double, rank=Py_ssize_t)
     cdef double _exchanged(self, Py_ssize_t feature) noexcept
     @cython.locals(
-        most=double, local=Py_ssize_t, column=Py_ssize_t, table=Py_ssize_t, option=Py_ssize_t, first=Py_ssize_t,
-        spread=int64_t, shard=Py_ssize_t, width=Py_ssize_t, block=Py_ssize_t,
+        traffic=Py_ssize_t, most=double, bound=double, local=Py_ssize_t, table=Py_ssize_t,
+        option=Py_ssize_t, first=Py_ssize_t, spread=int64_t, shard=Py_ssize_t, width=Py_ssize_t,
+        block=Py_ssize_t,
     )
-    cdef double _most(
-        self, Py_ssize_t kernel, Py_ssize_t rank, Py_ssize_t number, double bound
+    cdef void _find_most(
+        self, Py_ssize_t kernel, Py_ssize_t rank, Py_ssize_t number, Py_ssize_t column
     ) noexcept
     cdef double _of_shard(self, Py_ssize_t shard, Py_ssize_t column) noexcept
     @cython.locals(
@@ -93,7 +95,7 @@ cdef class RankLoads:
     @cython.locals(
         plan=PlanState, first=Py_ssize_t, at=Py_ssize_t, back=Py_ssize_t, index=Py_ssize_t,
         rank=Py_ssize_t, forward=double, backward=double, more=double, launches=double,
-        before=double, widest=double, longest=double,
+        before=double,
     )
     cdef void _look_up(self, Py_ssize_t kernel) noexcept
     @cython.locals(most=double, longest=double)

@@ -276,12 +276,13 @@ class RankLoads:
             total += power(self.exchange_rates[feature] * self.plan.loads[rank, feature])
         return total
 
-    def _most(self, kernel: int, rank: int, number: int, bound: float) -> float:
-        """Return a maximum of ``MAXIMA`` over the tables that one kernel serves on a rank.
+    def _find_most(self, kernel: int, rank: int, number: int, column: int) -> None:
+        """Find a maximum over the tables that one kernel serves on a rank; so far it has a bound.
 
-        ``bound``: no table has more.
+        ``number`` is its place in ``MAXIMA``, ``column`` that among the traffic.
         """
-        most, local, column = 0.0, self.plan.local_ranks, WIDEST if number == WIDTH else CHAIN
+        traffic, most, local = self._traffic(kernel), 0.0, self.plan.local_ranks
+        bound = -self.plan.loads[rank, traffic + column]
         for table in range(self.tables.num_tables):
             option = self.choices.option[table]
             first, spread = self.tables.first[option], self.tables.spread[option]
@@ -301,7 +302,8 @@ class RankLoads:
                         most = max(most, self._of_shard(shard, column))
             if most >= bound:
                 break
-        return most
+        self.plan.save(rank, traffic)
+        self.plan.loads[rank, traffic + column] = most
 
     def _of_shard(self, shard: int, column: int) -> float:
         """Return a column of a shard's traffic."""
@@ -365,14 +367,10 @@ class RankLoads:
         for index in range(plan.num_changed):
             rank = plan.changed[index]
             if plan.loads[rank, first + WIDEST] < 0:
-                plan.save(rank, first)
-                widest = self._most(kernel, rank, WIDTH, -plan.loads[rank, first + WIDEST])
-                plan.loads[rank, first + WIDEST] = widest
+                self._find_most(kernel, rank, WIDTH, WIDEST)
             forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
             if plan.loads[rank, first + CHAIN] < 0 and not self._is_hidden(rank, first, forward):
-                plan.save(rank, first)
-                longest = self._most(kernel, rank, BAG, -plan.loads[rank, first + CHAIN])
-                plan.loads[rank, first + CHAIN] = longest
+                self._find_most(kernel, rank, BAG, CHAIN)
                 forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
             backward = times.backward_seconds(plan.loads, rank, first, plan.rates)
             more = forward - plan.numbers[at, rank] + backward - plan.numbers[back, rank]
