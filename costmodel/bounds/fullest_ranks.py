@@ -86,9 +86,9 @@ class FullestRanks:
     def whole(self, shares: Array) -> Array:
         """Return what fullest ranks send if they send whole blocks, (columns,)."""
         means, largest = (each.ravel() for each in self._of_groups(shares))
-        sent, has_blocks = np.maximum(means, largest), self._blocks > 0
-        count = np.ceil(means[has_blocks] / (PACKED * self._blocks[has_blocks]) - TOLERANCE)
-        sent[has_blocks] = np.maximum(largest[has_blocks], count * self._blocks[has_blocks])
+        sent, has_blocks = np.maximum(means, largest), self.blocks > 0
+        count = np.ceil(means[has_blocks] / (PACKED * self.blocks[has_blocks]) - TOLERANCE)
+        sent[has_blocks] = np.maximum(largest[has_blocks], count * self.blocks[has_blocks])
         return sent
 
     @cached_property
@@ -138,15 +138,44 @@ class FullestRanks:
                     self._found[pair, feature] = None
                     self._add_pair(program, pair, feature)
 
-    def limit(self, program: OptionProgram, column: int, whole: float) -> None:
+    def one_less(self, program: OptionProgram, column: int, whole: float) -> None:
         """Let no rank send as many whole blocks as that, but one less at most."""
-        most = PACKED * (whole - self._blocks[column])
+        self._limit(program, column, PACKED * (whole - self.blocks[column]))
+
+    def send(self, program: OptionProgram, column: int, level: float) -> None:
+        """Let fullest ranks send so much, at least, and the mean rank no more."""
+        self._limit(program, column, level)
+        program.raise_other(1 + column, level / self._unit[column])
+
+    def _limit(self, program: OptionProgram, column: int, most: float) -> None:
+        """Let the mean rank send so much at most, whatever its limit was before."""
+        key, lower = ("limit", column), -most / self._unit[column]
+        if program.is_known(key):
+            program.change_row(key, lower)
+            return
         own = self._group == column // SENT
         row = np.where(own, -self._means[:, column % SENT], 0.0) / self._unit[column]
-        program.add_row(-most / self._unit[column], row, np.zeros(0, dtype=np.intp), np.zeros(0))
+        program.add_row(lower, row, np.zeros(0, dtype=np.intp), np.zeros(0), key)
 
     @cached_property
-    def _blocks(self) -> Array:
+    def uneven(self) -> Places:
+        """The columns of blocks of groups whose ranks need not send as many as one another."""
+        own = np.flatnonzero(self._shards[:, COLUMNS] > self._means[:, COLUMNS] * (1 + TOLERANCE))
+        columns = np.unique(self._group[own]) * SENT + COLUMNS
+        return columns[self.blocks[columns] > 0]
+
+    def means(self, shares: Array) -> Array:
+        """Return what mean ranks send for shares of options, (columns,)."""
+        return self._of_groups(shares)[0].ravel()
+
+    def largest(self, shares: Array) -> Array:
+        """Return what the largest shard sends of all options that have a share, (columns,)."""
+        used, largest = np.flatnonzero(shares > TOLERANCE), np.zeros((self.count // SENT, SENT))
+        np.maximum.at(largest, self._group[used], self._shards[used])
+        return largest.ravel()
+
+    @cached_property
+    def blocks(self) -> Array:
         """Columns of which every shard has a multiple, by group; 0: none, and of ids and bags."""
         blocks = np.zeros((self.count // SENT, SENT))
         for group in range(len(blocks)):

@@ -127,7 +127,7 @@ class OptionProgram:
         others, values
             Some other columns, 0 for the first one, and what each is multiplied by.
         key
-            What programs know it by that begin from this one's basis.
+            What ``change_row`` knows it by, and programs that begin from this one's basis.
 
         """
         self._keys.append(key)
@@ -139,6 +139,20 @@ class OptionProgram:
         self._rows.append(options)
         self._lower.append(lower)
         self._others.append((others, values))
+
+    def is_known(self, key: Hashable) -> bool:
+        """Return whether there is a row of that key."""
+        return key in self._keys
+
+    def change_row(self, key: Hashable, lower: float) -> None:
+        """Let a row's sum be at least so much from now on."""
+        row = self._keys.index(key)
+        self._lower[row] = lower
+        self._solver.changeRowBounds(self._num_tables + row, lower, inf)
+
+    def raise_other(self, other: int, least: float) -> None:
+        """Let one of the columns beside those of options be at least so much from now on."""
+        self._solver.changeColBounds(other, least, inf)
 
     def join(self, options: Places) -> None:
         """Let options join that are not there yet."""

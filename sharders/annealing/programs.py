@@ -16,7 +16,7 @@ from costmodel.base.units import Seconds
 from costmodel.step.cuts import TYPES
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import NEUTRAL, Found, Parameters, kernels_apart
-from sharders.lp.offered_program import Array, LpOptions, OfferedProgram, Relaxed, by_share
+from sharders.lp.offered_program import Array, Levels, LpOptions, OfferedProgram, Relaxed, by_share
 
 EVERY_TYPE = (1 << len(TYPES)) - 1
 """The bits of all sharding types."""
@@ -48,6 +48,8 @@ class SolvedSet(NamedTuple):
     """Share of all memory that these take."""
     prices: Array
     """What makes every option that the engine has dear (``Relaxed.prices``)."""
+    limit: int
+    """How large shards may be, by its place in ``LARGEST``."""
 
 
 class _Set(NamedTuple):
@@ -84,7 +86,7 @@ class Programs:
         for limit in (self._usual, 0):
             relaxed = self._limited(types, LARGEST[limit])
             if relaxed is not None:
-                return self._read(relaxed, relaxed.of_blocks * _unevenly(limit))
+                return self._read(relaxed, relaxed.of_blocks * _unevenly(limit), limit)
         return None
 
     def solve(self, types: int) -> SolvedSet | None:
@@ -108,7 +110,7 @@ class Programs:
                 return None
         best = min(expected, key=expected.__getitem__)
         self._usual, found = best, solved[best]
-        return None if found is None else self._read(found, expected[best])
+        return None if found is None else self._read(found, expected[best], best)
 
     def plan(self, types: int, solved: SolvedSet, *, may_overfill: bool = False) -> Found:
         """Return a plan of a program's options, others of these types where they have no room.
@@ -121,6 +123,19 @@ class Programs:
         engine.offer(types)
         options = engine.arrays.number_of[solved.options]
         return better_filled(engine, options, may_overfill=may_overfill)
+
+    def levels(self, types: int, solved: SolvedSet) -> Levels | None:
+        """Return the program of some types by levels, for the best limit; None: no room."""
+        some = self._options(types)
+        return some.step.levels(some.sizes <= LARGEST[solved.limit])
+
+    def plan_of(self, types: int, relaxed: Relaxed) -> Found:
+        """Return a plan of the options of some types that have the largest shares.
+
+        Its time is infinite where there is no room.
+        """
+        self.engine.offer(types)
+        return better_filled(self.engine, self._number[self._first(relaxed)])
 
     def _describe(self, types: int) -> None:
         """Describe the options of all types, but for the first set only those it has.
@@ -171,13 +186,17 @@ class Programs:
             self._sets[types] = _Set(types, OfferedProgram(self.choices, offered), sizes)
         return self._sets[types]
 
-    def _read(self, relaxed: Relaxed, expected: Seconds) -> SolvedSet:
-        first = [own[0] for own in by_share(self.choices, relaxed.shares)]
+    def _read(self, relaxed: Relaxed, expected: Seconds, limit: int) -> SolvedSet:
+        first = self._first(relaxed)
         memory = float(self.choices.memory[first].sum())
         prices = np.full(len(self.engine.arrays.tables.cost), inf)
         known = self._number >= 0
         prices[self._number[known]] = relaxed.prices[known]
-        return SolvedSet(expected, self.choices.numbers[first], memory, prices)
+        return SolvedSet(expected, self.choices.numbers[first], memory, prices, limit)
+
+    def _first(self, relaxed: Relaxed) -> list[int]:
+        """Return the option of every table with the largest share, by its place in choices."""
+        return [own[0] for own in by_share(self.choices, relaxed.shares)]
 
 
 def better_filled(

@@ -145,7 +145,12 @@ class AnnealingSearch:
         next_set, knows_more = 0.0, True
         while self.contenders and not self.spent():
             if self.moves >= next_set:
-                tried = self.own_set() or next(self.sets.explored, None) or self._beside()
+                tried = (
+                    self.own_set()
+                    or self._by_levels()
+                    or next(self.sets.explored, None)
+                    or self._beside()
+                )
                 knows_more = tried is not None
                 if tried is not None:
                     self.join(tried)
@@ -159,6 +164,10 @@ class AnnealingSearch:
         """Return plans of the set of types that the best plan has; None: they were made already."""
         types = self.engine.types_of(self.contenders[0].choices)
         return None if types in self.sets.has_room else self.sets.start_of(types)
+
+    def _by_levels(self) -> Start | None:
+        """Return a plan by levels of the set that the best plan has; None: it was made already."""
+        return self.sets.by_levels(self.engine.types_of(self.contenders[0].choices))
 
     def _beside(self) -> Start | None:
         """Return plans of a set of types next to one that the best plans have; None: no more."""

@@ -28,6 +28,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES
 from sharders.annealing.kind_types import KindTypes
+from sharders.annealing.levels import LevelSearch
 from sharders.annealing.programs import COARSE, EVERY_TYPE, Programs, SolvedSet
 from sharders.annealing.type_changes import TypeChanges
 from sharders.annealing.type_options import TypeOptions
@@ -57,8 +58,9 @@ rules come first, too: so one CPU second ends 1.8% lower in the mean of 14 probl
 and four as low."""
 CLIMBED = 0.97
 """Times the value of the best set so far that a neighbour has at most whose own ones come next."""
-GREEDY, PROGRAM = range(2)
-"""Origins of plans: of greedy rules, or anything else, and of a program's options."""
+GREEDY, PROGRAM, BY_LEVELS = range(3)
+"""Origins of plans: of greedy rules, or anything else, of a program's options, and of its best
+levels' (``annealing.levels``)."""
 _SPLITS: Sequence[Parameters] = (COARSE, NEUTRAL, {**NEUTRAL, "split_above": 0.1})
 RULES: Sequence[Parameters] = (*_SPLITS, *map(kernels_apart, _SPLITS))
 """What is tried of every set: hardly any splits, and ever more, with lookup kernels on the same
@@ -100,6 +102,10 @@ class TypeSets:
         self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
         self._is_over = is_over
         self._made = 0
+        self._levelled: set[int] = set()
+        """Sets that were searched by levels (``annealing.levels``)."""
+        self._of_levels = inf
+        """The shortest step of their plans."""
         options = TypeOptions(engine)
         self.kinds, self.changes = KindTypes(engine, options), TypeChanges(engine, options)
         self.programs = Programs(engine)
@@ -362,7 +368,10 @@ class TypeSets:
         plans: list[Found] = []
         solved = self._solve(types)
         if solved is not None:
-            plans.append(self.programs.plan(types, solved, may_overfill=True))
+            # where memory decides, the first plans that fit come before the best ones
+            is_urgent = not self.has_room and not self._is_roomy(types)
+            by_levels = None if is_urgent else self._by_levels(types, solved)
+            plans.append(by_levels or self.programs.plan(types, solved, may_overfill=True))
             self._made += 1
         # the first set's plan is annealed before usual rules are tried
         usual = self.tuning.rules(self.params.best_rules) if self.has_room else threshold_rules()
@@ -370,6 +379,24 @@ class TypeSets:
         plans += [] if greedy is None else [greedy]
         self.has_room[types] = any(time < inf for time, _ in plans)
         return Start(types, plans)
+
+    def by_levels(self, types: int) -> Start | None:
+        """Return the best plan of a set by levels; None: they were tried, or it has no program."""
+        solved = self._said.get(types)
+        if solved is None or types in self._levelled:
+            return None
+        found = self._by_levels(types, solved)
+        return Start(types, [] if found is None else [found], BY_LEVELS)
+
+    def _by_levels(self, types: int, solved: SolvedSet) -> Found | None:
+        """Return the best plan of a set by levels; None: there is no room."""
+        self._levelled.add(types)
+        search = LevelSearch(self.programs, types, solved, self._is_over)
+        found = search.run(self._of_levels)
+        self._made += search.evaluated
+        if found is not None:
+            self._of_levels = min(self._of_levels, found[0])
+        return found
 
     def _greedy(self, types: int, rules: Sequence[Parameters]) -> Found | None:
         """Return the best plan of some rules, and of changes of the best; None: no room."""

@@ -164,6 +164,37 @@ class OfferedProgram:
 
     def solve(self, wanted: Mask) -> Relaxed | None:
         """Return the best shares of the options that are offered and wanted; None: no room."""
+        program = self._program(wanted)
+        found = None if program is None else self._solved(program)
+        if program is None or found is None:
+            return None
+        best, of_blocks = self._of_blocks(program, found)
+        return self._relaxed(program, best, found.value, of_blocks)
+
+    def levels(self, wanted: Mask) -> "Levels | None":
+        """Return the program of what is offered and wanted by levels; None: no room."""
+        program = self._program(wanted)
+        found = None if program is None else self._solved(program)
+        if program is None or found is None:
+            return None
+        fullest, shares = self._step.fullest, found.shares
+        columns = fullest.uneven
+        of_groups = fullest.means(shares), fullest.largest(shares), fullest.blocks
+        return Levels(self, program, columns, *(each[columns] for each in of_groups))
+
+    def at_levels(
+        self, program: StepProgram, columns: NDArray[np.intp], levels: Array
+    ) -> Relaxed | None:
+        """Return the best shares where fullest ranks send so much, by column; None: no room."""
+        for column, level in zip(columns.tolist(), levels.tolist(), strict=True):
+            self._step.fullest.send(program.options, column, level)
+        found = self._solved(program)
+        if found is None:
+            return None
+        return self._relaxed(program, found, found.value, found.value * program.unit)
+
+    def _program(self, wanted: Mask) -> StepProgram | None:
+        """Return the program of the options that are offered and wanted; None: no room."""
         step, free = self._step, self.choices.some(wanted & self.offered)[self._kept]
         smallest = step.lightest(step.memory, free)
         least = float(step.memory[smallest].sum())
@@ -174,7 +205,7 @@ class OfferedProgram:
         even = step.features(free / np.bincount(table, free)[table])
         if not self._cycles:
             self._begin(even, free)
-        program = StepProgram(
+        return StepProgram(
             step,
             self._cycles,
             self._likely,
@@ -183,14 +214,15 @@ class OfferedProgram:
             most_memory=max(HEADROOM, least + ROOM * (1 - least)),
             free=free,
         )
-        found = self._solved(program)
-        if found is None:
-            return None
-        best, of_blocks = self._of_blocks(program, found)
+
+    def _relaxed(
+        self, program: StepProgram, best: BestShares, value: float, of_blocks: Seconds
+    ) -> Relaxed:
+        """Return what a solution says of all options; keep the program's cycles."""
         self._cycles = program.cycles
         shares, prices = np.zeros(len(self.offered)), np.full(len(self.offered), np.inf)
         shares[self._kept], prices[self._kept] = best.shares, best.reduced_costs
-        return Relaxed(shares, found.value * program.unit, of_blocks, prices)
+        return Relaxed(shares, value * program.unit, of_blocks, prices)
 
     def _begin(self, even: Array, free: Mask) -> None:
         """Look for cycles that are likely to bind.
@@ -235,12 +267,32 @@ class OfferedProgram:
             column = int(added.argmax())
             if added[column] <= ROUNDING * value:
                 break
-            fullest.limit(program.options, column, whole[column])
+            fullest.one_less(program.options, column, whole[column])
             limited = self._solved(program)
             if limited is None or limited.value * unit >= least:
                 break
             found = limited
         return best, least
+
+
+@dataclass(eq=False)
+class Levels:
+    """A program by how many columns the fullest ranks of groups send, those that may differ."""
+
+    offered: OfferedProgram
+    program: StepProgram
+    columns: NDArray[np.intp]
+    """What the program knows the groups by."""
+    means: Array
+    """Columns that mean ranks send where fullest ones may send any number, (groups,),"""
+    widest: Array
+    """those of the widest shard then,"""
+    blocks: Array
+    """and those of which every shard has a multiple."""
+
+    def at(self, levels: Array) -> Relaxed | None:
+        """Return the best shares where fullest ranks send so many, (groups,); None: no room."""
+        return self.offered.at_levels(self.program, self.columns, levels)
 
 
 def _equal(one: OptionCycle, other: OptionCycle) -> bool:
