@@ -56,11 +56,6 @@ class LevelSearch:
         """Step time of every level's plan that was tried, infinite where there is no room."""
         self._best: Found | None = None
 
-    @property
-    def evaluated(self) -> int:
-        """Return how many levels were tried."""
-        return len(self._times)
-
     def run(self, others: Seconds) -> Found | None:
         """Return the best plan; None: there is none.
 

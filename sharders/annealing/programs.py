@@ -69,7 +69,7 @@ class Programs:
 
     def __init__(self, engine: Engine) -> None:
         """Describe no options yet."""
-        self.engine = engine
+        self.engine, self.evaluated = engine, 0
         self._described = 0
         """Bits of the types whose options are described."""
         self._sets: dict[int, _Set] = {}
@@ -121,6 +121,7 @@ class Programs:
         """
         engine = self.engine
         engine.offer(types)
+        self.evaluated += 1
         options = engine.arrays.number_of[solved.options]
         return better_filled(engine, options, may_overfill=may_overfill)
 
@@ -135,6 +136,7 @@ class Programs:
         Its time is infinite where there is no room.
         """
         self.engine.offer(types)
+        self.evaluated += 1
         return better_filled(self.engine, self._number[self._first(relaxed)])
 
     def _describe(self, types: int) -> None:

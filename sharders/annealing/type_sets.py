@@ -101,7 +101,7 @@ class TypeSets:
         problem = engine.problem
         self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
         self._is_over = is_over
-        self._made = 0
+        self._filled = 0
         self._levelled: set[int] = set()
         """Sets that were searched by levels (``annealing.levels``)."""
         self._of_levels = inf
@@ -135,8 +135,8 @@ class TypeSets:
     @property
     def evaluated(self) -> int:
         """Return how many plans were made."""
-        others = self.tuning, self.kinds, self.changes
-        return self._made + sum(each.evaluated for each in others)
+        others = self.tuning, self.programs, self.kinds, self.changes
+        return self._filled + sum(each.evaluated for each in others)
 
     def at_once(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
         """Yield plans of some greedy rules, of the first set's program, and of usual rules.
@@ -261,7 +261,6 @@ class TypeSets:
         said = self._said[types]
         if said is None:
             return Start(types, [], PROGRAM)
-        self._made += 1
         found = self.programs.plan(types, said)
         return Start(types, [found] if found[0] < inf else [], PROGRAM)
 
@@ -372,7 +371,6 @@ class TypeSets:
             is_urgent = not self.has_room and not self._is_roomy(types)
             by_levels = None if is_urgent else self._by_levels(types, solved)
             plans.append(by_levels or self.programs.plan(types, solved, may_overfill=True))
-            self._made += 1
         # the first set's plan is annealed before usual rules are tried
         usual = self.tuning.rules(self.params.best_rules) if self.has_room else threshold_rules()
         greedy = self._greedy(types, list(usual))
@@ -391,9 +389,7 @@ class TypeSets:
     def _by_levels(self, types: int, solved: SolvedSet) -> Found | None:
         """Return the best plan of a set by levels; None: there is no room."""
         self._levelled.add(types)
-        search = LevelSearch(self.programs, types, solved, self._is_over)
-        found = search.run(self._of_levels)
-        self._made += search.evaluated
+        found = LevelSearch(self.programs, types, solved, self._is_over).run(self._of_levels)
         if found is not None:
             self._of_levels = min(self._of_levels, found[0])
         return found
@@ -427,5 +423,5 @@ class TypeSets:
         """Return the step time of a rule's plan; infinite without room, or when time is over."""
         if self._is_over():
             return inf
-        self._made += 1
+        self._filled += 1
         return self.engine.fill(rule)

@@ -40,24 +40,26 @@ def problem() -> ShardingProblem:
     return example_problem(workload, world_size=RANKS, num_nodes=2, fill=0.05)
 
 
-def never() -> bool:
-    return False
-
-
 def solved(programs: Programs) -> SolvedSet:
     found = programs.solve(TYPES)
     assert found is not None
     return found
 
 
+def tried(others: float = np.inf, *, is_over: bool = False) -> tuple[float, int]:
+    """Return the step of the best plan by levels, and how many were tried."""
+    programs = Programs(Engine(problem()))
+    search = LevelSearch(programs, TYPES, solved(programs), lambda: is_over)
+    best = search.run(others)
+    return np.inf if best is None else best[0], programs.evaluated
+
+
 def test_the_best_levels_have_a_shorter_step_than_the_program_s_own() -> None:
     programs = Programs(Engine(problem()))
     own = programs.plan(TYPES, solved(programs))
-    search = LevelSearch(programs, TYPES, solved(programs), never)
-    best = search.run(np.inf)
-    assert best is not None
-    assert best[0] < 0.98 * own[0]
-    assert 1 < search.evaluated <= MOST
+    best, count = tried()
+    assert best < 0.98 * own[0]
+    assert 1 < count <= MOST
 
 
 def test_mean_ranks_send_no_more_than_levels_and_the_step_is_that_of_the_fullest() -> None:
@@ -78,20 +80,13 @@ def test_mean_ranks_send_no_more_than_levels_and_the_step_is_that_of_the_fullest
 
 
 def test_sets_far_behind_others_have_few_levels_tried() -> None:
-    programs = Programs(Engine(problem()))
-    free, behind = (LevelSearch(programs, TYPES, solved(programs), never) for _ in range(2))
-    best = free.run(np.inf)
-    assert best is not None
-    behind.run(best[0] / 2)
-    assert 0 < behind.evaluated < free.evaluated
+    best, free = tried()
+    behind, count = tried(best / 2)
+    assert behind < np.inf
+    assert 0 < count < free
 
 
 def test_no_level_is_tried_once_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = Programs(Engine(problem()))
-    search = LevelSearch(programs, TYPES, solved(programs), lambda: True)
-    assert search.run(np.inf) is None
-    assert search.evaluated == 0
+    assert tried(is_over=True) == (np.inf, 0)
     monkeypatch.setattr(levels_module, "MOST", 3)
-    few = LevelSearch(programs, TYPES, solved(programs), never)
-    few.run(np.inf)
-    assert few.evaluated == 3
+    assert 0 < tried()[1] <= 3
