@@ -145,12 +145,7 @@ class AnnealingSearch:
         next_set, knows_more = 0.0, True
         while self.contenders and not self.spent():
             if self.moves >= next_set:
-                tried = (
-                    self.own_set()
-                    or self._by_levels()
-                    or next(self.sets.explored, None)
-                    or self._beside()
-                )
+                tried = self.own_set() or next(self.sets.explored, None) or self._beside()
                 knows_more = tried is not None
                 if tried is not None:
                     self.join(tried)
@@ -161,13 +156,12 @@ class AnnealingSearch:
             self.run_next()
 
     def own_set(self) -> Start | None:
-        """Return plans of the set of types that the best plan has; None: they were made already."""
-        types = self.engine.types_of(self.contenders[0].choices)
-        return None if types in self.sets.has_room else self.sets.start_of(types)
+        """Return plans of the set of types that the best plan has; None: they were made already.
 
-    def _by_levels(self) -> Start | None:
-        """Return a plan by levels of the set that the best plan has; None: it was made already."""
-        return self.sets.by_levels(self.engine.types_of(self.contenders[0].choices))
+        Those by levels come later where memory decides (``TypeSets.start_of``).
+        """
+        types, sets = self.engine.types_of(self.contenders[0].choices), self.sets
+        return sets.by_levels(types) if types in sets.has_room else sets.start_of(types)
 
     def _beside(self) -> Start | None:
         """Return plans of a set of types next to one that the best plans have; None: no more."""

@@ -164,19 +164,19 @@ class OfferedProgram:
 
     def solve(self, wanted: Mask) -> Relaxed | None:
         """Return the best shares of the options that are offered and wanted; None: no room."""
-        program = self._program(wanted)
-        found = None if program is None else self._solved(program)
-        if program is None or found is None:
+        first = self._first_solved(wanted)
+        if first is None:
             return None
+        program, found = first
         best, of_blocks = self._of_blocks(program, found)
         return self._relaxed(program, best, found.value, of_blocks)
 
     def levels(self, wanted: Mask) -> "Levels | None":
         """Return the program of what is offered and wanted by levels; None: no room."""
-        program = self._program(wanted)
-        found = None if program is None else self._solved(program)
-        if program is None or found is None:
+        first = self._first_solved(wanted)
+        if first is None:
             return None
+        program, found = first
         fullest, shares = self._step.fullest, found.shares
         columns = fullest.uneven
         of_groups = fullest.means(shares), fullest.largest(shares), fullest.blocks
@@ -193,8 +193,8 @@ class OfferedProgram:
             return None
         return self._relaxed(program, found, found.value, found.value * program.unit)
 
-    def _program(self, wanted: Mask) -> StepProgram | None:
-        """Return the program of the options that are offered and wanted; None: no room."""
+    def _first_solved(self, wanted: Mask) -> tuple[StepProgram, BestShares] | None:
+        """Return the program of what is offered and wanted, and its solution; None: no room."""
         step, free = self._step, self.choices.some(wanted & self.offered)[self._kept]
         smallest = step.lightest(step.memory, free)
         least = float(step.memory[smallest].sum())
@@ -205,7 +205,7 @@ class OfferedProgram:
         even = step.features(free / np.bincount(table, free)[table])
         if not self._cycles:
             self._begin(even, free)
-        return StepProgram(
+        program = StepProgram(
             step,
             self._cycles,
             self._likely,
@@ -214,6 +214,8 @@ class OfferedProgram:
             most_memory=max(HEADROOM, least + ROOM * (1 - least)),
             free=free,
         )
+        found = self._solved(program)
+        return None if found is None else (program, found)
 
     def _relaxed(
         self, program: StepProgram, best: BestShares, value: float, of_blocks: Seconds
