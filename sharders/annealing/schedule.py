@@ -252,9 +252,15 @@ class AnnealingSearch:
                 contenders.append(Contender(start.types, origin, *found, found[1], self._balancing))
         for contender in sorted(contenders, key=lambda each: each.time):
             if len(contenders) > 1 or contender.time == inf:
-                self._run(contender, self.params.first_run * self.num_tables)
+                self._run(contender, self._first_run)
             if contender.time < inf:
                 self._enter(contender)
+
+    @property
+    def _first_run(self) -> int:
+        """Return how many moves the first run from a set's plan has."""
+        share = int(self.params.first_share * self.moves)
+        return max(self.params.first_run * self.num_tables, share)
 
     def _enter(self, contender: Contender) -> None:
         """Let a contender take the place of the one of its set and origin, if it is better."""
