@@ -33,12 +33,7 @@ from sharders.lp.offered_program import Levels
 Level: TypeAlias = NDArray[np.float64]
 """Columns that the fullest rank of every group sends, (groups,)."""
 MOST = 40
-"""Levels that are tried of a set, at most,"""
-MOST_PLACED = 13_000
-"""and tables that all of these place. While 40 levels were tried of 949 tables on 128 GPUs, too,
-they took 0.45 s, and three CPU seconds ended 0.22% higher in the mean of ten problems of 700 to 980
-tables (20 runs, standard error 0.09%; 7 lower now, none higher). Of 300 to 420 tables 12 levels end
-as low as 40, but 320 of one width 1.3% higher."""
+"""Levels that are tried of a set."""
 BEHIND = 1.01
 """Times the shortest step of any set's plans by levels, up to which levels beside a plan's are
 tried. While it was 1.03 times the shortest one of the same set, searches tried 8% fewer plans in
@@ -57,8 +52,6 @@ class LevelSearch:
         """Try none yet; ``is_over`` is asked before each, whether the budget is spent."""
         self._programs, self._types, self._solved = programs, types, solved
         self._is_over = is_over
-        tables = len(programs.engine.problem.workload.tables)
-        self._most = min(MOST, max(1, MOST_PLACED // tables))
         self._times: dict[tuple[float, ...], Seconds] = {}
         """Step time of every level's plan that was tried, infinite where there is no room."""
         self._best: Found | None = None
@@ -74,7 +67,7 @@ class LevelSearch:
             return None
         _, units = min(begins, key=lambda begin: self._time(levels, begin[0]))
         moves, beside = list(_moves(units)), set()
-        while self._best is not None and len(self._times) < self._most and not self._is_over():
+        while self._best is not None and len(self._times) < MOST and not self._is_over():
             left = [level for level in self._times if level not in beside]
             level = min(left, key=self._times.__getitem__, default=None)
             if level is None or self._times[level] > BEHIND * min(others, self._best[0]):
@@ -88,7 +81,7 @@ class LevelSearch:
         """Return the step time of the plan for some levels; infinite if there is none."""
         key = tuple(level.tolist())
         if key not in self._times:
-            if min(key) < 0 or len(self._times) == self._most or self._is_over():
+            if min(key) < 0 or len(self._times) == MOST or self._is_over():
                 return inf
             relaxed = levels.at(level)
             found = None if relaxed is None else self._programs.plan_of(self._types, relaxed)
