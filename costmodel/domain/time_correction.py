@@ -41,7 +41,7 @@ class TimeCorrection:
         return np.array(self.knots, dtype=np.float64).reshape(-1, 2)
 
     def corrected(self, seconds: ArrayLike) -> NDArray[np.float64]:
-        """Return corrected times; ``times.corrected_seconds`` does the same for one kernel."""
+        """Return corrected times; ``times.Correction`` does the same for one kernel."""
         given = np.asarray(seconds, dtype=np.float64)
         if not self.knots:
             return given

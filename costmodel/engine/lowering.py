@@ -30,6 +30,7 @@ from costmodel.engine.state import Machine
 from costmodel.engine.step import Step
 from costmodel.kernels.collectives import CollectiveForm
 from costmodel.kernels.embedding import lookup_rates
+from costmodel.kernels.times import StreamTimes
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.program import ProcessGroup
 from costmodel.step.template import (
@@ -53,9 +54,7 @@ def machine(topology: Topology) -> Machine:
     return Machine(
         num_ranks=topology.world_size,
         local_ranks=topology.local_world_size,
-        stream_latency=gpu.kernel_latency,
-        stream_bandwidth=gpu.memory_bandwidth,
-        stream_knots=gpu.stream_correction.array,
+        streams=StreamTimes(gpu.kernel_latency, gpu.memory_bandwidth, gpu.stream_correction.array),
         rates=lookup_rates(topology.hardware),
     )
 

@@ -2,8 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from costmodel.engine.step cimport Step
-from costmodel.kernels cimport times
-from costmodel.kernels.times cimport LookupRates
+from costmodel.kernels.times cimport ExchangeTimes, LookupTimes, StreamTimes
 
 cdef int64_t BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE, LINEAR
 cdef int64_t NO_GROUP, NONE, ONLY, WEIGHT_GRADIENT
@@ -19,9 +18,9 @@ cdef class Journal:
 cdef class PlanState:
     cdef readonly Py_ssize_t num_ranks, local_ranks, whole, forward, backward, steps, num_durations
     cdef readonly Py_ssize_t num_rank_features, load_width, num_changed
-    cdef readonly double stream_latency, stream_bandwidth
-    cdef readonly LookupRates rates
-    cdef readonly double[:, ::1] numbers, loads, stream_knots
+    cdef readonly StreamTimes streams
+    cdef readonly LookupTimes lookups
+    cdef readonly double[:, ::1] numbers, loads
     cdef readonly double[::1] flat, flat_loads
     cdef readonly int64_t[::1] touched_starts, touched_ops, node_of, changed, is_changed
     cdef readonly Journal journal, saved
@@ -84,5 +83,3 @@ cdef class PlanState:
     @cython.locals(row=Py_ssize_t, known=Py_ssize_t, seconds=double, alike=bint, rank=Py_ssize_t)
     cdef void _take(self, Step step, Py_ssize_t op, Py_ssize_t start, double size) noexcept
 
-    @cython.locals(first=Py_ssize_t, last=Py_ssize_t)
-    cdef double _exchange_seconds(self, Step step, Py_ssize_t op, double size) noexcept

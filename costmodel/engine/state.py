@@ -29,8 +29,7 @@ from costmodel.engine.codes import (
     WEIGHT_GRADIENT,
 )
 from costmodel.engine.step import Step
-from costmodel.kernels import times
-from costmodel.kernels.times import LookupRates
+from costmodel.kernels.times import LookupRates, LookupTimes, StreamTimes
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 
 Ints = NDArray[np.int64]
@@ -62,10 +61,7 @@ class Machine(NamedTuple):
 
     num_ranks: int
     local_ranks: int
-    stream_latency: float
-    stream_bandwidth: float
-    stream_knots: Floats
-    """Those of ``Gpu.stream_correction``, shape (knots, 2)."""
+    streams: StreamTimes
     rates: LookupRates
 
 
@@ -114,10 +110,7 @@ class PlanState:
 
         """
         self.num_ranks, self.local_ranks = machine.num_ranks, machine.local_ranks
-        self.stream_latency = machine.stream_latency
-        self.stream_bandwidth = machine.stream_bandwidth
-        self.stream_knots = machine.stream_knots
-        self.rates = machine.rates
+        self.streams, self.lookups = machine.streams, LookupTimes(loads, machine.rates)
         self.whole, self.forward, self.backward = rows.whole, rows.forward, rows.backward
         self.steps, self.num_durations = rows.steps, rows.num_durations
         self.num_rank_features = num_rank_features
@@ -188,11 +181,11 @@ class PlanState:
         for kernel in range(self.backward - self.forward):
             first = self.num_rank_features + kernel * NUM_TRAFFIC
             for rank in range(self.num_ranks):
-                self.numbers[self.forward + kernel, rank] = times.forward_seconds(
-                    self.loads, rank, first, self.rates
+                self.numbers[self.forward + kernel, rank] = self.lookups.forward_seconds(
+                    rank, first
                 )
-                self.numbers[self.backward + kernel, rank] = times.backward_seconds(
-                    self.loads, rank, first, self.rates
+                self.numbers[self.backward + kernel, rank] = self.lookups.backward_seconds(
+                    rank, first
                 )
 
     def refresh(self, every: Step, groups: int, sums: bool, flags: Ints, wanted: int) -> None:
@@ -264,15 +257,13 @@ class PlanState:
             return step.seconds[op] if self.numbers[launched, rank] > 0 else 0.0
         if step.kind[op] == WEIGHT_GRADIENT:
             first = self.num_rank_features + step.kernels[step.parts[op]] * NUM_TRAFFIC
-            return times.weight_gradient_seconds(self.loads, rank, first, self.rates)
+            return self.lookups.weight_gradient_seconds(rank, first)
         amount = self.amount(step, op, rank)
         if step.kind[op] == LINEAR:
             return amount
         if step.least[op] > 0 and self._num_busy(step, op, rank) < step.least[op]:
             return 0.0
-        return times.stream_seconds(
-            amount, self.stream_latency, self.stream_bandwidth, self.stream_knots
-        )
+        return self.streams.seconds(amount)
 
     def _num_busy(self, step: Step, op: int, rank: int) -> int:
         """Return how many of an operation's lookup kernels have work on a rank."""
@@ -341,14 +332,7 @@ class PlanState:
         if size == self.numbers[known, start]:
             return
         self.put(known, start, size)
-        seconds = self._exchange_seconds(step, op, size)
+        seconds = step.exchanges.seconds(size, op, step.knots[op], step.knots[op + 1])
         alike = step.same[op] or step.group[op] != INTRA_NODE
         for rank in range(start, start + 1 if alike else start + self.local_ranks):
             self.put(row, rank, seconds)
-
-    def _exchange_seconds(self, step: Step, op: int, size: float) -> float:
-        """Return the time of a collective."""
-        first, last = step.knots[op], step.knots[op + 1]
-        return times.exchange_seconds(
-            size, step.forms, op, step.log_bytes, step.log_seconds, first, last
-        )

@@ -1,6 +1,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from costmodel.kernels.times cimport ExchangeTimes
+
 cdef extern from *:
     """
     #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
@@ -23,8 +25,8 @@ cdef class Step:
     cdef readonly int64_t[::1] kind, group, launched, same, rows, whole, touched_by
     cdef readonly int64_t[::1] starts, sources, terms, features, knots, finals, like
     cdef readonly int64_t[::1] least, parts, kernels
-    cdef readonly double[::1] seconds, lags, weights, constants, log_bytes, log_seconds
-    cdef readonly double[:, ::1] forms
+    cdef readonly double[::1] seconds, lags, weights, constants
+    cdef readonly ExchangeTimes exchanges
 
 @cython.final
 cdef class StepClock:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.engine.codes import ALONE, CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE, WORLD
+from costmodel.kernels.times import ExchangeTimes
 from costmodel.step.synthesis import NUM_STEPS
 
 Ints = NDArray[np.int64]
@@ -90,8 +91,7 @@ class Step:
         self.starts, self.sources, self.lags = starts, sources, lags
         self.terms, self.features, self.weights = terms, features, weights
         self.constants = constants
-        self.forms, self.knots = forms, knots
-        self.log_bytes, self.log_seconds = log_bytes, log_seconds
+        self.knots, self.exchanges = knots, ExchangeTimes(forms, log_bytes, log_seconds)
         self.finals, self.like = finals, like
         self.least, self.parts, self.kernels = least, parts, kernels
 

@@ -123,7 +123,7 @@ class CollectiveForm:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The form as the columns that ``times.exchange_seconds`` reads."""
+        """The form as the columns that ``times.ExchangeTimes`` reads."""
         scale = 0.0 if self.curve is None else self.scale
         local = (self.alpha, self.offset, scale, self.ratio, self.slope)
         return (*local, self.across, float(self.optional))

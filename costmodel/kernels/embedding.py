@@ -46,7 +46,7 @@ from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer
 from costmodel.kernels import times
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
-from costmodel.kernels.times import LookupRates
+from costmodel.kernels.times import LookupRates, LookupTimes
 from costmodel.kernels.traffic import (
     BACKWARD_KERNELS,
     LINEAR_BAG_RATIO,
@@ -151,6 +151,7 @@ def embedding_estimate(
 def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bound:
     """Return what bounds the forward kernel of that traffic."""
     rates = lookup_rates(hardware)
+    idle_turns = LookupTimes(traffic[np.newaxis], rates).idle_turns(0, 0)
     terms = {
         Bound.HBM_BANDWIDTH: traffic[Traffic.FORWARD_HBM] / rates.lookup_bandwidth,
         Bound.L2_BANDWIDTH: traffic[Traffic.FORWARD_L2] / rates.gather_bandwidth,
@@ -160,7 +161,7 @@ def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bo
         Bound.IDS: traffic[Traffic.KEYS] * rates.lookup_time,
         Bound.ROW_LATENCY: traffic[Traffic.ROWS] * rates.row_read_time,
         Bound.BAGS: traffic[Traffic.BAGS] * rates.bag_time,
-        Bound.WIDEST_TABLE: times.idle_turns(traffic[np.newaxis], 0, 0) * rates.forward_turn_time,
+        Bound.WIDEST_TABLE: idle_turns * rates.forward_turn_time,
     }
     return max(terms, key=terms.__getitem__)
 
@@ -168,6 +169,7 @@ def forward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bo
 def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> Bound:
     """Return what bounds the backward kernels of that traffic."""
     rates = lookup_rates(hardware)
+    idle_turns = LookupTimes(traffic[np.newaxis], rates).idle_turns(0, 0)
     terms = {
         Bound.HBM_BANDWIDTH: traffic[Traffic.BACKWARD_HBM] / rates.update_bandwidth,
         Bound.L2_BANDWIDTH: traffic[Traffic.BACKWARD_L2] / rates.gather_bandwidth,
@@ -177,7 +179,7 @@ def backward_bound(traffic: NDArray[np.float64], hardware: HardwareProfile) -> B
         Bound.KERNEL_LATENCY: rates.backward_latency,
         Bound.ROW_LATENCY: traffic[Traffic.UPDATES] * rates.row_update_time,
         Bound.BAGS: LINEAR_BAG_RATIO * traffic[Traffic.BAGS] * rates.bag_time,
-        Bound.WIDEST_TABLE: times.idle_turns(traffic[np.newaxis], 0, 0) * rates.backward_turn_time,
+        Bound.WIDEST_TABLE: idle_turns * rates.backward_turn_time,
     }
     return max(terms, key=terms.__getitem__)
 

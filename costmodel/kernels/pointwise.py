@@ -157,6 +157,6 @@ def index_backward_time(num_elements: float, gpu: Gpu) -> Seconds:
 
 
 def _stream_time(num_bytes: Bytes, efficiency: float, gpu: Gpu) -> Seconds:
-    """Return what ``times.stream_seconds`` says, of a share of the bandwidth."""
+    """Return what ``times.StreamTimes`` says, of a share of the bandwidth."""
     rough = gpu.kernel_latency + num_bytes / (efficiency * gpu.memory_bandwidth)
     return float(gpu.stream_correction.corrected(rough))

@@ -2,7 +2,8 @@
 
 Compiled when the package is built (types are in ``times.pxd``); the same file runs interpreted.
 ``kernels.embedding`` and ``kernels.collectives`` say what the formulas mean and call them on
-arrays; ``costmodel.engine`` calls them on one rank after another.
+arrays; ``costmodel.engine`` calls them on one rank after another. The arrays that they read are
+attributes, not arguments, as a compiled call copies all that describes one (208 bytes).
 """
 
 import math
@@ -37,6 +38,29 @@ ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 
 
 NO_KNOTS: Floats = np.zeros((0, 2))
+
+
+class Correction:
+    """What corrects a rough time; its knots are those of a ``TimeCorrection``, shape (knots, 2)."""
+
+    def __init__(self, knots: Floats) -> None:
+        self.knots, self.count = knots, knots.shape[0]
+
+    def corrected(self, seconds: float) -> float:
+        """Return what ``TimeCorrection.corrected`` makes of a time."""
+        if self.count == 0:
+            return seconds
+        last = self.count - 1
+        if seconds <= self.knots[0, 0]:
+            return seconds * self.knots[0, 1] / self.knots[0, 0]
+        if seconds >= self.knots[last, 0]:
+            return seconds * self.knots[last, 1] / self.knots[last, 0]
+        after = 1
+        while self.knots[after, 0] < seconds:
+            after += 1
+        before = after - 1
+        along = (seconds - self.knots[before, 0]) / (self.knots[after, 0] - self.knots[before, 0])
+        return self.knots[before, 1] + along * (self.knots[after, 1] - self.knots[before, 1])
 
 
 class LookupRates:
@@ -85,174 +109,170 @@ class LookupRates:
         self.bag_time = bag_time
         self.forward_turn_time = forward_turn_time
         self.backward_turn_time = backward_turn_time
-        self.forward_knots = forward_knots
-        self.backward_knots = backward_knots
+        self.forward_correction = Correction(forward_knots)
+        self.backward_correction = Correction(backward_knots)
 
 
-def forward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
-    """Return the seconds of the forward kernel; 0 without lookups.
+class LookupTimes:
+    """Times of lookup kernels; a kernel's traffic is ``traffic[row, first : first + NUM_TRAFFIC]``.
 
-    The kernel's traffic is ``traffic[row, first : first + NUM_TRAFFIC]``.
+    ``traffic``: shape (rows, columns); the caller may change it.
     """
-    if traffic[row, first + LOOKUPS] <= 0:
-        return 0.0
-    host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
-    checked = traffic[row, first + BAGS] * rates.bag_time
-    rough = rates.forward_latency + checked + gather_seconds(traffic, row, first, rates)
-    return corrected_seconds(rough, rates.forward_knots) + host
+
+    def __init__(self, traffic: Floats, rates: LookupRates) -> None:
+        self.traffic, self.rates = traffic, rates
+
+    def forward_seconds(self, row: int, first: int) -> float:
+        """Return the seconds of the forward kernel; 0 without lookups."""
+        if self.traffic[row, first + LOOKUPS] <= 0:
+            return 0.0
+        rates = self.rates
+        host = self.traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
+        checked = self.traffic[row, first + BAGS] * rates.bag_time
+        rough = rates.forward_latency + checked + self._gather_seconds(row, first)
+        return rates.forward_correction.corrected(rough) + host
+
+    def _gather_seconds(self, row: int, first: int) -> float:
+        """Return what gathering rows takes by the roofline, but for those from host memory."""
+        rates = self.rates
+        hbm = self.traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
+        on_chip = self.traffic[row, first + FORWARD_L2] / rates.gather_bandwidth
+        moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
+        idle = self.idle_turns(row, first) * rates.forward_turn_time
+        busy = max(moved + idle, self.traffic[row, first + CHAIN])
+        rows = self.traffic[row, first + ROWS] * rates.row_read_time
+        ids = self.traffic[row, first + KEYS] * rates.lookup_time
+        return busy + rows + ids
+
+    def idle_turns(self, row: int, first: int) -> float:
+        """Return the turns in which warps have nothing of narrower rows than a launch's widest."""
+        widest, lookups = self.traffic[row, first + WIDEST], self.traffic[row, first + LOOKUPS]
+        return max(0.0, widest * lookups - self.traffic[row, first + TURNS])
+
+    def backward_seconds(self, row: int, first: int) -> float:
+        """Return the seconds of the fused backward; 0 without lookups."""
+        if self.traffic[row, first + LOOKUPS] <= 0:
+            return 0.0
+        rates = self.rates
+        hbm = self.traffic[row, first + BACKWARD_HBM] / rates.update_bandwidth
+        on_chip = self.traffic[row, first + BACKWARD_L2] / rates.gather_bandwidth
+        sort = self.traffic[row, first + KEYS] / rates.sort_rate
+        if self.traffic[row, first + KEYS] > SORT_BLOCK_KEYS:
+            sort += rates.sort_latency
+        host = self.traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
+        moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
+        busy = max(moved, self.traffic[row, first + LOOKUPS] * rates.gradient_time)
+        rows = self.traffic[row, first + UPDATES] * rates.row_update_time
+        bags = LINEAR_BAG_RATIO * self.traffic[row, first + BAGS] * rates.bag_time
+        idle = self.idle_turns(row, first) * rates.backward_turn_time
+        rough = rates.backward_latency + bags + sort + busy + rows + idle
+        return rates.backward_correction.corrected(rough) + host
+
+    def weight_gradient_seconds(self, row: int, first: int) -> float:
+        """Return the seconds of ``grad_indice_weights``; 0 without lookups."""
+        if self.traffic[row, first + LOOKUPS] <= 0:
+            return 0.0
+        host = self.traffic[row, first + FORWARD_UVM] / self.rates.uvm_bandwidth
+        gathered = self._gather_seconds(row, first) + host
+        return self.rates.latency + WEIGHT_GRADIENT_RATIO * gathered
 
 
-def gather_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
-    """Return what gathering rows takes by the roofline, but for those from host memory."""
-    hbm = traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
-    on_chip = traffic[row, first + FORWARD_L2] / rates.gather_bandwidth
-    moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
-    idle = idle_turns(traffic, row, first) * rates.forward_turn_time
-    busy = max(moved + idle, traffic[row, first + CHAIN])
-    rows = traffic[row, first + ROWS] * rates.row_read_time
-    ids = traffic[row, first + KEYS] * rates.lookup_time
-    return busy + rows + ids
-
-
-def idle_turns(traffic: Floats, row: int, first: int) -> float:
-    """Return the turns in which warps have nothing of narrower rows than a launch's widest."""
-    widest = traffic[row, first + WIDEST]
-    return max(0.0, widest * traffic[row, first + LOOKUPS] - traffic[row, first + TURNS])
-
-
-def corrected_seconds(seconds: float, knots: Floats) -> float:
-    """Return what ``TimeCorrection.corrected`` makes of a time."""
-    count = knots.shape[0]
-    if count == 0:
-        return seconds
-    if seconds <= knots[0, 0]:
-        return seconds * knots[0, 1] / knots[0, 0]
-    if seconds >= knots[count - 1, 0]:
-        return seconds * knots[count - 1, 1] / knots[count - 1, 0]
-    after = 1
-    while knots[after, 0] < seconds:
-        after += 1
-    along = (seconds - knots[after - 1, 0]) / (knots[after, 0] - knots[after - 1, 0])
-    return knots[after - 1, 1] + along * (knots[after, 1] - knots[after - 1, 1])
-
-
-def backward_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
-    """Return the seconds of the fused backward, as ``forward_seconds``."""
-    if traffic[row, first + LOOKUPS] <= 0:
-        return 0.0
-    hbm = traffic[row, first + BACKWARD_HBM] / rates.update_bandwidth
-    on_chip = traffic[row, first + BACKWARD_L2] / rates.gather_bandwidth
-    sort = traffic[row, first + KEYS] / rates.sort_rate
-    if traffic[row, first + KEYS] > SORT_BLOCK_KEYS:
-        sort += rates.sort_latency
-    host = traffic[row, first + BACKWARD_UVM] / rates.uvm_bandwidth
-    moved = max(hbm, on_chip) + (1.0 - rates.overlap) * min(hbm, on_chip)
-    busy = max(moved, traffic[row, first + LOOKUPS] * rates.gradient_time)
-    rows = traffic[row, first + UPDATES] * rates.row_update_time
-    bags = LINEAR_BAG_RATIO * traffic[row, first + BAGS] * rates.bag_time
-    idle = idle_turns(traffic, row, first) * rates.backward_turn_time
-    rough = rates.backward_latency + bags + sort + busy + rows + idle
-    return corrected_seconds(rough, rates.backward_knots) + host
-
-
-def weight_gradient_seconds(traffic: Floats, row: int, first: int, rates: LookupRates) -> float:
-    """Return the seconds of ``grad_indice_weights``, as ``forward_seconds``."""
-    if traffic[row, first + LOOKUPS] <= 0:
-        return 0.0
-    host = traffic[row, first + FORWARD_UVM] / rates.uvm_bandwidth
-    gathered = gather_seconds(traffic, row, first, rates) + host
-    return rates.latency + WEIGHT_GRADIENT_RATIO * gathered
-
-
-def curve_seconds(
-    size: float, log_bytes: Floats, log_seconds: Floats, first: int, last: int
-) -> float:
-    """Return the seconds of a collective by the knots ``first`` to ``last`` of curves in log space.
-
-    Straight lines between the knots; below the first one its time, above the last its bandwidth.
-    """
-    log_size = math.log(max(size, NO_BYTES))
-    if last - first == 1:
-        return math.exp(log_seconds[first] + max(log_size - log_bytes[first], 0.0))
-    inside = min(max(log_size, log_bytes[first]), log_bytes[last - 1])
-    after = first + 1
-    while after < last - 1 and log_bytes[after] < inside:
-        after += 1
-    along = (inside - log_bytes[after - 1]) / (log_bytes[after] - log_bytes[after - 1])
-    known = log_seconds[after - 1] + along * (log_seconds[after] - log_seconds[after - 1])
-    return math.exp(known + log_size - min(log_size, log_bytes[last - 1]))
-
-
-def exchange_seconds(
-    size: float,
-    forms: Floats,
-    row: int,
-    log_bytes: Floats,
-    log_seconds: Floats,
-    first: int,
-    last: int,
-) -> float:
-    """Return the seconds of a collective: ``collectives.CollectiveForm`` says how they come.
-
-    Its form is ``forms[row]``, and its curve has the knots ``first`` to ``last``.
-    """
-    if size <= 0 and forms[row, OPTIONAL] != 0:
-        return 0.0
-    local = forms[row, OFFSET] + forms[row, SLOPE] * size
-    if forms[row, SCALE] > 0:
-        scaled = forms[row, RATIO] * size
-        local += forms[row, SCALE] * curve_seconds(scaled, log_bytes, log_seconds, first, last)
-    return forms[row, ALPHA] + max(local, forms[row, ACROSS] * size)
-
-
-def stream_seconds(num_bytes: float, latency: float, bandwidth: float, knots: Floats) -> float:
-    """Return the seconds of a kernel that moves bytes through HBM; 0 where there are none.
+class StreamTimes:
+    """Times of kernels that move bytes through HBM.
 
     ``knots``: those of a ``TimeCorrection``, shape (knots, 2).
     """
-    if num_bytes <= 0:
-        return 0.0
-    return corrected_seconds(latency + num_bytes / bandwidth, knots)
+
+    def __init__(self, latency: float, bandwidth: float, knots: Floats) -> None:
+        self.latency, self.bandwidth = latency, bandwidth
+        self.correction = Correction(knots)
+
+    def seconds(self, num_bytes: float) -> float:
+        """Return the seconds of a kernel; 0 where there are no bytes."""
+        if num_bytes <= 0:
+            return 0.0
+        return self.correction.corrected(self.latency + num_bytes / self.bandwidth)
+
+
+class ExchangeTimes:
+    """Times of collectives: ``collectives.CollectiveForm`` says how they come.
+
+    ``forms``: (collectives, columns from ``ALPHA`` to ``OPTIONAL``); ``log_bytes``,
+    ``log_seconds``: the knots of all curves, (knots,).
+    """
+
+    def __init__(self, forms: Floats, log_bytes: Floats, log_seconds: Floats) -> None:
+        self.forms, self.log_bytes, self.log_seconds = forms, log_bytes, log_seconds
+
+    def seconds(self, size: float, row: int, first: int, last: int) -> float:
+        """Return the seconds of a collective; its curve has the knots ``first`` to ``last``."""
+        if size <= 0 and self.forms[row, OPTIONAL] != 0:
+            return 0.0
+        local = self.forms[row, OFFSET] + self.forms[row, SLOPE] * size
+        if self.forms[row, SCALE] > 0:
+            scaled = self.forms[row, RATIO] * size
+            local += self.forms[row, SCALE] * self._curve_seconds(scaled, first, last)
+        return self.forms[row, ALPHA] + max(local, self.forms[row, ACROSS] * size)
+
+    def _curve_seconds(self, size: float, first: int, last: int) -> float:
+        """Return the seconds of a collective by some knots of curves in log space.
+
+        Straight lines between the knots; below the first one its time, above the last its
+        bandwidth.
+        """
+        log_size = math.log(max(size, NO_BYTES))
+        if last - first == 1:
+            return math.exp(self.log_seconds[first] + max(log_size - self.log_bytes[first], 0.0))
+        inside = min(max(log_size, self.log_bytes[first]), self.log_bytes[last - 1])
+        after = first + 1
+        while after < last - 1 and self.log_bytes[after] < inside:
+            after += 1
+        before = after - 1
+        along = (inside - self.log_bytes[before]) / (self.log_bytes[after] - self.log_bytes[before])
+        rise = self.log_seconds[after] - self.log_seconds[before]
+        known = self.log_seconds[before] + along * rise
+        return math.exp(known + log_size - min(log_size, self.log_bytes[last - 1]))
 
 
 def lookup_times(traffic: Floats, rates: LookupRates, backward: bool) -> Floats:
     """Return the seconds of a lookup kernel for every row of traffic, (kernels, NUM_TRAFFIC)."""
-    count = traffic.shape[0]
+    count, lookups = traffic.shape[0], LookupTimes(traffic, rates)
     seconds = np.zeros(count)
     times = seconds
     for row in range(count):
         if backward:
-            times[row] = backward_seconds(traffic, row, 0, rates)
+            times[row] = lookups.backward_seconds(row, 0)
         else:
-            times[row] = forward_seconds(traffic, row, 0, rates)
+            times[row] = lookups.forward_seconds(row, 0)
     return seconds
 
 
 def weight_gradient_times(traffic: Floats, rates: LookupRates) -> Floats:
     """Return the seconds of ``grad_indice_weights`` for every row of traffic."""
-    count = traffic.shape[0]
+    count, lookups = traffic.shape[0], LookupTimes(traffic, rates)
     seconds = np.zeros(count)
     times = seconds
     for row in range(count):
-        times[row] = weight_gradient_seconds(traffic, row, 0, rates)
+        times[row] = lookups.weight_gradient_seconds(row, 0)
     return seconds
 
 
 def exchange_times(sizes: Floats, forms: Floats, log_bytes: Floats, log_seconds: Floats) -> Floats:
     """Return the seconds of a collective for every size in bytes; its form is ``forms[0]``."""
     count, knots = sizes.shape[0], log_bytes.shape[0]
+    exchange = ExchangeTimes(forms, log_bytes, log_seconds)
     seconds = np.zeros(count)
     times = seconds
     for index in range(count):
-        times[index] = exchange_seconds(sizes[index], forms, 0, log_bytes, log_seconds, 0, knots)
+        times[index] = exchange.seconds(sizes[index], 0, 0, knots)
     return seconds
 
 
 def stream_times(sizes: Floats, latency: float, bandwidth: float, knots: Floats) -> Floats:
-    """Return the seconds of ``stream_seconds`` for every size in bytes."""
-    count = sizes.shape[0]
+    """Return the seconds of ``StreamTimes`` for every size in bytes."""
+    count, stream = sizes.shape[0], StreamTimes(latency, bandwidth, knots)
     seconds = np.zeros(count)
     times = seconds
     for index in range(count):
-        times[index] = stream_seconds(sizes[index], latency, bandwidth, knots)
+        times[index] = stream.seconds(sizes[index])
     return seconds

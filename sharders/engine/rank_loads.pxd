@@ -2,7 +2,6 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from costmodel.engine.state cimport PlanState
-from costmodel.kernels cimport times
 from sharders.engine.tables cimport Choices, Tables
 
 cdef Py_ssize_t NUM_FEATURES, FEATURES, IDS, NUM_SUMS, LOOKUPS, NUM_TRAFFIC, BALANCE_ROOTS

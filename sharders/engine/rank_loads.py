@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from costmodel.domain.workload import BAG_STEP
 from costmodel.engine.state import PlanState
-from costmodel.kernels import times
 from costmodel.kernels.traffic import MAXIMA, NUM_TRAFFIC, Traffic
 from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES
 from sharders.engine.imbalance_penalty import BALANCE_ROOTS
@@ -368,11 +367,11 @@ class RankLoads:
             rank = plan.changed[index]
             if plan.loads[rank, first + WIDEST] < 0:
                 self._find_most(kernel, rank, WIDTH, WIDEST)
-            forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
+            forward = plan.lookups.forward_seconds(rank, first)
             if plan.loads[rank, first + CHAIN] < 0 and not self._is_hidden(rank, first, forward):
                 self._find_most(kernel, rank, BAG, CHAIN)
-                forward = times.forward_seconds(plan.loads, rank, first, plan.rates)
-            backward = times.backward_seconds(plan.loads, rank, first, plan.rates)
+                forward = plan.lookups.forward_seconds(rank, first)
+            backward = plan.lookups.backward_seconds(rank, first)
             more = forward - plan.numbers[at, rank] + backward - plan.numbers[back, rank]
             if (forward > 0) != (plan.numbers[at, rank] > 0):
                 launches = self.launch_seconds[kernel] * (1.0 if forward > 0 else -1.0)
@@ -386,7 +385,7 @@ class RankLoads:
         """Return whether a kernel takes as long, however long the longest bag is."""
         most = -self.plan.loads[rank, first + CHAIN]
         self.plan.loads[rank, first + CHAIN] = most
-        longest = times.forward_seconds(self.plan.loads, rank, first, self.plan.rates)
+        longest = self.plan.lookups.forward_seconds(rank, first)
         self.plan.loads[rank, first + CHAIN] = -most
         return longest == seconds
 
