@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from costmodel.engine.step cimport Step
-from costmodel.kernels.times cimport ExchangeTimes, LookupTimes, StreamTimes
+from costmodel.kernels.times cimport LookupTimes, StreamTimes
 
 cdef int64_t BACKWARD, CONSTANT, EXCHANGE, FORWARD, GIVEN, INTRA_NODE, ISSUE, LINEAR
 cdef int64_t NO_GROUP, NONE, ONLY, WEIGHT_GRADIENT
@@ -82,4 +82,3 @@ cdef class PlanState:
 
     @cython.locals(row=Py_ssize_t, known=Py_ssize_t, seconds=double, alike=bint, rank=Py_ssize_t)
     cdef void _take(self, Step step, Py_ssize_t op, Py_ssize_t start, double size) noexcept
-
