@@ -16,7 +16,14 @@ from costmodel.base.units import Seconds
 from costmodel.step.cuts import TYPES
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import NEUTRAL, Found, Parameters, kernels_apart
-from sharders.lp.offered_program import Array, Levels, LpOptions, OfferedProgram, Relaxed, by_share
+from sharders.lp.offered_program import (
+    Array,
+    Levels,
+    LpOptions,
+    OfferedProgram,
+    Relaxed,
+    ranked_by_share,
+)
 
 EVERY_TYPE = (1 << len(TYPES)) - 1
 """The bits of all sharding types."""
@@ -200,9 +207,10 @@ class Programs:
         prices[self._number[known]] = relaxed.prices[known]
         return SolvedSet(expected, self.choices.numbers[first], memory, prices, limit)
 
-    def _first(self, relaxed: Relaxed) -> list[int]:
+    def _first(self, relaxed: Relaxed) -> NDArray[np.intp]:
         """Return the option of every table with the largest share, by its place in choices."""
-        return [own[0] for own in by_share(self.choices, relaxed.shares)]
+        ranked, begins = ranked_by_share(self.choices, relaxed.shares)
+        return ranked[begins]
 
 
 def better_filled(

@@ -303,8 +303,13 @@ def _equal(one: OptionCycle, other: OptionCycle) -> bool:
 
 def by_share(choices: LpOptions, shares: Array) -> Iterator[Sequence[int]]:
     """Yield every table's options (their numbers) that have a share, the largest first."""
-    used = np.flatnonzero(shares > 0)
-    ranked = used[np.lexsort((-shares[used], choices.table[used]))]
-    begins = np.flatnonzero(is_first(choices.table[ranked]))
+    ranked, begins = ranked_by_share(choices, shares)
     for own in np.split(ranked, begins[1:]):
         yield own.tolist()
+
+
+def ranked_by_share(choices: LpOptions, shares: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the same in one array, table by table, and where each table's begin."""
+    used = np.flatnonzero(shares > 0)
+    ranked = used[np.lexsort((-shares[used], choices.table[used]))]
+    return ranked, np.flatnonzero(is_first(choices.table[ranked]))
