@@ -48,14 +48,19 @@ FIRST = (ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.TABL
 """The set that is tried first: replicas of what is small, splits of what is not."""
 FULL = 0.95
 """Share of all memory from which on memory decides more than time, where a program's options take
-it: rules find better plans then, and come first. So does whether whole tables are worth it in the
-first set, whose program's options take more only where tables need it. While rules came first from
-0.85 on, 1, 2 and 4 CPU seconds ended 0.7, 0.8 and 0.6% higher where options take 0.85 to 0.95 (74
-runs, standard errors 0.4, 0.3, 0.2%); 18% at 182 tables of several kinds on 128 GPUs."""
+it: the first plans that fit come before the best ones then, of options as the program has them or
+of rules, and levels later. So does whether whole tables are worth it in the first set, whose
+program's options take more only where tables need it. While that and rules came first from 0.85 on,
+1, 2 and 4 CPU seconds ended 0.7, 0.8 and 0.6% higher where options take 0.85 to 0.95 (74 runs,
+standard errors 0.4, 0.3, 0.2%); 18% at 182 tables of several kinds on 128 GPUs."""
 BEYOND = 1.3
 """Times what a program says that the best plan takes, from which on the program says little, and
-rules come first, too: so one CPU second ends 1.8% lower in the mean of 14 problems where it does,
-and four as low."""
+rules come before the first set's neighbours: so one CPU second ends 1.8% lower in the mean of 14
+problems where it does, and four as low. Where memory is full, neighbours are then left for later.
+While rules, levels and runs came between them wherever memory is full, 2 and 3 CPU seconds ended
+0.4 and 0.3% higher there (32 problems, 82 runs, standard errors 0.2%; 3% at 918 tables on 64 GPUs,
+whose best set is next to the first), one and four 0.2% (0.1 and 0.2%).
+"""
 CLIMBED = 0.97
 """Times the value of the best set so far that a neighbour has at most whose own ones come next."""
 GREEDY, PROGRAM, BY_LEVELS = range(3)
@@ -155,14 +160,13 @@ class TypeSets:
         yield first
         yield None
         yield from self._of_one_type()
-        is_roomy = self._is_roomy(first.types)
         is_told = best() <= BEYOND * self.value(first.types)
-        if is_roomy and is_told:
+        if is_told:
             yield from self._climbed(best)
             yield None
         yield from self._of_rules(threshold_rules())
         yield None
-        if is_roomy and not is_told:
+        if not is_told and self._is_roomy(first.types):
             yield from self._climbed(best)
             yield None
         yield from self._of_kinds()
@@ -387,9 +391,8 @@ class TypeSets:
         plans: list[Found] = []
         solved = self._solve(types)
         if solved is not None:
-            # where memory decides, the first plans that fit come before the best ones
-            is_urgent = not self.has_room and not self._is_roomy(types)
-            by_levels = None if is_urgent else self._by_levels(types, solved)
+            # where memory decides, levels come later, if the best plan is of these types
+            by_levels = self._by_levels(types, solved) if self._is_roomy(types) else None
             plans.append(by_levels or self.programs.plan(types, solved, may_overfill=True))
         # the first set's plan is annealed before usual rules are tried
         usual = self.tuning.rules(self.params.best_rules) if self.has_room else threshold_rules()

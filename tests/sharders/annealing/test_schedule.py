@@ -1,6 +1,6 @@
 """More time never gives a worse plan; sets of sharding types are tried in an order that pays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count, islice, pairwise, product, takewhile
 from math import inf
@@ -18,7 +18,7 @@ from sharders.annealing.type_sets import FIRST, PROGRAM, RULES, Start, TypeSets,
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
-from sharders.greedy.tuning import Found
+from sharders.greedy.tuning import Found, Parameters
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
 
 PLANS = (50, 400, 3000, 100_000)
@@ -399,6 +399,30 @@ def test_a_run_follows_whenever_a_neighbours_plan_is_the_best_so_far() -> None:
 
     falling = count()
     assert runs(lambda: -float(next(falling))) > runs(lambda: 1.0)
+
+
+def test_neighbours_come_before_usual_rules_in_full_memory_too_if_programs_say_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sharders.annealing.type_sets.FULL", 0.0)
+
+    def before_rules(best: float) -> set[int]:
+        sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+        seen: list[set[int]] = []
+        types = set[int]()
+        begin = sets.tuning.begin
+
+        def noted(rules: Iterable[Parameters]) -> None:
+            seen.append(set(types))
+            begin(rules)
+
+        sets.tuning.begin = noted  # type: ignore[method-assign]
+        for start in sets.at_once(lambda: best):
+            types |= {start.types} if start else set()
+        return seen[-1]
+
+    neighbours = before_rules(0.0) - before_rules(inf)
+    assert len(neighbours) >= 4
 
 
 def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> None:
