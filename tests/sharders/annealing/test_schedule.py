@@ -265,6 +265,24 @@ def test_neighbours_come_by_what_their_programs_promise_better_ones_at_once() ->
     assert promised == [each for each in promised if each < 1] + ordinary
 
 
+def test_the_set_whose_plan_is_far_shorter_is_next_even_if_programs_promise_a_little_more() -> None:
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    plan = sets.programs.plan
+    promising, short = (bits(FIRST) ^ single for single in sets.singles[-2:])
+    estimate = sets.programs.estimate
+
+    def valued(types: int) -> SolvedSet | None:
+        said = estimate(types)
+        return said and said._replace(expected={promising: 0.99, short: 1.0}.get(types, 1.01))
+
+    def placed(types: int, solved: SolvedSet, **room: bool) -> Found:
+        return 1.2 if types == short else 1.8, plan(types, solved, **room)[1]
+
+    sets.programs.estimate = sets.programs.solve = valued  # type: ignore[method-assign]
+    sets.programs.plan = placed  # type: ignore[method-assign]
+    assert tried_of(sets, 12)[0] == short
+
+
 def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
     posed = example_workload(40, seed=3)
     kinds = ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE
