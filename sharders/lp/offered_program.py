@@ -309,7 +309,7 @@ def by_share(choices: LpOptions, shares: Array) -> Iterator[Sequence[int]]:
 
 
 def ranked_by_share(choices: LpOptions, shares: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the same in one array, table by table, and where each table's begin."""
+    """Return what ``by_share`` yields in one array, and where each table's options begin."""
     used = np.flatnonzero(shares > 0)
     ranked = used[np.lexsort((-shares[used], choices.table[used]))]
     return ranked, np.flatnonzero(is_first(choices.table[ranked]))
