@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 from costmodel.base.units import Bytes
 from costmodel.domain.blocks import like_row_blocks
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
-from costmodel.domain.validity import allowed_kernels, allowed_types, fixed_block_ranks
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.validity import (
+    allowed_kernels,
+    allowed_types,
+    block_counts,
+    fixed_block_ranks,
+)
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import lookup_rates
@@ -230,9 +235,7 @@ class OptionFeatures:
         if table.ranks:
             block_ranks = fixed_block_ranks(self.workload, self.topology, table, kind)
             return () if block_ranks is None else (len(block_ranks) or 1,)
-        if kind.splits_columns:
-            return column_counts(table.embedding_dim, table.min_shard_dim)
-        return (1,)
+        return block_counts(self.topology, table, kind)
 
     def _is_hopeless(
         self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from costmodel.base.errors import PlanMismatchError
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import (
     ComputeKernel,
     Shard,
@@ -25,6 +25,9 @@ _UNPOOLED_TYPES = (
 )
 """What TorchRec's ``EmbeddingCollection`` knows (torchrec 1.9.2, distributed/embedding.py)."""
 
+WIDEST_ON_GPU = 2048
+"""Columns of the widest shard that FBGEMM's GPU kernels take, fused ones and dense: they check
+that ``max_D`` is no more (binaries of fbgemm-gpu 1.6.0 for CUDA). Those for CPUs take any."""
 _MOST_SHOWN = 12
 """Problems quoted in a message; the rest are counted."""
 
@@ -110,7 +113,8 @@ def fixed_block_ranks(
     always uses all. A node's first rank stands for the node.
     """
     ranks, local = table.ranks, topology.local_world_size
-    if max(ranks, default=-1) >= topology.world_size:
+    counts = block_counts(topology, table, sharding_type)
+    if max(ranks, default=-1) >= topology.world_size or not counts:
         return None
     if sharding_type.everywhere:
         return () if len(ranks) == topology.world_size else None
@@ -125,15 +129,29 @@ def fixed_block_ranks(
     nodes = {rank // local for rank in block_ranks}
     if sharding_type is ShardingType.TABLE_COLUMN_WISE and len(nodes) > 1:
         return None
-    return block_ranks if len(block_ranks) in _block_counts(table, sharding_type) else None
+    if sharding_type.splits_columns and sharding_type not in table.sharding_types:
+        counts = tuple(count for count in counts if count > 1)
+    return block_ranks if len(block_ranks) in counts else None
 
 
-def _block_counts(table: EmbeddingTable, sharding_type: ShardingType) -> tuple[int, ...]:
-    """Return numbers of column blocks; one block, which splits nothing, only if asked for."""
-    if not sharding_type.splits_columns:
-        return (1,)
-    counts = column_counts(table.embedding_dim, table.min_shard_dim)
-    return counts if sharding_type in table.sharding_types else counts[1:]
+def block_counts(
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
+) -> tuple[int, ...]:
+    """Return every number of equal column blocks that a type can make, narrow enough for kernels.
+
+    1 for types that split no columns; none where shards would be wider than ``WIDEST_ON_GPU``.
+    """
+    counts: tuple[int, ...] = (1,)
+    if sharding_type.splits_columns:
+        counts = column_counts(table.embedding_dim, table.min_shard_dim)
+    return tuple(
+        count for count in counts if not is_too_wide(topology, table.embedding_dim // count)
+    )
+
+
+def is_too_wide(topology: Topology, num_columns: int) -> bool:
+    """Return whether a shard has more columns than the kernels of the device take."""
+    return topology.hardware.device is not Device.CPU and num_columns > WIDEST_ON_GPU
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -198,6 +216,9 @@ def _shard_problems(
     width = min(shard.num_columns for shard in sharding.shards)
     if width < min(table.min_shard_dim, table.embedding_dim):
         yield f"column shards of width {width} are narrower than {table.min_shard_dim}"
+    widest = max(shard.num_columns for shard in sharding.shards)
+    if is_too_wide(topology, widest):
+        yield f"FBGEMM's GPU kernels take {WIDEST_ON_GPU} columns at most, not shards of {widest}"
     if sharding.shards != _expected_shards(table, topology, sharding):
         yield _shape_problem(topology, sharding)
 

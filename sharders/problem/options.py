@@ -16,10 +16,13 @@ from costmodel.domain.plan import (
     make_shards,
 )
 from costmodel.domain.validity import (
+    WIDEST_ON_GPU,
     allowed_kernels,
     allowed_types,
+    block_counts,
     fixed_block_ranks,
     is_refused_by_codecs,
+    is_too_wide,
 )
 from costmodel.domain.workload import EmbeddingTable, Workload
 from sharders.problem.cache_shares import OWN_SHARE, CacheShares, cache_shares
@@ -151,9 +154,23 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
     field = "sharding_types" if table.sharding_types else "compute_kernels"
     few = any(_refused_by_fbgemm(topology, table, kind) for kind in allowed_types(workload, table))
     hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`" if few else None
+    if is_too_wide(topology, table.embedding_dim):
+        field = field if table.sharding_types else "embedding_dim"
+        hint = _how_to_narrow(table)
     if any(is_refused_by_codecs(workload, table, kind) for kind in table.sharding_types):
         hint = "int8 communication cannot sum row shards: use fp16, or allow `table_wise`"
     return Refusal(table=table.name, field=field, problem=Problem(message=message, hint=hint))
+
+
+def _how_to_narrow(table: EmbeddingTable) -> str:
+    """Say how a table gets shards that kernels take, which it is too wide for as a whole."""
+    counts = column_counts(table.embedding_dim, table.min_shard_dim)
+    narrow = [count for count in counts if table.embedding_dim // count <= WIDEST_ON_GPU]
+    way = f"over {narrow[0]} ranks or more" if narrow else "with a lower `min_shard_dim`"
+    return (
+        f"FBGEMM's GPU kernels take shards of at most {WIDEST_ON_GPU:,} columns: "
+        f"split these by `column_wise` {way}"
+    )
 
 
 def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) -> Problem:
@@ -337,13 +354,14 @@ def _offered_counts(
     topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> tuple[int, ...]:
     """Return numbers of column blocks; one block, which splits nothing, only if asked for."""
+    counts = block_counts(topology, table, sharding_type)
     if not sharding_type.splits_columns:
-        return (1,)
+        return counts
     most = {
         ShardingType.COLUMN_WISE: topology.world_size,
         ShardingType.TABLE_COLUMN_WISE: topology.local_world_size,
         ShardingType.GRID_SHARD: topology.num_nodes,
     }[sharding_type]
-    counts = column_counts(table.embedding_dim, table.min_shard_dim)
     splits = tuple(count for count in counts if 1 < count <= most)
-    return splits or ((1,) if sharding_type in table.sharding_types else ())
+    asked_for = sharding_type in table.sharding_types
+    return splits or tuple(count for count in counts if count == 1 and asked_for)

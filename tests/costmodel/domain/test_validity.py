@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.base.errors import InputError, PlanMismatchError
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.validity import check_plan, plan_problems
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
@@ -44,6 +44,19 @@ def problem_of(kind: ShardingType, *shards: Shard) -> str:
 
 def test_a_whole_table_on_a_rank_is_valid() -> None:
     check_plan(WORKLOAD, TOPOLOGY, plan_of(ShardingType.TABLE_WISE, shard(3)))
+
+
+def test_a_shard_wider_than_gpu_kernels_take() -> None:
+    workload = Workload(tables=(replace(TABLE, embedding_dim=4096),))
+    plan = plan_of(ShardingType.TABLE_WISE, shard(3, columns=(0, 4096)))
+    cpu = replace(TOPOLOGY, hardware=replace(TOPOLOGY.hardware, device=Device.CPU))
+    (problem,) = plan_problems(workload, TOPOLOGY, plan)
+    assert problem == (
+        "table `ads`: FBGEMM's GPU kernels take 2048 columns at most, not shards of 4096"
+    )
+    assert not plan_problems(workload, cpu, plan)
+    halves = [shard(rank, columns=(2048 * rank, 2048 * (rank + 1))) for rank in (0, 1)]
+    check_plan(workload, TOPOLOGY, plan_of(ShardingType.COLUMN_WISE, *halves))
 
 
 def test_missing_and_foreign_tables_are_both_named() -> None:

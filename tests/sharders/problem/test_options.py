@@ -245,6 +245,47 @@ def test_shards_without_rows_are_not_offered_on_cpu() -> None:
     assert "no shards without rows" in str(refusal.problem.hint)
 
 
+def test_shards_wider_than_gpu_kernels_take_are_not_offered() -> None:
+    gpu = topology(8, 4)
+    cpu = replace(gpu, hardware=replace(gpu.hardware, device=Device.CPU))
+    wide, widest = (replace(TABLE, embedding_dim=width) for width in (8192, 2048))
+    counts = {(o.sharding_type, o.num_column_shards) for o in options(wide, (8, 4))}
+    assert counts == {
+        (ShardingType.COLUMN_WISE, 4),
+        (ShardingType.COLUMN_WISE, 8),
+        (ShardingType.TABLE_COLUMN_WISE, 4),
+    }
+    whole = {ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE, ShardingType.ROW_WISE}
+    assert whole < {option.sharding_type for option in options(widest, (8, 4))}
+    on_cpu = table_options(Workload(tables=(wide,)), cpu, wide)
+    assert whole < {option.sharding_type for option in on_cpu}
+
+
+@pytest.mark.parametrize(
+    ("table", "ranks", "field", "way"),
+    [
+        (replace(TABLE, embedding_dim=8192), (2, 2), "embedding_dim", "over 4 ranks or more"),
+        (
+            replace(TABLE, embedding_dim=8192, sharding_types=(ShardingType.TABLE_WISE,)),
+            (8, 8), "sharding_types", "over 4 ranks or more",
+        ),
+        (
+            replace(TABLE, embedding_dim=4096, min_shard_dim=4096),
+            (8, 8), "embedding_dim", "with a lower `min_shard_dim`",
+        ),
+    ],
+)  # fmt: skip
+def test_a_table_too_wide_for_gpu_kernels_is_refused(
+    table: EmbeddingTable, ranks: tuple[int, int], field: str, way: str
+) -> None:
+    (refusal,) = refusals(Workload(tables=(table,)), topology(*ranks))
+    assert refusal.field == field
+    assert refusal.problem.hint == (
+        "FBGEMM's GPU kernels take shards of at most 2,048 columns: "
+        f"split these by `column_wise` {way}"
+    )
+
+
 @pytest.mark.parametrize(
     "hardware", [example_hardware(), replace(example_hardware(), device=Device.CPU)]
 )
