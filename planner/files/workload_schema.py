@@ -93,7 +93,8 @@ class TableFields(_WorkloadSection):
     embedding_dim: Int64 | None = Field(
         default=None, json_schema_extra={"minimum": 4, "multipleOf": 4}
     )
-    """Columns, a multiple of 4. Needed here or in `defaults`."""
+    """Columns, a multiple of 4. On GPUs more than 2,048 are always split: FBGEMM takes no wider
+    shards. Needed here or in `defaults`."""
     pooling_factor: float = Field(
         default=_TABLE["pooling_factor"], json_schema_extra={"exclusiveMinimum": 0}
     )
