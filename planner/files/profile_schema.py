@@ -1,7 +1,7 @@
 """The hardware profile file as pydantic models: names, units, and the bounds of every number."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,10 +16,22 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from costmodel.base.units import US
-from costmodel.domain.hardware import CollectiveOp, Device, Source
+from costmodel.domain.hardware import (
+    CollectiveOp,
+    Device,
+    GemmEfficiency,
+    Gpu,
+    HardwareProfile,
+    Host,
+    KernelFamily,
+    Link,
+    Source,
+    UnalignedRows,
+)
 from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.workload import DataType
 from planner.files.profile_units import FLOP_RATE, NUMBER, RATE, SIZE, TIME, parse_quantity
+from planner.files.schemas import attribute_docs
 from planner.files.validator import OWN_MESSAGE
 
 _T = TypeVar("_T")
@@ -143,6 +155,21 @@ def _falling(entries: "list[UnalignedEntry]") -> "list[UnalignedEntry]":
 class _ProfileSection(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    domain: ClassVar[type | None] = None
+    """The class of the domain that says what the fields are; None: nothing says so."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Say in the schema what the fields are, too."""
+        made = handler(core_schema)
+        properties = handler.resolve_ref_schema(made)["properties"]
+        for name, text in attribute_docs(cls.domain).items() if cls.domain else ():
+            if name in properties:
+                properties[name].setdefault("description", text)
+        return made
+
 
 class Stated(_ProfileSection, Generic[_T]):
     """A number and where it comes from; a bare number has no source."""
@@ -173,6 +200,8 @@ class Stated(_ProfileSection, Generic[_T]):
 class GpuSection(_ProfileSection):
     """Fields of ``Gpu`` that data sheets tell."""
 
+    domain = Gpu
+
     name: Text
     memory_bytes: Stated[Size]
     memory_bandwidth: Stated[Rate]
@@ -189,6 +218,8 @@ class GpuSection(_ProfileSection):
 
 class EmbeddingSection(_ProfileSection):
     """Fields of ``Gpu`` that are fitted to lookups."""
+
+    domain = Gpu
 
     lookup_efficiency: Stated[Efficiency]
     update_efficiency: Stated[Efficiency]
@@ -213,6 +244,8 @@ class EmbeddingSection(_ProfileSection):
 class HostSection(_ProfileSection):
     """Fields of ``Host``."""
 
+    domain = Host
+
     memory_bytes: Stated[Size]
     pcie_bandwidth: Stated[Rate]
     uvm_bandwidth: Stated[Rate]
@@ -225,6 +258,8 @@ class HostSection(_ProfileSection):
 
 class LinkSection(_ProfileSection):
     """Fields of ``Link``."""
+
+    domain = Link
 
     latency: Stated[Time]
     bandwidth: Stated[Rate]
@@ -241,6 +276,8 @@ class _Fit(_ProfileSection):
 class UnalignedEntry(_ProfileSection):
     """Fields of ``UnalignedRows``."""
 
+    domain = UnalignedRows
+
     alignment_bytes: Annotated[float, _si(SIZE, above_zero=True)]
     efficiency: Efficiency
     bandwidth_efficiency: Efficiency
@@ -249,6 +286,8 @@ class UnalignedEntry(_ProfileSection):
 
 class GemmEntry(_Fit):
     """Fields of ``GemmEfficiency``."""
+
+    domain = GemmEfficiency
 
     source: Text
     kind: Kind | None = None
@@ -270,6 +309,8 @@ class GemmEntry(_Fit):
 
 class FamilyEntry(_Fit):
     """Fields of ``KernelFamily``."""
+
+    domain = KernelFamily
 
     source: Annotated[Source, Field(strict=False)]
     origin: Text
@@ -325,6 +366,8 @@ class TracedSection(_ProfileSection):
 
 class ProfileFile(_ProfileSection):
     """Fields of ``HardwareProfile``: one kind of machine."""
+
+    domain = HardwareProfile
 
     name: Text
     device: Annotated[Device, Field(strict=False)] = Device.CUDA

@@ -1,8 +1,12 @@
 """JSON Schemas of the files that the planner reads, by kind: made from what reads them."""
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -33,3 +37,17 @@ def schema(kind: str) -> dict[str, Any]:
     module, _, name = SCHEMAS[kind].model.partition(":")
     model = getattr(import_module(module), name)
     return {"$schema": DRAFT, **model.model_json_schema()}
+
+
+def attribute_docs(described: type) -> dict[str, str]:
+    """Return what the texts below a class's attributes say of them, by name."""
+    (written,) = ast.parse(dedent(getsource(described))).body
+    docs: dict[str, str] = {}
+    for attribute, below in pairwise(written.body) if isinstance(written, ast.ClassDef) else ():
+        match attribute, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str() as text)),
+            ):
+                docs[name] = cleandoc(text)
+    return docs

@@ -8,9 +8,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 import planner
+from costmodel.domain.hardware import Gpu
 from planner.examples import example_workload
 from planner.files.profiles import profile_names
-from planner.files.schemas import SCHEMAS, schema
+from planner.files.schemas import SCHEMAS, attribute_docs, schema
 
 PROFILES = Path(__file__).parents[3] / "planner" / "profiles"
 
@@ -34,6 +35,15 @@ def test_a_size_without_a_unit_does_not() -> None:
     changed["gpu"]["memory_bytes"] = "80"
     with pytest.raises(ValidationError):
         Draft202012Validator(schema("profile")).validate(changed)
+
+
+def test_numbers_of_a_profile_are_described_as_in_the_domain() -> None:
+    sections = schema("profile")["$defs"]
+    of_gpu = {**sections["GpuSection"]["properties"], **sections["EmbeddingSection"]["properties"]}
+    assert of_gpu["kernel_latency"]["description"] == "Duration of a kernel that does nothing."
+    for name, text in attribute_docs(Gpu).items():
+        assert name == "gemm" or of_gpu[name]["description"] == text
+    assert "description" not in of_gpu["num_sms"]  # its name says it
 
 
 def test_a_written_plan_follows_its_schema(tmp_path: Path) -> None:
