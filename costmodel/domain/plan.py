@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from math import isqrt
+from math import inf, isqrt
 
 
 class ShardingType(StrEnum):
@@ -234,10 +234,12 @@ def row_block_sizes(num_embeddings: int, num_blocks: int) -> tuple[tuple[int, in
     return tuple((size, repeats) for size, repeats in sizes if repeats)
 
 
-def column_counts(embedding_dim: int, min_shard_dim: int = 4) -> tuple[int, ...]:
+def column_counts(
+    embedding_dim: int, min_shard_dim: int = 4, max_shard_dim: float = inf
+) -> tuple[int, ...]:
     """Return every number of equal column blocks, 1 included, with legal widths.
 
-    Widths are multiples of 4, as FBGEMM needs, and at least ``min_shard_dim``.
+    Widths are multiples of 4, as FBGEMM needs, and from ``min_shard_dim`` to ``max_shard_dim``.
     """
     quarter, rest = divmod(embedding_dim, 4)
     if rest:
@@ -245,7 +247,7 @@ def column_counts(embedding_dim: int, min_shard_dim: int = 4) -> tuple[int, ...]
     low = [count for count in range(1, isqrt(quarter) + 1) if quarter % count == 0]
     counts = dict.fromkeys([*low, *(quarter // count for count in reversed(low))])
     least = min(min_shard_dim, embedding_dim)
-    return tuple(count for count in counts if embedding_dim // count >= least)
+    return tuple(count for count in counts if least <= embedding_dim // count <= max_shard_dim)
 
 
 def _whole(rank: int, num_embeddings: int, embedding_dim: int) -> Shard:

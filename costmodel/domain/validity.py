@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from math import inf
 
 from costmodel.base.errors import PlanMismatchError
 from costmodel.domain.hardware import Device, Topology
@@ -141,17 +142,14 @@ def block_counts(
 
     1 for types that split no columns; none where shards would be wider than ``WIDEST_ON_GPU``.
     """
-    counts: tuple[int, ...] = (1,)
     if sharding_type.splits_columns:
-        counts = column_counts(table.embedding_dim, table.min_shard_dim)
-    return tuple(
-        count for count in counts if not is_too_wide(topology, table.embedding_dim // count)
-    )
+        return column_counts(table.embedding_dim, table.min_shard_dim, widest_shard(topology))
+    return (1,) if table.embedding_dim <= widest_shard(topology) else ()
 
 
-def is_too_wide(topology: Topology, num_columns: int) -> bool:
-    """Return whether a shard has more columns than the kernels of the device take."""
-    return topology.hardware.device is not Device.CPU and num_columns > WIDEST_ON_GPU
+def widest_shard(topology: Topology) -> float:
+    """Return the most columns that the kernels of the device take in a shard."""
+    return inf if topology.hardware.device is Device.CPU else WIDEST_ON_GPU
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -217,7 +215,7 @@ def _shard_problems(
     if width < min(table.min_shard_dim, table.embedding_dim):
         yield f"column shards of width {width} are narrower than {table.min_shard_dim}"
     widest = max(shard.num_columns for shard in sharding.shards)
-    if is_too_wide(topology, widest):
+    if widest > widest_shard(topology):
         yield f"FBGEMM's GPU kernels take {WIDEST_ON_GPU} columns at most, not shards of {widest}"
     if sharding.shards != _expected_shards(table, topology, sharding):
         yield _shape_problem(topology, sharding)

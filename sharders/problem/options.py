@@ -12,7 +12,6 @@ from costmodel.domain.plan import (
     ShardingPlan,
     ShardingType,
     TableSharding,
-    column_counts,
     make_shards,
 )
 from costmodel.domain.validity import (
@@ -22,7 +21,7 @@ from costmodel.domain.validity import (
     block_counts,
     fixed_block_ranks,
     is_refused_by_codecs,
-    is_too_wide,
+    widest_shard,
 )
 from costmodel.domain.workload import EmbeddingTable, Workload
 from sharders.problem.cache_shares import OWN_SHARE, CacheShares, cache_shares
@@ -154,19 +153,18 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
     field = "sharding_types" if table.sharding_types else "compute_kernels"
     few = any(_refused_by_fbgemm(topology, table, kind) for kind in allowed_types(workload, table))
     hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`" if few else None
-    if is_too_wide(topology, table.embedding_dim):
+    if table.embedding_dim > widest_shard(topology):
         field = field if table.sharding_types else "embedding_dim"
-        hint = _how_to_narrow(table)
+        hint = _how_to_narrow(topology, table)
     if any(is_refused_by_codecs(workload, table, kind) for kind in table.sharding_types):
         hint = "int8 communication cannot sum row shards: use fp16, or allow `table_wise`"
     return Refusal(table=table.name, field=field, problem=Problem(message=message, hint=hint))
 
 
-def _how_to_narrow(table: EmbeddingTable) -> str:
+def _how_to_narrow(topology: Topology, table: EmbeddingTable) -> str:
     """Say how a table gets shards that kernels take, which it is too wide for as a whole."""
-    counts = column_counts(table.embedding_dim, table.min_shard_dim)
-    narrow = [count for count in counts if table.embedding_dim // count <= WIDEST_ON_GPU]
-    way = f"over {narrow[0]} ranks or more" if narrow else "with a lower `min_shard_dim`"
+    counts = block_counts(topology, table, ShardingType.COLUMN_WISE)
+    way = f"over {counts[0]} ranks or more" if counts else "with a lower `min_shard_dim`"
     return (
         f"FBGEMM's GPU kernels take shards of at most {WIDEST_ON_GPU:,} columns: "
         f"split these by `column_wise` {way}"
@@ -362,6 +360,6 @@ def _offered_counts(
         ShardingType.TABLE_COLUMN_WISE: topology.local_world_size,
         ShardingType.GRID_SHARD: topology.num_nodes,
     }[sharding_type]
-    splits = tuple(count for count in counts if 1 < count <= most)
-    asked_for = sharding_type in table.sharding_types
-    return splits or tuple(count for count in counts if count == 1 and asked_for)
+    possible = tuple(count for count in counts if count <= most)
+    splits = tuple(count for count in possible if count > 1)
+    return splits or (possible if sharding_type in table.sharding_types else ())
