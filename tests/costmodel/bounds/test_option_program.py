@@ -37,7 +37,7 @@ def solved(program: OptionProgram) -> BestShares:
     """Let options join until none pays."""
     found = program.run(DUAL)
     assert found is not None
-    while len(paying := program.paying(found, FREE, 1e-9)):
+    while len(paying := program.paying(found, 1e-9)):
         program.join(paying)
         found = program.run(PRIMAL)
         assert found is not None
@@ -69,11 +69,12 @@ def test_prices_of_few_options_bound_what_all_reach(seed: int) -> None:
     program = begun(memory, rows)
     few = program.run(DUAL)
     assert few is not None
-    early = program.bound(FREE)
+    early = program.bound()
     least = solved(program).value
     assert early < least < few.value
-    assert program.bound(FREE) == pytest.approx(least)
-    assert program.bound(np.isin(np.arange(len(TABLE)), FEW)) >= program.bound(FREE)
+    assert (of_all := program.bound()) == pytest.approx(least)
+    program.allow(np.isin(np.arange(len(TABLE)), FEW), MOST)
+    assert program.bound() >= of_all
 
 
 def test_another_program_begins_from_a_basis() -> None:
@@ -89,7 +90,7 @@ def test_another_program_begins_from_a_basis() -> None:
     found = other.run(DUAL)
     assert found is not None
     assert found.value >= least * (1 - 1e-9)
-    assert other.bound(np.ones(len(kept), dtype=bool)) == pytest.approx(found.value)
+    assert other.bound() == pytest.approx(found.value)
 
 
 def test_a_row_that_comes_later_binds_all_options() -> None:
@@ -107,8 +108,29 @@ def test_options_that_are_not_free_never_join() -> None:
     program = begun(memory, rows)
     found = program.run(DUAL)
     assert found is not None
-    assert len(program.paying(found, FREE, 1e-9)) > 0
-    assert len(program.paying(found, ~FREE, 1e-9)) == 0
+    assert len(program.paying(found, 1e-9)) > 0
+    program.allow(np.isin(np.arange(len(TABLE)), FEW), MOST)
+    assert len(program.paying(found, 1e-9)) == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_program_solved_for_others_is_as_one_of_their_own(seed: int) -> None:
+    memory, rows = drawn(seed)
+    rng = np.random.default_rng(seed)
+    program = begun(memory, rows)
+    expected = solved(program).value
+    for _ in range(4):
+        free = (rng.random(len(TABLE)) < 0.6) | np.isin(np.arange(len(TABLE)), FEW)
+        most = float(rng.uniform(0.3, 1.0)) * TABLES
+        program.allow(free, most)
+        found = solved(program)
+        own = begun(memory, rows, most)
+        own.allow(free, most)
+        assert found.value == pytest.approx(solved(own).value)
+        assert found.shares[~free].max() == 0.0
+        assert memory @ found.shares <= most + 1e-9
+    program.allow(FREE, MOST)
+    assert solved(program).value == pytest.approx(expected)
 
 
 def test_a_basis_to_begin_with_leads_to_the_same_solution() -> None:

@@ -9,6 +9,7 @@ import pytest
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.fullest_ranks import PACKED, SENT, FullestRanks
 from costmodel.bounds.option_features import EXCHANGED
+from costmodel.bounds.step_program import CYCLE_TOLERANCE
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.step.loads import group_loads
@@ -109,6 +110,22 @@ def test_a_program_leaves_out_tables_that_would_need_one_more_block() -> None:
     assert alone.value < alone.of_blocks  # 2.5 tables a rank are 3 on some
     assert solved.shares[is_whole].sum() <= 2 * GPUS * PACKED * (1 + 1e-9)
     assert solved.value <= solved.of_blocks < alone.of_blocks
+
+
+def test_limits_end_where_a_program_is_solved_anew() -> None:
+    choices = whole_tables(40, split=True)
+    program = OfferedProgram(choices, np.ones(len(choices.numbers), dtype=bool))
+    solved = program.solve(program.offered)
+    levels = program.levels(program.offered)
+    assert solved is not None
+    assert levels is not None
+    limited = levels.at(np.ceil(levels.means / levels.blocks + 2) * levels.blocks)
+    again = program.solve(program.offered)
+    assert limited is not None
+    assert again is not None
+    assert limited.value > solved.value * (1 + CYCLE_TOLERANCE)
+    assert again.value == pytest.approx(solved.value, rel=CYCLE_TOLERANCE)
+    assert again.of_blocks == pytest.approx(solved.of_blocks, rel=CYCLE_TOLERANCE)
 
 
 @pytest.mark.parametrize("seed", range(8))

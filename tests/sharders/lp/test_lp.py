@@ -96,6 +96,19 @@ def test_cycles_found_beforehand_leave_the_value_as_it_is(
     assert found.value == pytest.approx(expected.value, rel=CYCLE_TOLERANCE)
 
 
+def test_a_program_solved_for_others_says_what_one_of_their_own_does() -> None:
+    choices = LpOptions.of(problem())
+    program = OfferedProgram(choices, everything(choices))
+    row_wise = choices.of_types([ShardingType.ROW_WISE])
+    for wanted in (everything(choices), row_wise, ~row_wise, everything(choices)):
+        found = program.solve(wanted)
+        own = OfferedProgram(choices, everything(choices)).solve(wanted)
+        assert found is not None
+        assert own is not None
+        assert found.value == pytest.approx(own.value, rel=CYCLE_TOLERANCE)
+        assert found.shares[~wanted].max(initial=0.0) == 0.0
+
+
 def test_few_tables_are_divided_over_several_options() -> None:
     choices = LpOptions.of(problem())
     shares = shares_of(choices, everything(choices))
