@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.step.cuts import TYPES
+from costmodel.domain.plan import ShardingType
+from costmodel.step.cuts import KINDS, TYPES
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import NEUTRAL, Found, Parameters, kernels_apart
 from sharders.lp.offered_program import (
@@ -27,6 +28,8 @@ from sharders.lp.offered_program import (
 
 EVERY_TYPE = (1 << len(TYPES)) - 1
 """The bits of all sharding types."""
+WHOLE = 1 << KINDS[ShardingType.TABLE_WISE]
+"""The bit of whole tables, which the first set may have beside its own types."""
 LARGEST = (inf, 2.0, 1.0, 0.5, 0.25, 0.125)
 """Load that a shard may have at most, as a share of a balanced rank's. With the best of these, six
 CPU seconds end 20% lower at 57 tables on 128 GPUs, 2 to 6% at 53, 125 and 158, and 1.5% in the mean
@@ -151,17 +154,18 @@ class Programs:
         return better_filled(engine, numbers, may_overfill=may_overfill)
 
     def _describe(self, types: int) -> None:
-        """Describe the options of all types, but for the first set only those it has.
+        """Describe the options of all types, but for the first set only those it has, or may have.
 
         Describing all takes longer than all else before the first plans: 0.3 of 1.2 CPU seconds at
-        978 tables on 128 GPUs.
+        978 tables on 128 GPUs. The first set may have whole tables (``TypeSets``): to describe
+        them later, and all else with them, puts off the first plan by 0.1 CPU seconds at 950 tables
+        that may be in host memory, too.
         """
         if not types & ~self._described:
             return
-        self._described = EVERY_TYPE if self._described else types
-        problem = self.engine.problem
-        kinds = {kind for n, kind in enumerate(TYPES) if self._described >> n & 1}
-        self.choices, self._sets = LpOptions.of(problem, kinds), {}
+        types, problem = EVERY_TYPE if self._described else types, self.engine.problem
+        self._described = types | WHOLE
+        self.choices, self._sets = LpOptions.of(problem, _kinds(types), _kinds(WHOLE)), {}
         self._number = self.engine.arrays.number_of[self.choices.numbers]
         """The engine's number of every option; -1: it has none."""
         self._kind = 1 << self.choices.kind
@@ -223,6 +227,11 @@ def better_filled(
     apart = engine.fill(APART, options), engine.present()
     usual = engine.fill(COARSE, options, may_overfill=may_overfill), engine.present()
     return min(usual, apart, key=lambda each: each[0])
+
+
+def _kinds(types: int) -> set[ShardingType]:
+    """Return the sharding types with some bits."""
+    return {kind for number, kind in enumerate(TYPES) if types >> number & 1}
 
 
 def _unevenly(limit: int) -> float:

@@ -67,16 +67,20 @@ class LpOptions:
 
     @classmethod
     def of(
-        cls, problem: ShardingProblem, types: Container[ShardingType] = frozenset(ShardingType)
+        cls,
+        problem: ShardingProblem,
+        types: Container[ShardingType] = frozenset(ShardingType),
+        beside: Container[ShardingType] = frozenset(),
     ) -> "LpOptions":
-        """List those of some types; all of a table that would have none.
+        """List those of some types, all of a table that would have none; and of others beside them.
 
         Not those that have shards larger than a rank's memory.
         A cache counts as if it held every row, but takes the memory it does.
         """
         arrays = problem.option_arrays
         fits = arrays.of_each_table(fits_alone(problem))
-        numbers = np.flatnonzero(fits & arrays.of_each_table(fits & arrays.of_types(types)))
+        wanted = arrays.of_each_table(fits & arrays.of_types(types)) | arrays.of_types(beside)
+        numbers = np.flatnonzero(fits & wanted)
         ways = arrays.ways.taken(numbers)
         bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
         memory, caching = bounds.memory, ways.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]

@@ -14,7 +14,16 @@ from planner.examples import example_problem, example_workload
 from sharders.annealing.programs import Programs, SolvedSet
 from sharders.annealing.schedule import AnnealingSearch, anneal
 from sharders.annealing.sharder import Annealing
-from sharders.annealing.type_sets import FIRST, PROGRAM, RULES, Start, TypeSets, bits
+from sharders.annealing.type_sets import (
+    FAR,
+    FIRST,
+    MADE_AT_ONCE,
+    PROGRAM,
+    RULES,
+    Start,
+    TypeSets,
+    bits,
+)
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
@@ -417,6 +426,25 @@ def test_a_run_follows_whenever_a_neighbours_plan_is_the_best_so_far() -> None:
 
     falling = count()
     assert runs(lambda: -float(next(falling))) > runs(lambda: 1.0)
+
+
+def test_no_more_than_two_neighbours_come_without_a_run() -> None:
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    starts = [*sets.at_once(lambda: 1e-9)]
+    made, most = 0, 0
+    for start in starts:
+        made = made + 1 if start and start.origin == PROGRAM else 0
+        most = max(most, made)
+    assert len({start.types for start in starts if start and start.origin == PROGRAM}) > 4
+    assert most == MADE_AT_ONCE
+
+
+@pytest.mark.parametrize("over", [1.01, 1.3])
+def test_all_types_run_early_where_the_program_says_far_less_than_plans_take(over: float) -> None:
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    starts = sets.at_once(lambda: over * sets.value(bits(FIRST)))
+    assert None in starts  # which goes on until the first run
+    assert (next(starts) is None) == (over > FAR)
 
 
 def test_neighbours_come_before_usual_rules_in_full_memory_too_if_programs_say_much(
