@@ -18,7 +18,7 @@ the program's prices for the best levels; more levels, beside those of plans tha
 shorten.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import TypeAlias
 
@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from sharders.annealing.programs import Programs, SolvedSet
-from sharders.greedy.tuning import Found
+from sharders.annealing.programs import APART, COARSE, Programs, SolvedSet
+from sharders.greedy.tuning import Found, Parameters
 from sharders.lp.offered_program import Levels
 
 Level: TypeAlias = NDArray[np.float64]
@@ -55,6 +55,10 @@ class LevelSearch:
         self._times: dict[tuple[float, ...], Seconds] = {}
         """Step time of every level's plan that was tried, infinite where there is no room."""
         self._best: Found | None = None
+        self._rules: Sequence[Parameters] = (COARSE, APART)
+        """Plans are filled in by these, the first ones by both,"""
+        self._best_rules: Sequence[Parameters] = self._rules
+        """and those beside by what the best one was filled in by."""
 
     def run(self, others: Seconds) -> Found | None:
         """Return the best plan; None: there is none.
@@ -66,6 +70,7 @@ class LevelSearch:
         if levels is None or not begins:
             return None
         _, units = min(begins, key=lambda begin: self._time(levels, begin[0]))
+        self._rules = self._best_rules
         moves, beside = list(_moves(units)), set()
         while self._best is not None and len(self._times) < MOST and not self._is_over():
             left = [level for level in self._times if level not in beside]
@@ -83,11 +88,13 @@ class LevelSearch:
         if key not in self._times:
             if min(key) < 0 or len(self._times) == MOST or self._is_over():
                 return inf
-            relaxed = levels.at(level)
-            found = None if relaxed is None else self._programs.plan_of(self._types, relaxed)
-            self._times[key] = inf if found is None else found[0]
-            if found is not None and found[0] < (self._best[0] if self._best else inf):
-                self._best = found
+            relaxed, self._times[key] = levels.at(level), inf
+            if relaxed is not None:
+                plans = self._programs.plans_of(self._types, relaxed, self._rules)
+                found, rule = min(zip(plans, self._rules, strict=True), key=lambda each: each[0][0])
+                self._times[key] = found[0]
+                if found[0] < (self._best[0] if self._best else inf):
+                    self._best, self._best_rules = found, [rule]
         return self._times[key]
 
 

@@ -5,7 +5,7 @@ half the work of a group is to it as good as many small ones. So options with la
 out, and how large they may be is tried for every set of types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -129,29 +129,29 @@ class Programs:
         is: annealing may get it to fit. At 49 tables on 32 GPUs where that is full it does, and ten
         CPU seconds end 7% lower, in the mean of 20 such problems 0.5%.
         """
-        return self._filled(types, solved.options, may_overfill=may_overfill)
+        engine = self._offered(types)
+        numbers = engine.arrays.number_of[solved.options]
+        return better_filled(engine, numbers, may_overfill=may_overfill)
 
     def levels(self, types: int, solved: SolvedSet) -> Levels | None:
         """Return the program of some types by levels, for the best limit; None: no room."""
         some = self._options(types)
         return some.step.levels(some.sizes <= LARGEST[solved.limit])
 
-    def plan_of(self, types: int, relaxed: Relaxed) -> Found:
-        """Return a plan of the options of some types that have the largest shares.
+    def plans_of(self, types: int, relaxed: Relaxed, rules: Sequence[Parameters]) -> list[Found]:
+        """Return plans of the options of some types that have the largest shares, by some rules.
 
-        Its time is infinite where there is no room.
+        Their times are infinite where there is no room.
         """
-        return self._filled(types, self.choices.numbers[self._first(relaxed)])
-
-    def _filled(
-        self, types: int, options: NDArray[np.intp], *, may_overfill: bool = False
-    ) -> Found:
-        """Return a plan of some options, by their places in the problem's arrays."""
-        engine = self.engine
-        engine.offer(types)
-        self.evaluated += 1
+        engine, options = self._offered(types), self.choices.numbers[self._first(relaxed)]
         numbers = engine.arrays.number_of[options]
-        return better_filled(engine, numbers, may_overfill=may_overfill)
+        return [(engine.fill(rule, numbers), engine.present()) for rule in rules]
+
+    def _offered(self, types: int) -> Engine:
+        """Return the engine, which is to make a plan of some types."""
+        self.engine.offer(types)
+        self.evaluated += 1
+        return self.engine
 
     def _describe(self, types: int) -> None:
         """Describe the options of all types, but for the first set only those it has, or may have.
