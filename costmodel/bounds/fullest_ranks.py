@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.option_features import EXCHANGED, GROUP_FEATURES, BoundOptions, is_first
-from costmodel.bounds.option_program import BestShares, OptionProgram
+from costmodel.bounds.option_program import BestShares, OptionProgram, OptionRow
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -116,17 +116,18 @@ class FullestRanks:
 
     def begin(self, program: OptionProgram) -> None:
         """Add the rows of means, and those of tables found so far."""
+        means = []
         for column in range(self.count):
             own = np.flatnonzero(self._group == column // SENT)
-            self._add(program, column, own, self._means[own, column % SENT], (column, None))
-        for pair, feature in self._found:
-            self._add_pair(program, pair, feature)
+            means.append(self._row(column, own, self._means[own, column % SENT], (column, None)))
+        program.add_rows([*means, *(self._row_of_pair(*found) for found in self._found)])
 
     def extend(self, program: OptionProgram, found: BestShares) -> None:
         """Add rows of the tables that exceed a solution's columns most."""
         of_pairs = self._of_pairs(self._shards, found.shares)
         limits = (found.others * self._unit).reshape(-1, SENT) * (1 + TOLERANCE)
         over = of_pairs / np.maximum(limits[self._group_of_pair], np.finfo(float).tiny)
+        rows = []
         for feature in range(SENT):
             added = np.zeros(self.count // SENT, dtype=np.intp)
             for pair in np.argsort(-over[:, feature], kind="stable").tolist():
@@ -136,7 +137,9 @@ class FullestRanks:
                 if added[group] < MOST_AT_ONCE and (pair, feature) not in self._found:
                     added[group] += 1
                     self._found[pair, feature] = None
-                    self._add_pair(program, pair, feature)
+                    rows.append(self._row_of_pair(pair, feature))
+        if rows:
+            program.add_rows(rows)
 
     def one_less(self, program: OptionProgram, column: int, whole: float) -> None:
         """Let no rank send as many whole blocks as that, but one less at most."""
@@ -153,9 +156,10 @@ class FullestRanks:
         if program.is_known(key):
             program.change_row(key, lower)
             return
-        own = self._group == column // SENT
-        row = np.where(own, -self._means[:, column % SENT], 0.0) / self._unit[column]
-        program.add_row(lower, row, np.zeros(0, dtype=np.intp), np.zeros(0), key)
+        own = np.flatnonzero(self._group == column // SENT)
+        amounts = -self._means[own, column % SENT] / self._unit[column]
+        no_others = np.zeros(0, dtype=np.intp), np.zeros(0)
+        program.add_rows([OptionRow(lower, own, amounts, *no_others, key)])
 
     def unlimit(self, program: OptionProgram) -> None:
         """Let ranks send any number again, whatever their limits are."""
@@ -270,24 +274,25 @@ class FullestRanks:
         largest[self._group_of_pair[order[first]]] = np.maximum.reduceat(shards, first)
         return means.T, largest
 
-    def _add_pair(self, program: OptionProgram, pair: int, feature: int) -> None:
-        own = np.flatnonzero(self._pair == pair)
+    @cached_property
+    def _options_of_pairs(self) -> tuple[Places, Places]:
+        """Options in the order of their pairs, and where each pair's begin; one more entry."""
+        order = np.argsort(self._pair, kind="stable")
+        return order, np.searchsorted(self._pair[order], np.arange(self._pair.max() + 2))
+
+    def _row_of_pair(self, pair: int, feature: int) -> OptionRow:
+        order, begins = self._options_of_pairs
+        own = order[begins[pair] : begins[pair + 1]]
         column = int(self._group_of_pair[pair]) * SENT + feature
         key = column, int(self._keys_of_pairs[pair])
-        self._add(program, column, own, self._shards[own, feature], key)
+        return self._row(column, own, self._shards[own, feature], key)
 
-    def _add(
-        self,
-        program: OptionProgram,
-        column: int,
-        own: Places,
-        amounts: Array,
-        key: tuple[int, int | None],
-    ) -> None:
-        """Add: a column is at least the sum of amounts times some options' shares."""
-        row = np.zeros(len(self._group))
-        row[own] = -amounts / self._unit[column]
-        program.add_row(0.0, row, np.array([1 + column]), np.ones(1), key)
+    def _row(
+        self, column: int, own: Places, amounts: Array, key: tuple[int, int | None]
+    ) -> OptionRow:
+        """Return: a column is at least the sum of amounts times some options' shares."""
+        of_unit = -amounts / self._unit[column]
+        return OptionRow(0.0, own, of_unit, np.array([1 + column]), np.ones(1), key)
 
 
 def _limit_of(column: int) -> tuple[str, int]:

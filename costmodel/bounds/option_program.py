@@ -32,6 +32,7 @@ LEAST_TIME: Seconds = 0.01
 """What a solution may take at least."""
 PAYS = 0.5
 """Share of what the best one of its table would gain from which on an option joins."""
+_NONE: Places = np.zeros(0, dtype=np.intp)
 
 
 class BestShares(NamedTuple):
@@ -44,6 +45,26 @@ class BestShares(NamedTuple):
     """The columns beside the first one and those of options."""
     reduced_costs: Array
     """What a share of every option adds to the value, whether it is there or not."""
+
+
+class OptionRow(NamedTuple):
+    """A sum over shares of options and other columns that is at least so much."""
+
+    lower: float
+    """The least that it is."""
+    options: Places | slice
+    """Options that are in it, all of them as ``EVERY``,"""
+    amounts: Array
+    """and what each is multiplied by."""
+    others: Places
+    """Other columns, 0 for the first one,"""
+    values: Array
+    """and what each is multiplied by."""
+    key: Hashable = None
+    """What ``change_row`` knows it by, and programs that begin from this one's basis."""
+
+
+EVERY = slice(None)
 
 
 class ProgramBasis(NamedTuple):
@@ -87,14 +108,10 @@ class OptionProgram:
         """Options that may have shares."""
         self._joined: Places = np.zeros(0, dtype=np.intp)
         """Options that are there, in the order of their columns."""
-        self._rows = [memory]
-        """What all options have in every row but tables',"""
-        self._lower = [-most_memory]
-        """the least that it is, or of memory less than that,"""
-        self._others: list[tuple[Places, Array]] = [(np.zeros(0, dtype=np.intp), np.zeros(0))]
-        """and what it has of other columns."""
-        self._keys: list[Hashable] = ["memory"]
-        """and what other programs know it by."""
+        self._rows = [OptionRow(-most_memory, EVERY, memory, _NONE, np.zeros(0), "memory")]
+        """All rows but tables'; of memory the least that is left."""
+        self._column = np.full(len(table), -1, dtype=np.int32)
+        """The column of every option; -1: it is not there."""
         self._prices: Array = np.zeros(1)
         program: Any = highspy.HighsLp()
         program.num_col_, program.num_row_ = self._first, self._num_tables + 1
@@ -110,47 +127,31 @@ class OptionProgram:
         self._solver.setOptionValue("simplex_primal_edge_weight_strategy", DEVEX)
         self._solver.passModel(program)
 
-    def add_row(
-        self,
-        lower: float,
-        options: Array,
-        others: Places,
-        values: Array,
-        key: Hashable = None,
-    ) -> None:
-        """Add: a sum over options and other columns is at least so much.
-
-        Parameters
-        ----------
-        lower
-            The least that it is.
-        options
-            What every option is multiplied by.
-        others, values
-            Some other columns, 0 for the first one, and what each is multiplied by.
-        key
-            What ``change_row`` knows it by, and programs that begin from this one's basis.
-
-        """
-        self._keys.append(key)
-        own = options[self._joined]
-        used = np.flatnonzero(own)
-        columns = np.append(others, self._first + used).astype(np.int32)
-        amounts = np.append(values, own[used])
-        self._solver.addRow(lower, inf, len(columns), columns, amounts)
-        self._rows.append(options)
-        self._lower.append(lower)
-        self._others.append((others, values))
+    def add_rows(self, rows: Sequence[OptionRow]) -> None:
+        """Add rows; all at once, as each time the whole program is copied."""
+        indices, amounts = [], []
+        for row in rows:
+            columns = self._column[row.options]
+            there = np.flatnonzero((columns >= 0) & (row.amounts != 0))
+            indices.append(np.append(row.others, columns[there]).astype(np.int32))
+            amounts.append(np.append(row.values, row.amounts[there]))
+        starts = np.cumsum([0, *map(len, indices)])
+        self._solver.addRows(
+            len(rows), np.array([row.lower for row in rows]), np.full(len(rows), inf),
+            int(starts[-1]), starts[:-1].astype(np.int32),
+            np.concatenate(indices), np.concatenate(amounts),
+        )  # fmt: skip
+        self._rows += rows
 
     def is_known(self, key: Hashable) -> bool:
         """Return whether there is a row of that key."""
-        return key in self._keys
+        return any(row.key == key for row in self._rows)
 
     def change_row(self, key: Hashable, lower: float) -> None:
         """Let a row's sum be at least so much from now on."""
-        row = self._keys.index(key)
-        self._lower[row] = lower
-        self._solver.changeRowBounds(self._num_tables + row, lower, inf)
+        number = next(number for number, row in enumerate(self._rows) if row.key == key)
+        self._rows[number] = self._rows[number]._replace(lower=lower)
+        self._solver.changeRowBounds(self._num_tables + number, lower, inf)
 
     def raise_other(self, other: int, least: float) -> None:
         """Let one of the columns beside those of options be at least so much from now on."""
@@ -158,7 +159,7 @@ class OptionProgram:
 
     def allow(self, free: Mask, most_memory: float) -> None:
         """Let some options have shares from now on, no others, and use so much memory at most."""
-        self._free, self._lower[0] = free, -most_memory
+        self._free, self._rows[0] = free, self._rows[0]._replace(lower=-most_memory)
         count = len(self._joined)
         columns = np.arange(self._first, self._first + count, dtype=np.int32)
         upper = free[self._joined].astype(np.float64)
@@ -168,8 +169,7 @@ class OptionProgram:
     @property
     def joined(self) -> Mask:
         """Which options are there."""
-        joined = np.zeros(len(self._table), dtype=bool)
-        joined[self._joined] = True
+        joined: Mask = self._column >= 0
         return joined
 
     def join(self, options: Places) -> None:
@@ -177,8 +177,15 @@ class OptionProgram:
         options = options[~self.joined[options]]
         if not len(options):
             return
+        first = self._first + len(self._joined)
+        self._column[options] = np.arange(first, first + len(options))
         self._joined = np.append(self._joined, options)
-        option, row = np.nonzero(own := np.array([each[options] for each in self._rows]).T)
+        own, amounts = np.zeros((len(options), len(self._rows))), np.zeros(len(self._table))
+        for number, each in enumerate(self._rows):
+            amounts[each.options] = each.amounts
+            own[:, number] = amounts[options]
+            amounts[each.options] = 0.0
+        option, row = np.nonzero(own)
         counts = 1 + np.bincount(option, minlength=len(options))
         starts = np.cumsum(counts) - counts
         rows, amounts = self._table[options].repeat(counts), np.ones(counts.sum())
@@ -222,7 +229,8 @@ class OptionProgram:
         found = self._solver.getBasis()
         options = np.full(count, None, dtype=object)
         options[numbers[self._joined]] = found.col_status[self._first :]
-        rows = dict(zip(self._keys, found.row_status[self._num_tables :], strict=True))
+        keys = (row.key for row in self._rows)
+        rows = dict(zip(keys, found.row_status[self._num_tables :], strict=True))
         tables = found.row_status[: self._num_tables]
         return ProgramBasis(options, found.col_status[: self._first], tables, rows)
 
@@ -239,7 +247,7 @@ class OptionProgram:
         ]
         begin.row_status = [
             *basis.tables,
-            *(basis.rows.get(key, status.kBasic) for key in self._keys),
+            *(basis.rows.get(row.key, status.kBasic) for row in self._rows),
         ]
         begin.valid = begin.alien = True
         self._solver.setBasis(begin)
@@ -263,7 +271,7 @@ class OptionProgram:
         shares[self._joined] = columns[self._first :]
         for price, row in zip(prices[self._num_tables :].tolist(), self._rows, strict=True):
             if price != 0.0:
-                costs -= price * row
+                costs[row.options] -= price * row.amounts
         # not the price of a table's row: where an option's share is 1, part of it is its bound's
         least, free = np.full(self._num_tables, np.inf), self._joined[self._free[self._joined]]
         np.minimum.at(least, self._table[free], costs[free])
@@ -280,16 +288,14 @@ class OptionProgram:
         need to be more than 1. Options that are not there count, too.
         """
         prices = np.maximum(self._prices * np.append(-1.0, np.ones(len(self._rows) - 1)), 0.0)
-        used = np.flatnonzero(prices).tolist()
         gained = np.zeros(self._first)
         costs = np.zeros(len(self._table))
         value = 0.0
-        for row in used:
-            price = prices[row]
-            value += price * self._lower[row]
-            costs += (price if row == 0 else -price) * self._rows[row]
-            columns, amounts = self._others[row]
-            gained[columns] += price * amounts
+        for number in np.flatnonzero(prices).tolist():
+            price, row = prices[number], self._rows[number]
+            value += price * row.lower
+            costs[row.options] += (price if number == 0 else -price) * row.amounts
+            gained[row.others] += price * row.values
         scale = 1.0 / max(1.0, gained[0])
         least = np.full(self._num_tables, np.inf)
         np.minimum.at(least, self._table[self._free], costs[self._free])

@@ -23,7 +23,15 @@ from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
 from costmodel.bounds.fullest_ranks import FullestRanks, Places
 from costmodel.bounds.option_features import BoundOptions, is_first
-from costmodel.bounds.option_program import DUAL, PRIMAL, BestShares, OptionProgram, ProgramBasis
+from costmodel.bounds.option_program import (
+    DUAL,
+    EVERY,
+    PRIMAL,
+    BestShares,
+    OptionProgram,
+    OptionRow,
+    ProgramBasis,
+)
 from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import Template
@@ -221,8 +229,7 @@ class StepProgram:
         """The program."""
         self.options.allow(free, most_memory)
         fullest.begin(self.options)
-        for each in cycles:
-            self._add(each)
+        self._add(cycles)
         first = step.lightest(step.even_weights(self.cycles[0]), free)
         self.options.join(np.union1d(first, np.flatnonzero(likely & free)))
         if basis is None:
@@ -282,18 +289,21 @@ class StepProgram:
             if not cycles:
                 return
             self._step.fullest.extend(self.options, found)
-            for each in cycles:
-                self._add(each)
+            self._add(cycles)
             strategy = DUAL
 
     def bound(self) -> Seconds:
         """Return what no shares undercut, by the last solution (``OptionProgram.bound``)."""
         return self.unit * self.options.bound()
 
-    def _add(self, cycle: OptionCycle) -> None:
-        """Let a cycle bind."""
-        self.cycles.append(cycle)
+    def _add(self, cycles: Iterable[OptionCycle]) -> None:
+        """Let cycles bind."""
+        self.cycles += (new := list(cycles))
+        self.options.add_rows(list(map(self._row, new)))
+
+    def _row(self, cycle: OptionCycle) -> OptionRow:
         sent = self._step.fullest.coefficients(cycle.cycle.weights)
         weights, others = self._step.weights(cycle), np.concatenate(([1.0], -sent / self.unit))
         constant = cycle.cycle.constant / self.unit
-        self.options.add_row(constant, -weights / self.unit, np.arange(len(others)), others, cycle)
+        columns = np.arange(len(others))
+        return OptionRow(constant, EVERY, -weights / self.unit, columns, others, cycle)

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from costmodel.bounds.option_program import DUAL, PRIMAL, Array, BestShares, OptionProgram
+from costmodel.bounds.option_program import (
+    DUAL,
+    EVERY,
+    PRIMAL,
+    Array,
+    BestShares,
+    OptionProgram,
+    OptionRow,
+)
 
 TABLES, EACH, ROWS = 12, 9, 4
 TABLE = np.repeat(np.arange(TABLES), EACH)
@@ -24,11 +32,15 @@ def drawn(seed: int) -> tuple[Array, Array]:
     return memory, rng.uniform(0.0, 1.0, (ROWS, TABLES * EACH))
 
 
+def bound_by(amounts: Array) -> OptionRow:
+    """Return: the first column is at least the sum of amounts times shares."""
+    return OptionRow(0.0, EVERY, -amounts, np.zeros(1, dtype=int), np.ones(1))
+
+
 def begun(memory: Array, rows: Sequence[Array] | Array, most: float = MOST) -> OptionProgram:
     """Return a program with the options of ``FEW``, whose first column is at least every row."""
     program = OptionProgram(TABLE, memory, most, num_others=0)
-    for row in rows:
-        program.add_row(0.0, -row, np.zeros(1, dtype=int), np.ones(1))
+    program.add_rows(list(map(bound_by, rows)))
     program.join(FEW)
     return program
 
@@ -83,8 +95,7 @@ def test_another_program_begins_from_a_basis() -> None:
     least = solved(program).value
     kept = np.flatnonzero(np.arange(len(TABLE)) % EACH != 4)
     other = OptionProgram(TABLE[kept], memory[kept], MOST, num_others=0)
-    for row in rows:
-        other.add_row(0.0, -row[kept], np.zeros(1, dtype=int), np.ones(1))
+    other.add_rows([bound_by(row[kept]) for row in rows])
     other.join(np.arange(len(kept)))
     other.begin_from(program.basis(np.arange(len(TABLE)), len(TABLE)), kept)
     found = other.run(DUAL)
@@ -97,7 +108,7 @@ def test_a_row_that_comes_later_binds_all_options() -> None:
     memory, rows = drawn(7)
     program = begun(memory, rows[:-1])
     before = solved(program).value
-    program.add_row(0.0, -10 * rows[-1], np.zeros(1, dtype=int), np.ones(1))
+    program.add_rows([bound_by(10 * rows[-1])])
     after = solved(program)
     assert after.value > before
     assert after.value == pytest.approx(solved(begun(memory, [*rows[:-1], 10 * rows[-1]])).value)
