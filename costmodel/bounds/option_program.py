@@ -180,11 +180,11 @@ class OptionProgram:
         first = self._first + len(self._joined)
         self._column[options] = np.arange(first, first + len(options))
         self._joined = np.append(self._joined, options)
-        own, amounts = np.zeros((len(options), len(self._rows))), np.zeros(len(self._table))
+        own, of_all = np.zeros((len(options), len(self._rows))), np.zeros(len(self._table))
         for number, each in enumerate(self._rows):
-            amounts[each.options] = each.amounts
-            own[:, number] = amounts[options]
-            amounts[each.options] = 0.0
+            of_all[each.options] = each.amounts
+            own[:, number] = of_all[options]
+            of_all[each.options] = 0.0
         option, row = np.nonzero(own)
         counts = 1 + np.bincount(option, minlength=len(options))
         starts = np.cumsum(counts) - counts
