@@ -34,3 +34,14 @@ def taken(begins: Ints, some: Ints) -> tuple[Ints, Ints]:
     """
     first, end = begins[some], begins[some + 1]
     return np.append(0, np.cumsum(end - first)), range_numbers(first, end)
+
+
+def first_least(values: NDArray[np.float64], begins: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the number of the first least value of every range, shape (ranges,).
+
+    ``begins``: the first value of each, none of them empty; the last range ends with the values.
+    """
+    lengths = np.diff(begins, append=len(values))
+    least = np.flatnonzero(values == np.minimum.reduceat(values, begins).repeat(lengths))
+    firsts: NDArray[np.intp] = least[np.searchsorted(least, begins)]
+    return firsts

@@ -158,8 +158,7 @@ class FullestRanks:
             return
         own = np.flatnonzero(self._group == column // SENT)
         amounts = -self._means[own, column % SENT] / self._unit[column]
-        no_others = np.zeros(0, dtype=np.intp), np.zeros(0)
-        program.add_rows([OptionRow(lower, own, amounts, *no_others, key)])
+        program.add_rows([OptionRow(lower, own, amounts, key=key)])
 
     def unlimit(self, program: OptionProgram) -> None:
         """Let ranks send any number again, whatever their limits are."""

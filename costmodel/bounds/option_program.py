@@ -56,9 +56,9 @@ class OptionRow(NamedTuple):
     """Options that are in it, all of them as ``EVERY``,"""
     amounts: Array
     """and what each is multiplied by."""
-    others: Places
+    others: Places = _NONE
     """Other columns, 0 for the first one,"""
-    values: Array
+    values: Array = np.zeros(0)
     """and what each is multiplied by."""
     key: Hashable = None
     """What ``change_row`` knows it by, and programs that begin from this one's basis."""
@@ -108,7 +108,7 @@ class OptionProgram:
         """Options that may have shares."""
         self._joined: Places = np.zeros(0, dtype=np.intp)
         """Options that are there, in the order of their columns."""
-        self._rows = [OptionRow(-most_memory, EVERY, memory, _NONE, np.zeros(0), "memory")]
+        self._rows = [OptionRow(-most_memory, EVERY, memory, key="memory")]
         """All rows but tables'; of memory the least that is left."""
         self._column = np.full(len(table), -1, dtype=np.int32)
         """The column of every option; -1: it is not there."""

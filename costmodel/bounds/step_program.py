@@ -19,6 +19,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.ranges import first_least
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
 from costmodel.bounds.fullest_ranks import FullestRanks, Places
@@ -102,10 +103,7 @@ class RelaxedStep:
         """Return the option of every table that weighs least, of those that are free (all)."""
         if free is not None:
             weights = np.where(free, weights, np.inf)
-        table = self.options.table
-        least = np.minimum.reduceat(weights, self._starts)
-        light = np.flatnonzero(weights == least[table])
-        return light[is_first(table[light])]
+        return first_least(weights, self._starts)
 
     def play(
         self, total: Vector, most: int, free: Mask | None = None

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.ranges import first_least
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.kernels.lookup_shards import KERNELS, Mask
 from sharders.problem.packed_ranks import Blocks, PackedRanks, PackedTable
@@ -284,7 +285,7 @@ def _orders(problem: ShardingProblem, allowed: Mask) -> list[list[list[int]]]:
     block = np.add.reduceat(arrays.held[0] ** 2 * cuts.copies, cuts.first[:-1])
     uneven = block[cuts.of_way] * ways.num_column_shards / problem.capacity
     costs = [np.where(allowed, arrays.total_bytes + each * uneven, inf) for each in SPLITTING]
-    firsts = np.array([_first_least(cost, arrays.begins) for cost in costs]).T.tolist()
+    firsts = np.array([first_least(cost, arrays.begins[:-1]) for cost in costs]).T.tolist()
     some = [list(dict.fromkeys(own)) for own in firsts]
     flat = [option for own in some for option in own]
     orders = []
@@ -292,11 +293,3 @@ def _orders(problem: ShardingProblem, allowed: Mask) -> list[list[list[int]]]:
         of_option = dict(zip(flat, cost[flat].tolist(), strict=True))
         orders.append([sorted(own, key=of_option.__getitem__) for own in some])
     return orders
-
-
-def _first_least(cost: NDArray[np.float64], begins: Ints) -> Ints:
-    """Return the first option of every table of those that cost least, (tables,)."""
-    least = np.minimum.reduceat(cost, begins[:-1]).repeat(np.diff(begins))
-    found = np.flatnonzero(cost == least)
-    firsts: Ints = found[np.searchsorted(found, begins[:-1])]
-    return firsts
