@@ -1,5 +1,6 @@
 """Builds the compiled modules; where there is no C compiler the same sources run interpreted."""
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ FINITE_FLAGS = () if sys.platform == "win32" else ("-ffinite-math-only", "-fno-s
 DIRECTIVES = {
     "language_level": 3,
     "annotation_typing": False,
+    "auto_pickle": False,  # would be a fifth of the C code
     "boundscheck": False,
     "wraparound": False,
     "cdivision": True,
@@ -56,6 +58,8 @@ def extension(module: Path) -> Extension:
     return Extension(".".join(module.parts), [f"{module}.py"], extra_compile_args=flags)
 
 
+PROCESSES = os.cpu_count() if multiprocessing.get_start_method() == "fork" else 0
+"""That write C side by side; started otherwise, each would begin by reading this file anew."""
 SHARED = "costmodel.engine.cython_shared"
 """What Cython needs in every module, made and compiled once."""
 EXTENSIONS = [
@@ -64,7 +68,10 @@ EXTENSIONS = [
 ]
 setup(
     ext_modules=cythonize(
-        EXTENSIONS, compiler_directives=DIRECTIVES, shared_utility_qualified_name=SHARED
+        EXTENSIONS,
+        nthreads=PROCESSES,
+        compiler_directives=DIRECTIVES,
+        shared_utility_qualified_name=SHARED,
     ),
     cmdclass={"build_ext": BuildIfPossible},
 )
