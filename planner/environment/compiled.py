@@ -15,6 +15,7 @@ MODULES = (
     "sharders.engine.moves",
     "sharders.engine.rank_blocks",
     "sharders.engine.eject",
+    "sharders.engine.reassign",
     "sharders.engine.annealing_run",
     "sharders.engine.kernel_ranks",
     "sharders.engine.rank_scores",

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 from sharders.engine.eject cimport Ejector
 from sharders.engine.moves cimport MoveProposer, RandomNumbers
 from sharders.engine.rank_blocks cimport RankBlocks
+from sharders.engine.reassign cimport Reassigner
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move
 
@@ -19,6 +20,8 @@ cdef class AnnealingRun:
     cdef readonly MoveProposer proposer
     cdef readonly RankBlocks blocks
     cdef readonly Ejector ejector
+    cdef readonly Reassigner reassigner
+    cdef readonly double reassigned_share
     cdef readonly Move move
     cdef readonly int64_t[::1] is_changed, changed
     cdef readonly bint lacks_program

@@ -9,6 +9,7 @@ from sharders.engine.eject import Ejector
 from sharders.engine.moves import MoveProposer, RandomNumbers
 from sharders.engine.params import MoveParams
 from sharders.engine.rank_blocks import RankBlocks
+from sharders.engine.reassign import Reassigner
 from sharders.engine.search_state import NO_EXCESS, SearchState
 from sharders.engine.tables import FITS, SLOW, UNKNOWN, Move
 from sharders.problem.sharding_problem import IMPROVED
@@ -28,6 +29,8 @@ class AnnealingRun:
         self.proposer = MoveProposer(search, params, self.rng)
         self.blocks = RankBlocks(search.tables, search.choices, search.plan.num_ranks)
         self.ejector = Ejector(self.proposer, self.blocks, params)
+        self.reassigner = Reassigner(self.proposer, self.blocks, params)
+        self.reassigned_share = params.reassigned_share
         self.move = Move(params.max_together, search.choices.ranks.shape[1])
         self.is_changed = np.zeros(search.tables.num_tables, dtype=np.int64)
         """Whether a table's choice is not the best plan's."""
@@ -92,7 +95,10 @@ class AnnealingRun:
                 self.proposer.refresh()
             self.moves += 1
             if self.ejected == 0:
-                self.proposer.draw(move, placing)
+                if self.rng.uniform() < self.reassigned_share:
+                    self.reassigner.draw(move)
+                else:
+                    self.proposer.draw(move, placing)
                 if move.length == 0:
                     continue
             progress = min(1.0, self.moves / length)

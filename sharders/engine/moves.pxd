@@ -88,7 +88,7 @@ cdef class MoveProposer:
     cdef void _place(self, Py_ssize_t option, Move move, Py_ssize_t row, Py_ssize_t kept) noexcept
     @cython.locals(drawn=double, power=double)
     cdef Py_ssize_t _light_place(self) noexcept
-    cdef Py_ssize_t _light_rank(self) noexcept
+    cdef Py_ssize_t light_rank(self) noexcept
     @cython.locals(
         search=SearchState, tables=Tables, choices=Choices, group=int64_t, kernel=Py_ssize_t,
         count=Py_ssize_t, table=Py_ssize_t, option=Py_ssize_t,

@@ -232,7 +232,7 @@ class MoveProposer:
         All of them on another node, where they must be on one.
         """
         search, tables, choices = self.search, self.search.tables, self.search.choices
-        option, rank, local = choices.option[table], self._light_rank(), search.plan.local_ranks
+        option, rank, local = choices.option[table], self.light_rank(), search.plan.local_ranks
         nodes = tables.spread[option] == ON_NODES
         if tables.one_node[option] and choices.ranks[table, block] // local != rank // local:
             self._place(option, move, move.add(choices, table, option), 0)
@@ -315,7 +315,7 @@ class MoveProposer:
         tables, local = self.search.tables, self.search.plan.local_ranks
         blocks, num_ranks = tables.blocks[option], self.order.shape[0]
         nodes, one_node = tables.spread[option] == ON_NODES, tables.one_node[option] != 0
-        node = (move.ranks[row, 0] if kept > 0 else self._light_rank()) // local
+        node = (move.ranks[row, 0] if kept > 0 else self.light_rank()) // local
         place = 0
         for block in range(kept):
             self.taken[move.ranks[row, block]] = 1
@@ -339,7 +339,7 @@ class MoveProposer:
             power *= drawn
         return int(self.order.shape[0] * power)
 
-    def _light_rank(self) -> int:
+    def light_rank(self) -> int:
         """Draw a rank, less loaded ones more often."""
         return self.order[self._light_place()]
 

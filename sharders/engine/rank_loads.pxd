@@ -90,7 +90,7 @@ cdef class RankLoads:
     cpdef int64_t present_groups(self) noexcept
     @cython.locals(total=double, index=Py_ssize_t, kernel=Py_ssize_t, rank=Py_ssize_t)
     cdef void look_up(self) noexcept
-    cdef double _work(self, Py_ssize_t rank) noexcept
+    cdef double work(self, Py_ssize_t rank) noexcept
     @cython.locals(
         plan=PlanState, first=Py_ssize_t, at=Py_ssize_t, back=Py_ssize_t, index=Py_ssize_t,
         rank=Py_ssize_t, forward=double, backward=double, more=double, launches=double,

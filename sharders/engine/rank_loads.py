@@ -342,20 +342,20 @@ class RankLoads:
         """Recompute the lookup times of the changed ranks, of the kernels that have changed."""
         total = self.plan.numbers[self.power_row, 0]
         for index in range(self.plan.num_changed):
-            total -= power(self._work(self.plan.changed[index]))
+            total -= power(self.work(self.plan.changed[index]))
         for kernel in range(self.num_kernels):
             if self.kernel_changed[kernel]:
                 self._look_up(kernel)
                 self.kernel_changed[kernel] = 0
         for index in range(self.plan.num_changed):
-            total += power(self._work(self.plan.changed[index]))
+            total += power(self.work(self.plan.changed[index]))
         if total < CANCELLED * self.plan.numbers[self.power_row, 0]:
             total = 0.0
             for rank in range(self.plan.num_ranks):
-                total += power(self._work(rank))
+                total += power(self.work(rank))
         self.plan.put(self.power_row, 0, total)
 
-    def _work(self, rank: int) -> float:
+    def work(self, rank: int) -> float:
         """Return the seconds of a rank's lookups and of their launches."""
         return self.plan.numbers[self.load_row, rank] + self.plan.numbers[self.launches_row, rank]
 

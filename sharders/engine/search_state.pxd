@@ -39,7 +39,7 @@ cdef class SearchState:
     cpdef double penalised(self, double seconds) noexcept
     cpdef double excess(self) noexcept
     @cython.locals(total=double, mean=double)
-    cdef double _power_mean(self, Py_ssize_t row) noexcept
+    cdef double power_mean(self, Py_ssize_t row) noexcept
     @cython.locals(step=Step, cycle=Cycle)
     cpdef void find_cycle(self) noexcept
     @cython.locals(before=double, has_room=bint)

@@ -135,10 +135,10 @@ class SearchState:
 
     def penalised(self, seconds: float) -> float:
         """Return what the search minimises, for a step time of the present plan."""
-        spread = self._power_mean(self.loads.power_row)
+        spread = self.power_mean(self.loads.power_row)
         for feature in range(self.loads.exchange_rates.shape[0]):
             if self.loads.exchange_rates[feature] > 0:
-                spread += self._power_mean(self.loads.exchanged_row + feature)
+                spread += self.power_mean(self.loads.exchanged_row + feature)
         paid = self.price * self.excess() if self.price < inf else 0.0
         return seconds + self.balance_weight * spread + paid
 
@@ -146,7 +146,8 @@ class SearchState:
         """Return what the present plan holds beyond what there is, in ranks' memories."""
         return self.plan.numbers[self.loads.excess_row, 0]
 
-    def _power_mean(self, row: int) -> float:
+    def power_mean(self, row: int) -> float:
+        """Return the power mean over ranks whose sum of powers a row of the numbers has."""
         total = self.plan.numbers[row, 0]
         if total <= 0:
             return 0.0  # a group that the plan lacks, or rounding
