@@ -183,8 +183,17 @@ class OptionArrays:
     @cached_property
     def total_bytes(self) -> Floats:
         """HBM of all shards of each."""
+        return self._over_shards(self.held[0])
+
+    @cached_property
+    def host_bytes(self) -> Floats:
+        """Host memory of all shards of each."""
+        return self._over_shards(self.held[1])
+
+    def _over_shards(self, sizes: Floats) -> Floats:
+        """Return the sum over all shards of each option, of a size of every different shard."""
         cuts = self.cuts
-        block = np.add.reduceat(self.held[0] * cuts.copies, cuts.first[:-1])
+        block = np.add.reduceat(sizes * cuts.copies, cuts.first[:-1])
         total: Floats = block[cuts.of_way] * self.ways.num_column_shards
         return total
 

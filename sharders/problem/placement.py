@@ -91,6 +91,8 @@ class OutOfRoomError(Exception):
     table: EmbeddingTable
     free: Bytes
     """On the roomiest rank, or those where the table is to be."""
+    host_free: Bytes
+    """On the roomiest node's host."""
 
 
 def place_tables(
@@ -190,7 +192,7 @@ def place_or_pack(
         return place(problem, indices, candidates, order)
     except OutOfRoomError as error:
         if problem.packing is None:
-            raise no_room(problem, error.table, error.free) from None
+            raise no_room(problem, error.table, error.free, error.host_free) from None
         return problem.packing
 
 
@@ -229,7 +231,7 @@ def _place_table(
                 return sharding
     where = list(table.ranks)
     free = occupancy.free[where].sum() if where else occupancy.free.max()
-    raise OutOfRoomError(table, float(free))
+    raise OutOfRoomError(table, float(free), float(occupancy.host_free.max()))
 
 
 def option_bytes(
@@ -331,11 +333,12 @@ def _shares(table: EmbeddingTable, score: float, sharding: TableSharding) -> lis
 
 
 def no_room(
-    problem: ShardingProblem, table: EmbeddingTable, free: float, *, proven: bool = False
+    problem: ShardingProblem, table: EmbeddingTable, free: float, host_free: float | None = None
 ) -> InfeasibleError:
     """Return the error for a table that fits nowhere, with so many bytes free where it may be.
 
-    ``proven``: not even without the others.
+    ``host_free``: and so many on one host; None: by HBM alone, it fits nowhere even without the
+    others.
     """
     workload, topology, where = problem.workload, problem.topology, "one GPU"
     if table.ranks:
@@ -347,6 +350,17 @@ def no_room(
     return infeasible(
         workload,
         topology,
-        f"{'no plan fits' if proven else 'no plan was found that fits'}: table `{table.name}` "
-        f"needs {needed}, and at most {left} is free on {where}",
+        f"{'no plan fits' if host_free is None else 'no plan was found that fits'}: "
+        f"table `{table.name}` needs {needed}, and at most {left} is free on {where}"
+        f"{'' if host_free is None else _host_text(problem, table, host_free)}",
     )
+
+
+def _host_text(problem: ShardingProblem, table: EmbeddingTable, free: float) -> str:
+    """Return what a table needs of host memory, where any of its options is there; else nothing."""
+    arrays, index = problem.option_arrays, problem.places[table.name]
+    sizes = arrays.host_bytes[slice(*arrays.begins[index : index + 2])]
+    if not sizes.any():
+        return ""
+    needed, left = size_texts(float(sizes[sizes > 0].min()), free)
+    return f"; in host memory it needs {needed}, and at most {left} is free on one host"

@@ -7,12 +7,8 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import size_texts
 from costmodel.kernels.lookup_shards import Mask
-from costmodel.memory.rank_memory import (
-    host_bytes_needed,
-    host_bytes_spare,
-    infeasible,
-    least_table_bytes,
-)
+from costmodel.memory.rank_memory import infeasible, least_table_bytes
+from costmodel.step.cuts import Floats
 from sharders.problem.options import make_sharding
 from sharders.problem.placement import no_room, option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
@@ -31,9 +27,9 @@ def check_room(problem: ShardingProblem) -> None:
     Raises
     ------
     InfeasibleError
-        All tables together, or one alone, are larger than what there is, as are those that must
-        be in host memory; or large shards need more ranks, as they do not go together; or those
-        that can be nowhere but on a rank are larger than what is there.
+        All tables together, or one alone, are larger than what there is, as is what must be in
+        host memory, or HBM and host memory together; or large shards need more ranks, as they do
+        not go together; or those that can be nowhere but on a rank are larger than what is there.
 
     """
     workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
@@ -53,17 +49,31 @@ def check_room(problem: ShardingProblem) -> None:
 
 
 def _check_hosts(problem: ShardingProblem) -> None:
-    """Raise InfeasibleError where tables that must be in host memory are larger than it."""
-    workload, topology = problem.workload, problem.topology
-    spare, needed = host_bytes_spare(workload, topology), host_bytes_needed(workload)
-    if spare < -ROUNDING * needed:
-        taken, left = size_texts(needed, needed + spare)
-        hosts = "host has" if topology.num_nodes == 1 else f"{topology.num_nodes} hosts have"
+    """Raise InfeasibleError where tables are too large for hosts' memory, or for that and HBM.
+
+    Those that fit nowhere else, and all of them where some may be in either.
+    """
+    topology, arrays = problem.topology, problem.option_arrays
+    hosts = "host" if topology.num_nodes == 1 else f"{topology.num_nodes} hosts"
+    on_hosts = topology.num_nodes * problem.host_capacity
+    needed = sum(_least_of_fitting(problem, arrays.host_bytes))
+    if needed > on_hosts * (1 + ROUNDING):
+        taken, left = size_texts(needed, on_hosts)
         raise infeasible(
-            workload,
+            problem.workload,
             topology,
-            f"no plan fits: the tables whose kernels keep them in host memory take {taken} there, "
-            f"and the {hosts} {left} for them",
+            f"no plan fits: the tables that fit nowhere but in host memory take {taken} there, "
+            f"and the {hosts} {'has' if topology.num_nodes == 1 else 'have'} {left} for them",
+        )
+    needed = sum(_least_of_fitting(problem, arrays.total_bytes + arrays.host_bytes))
+    room = problem.total_capacity + on_hosts
+    if needed > room * (1 + ROUNDING):
+        taken, left = size_texts(needed, room)
+        raise infeasible(
+            problem.workload,
+            topology,
+            f"no plan fits: the tables take at least {taken} of HBM and host memory, and GPUs "
+            f"and {hosts} together have {left} for them",
         )
 
 
@@ -75,13 +85,18 @@ def fits_alone(problem: ShardingProblem) -> Mask:
 
 def _least_fitting(problem: ShardingProblem) -> list[float]:
     """Return the least that each table takes in all, by options whose shards all fit on a rank."""
-    arrays = problem.option_arrays
-    total = np.where(fits_alone(problem), arrays.total_bytes, np.inf)
-    least: list[float] = np.minimum.reduceat(total, arrays.begins[:-1]).tolist()
+    least = _least_of_fitting(problem, problem.option_arrays.total_bytes)
     for table, size in zip(problem.workload.tables, least, strict=True):
         if size == np.inf:
             free = problem.capacity * max(1, len(table.ranks))
-            raise no_room(problem, table, free, proven=True)
+            raise no_room(problem, table, free)
+    return least
+
+
+def _least_of_fitting(problem: ShardingProblem, sizes: Floats) -> list[float]:
+    """Return the least of every table's sizes, of options whose shards all fit on a rank."""
+    fitting = np.where(fits_alone(problem), sizes, np.inf)
+    least: list[float] = np.minimum.reduceat(fitting, problem.option_arrays.begins[:-1]).tolist()
     return least
 
 

@@ -220,6 +220,42 @@ def test_no_search_where_hosts_have_no_room_for_what_must_be_there() -> None:
     assert host_bytes_needed(replace(workload, tables=(either,))) == 0
 
 
+def giants(count: int, size: float) -> ShardingProblem:
+    """Return so many tables of that share of a host's memory, which is 20 times that of 2 ranks.
+
+    They may be in HBM or there.
+    """
+    kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM)
+    posed = hidden([1] * 2)
+    hardware = posed.topology.hardware
+    host = replace(hardware.host, memory_bytes=20 * 2 * hardware.gpu.memory_bytes)
+    topology = replace(posed.topology, hardware=replace(hardware, host=host))
+    rows = int(size * host_bytes_usable(topology) / 256)
+    table = replace(
+        posed.workload.tables[0], num_embeddings=rows, compute_kernels=kernels, sharding_types=()
+    )
+    tables = tuple(replace(table, name=f"t{number}") for number in range(count))
+    return replace(posed, workload=replace(posed.workload, tables=tables), topology=topology)
+
+
+def test_what_is_too_large_for_hbm_must_be_in_host_memory_whichever_kernels_it_may_have() -> None:
+    with pytest.raises(InfeasibleError, match=r"nowhere but in host memory take .* the host has"):
+        check_room(giants(1, 1.1))
+
+
+def test_no_search_where_hbm_and_host_memory_together_have_no_room() -> None:
+    # each fits in HBM: 45 times 2.5% of the host, and HBM is 5% of it
+    with pytest.raises(InfeasibleError, match="HBM and host memory, and GPUs and host together"):
+        check_room(giants(45, 0.025))
+
+
+def test_where_host_memory_is_what_lacks_the_message_says_how_much_of_it() -> None:
+    # two there leave a tenth of it for the third; HBM is a twentieth
+    posed = giants(3, 0.45)
+    with pytest.raises(InfeasibleError, match="in host memory it needs"):
+        load_sharder("naive").shard(posed, Budget(), Random(0))
+
+
 def like(size: float, count: int) -> ShardingProblem:
     """Return so many tables of that share of a rank, for two ranks."""
     posed = hidden([1] * 2)
