@@ -342,9 +342,9 @@ class Workload:
     """Type of the looked-up embeddings, hence of the output collectives (FBGEMM's
     ``output_dtype``)."""
     comms_forward: DataType | None = None
-    """Quantized communication of the forward output (TorchRec's ``qcomm``); None: none."""
+    """Quantized communication of the forward output (TorchRec's ``qcomm``); None, FP32: none."""
     comms_backward: DataType | None = None
-    """Quantized communication of the gradients; None: none."""
+    """Quantized communication of the gradients; None, FP32: none."""
     index_bytes: int = 8
     """Bytes of one id on the wire."""
     length_spread: float | None = None

@@ -287,7 +287,7 @@ def output_copies(
     if summed and topology.hardware.device is Device.CPU:
         within = sharding_type.within_node
         copies += 1 / (topology.local_world_size if within else topology.world_size)
-    if workload.comms_backward is not None:
+    if wire_type(workload, summed=summed, backward=True) is not None:
         copies = max(copies, 1.5)
     if is_clamped(wire_type(workload, summed=summed, backward=False)):
         copies = 2.5

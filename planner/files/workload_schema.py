@@ -155,9 +155,9 @@ class Comms(_WorkloadSection):
     """Quantized communication (TorchRec's `qcomm`): element types on the wire."""
 
     forward: Annotated[DataType, Field(strict=False)] | None = None
-    """Type in which embeddings are sent; by default `output_type`."""
+    """Type in which embeddings are sent; by default, and with `fp32`, `output_type`."""
     backward: Annotated[DataType, Field(strict=False)] | None = None
-    """Type in which their gradients are sent; by default `output_type`."""
+    """Type in which their gradients are sent; by default, and with `fp32`, `output_type`."""
 
 
 class Dense(_WorkloadSection):

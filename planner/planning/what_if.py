@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from costmodel.base.errors import InputError, PlannerError, Problem, suggestion
 from costmodel.base.units import Seconds
+from costmodel.domain.codecs import wire_type
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingType, TableSharding
 from costmodel.domain.workload import (
@@ -69,7 +70,8 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
 
     if any(table.data_type is DataType.FP32 for table in workload.tables):
         yield other("weights and outputs in fp16", replace(in_fp16(workload), output_type=_FP16))
-    uncompressed = workload.comms_forward is None and workload.output_type is DataType.FP32
+    converted = wire_type(workload, summed=False, backward=False)
+    uncompressed = converted is None and workload.output_type is DataType.FP32
     if uncompressed and topology.world_size > 1:
         smaller = replace(workload, comms_forward=_FP16, comms_backward=_BF16)
         yield other("fp16 collectives, bf16 gradients", smaller)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError, Problem
 from costmodel.base.units import GIB, KIB, Bytes
+from costmodel.domain.codecs import wire_type
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import DataType, LaunchMode, Pipeline, Pooling, Workload
@@ -40,7 +41,7 @@ def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
     if workload.dense.launch is not LaunchMode.EAGER:
         message = f"`launch: {workload.dense.launch}` is not trained, only `eager`"
         yield message, "leave `launch` of the dense model out"
-    if workload.comms_forward or workload.comms_backward:
+    if any(wire_type(workload, summed=False, backward=backward) for backward in (False, True)):
         yield "quantized communication is not trained", None
     if workload.output_type is not DataType.FP32:
         yield f"output_type `{workload.output_type}` is not trained, only `fp32`", None

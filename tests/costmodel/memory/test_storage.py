@@ -174,6 +174,12 @@ def test_half_precision_codecs_hold_a_clamped_copy_and_a_cast_one() -> None:
     assert shards(workload=fp16)[0].outputs == 2.5 * one
 
 
+def test_fp32_codecs_hold_no_copies() -> None:
+    fp32 = replace(WORKLOAD, comms_forward=DataType.FP32, comms_backward=DataType.FP32)
+    for kind in (ShardingType.TABLE_WISE, ShardingType.ROW_WISE):
+        assert shards(kind, workload=fp32) == shards(kind)
+
+
 def test_a_cache_is_as_wide_as_the_widest_cached_table() -> None:
     # 1,000 rows of 32 columns beside a table of 128: 200 slots of 128 columns
     cached = replace(TABLE, compute_kernels=(ComputeKernel.FUSED_UVM_CACHING,))

@@ -4,6 +4,7 @@ As in ``test_sparse``: B = 256 samples on each of 4 ranks, 2 a node; a table of 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from machines import topology
@@ -68,6 +69,16 @@ def test_half_precision_is_clamped_before_it_is_cast(codec: DataType, clamps: in
     one = made(workload(table(), comms_forward=codec), TW)
     assert count(one, "table_wise clamp to encode") == clamps
     assert moved(one, "table_wise clamp to encode") == clamps * 2 * SIZE
+
+
+@pytest.mark.parametrize("output_type", [DataType.FP32, DataType.FP16])
+@pytest.mark.parametrize("kind", [TW, RW, TWRW])
+def test_fp32_codecs_convert_nothing(output_type: DataType, kind: ShardingType) -> None:
+    plain = workload(table(), output_type=output_type)
+    coded = replace(plain, comms_forward=DataType.FP32, comms_backward=DataType.FP32)
+    one, other = made(plain, kind), made(coded, kind)
+    assert [op.name for op in other.ops] == [op.name for op in one.ops]
+    assert moved(other, f"{kind} outputs") == moved(one, f"{kind} outputs") > 0
 
 
 # lookup kernels

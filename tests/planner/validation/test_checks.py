@@ -44,6 +44,11 @@ def test_everything_untrainable_is_said_at_once() -> None:
     ]
 
 
+def test_fp32_codecs_are_trained_as_they_convert_nothing() -> None:
+    plain, fp32 = plan_file().workload, DataType.FP32
+    check_workload(replace(plain, comms_forward=fp32, comms_backward=fp32), "plan.json")
+
+
 def test_plain_dlrm_is_refused_with_a_way_out() -> None:
     workload = replace(plan_file().workload, pipeline=Pipeline.DLRM)
     with pytest.raises(InputError) as caught:
