@@ -51,5 +51,5 @@ def _lines(planned: "Planned", timeline: "Timeline", width: int) -> "Iterator[Te
     from planner.planning.confidence_text import confidence_text
     from planner.planning.timeline_text import timeline_text
 
-    yield from timeline_text(timeline, width)
+    yield from timeline_text(timeline, width, planned.report.extrapolated)
     yield from confidence_text(planned.report, width)

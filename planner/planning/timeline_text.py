@@ -1,13 +1,13 @@
 """The last step of a timeline as characters: one row per stream of every rank."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
 from costmodel.step.graph import NodeKind, Resource, Stage
 from costmodel.step.timeline import Timeline
-from planner.planning.extrapolation import critical_share, extrapolations
+from planner.planning.extrapolation import Extrapolation, critical_share
 from planner.planning.report_text import LEAST_BEYOND, STAGE_NAMES, beyond_text
 from planner.show.format import duration, percent
 from planner.show.layout import flow
@@ -30,8 +30,10 @@ _BLOCKED = "."
 _MOST_RANKS = 8
 
 
-def timeline_text(timeline: Timeline, width: int) -> Iterator[Text]:
-    """Yield the rows of up to eight ranks, then what the letters mean."""
+def timeline_text(
+    timeline: Timeline, width: int, extrapolated: Sequence[Extrapolation]
+) -> Iterator[Text]:
+    """Yield the rows of up to eight ranks, what the letters mean, and what was extrapolated."""
     begin, end = timeline.window
     ranks = min(timeline.graph.world_size, _MOST_RANKS)
     rows = _rows(timeline, ranks)
@@ -52,10 +54,9 @@ def timeline_text(timeline: Timeline, width: int) -> Iterator[Text]:
     legend = [f"{_SYMBOLS[stage]} {STAGE_NAMES[stage]}" for stage in Stage if stage in used]
     for line in flow([*legend, f"{_BLOCKED} waiting"], width=width, indent=2, gap=3):
         yield Text(f"  {line}")
-    found = extrapolations(timeline)
-    beyond = critical_share(found, timeline.step_time)
+    beyond = critical_share(extrapolated, timeline.step_time)
     if beyond >= LEAST_BEYOND:
-        yield Text(f"  {percent(beyond)} {beyond_text(found)}")
+        yield Text(f"  {percent(beyond)} {beyond_text(extrapolated)}")
 
 
 def _rows(timeline: Timeline, num_ranks: int) -> dict[tuple[int, str], list[int]]:

@@ -115,6 +115,8 @@ def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, director
     assert "rank 1" in done.out
     assert "Wrote trace.json" in done.err
     assert max(map(len, done.out.splitlines())) <= 100
+    # of `test`, whose host times nobody measured
+    assert "% of the step lies outside measurements: host" in done.out
     trace = json.loads((directory / "trace.json").read_text())
     assert {event["pid"] for event in trace["traceEvents"]} == {0, 1}
     assert run("simulate", str(planned), "--json").data["step_time_s"] > 0

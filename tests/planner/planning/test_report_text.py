@@ -240,4 +240,4 @@ TIMELINE = """\
 
 
 def test_the_whole_timeline() -> None:
-    assert written(timeline_text(two_ranks(), 41)) == TIMELINE
+    assert written(timeline_text(two_ranks(), 41, ())) == TIMELINE
