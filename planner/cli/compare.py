@@ -58,6 +58,7 @@ def command(
     """Compare all sharders on a workload file, or two plan files with each other."""
     check_page(html)
     if len(files) == 2:
+        _refuse(gpus=gpus, nodes=nodes, sharder=sharders, **flags)
         _compare_plans(*files, html=html, output=output)
     elif len(files) > 2:
         raise click.UsageError(f"one workload file or two plan files, got {len(files)} files")
@@ -65,6 +66,18 @@ def command(
         raise click.UsageError("a workload file needs `--gpus`, and a plan file another beside it")
     else:
         _compare_sharders(files[0], gpus, nodes, sharders, html=html, output=output, flags=flags)
+
+
+def _refuse(**options: object) -> None:
+    """Refuse what says how to plan, where plans are given."""
+    given = [
+        f"--{name.replace('_', '-')}" for name, value in options.items() if value not in {None, ()}
+    ]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)} {'goes' if len(given) == 1 else 'go'} with a workload file: "
+            "plans are compared as they are"
+        )
 
 
 def _compare_sharders(

@@ -98,6 +98,16 @@ def test_compare_needs_gpus_for_a_workload(run: Command) -> None:
     assert run("compare", "a", "b", "c").code == 2
 
 
+def test_two_plans_are_compared_without_what_says_how_to_plan(run: Command) -> None:
+    done = run("compare", "a.json", "b.json", "--time-limit", "5s")
+    assert done.code == 2
+    assert "--time-limit goes with a workload file" in done.err
+    flags = ("--gpus", "8", "--nodes", "77", "--sharder", "naive", "--hardware", "nope")
+    done = run("compare", "a.json", "b.json", *flags, "--seed", "0")
+    assert done.code == 2
+    assert "--gpus, --nodes, --sharder, --hardware, --seed go with a workload file" in done.err
+
+
 @pytest.mark.slow
 def test_the_critical_path_adds_up_to_the_step(run: Command, planned: Path) -> None:
     data = run("explain", str(planned), "--time-limit", "3s", "--json").data
