@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from planner.pages.charts import Spec
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import HtmlColumn
-from planner.planning.compare_text import others_text, throughput_change
+from planner.planning.compare_text import others_text, throughput_change, where_texts
 from planner.planning.confidence_text import span
 from planner.planning.plan_charts import breakdown_spec
 from planner.planning.plan_page import headline, numbers
-from planner.planning.report_text import rank_list
 from planner.show.format import duration, memory, rate, signed_duration
 
 if TYPE_CHECKING:
@@ -70,20 +69,12 @@ def comparison_page(plans: "Sequence[Planned]") -> str:
 def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
     """Return the page of two plans, and of every table that is not where it was."""
     changes = diff.changes
-
-    def where(each: str) -> list[str]:
-        report = diff.old if each == "old" else diff.new
-        shardings = [getattr(change, each) for change in changes]
-        return [
-            "" if s is None else f"{s.sharding_type} → {rank_list(s.ranks, report.world_size)}"
-            for s in shardings
-        ]
-
+    places = [where_texts(change, diff) for change in changes]
     effects = [change.step_time_change for change in changes]
     columns = [
         HtmlColumn(header="Table", cells=[change.table for change in changes]),
-        HtmlColumn(header=names[0], cells=where("old")),
-        HtmlColumn(header=names[1], cells=where("new")),
+        HtmlColumn(header=names[0], cells=[old for old, _ in places]),
+        HtmlColumn(header=names[1], cells=[new for _, new in places]),
         HtmlColumn.of_values("Adds to the step", effects, signed_duration),
     ]
     panels = [

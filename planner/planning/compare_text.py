@@ -11,7 +11,7 @@ from costmodel.domain.plan import ShardingType, TableSharding
 from planner.planning.confidence_text import odds, span
 from planner.planning.diff import PlanDiff, TableChange
 from planner.planning.report import Report, TableReport
-from planner.planning.report_text import MOST_MEMORY, headline_text, rank_list
+from planner.planning.report_text import MOST_MEMORY, headline_text, kind_text, rank_list
 from planner.planning.verdict_text import tied_sentence
 from planner.show.format import (
     change,
@@ -252,10 +252,11 @@ def _verdict(diff: PlanDiff) -> str:
 
 def _diff_columns(diff: PlanDiff) -> list[Column]:
     changes = diff.changes
+    places = [where_texts(each, diff) for each in changes]
     return [
         Column(header="", cells=[f"{_mark(each)} {printable(each.table)}" for each in changes]),
-        Column(header="", cells=[_where(each.old, diff.old) for each in changes]),
-        Column(header="", cells=[_where(each.new, diff.new) for each in changes]),
+        Column(header="", cells=[old for old, _ in places]),
+        Column(header="", cells=[new for _, new in places]),
         Column(
             header="",
             cells=[
@@ -274,7 +275,15 @@ def _mark(each: TableChange) -> str:
     return "-" if each.new is None else "~"
 
 
+def where_texts(each: TableChange, diff: PlanDiff) -> tuple[str, str]:
+    """Return how and where a table was and is: two texts that differ, as the shardings do."""
+    old, new = _where(each.old, diff.old), _where(each.new, diff.new)
+    return old, f"{new}, in other shards" if old == new else new
+
+
 def _where(sharding: TableSharding | None, report: Report) -> str:
     if sharding is None:
         return ""
-    return f"{sharding.sharding_type} → {rank_list(sharding.ranks, report.world_size)}"
+    share = sharding.cache_load_factor
+    cached = "" if share is None else f", {100 * share:.3g}% cached"
+    return f"{kind_text(sharding)}{cached} → {rank_list(sharding.ranks, report.world_size)}"

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingType, TableSharding
 from costmodel.step.graph import Stage
 from planner.planning.confidence_text import odds, span
 from planner.planning.extrapolation import Extrapolation, critical_share
@@ -253,7 +253,7 @@ def table_lines(report: Report, width: int) -> list[str]:
     """Return the tables by sharding type, the largest first, as ``name → ranks``."""
     groups: dict[str, list[TableReport]] = {}
     for entry in sorted(report.tables, key=lambda entry: -entry.weight_bytes):
-        groups.setdefault(_group(entry), []).append(entry)
+        groups.setdefault(kind_text(entry.sharding), []).append(entry)
     label = max(map(len, groups)) + 4
     lines = []
     for name in sorted(groups, key=lambda name: (len(groups[name]), name)):
@@ -275,8 +275,8 @@ def _summarised(items: Sequence[str], *, width: int, indent: int) -> list[str]:
         shown -= 1
 
 
-def _group(entry: TableReport) -> str:
-    sharding = entry.sharding
+def kind_text(sharding: TableSharding) -> str:
+    """Return a sharding's type, and its kernel if that is not the type's usual one."""
     default = ComputeKernel.FUSED
     if sharding.sharding_type is ShardingType.DATA_PARALLEL:
         default = ComputeKernel.DENSE

@@ -2,11 +2,20 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import planner
 from costmodel.base.units import MS
+from costmodel.domain.plan import (
+    ComputeKernel,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    TableSharding,
+)
+from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.examples import example_hardware, example_workload
 from planner.files.plans import PlanFile
 from planner.pages import document
@@ -205,6 +214,47 @@ def test_plans_of_different_models_are_compared_with_a_warning(planned: planner.
     assert diff.other_model == f"{same} of {same + 1} and {same + 1} tables are the same"
     (first, *_) = diff_text(diff, 200)
     assert first.plain.startswith("warning: the plans are for different models")
+
+
+def halves(*ranks: int, **fields: Any) -> TableSharding:  # noqa: ANN401 - of a sharding
+    shards = tuple(
+        Shard(rank=rank, row_offset=0, num_rows=100, column_offset=32 * place, num_columns=32)
+        for place, rank in enumerate(ranks)
+    )
+    return TableSharding(table="a", sharding_type=ShardingType.COLUMN_WISE, shards=shards, **fields)
+
+
+@pytest.mark.parametrize(
+    ("new", "shown"),
+    [
+        (halves(0, 1, compute_kernel=ComputeKernel.FUSED_UVM), "column_wise, fused_uvm → all"),
+        (
+            halves(0, 1, compute_kernel=ComputeKernel.FUSED_UVM_CACHING, cache_load_factor=0.125),
+            "column_wise, fused_uvm_caching, 12.5% cached → all",
+        ),
+        (halves(1, 0), "column_wise → all, in other shards"),
+    ],
+)
+@pytest.mark.usefixtures("_no_bundle")
+def test_what_changed_of_a_table_is_seen(new: TableSharding, shown: str) -> None:
+    table = EmbeddingTable(
+        name="a", num_embeddings=100, embedding_dim=64, compute_kernels=tuple(ComputeKernel)
+    )
+    workload = Workload(tables=(table,))
+    plans = [
+        judge(
+            PlanFile(
+                plan=ShardingPlan(tables=(each,), world_size=2, local_world_size=2),
+                workload=workload,
+                hardware="h100-sxm",
+            )
+        )
+        for each in (halves(0, 1), new)
+    ]
+    diff = planner.compare_plans(*plans)
+    (line,) = (line.plain for line in diff_text(diff, 200) if "~ a" in line.plain)
+    assert f"column_wise → all   {shown}  " in line
+    assert shown in diff_page(diff, ("old.json", "new.json"))
 
 
 def test_what_two_plans_differ_in_is_named_with_the_tables_that_go_with_it(
