@@ -56,7 +56,7 @@ def command(
     **flags: object,
 ) -> None:
     """Compare all sharders on a workload file, or two plan files with each other."""
-    check_page(html)
+    check_page(html, output)
     if len(files) == 2:
         _refuse(gpus=gpus, nodes=nodes, sharder=sharders, **flags)
         _compare_plans(*files, html=html, output=output)

@@ -51,7 +51,7 @@ def command(
     from planner.planning.search import Search
     from planner.planning.what_if import remedies
 
-    check_page(html)
+    check_page(html, output)
     planned = load_plan(plan)
     changes = changes_of(planned, what_ifs)
     explanation = explained(planned)

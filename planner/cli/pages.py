@@ -12,8 +12,18 @@ html_option = click.option(
 )
 
 
-def check_page(path: str | None) -> None:
-    """Raise, before any work is done, what writing a page there would raise."""
+def check_page(path: str | None, output: Output, /, **others: str | None) -> None:
+    """Raise, before any work is done, what writing a page there would raise.
+
+    ``others``: files that other options write. Only one of all that the command writes may be
+    standard output; what ``--output`` writes there is the JSON that ``--json`` asks for.
+    """
+    written = {"html": path, **others}
+    if output.json and others.get("output") != "-":
+        written["json"] = "-"
+    to_stdout = [f"`--{name}`" for name, file in written.items() if file == "-"]
+    if len(to_stdout) > 1:
+        raise click.UsageError(f"{' and '.join(to_stdout)} would be mixed on standard output")
     if path is not None:
         from planner.files.disk import check_writable
         from planner.pages.charts import check_library

@@ -107,7 +107,7 @@ def command(
 
     unasked = target is None and not output.json
     target, html = target or (None if output.json else DEFAULT_FILE), flags.pop("html")
-    check_page(html)
+    check_page(html, output, output=target)
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)

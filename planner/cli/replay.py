@@ -59,7 +59,7 @@ def command(
     if mode != "graph" and (questions or trace):
         raise click.UsageError(f"`--what-if` and `--trace` need `--mode graph`, not `{mode}`")
     _check_output(trace)
-    check_page(html)
+    check_page(html, output)
     report = replay_report(traces, mode=mode, execution=execution, questions=questions)
     if output.json:
         output.data(replay_data(report))

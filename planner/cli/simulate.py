@@ -32,7 +32,7 @@ def command(plan: str, *, trace: str | None, html: str | None, output: Output) -
 
     if trace == "-":
         raise click.BadParameter("a trace needs a file", param_hint="'--trace'")
-    check_page(html)
+    check_page(html, output)
     if trace is not None:
         check_writable(trace)
     planned = load_plan(plan)

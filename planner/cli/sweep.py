@@ -154,7 +154,7 @@ def command(
 
     if csv_file is not None:
         check_writable(csv_file)
-    check_page(html)
+    check_page(html, output, csv=csv_file)
     if directory is not None:
         Path(directory).mkdir(parents=True, exist_ok=True)
     interrupted, found = _swept(workload, directory, flags, output)

@@ -126,7 +126,7 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
     workload, topology, hardware = _job(**job)
     planned = judge(import_plan(file, workload, topology, hardware))
     planned.save(target)
-    if output.json:
+    if output.json and target != STREAM:
         output.data(report_data(planned.report))
     elif target != STREAM:
         output.lines(lambda width: report_text(planned.report, width))

@@ -74,6 +74,24 @@ def test_no_file_is_overwritten_that_a_command_names_otherwise(
     assert not (directory / "new").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sweep", "tables.yaml", "--gpus", "2", "--csv", "-", "--json"),
+        ("sweep", "tables.yaml", "--gpus", "2", "--csv", "-", "--html", "-"),
+        ("plan", "tables.yaml", "--gpus", "2", "-o", "-", "--html", "-"),
+        ("simulate", "plan.json", "--html", "-", "--json"),
+        ("compare", "a.json", "b.json", "--html", "-", "--json"),
+    ],
+)
+def test_two_things_are_not_mixed_on_standard_output(
+    run: Command, arguments: tuple[str, ...]
+) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert "would be mixed on standard output" in done.err + done.out
+
+
 @pytest.mark.slow
 def test_compare_says_what_changed_between_two_plans(run: Command, planned: Path) -> None:
     assert planned.exists()
