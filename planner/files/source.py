@@ -31,8 +31,12 @@ MOST_PROBLEMS = 100
 _YAML_TAG = "tag:yaml.org,2002:"
 _SCALARS = {"null", "bool", "int", "float"}
 _NUMBERS = {"int": int, "float": float}
-_PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:e[-+][0-9]+)?)?")
-"""One that YAML 1.1 and Python read alike: no octal, no base 60, no underscores."""
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+][0-9]+)?")
+"""One that YAML and Python read alike: no octal, no base 60, no underscores.
+
+With an exponent it needs no point, as in JSON and YAML 1.2, but a sign, which all programs write:
+names such as `1e5` are text, as in YAML 1.1.
+"""
 _JSON_START = re.compile(r"\s*[\[{]\s*[\[{\"]")
 _QUOTES = {'"', "'", "#"}
 _INT, _FLOAT = _YAML_TAG + "int", _YAML_TAG + "float"
@@ -150,18 +154,19 @@ def looks_like_json(text: str) -> bool:
 
 
 @cache
-def _loader() -> Any:  # noqa: ANN401 - a class of PyYAML
-    """Return a loader that looks up once what each spelling is, and knows plain numbers at sight.
+def yaml_class(name: str) -> Any:  # noqa: ANN401 - a class of PyYAML
+    """Return PyYAML's ``SafeLoader`` or ``SafeDumper``, in C if there is one, with our numbers.
 
-    PyYAML tries up to five regular expressions for every scalar.
+    It looks up once what each spelling is, and knows plain numbers at sight: PyYAML tries up to
+    five regular expressions for every scalar.
     """
     import yaml
 
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    base: Any = getattr(yaml, f"C{name}", getattr(yaml, name))
 
-    class _Loader(base):  # type: ignore[misc]
-        def __init__(self, stream: str) -> None:
-            super().__init__(stream)
+    class _Class(base):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as PyYAML's
+            super().__init__(*args, **options)
             self._tags: dict[str, str] = {}
 
         def resolve(self, kind: type, value: str | None, implicit: object) -> str:
@@ -174,19 +179,19 @@ def _loader() -> Any:  # noqa: ANN401 - a class of PyYAML
                 self._tags[value] = tag
             return tag
 
-    return _Loader
+    return _Class
 
 
 def _number_tag(value: str) -> str | None:
     if not _PLAIN_NUMBER.fullmatch(value):
         return None
-    return _FLOAT if "." in value else _INT
+    return _INT if value.removeprefix("-").isdigit() else _FLOAT
 
 
 def _compose(text: str, source: str) -> "yaml.Node | None":
     import yaml
 
-    loader = _loader()
+    loader = yaml_class("SafeLoader")
     try:
         if _may_be_deep(text) and _is_deep(yaml.parse(text, Loader=loader)):
             problem = Problem(message="lists or mappings are nested too deeply")

@@ -6,6 +6,7 @@ from typing import Any
 
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.inputs.distribution import InputDistribution, UniqueFraction, Zipf
+from planner.files.source import yaml_class
 
 _ALWAYS = ("num_dense_features", "bottom_mlp", "interaction", "top_mlp", "precision", "optimizer")
 """Fields of the dense model that are written even when they are the defaults."""
@@ -111,10 +112,9 @@ def _plain(value: object) -> object:
 def _flow(value: object) -> str:
     import yaml
 
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text: str = yaml.dump(
         value,
-        Dumper=dumper,
+        Dumper=yaml_class("SafeDumper"),
         default_flow_style=True,
         sort_keys=False,
         allow_unicode=True,

@@ -1,10 +1,11 @@
+import json
 import time
 
 import pytest
 import yaml
 
 from costmodel.base.errors import InputError
-from planner.files.source import MAX_DEPTH, _loader, parse_json, parse_yaml
+from planner.files.source import MAX_DEPTH, parse_json, parse_yaml, yaml_class
 from planner.files.workload import parse_workload
 from planner.show.errors import render_error
 
@@ -189,7 +190,22 @@ def test_any_scalar_is_a_value_or_an_error_in_words(value: str) -> None:
 )
 def test_a_scalar_is_what_pyyaml_takes_it_for(spelling: str) -> None:
     text = f"a: {spelling}\nb: [{spelling}, {spelling}]\n{spelling}: 1\n"
-    assert tags(yaml.compose(text, _loader())) == tags(yaml.compose(text, yaml.SafeLoader))
+    assert tags(yaml.compose(text, yaml_class("SafeLoader"))) == tags(
+        yaml.compose(text, yaml.SafeLoader)
+    )
+
+
+@pytest.mark.parametrize("number", [1e-05, -1e-05, 1e16, 1e22, 5e-324, -2.5e-7, 0.1, 7, -7])
+def test_numbers_are_read_as_programs_write_them_in_json(number: float) -> None:
+    text = json.dumps({"number": number, "text": str(number)})
+    data = parse_yaml(text, "a.json").data
+    assert data == {"number": number, "text": str(number)}
+    assert type(data["number"]) is type(number)
+
+
+@pytest.mark.parametrize("name", ["1e5", "2E3", "1e", "e-5", "1e-", "1e-5a", "'1e-5'", "00e-5"])
+def test_names_are_not_numbers_with_an_exponent(name: str) -> None:
+    assert parse_yaml(f"name: {name}", "a.yaml").data == {"name": name.strip("'")}
 
 
 def tags(node: yaml.Node) -> list[str]:

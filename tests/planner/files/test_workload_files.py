@@ -155,11 +155,6 @@ def test_weights_may_come_back_with_any_layer_of_the_top_mlp() -> None:
             "YAML reads this as text; write 1.000000e+300",
         ),
         (
-            "pooling_factor: 1e-7",
-            "`pooling_factor` must be a number, got the text `1e-7`",
-            "YAML reads this as text; write 1.000000e-07",
-        ),
-        (
             "min_shard_dim: 8.0",
             "`min_shard_dim` must be a whole number, got the number 8.0",
             "write 8",

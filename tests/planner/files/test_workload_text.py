@@ -81,6 +81,13 @@ some_workloads = st.builds(
 )
 
 
+@pytest.mark.parametrize("name", ["1e-05", "1E+5", "1e5", "7", "0.5"])
+def test_names_that_look_like_numbers_stay_names(name: str) -> None:
+    table = EmbeddingTable(name=name, num_embeddings=10, embedding_dim=4, feature_names=(name,))
+    workload = Workload(tables=(table,), name=name)
+    assert parse_workload(dump_workload(workload), "x") == workload
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(some_workloads)
