@@ -28,6 +28,15 @@ class DataType(StrEnum):
         """Bytes of one element in memory."""
         return _ELEMENT_BYTES[self]
 
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of scale and offset that a row of weights has beside its elements.
+
+        FBGEMM keeps them with every row of INT8, in the shard (fbgemm_gpu 1.8.0,
+        split_table_batched_embeddings_ops_training.py, ``INT8_EMB_ROW_DIM_OFFSET``).
+        """
+        return 8 if self is DataType.INT8 else 0
+
 
 _ELEMENT_BYTES = {
     DataType.FP32: 4,
@@ -267,7 +276,8 @@ class EmbeddingTable:
     @property
     def row_bytes(self) -> float:
         """Bytes of one row of weights."""
-        return float(self.embedding_dim * self.data_type.num_bytes)
+        data_type = self.data_type
+        return float(self.embedding_dim * data_type.num_bytes + data_type.scale_bytes)
 
     @property
     def weight_bytes(self) -> float:

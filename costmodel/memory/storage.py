@@ -4,8 +4,8 @@ Notation: E rows of the table, D columns, e and d rows and columns of the shard,
 F features, B local batch, W ranks, S = W B samples (B for data_parallel), p the share of the
 table's ids that reach the shard (1 unless rows are split).
 
-* weights: ``e d w``; with UVM in host memory, with UVM caching a share c of the rows also in HBM,
-  and ``e (4 + 16 c)`` of bookkeeping;
+* weights: ``e d w``, and ``8 e`` more of INT8; with UVM in host memory, with UVM caching a share c
+  of the rows also in HBM, and ``e (4 + 16 c)`` of bookkeeping;
 * optimizer state: as the weights, but FBGEMM keeps what it has once per row in HBM;
 * gradients: ``e d w`` for dense kernels, and again where DDP copies them to its buckets; the
   sort of the backward, as far as it is more than the copies of outputs that are gone by then;
@@ -139,6 +139,8 @@ class ShardFactors:
     """
 
     element_bytes: "Numbers"
+    scale_bytes: "Numbers"
+    """With each row's elements."""
     cache_columns: "Numbers"
     """Columns that a row has at least in HBM."""
     hbm_share: "Numbers"
@@ -183,12 +185,13 @@ def shard_bytes(
     import numpy as np
 
     elements = num_rows * num_columns
-    weights = elements * factors.element_bytes
+    scales = num_rows * factors.scale_bytes
+    weights = elements * factors.element_bytes + scales
     element_state = elements * factors.state_element_bytes
     present = np.minimum(num_rows, 1.0)
     output_share = 1 + factors.unpooled * (share - 1)
     columns_held = np.maximum(num_columns, factors.cache_columns)
-    held = num_rows * columns_held * factors.element_bytes * factors.hbm_share
+    held = (num_rows * columns_held * factors.element_bytes + scales) * factors.hbm_share
     exchanged = output_share * num_columns * factors.column_exchange_bytes
     sort = share * factors.sort_bytes
     transient = np.maximum(sort, exchanged)
@@ -242,6 +245,7 @@ def shard_factors(
     held = copies if workload.pipeline is Pipeline.SEMI_SYNC else updated
     return ShardFactors(
         element_bytes=table.data_type.num_bytes,
+        scale_bytes=table.data_type.scale_bytes,
         cache_columns=float(workload.cache_columns(table)) if caching else 0.0,
         hbm_share=1.0 if in_hbm else cached if caching else 0.0,
         host_share=0.0 if in_hbm else 1.0,

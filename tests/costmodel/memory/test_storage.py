@@ -180,6 +180,17 @@ def test_fp32_codecs_hold_no_copies() -> None:
         assert shards(kind, workload=fp32) == shards(kind)
 
 
+def test_every_row_of_a_shard_of_int8_has_its_scale_and_offset() -> None:
+    # two column shards of 16 columns: 1,000 rows of 16 + 8 bytes each
+    int8 = replace(TABLE, data_type=DataType.INT8)
+    work = replace(WORKLOAD, tables=(int8,))
+    halves = shards(ShardingType.COLUMN_WISE, ComputeKernel.FUSED, 0, 1, workload=work)
+    assert [each.weights for each in halves] == [24_000] * 2
+    (hosted,) = shards(kernel=ComputeKernel.FUSED_UVM, workload=work)
+    assert int8.weight_bytes == 1000 * (32 + 8)
+    assert hosted.host == int8.weight_bytes + 2 * 1000 * 32 * 4  # with the state of Adam
+
+
 def test_a_cache_is_as_wide_as_the_widest_cached_table() -> None:
     # 1,000 rows of 32 columns beside a table of 128: 200 slots of 128 columns
     cached = replace(TABLE, compute_kernels=(ComputeKernel.FUSED_UVM_CACHING,))
