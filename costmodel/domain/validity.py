@@ -92,12 +92,23 @@ def allowed_kernels(
 ) -> tuple[ComputeKernel, ...]:
     """Return the kernels a plan may use: ``dense`` alone for data_parallel, else any listed.
 
-    Without a list that is ``fused``, and ``dense``, which TorchRec runs for sharded tables too.
+    Without a list that is ``fused``, and ``dense``, which TorchRec runs for sharded tables too;
+    none that cannot hold the table's type.
     """
+    kernels = table.compute_kernels or (ComputeKernel.FUSED, ComputeKernel.DENSE)
     if sharding_type is ShardingType.DATA_PARALLEL:
-        dense = not table.compute_kernels or ComputeKernel.DENSE in table.compute_kernels
-        return (ComputeKernel.DENSE,) if dense else ()
-    return table.compute_kernels or (ComputeKernel.FUSED, ComputeKernel.DENSE)
+        kernels = (ComputeKernel.DENSE,) if ComputeKernel.DENSE in kernels else ()
+    return tuple(kernel for kernel in kernels if not is_refused_by_kernel(table, kernel))
+
+
+def is_refused_by_kernel(table: EmbeddingTable, kernel: ComputeKernel) -> bool:
+    """Tell whether a kernel cannot hold a table's type.
+
+    Weights of ``dense`` are a parameter, which torch draws at random and gives gradients: neither
+    can be done with numbers of one byte (fbgemm_gpu 1.8.0,
+    ``DenseTableBatchedEmbeddingBagsCodegen`` cannot be made of INT8, FP8 or NFP8).
+    """
+    return kernel is ComputeKernel.DENSE and table.data_type.num_bytes == 1
 
 
 def fixed_block_ranks(
@@ -182,7 +193,9 @@ def _table_problems(
     elif kind not in allowed_types(workload, table):
         allowed = ", ".join(allowed_types(workload, table)) or "nothing"
         yield f"`{kind}` is not allowed here, only {allowed}"
-    if kernel not in allowed_kernels(table, kind):
+    if is_refused_by_kernel(table, kernel):
+        yield f"kernel `{kernel}` cannot hold weights of {table.data_type}"
+    elif kernel not in allowed_kernels(table, kind):
         allowed = ", ".join(allowed_kernels(table, kind)) or "none"
         yield f"kernel `{kernel}` is not allowed for {kind}, only {allowed}"
     share = sharding.cache_load_factor

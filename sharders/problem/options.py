@@ -21,6 +21,7 @@ from costmodel.domain.validity import (
     block_counts,
     fixed_block_ranks,
     is_refused_by_codecs,
+    is_refused_by_kernel,
     widest_shard,
 )
 from costmodel.domain.workload import EmbeddingTable, Workload
@@ -113,7 +114,8 @@ def _checked(
 def _kind(topology: Topology, table: EmbeddingTable, shares: CacheShares) -> tuple[object, ...]:
     """Return all of a table that its options depend on, sizes worth caching among it."""
     rows = table.num_embeddings if topology.hardware.device is Device.CPU else None
-    kinds = table.pooling, table.sharding_types, table.compute_kernels, table.ranks
+    is_refused = is_refused_by_kernel(table, ComputeKernel.DENSE)
+    kinds = table.pooling, table.sharding_types, table.compute_kernels, table.ranks, is_refused
     return *kinds, table.embedding_dim, table.min_shard_dim, rows, shares
 
 
@@ -152,13 +154,26 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
     )
     field = "sharding_types" if table.sharding_types else "compute_kernels"
     few = any(_refused_by_fbgemm(topology, table, kind) for kind in allowed_types(workload, table))
-    hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`" if few else None
+    hint = _kernel_hint(table)
+    if few:
+        hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`"
     if table.embedding_dim > widest_shard(topology):
         field = field if table.sharding_types else "embedding_dim"
         hint = _how_to_narrow(topology, table)
     if any(is_refused_by_codecs(workload, table, kind) for kind in table.sharding_types):
         hint = "int8 communication cannot sum row shards: use fp16, or allow `table_wise`"
     return Refusal(table=table.name, field=field, problem=Problem(message=message, hint=hint))
+
+
+def _kernel_hint(table: EmbeddingTable) -> str | None:
+    """Say which kernels a table's types have, where none of them is allowed."""
+    dense, replicated = (ComputeKernel.DENSE,), (ShardingType.DATA_PARALLEL,)
+    if table.compute_kernels != dense and table.sharding_types != replicated:
+        return None
+    if is_refused_by_kernel(table, ComputeKernel.DENSE):
+        held = "`dense`, the only kernel of `data_parallel`, cannot hold"
+        return f"{held} {table.data_type}: allow `fused` shards"
+    return None
 
 
 def _how_to_narrow(topology: Topology, table: EmbeddingTable) -> str:

@@ -10,7 +10,13 @@ from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingTy
 from costmodel.domain.validity import check_plan, plan_problems
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from planner.examples import example_hardware
-from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import (
+    TableOption,
+    make_plan,
+    make_sharding,
+    options_by_name,
+    table_options,
+)
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
 TABLE = EmbeddingTable(name="ads", num_embeddings=10, embedding_dim=16)
@@ -223,6 +229,23 @@ def test_int8_communication_refuses_row_shards_and_offers_none(kind: ShardingTyp
     with pytest.raises(InputError) as refused:
         table_options(int8, TOPOLOGY, replace(TABLE, sharding_types=(kind,)))
     assert "int8 communication cannot sum row shards" in str(refused.value.problems[0].hint)
+
+
+@pytest.mark.parametrize("data_type", [DataType.INT8, DataType.FP8])
+def test_dense_kernels_hold_no_weights_of_a_byte_and_are_not_offered(data_type: DataType) -> None:
+    table = replace(TABLE, data_type=data_type)
+    work = Workload(tables=(table,))
+    option = TableOption(
+        sharding_type=ShardingType.DATA_PARALLEL, compute_kernel=ComputeKernel.DENSE
+    )
+    plan = make_plan(TOPOLOGY, [make_sharding(table, TOPOLOGY, option)])
+    (problem,) = plan_problems(work, TOPOLOGY, plan)
+    assert f"kernel `dense` cannot hold weights of {data_type}" in problem
+    assert {o.compute_kernel for o in table_options(work, TOPOLOGY, table)} == {ComputeKernel.FUSED}
+    beside = replace(TABLE, name="fp32")
+    both = options_by_name(replace(work, tables=(table, beside)), TOPOLOGY)
+    assert option in both["fp32"]
+    assert option not in both[table.name]
 
 
 def test_int8_communication_takes_row_shards_of_unpooled_tables() -> None:

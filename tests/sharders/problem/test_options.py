@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from costmodel.base.errors import InputError
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from planner.examples import example_hardware
 from sharders.problem.options import (
     TableOption,
@@ -312,3 +313,17 @@ def test_what_tables_share_is_what_each_has_alone(hardware: HardwareProfile) -> 
     found = options_by_name(work, ranks)
     assert found == {table.name: table_options(work, ranks, table) for table in tables}
     assert found["0 0"] is found["0 1"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        (
+            {"data_type": DataType.INT8, "sharding_types": (ShardingType.DATA_PARALLEL,)},
+            "`dense`, the only kernel of `data_parallel`, cannot hold int8: allow `fused` shards",
+        ),
+    ],
+)
+def test_which_kernels_types_have_is_said(fields: dict[str, Any], hint: str) -> None:
+    (refusal,) = refusals(Workload(tables=(replace(TABLE_0, **fields),)), topology(8, 4))
+    assert refusal.problem.hint == hint
