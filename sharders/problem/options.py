@@ -173,7 +173,9 @@ def _kernel_hint(table: EmbeddingTable) -> str | None:
     if is_refused_by_kernel(table, ComputeKernel.DENSE):
         held = "`dense`, the only kernel of `data_parallel`, cannot hold"
         return f"{held} {table.data_type}: allow `fused` shards"
-    return None
+    if table.compute_kernels == dense:
+        return "`dense` is planned for `data_parallel` alone: allow that, or `fused`"
+    return "`data_parallel` has no kernel but `dense`: allow that, or `table_wise`"
 
 
 def _how_to_narrow(topology: Topology, table: EmbeddingTable) -> str:

@@ -319,6 +319,17 @@ def test_what_tables_share_is_what_each_has_alone(hardware: HardwareProfile) -> 
     ("fields", "hint"),
     [
         (
+            {"compute_kernels": (ComputeKernel.DENSE,), "sharding_types": (ShardingType.ROW_WISE,)},
+            "`dense` is planned for `data_parallel` alone: allow that, or `fused`",
+        ),
+        (
+            {
+                "compute_kernels": (ComputeKernel.FUSED,),
+                "sharding_types": (ShardingType.DATA_PARALLEL,),
+            },
+            "`data_parallel` has no kernel but `dense`: allow that, or `table_wise`",
+        ),
+        (
             {"data_type": DataType.INT8, "sharding_types": (ShardingType.DATA_PARALLEL,)},
             "`dense`, the only kernel of `data_parallel`, cannot hold int8: allow `fused` shards",
         ),
