@@ -97,16 +97,16 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
         raise ValueError(f"1 to {MOST_RANKS:,} GPUs can be planned for, got {gpus:,}")
     if nodes is None:
         nodes = least
+    even = next((more for more in range(max(least, nodes), gpus) if gpus % more == 0), gpus)
     if nodes < 1 or gpus % nodes:
-        even = (more for more in range(max(least, nodes), gpus) if gpus % more == 0)
         raise ValueError(
-            f"{gpus} GPUs cannot be spread evenly over {nodes} nodes; {next(even, gpus)} nodes "
-            "can have as many each"
+            f"{gpus} GPUs cannot be spread evenly over {nodes} nodes; {even} nodes can have as "
+            "many each"
         )
     if gpus // nodes > per_node:
         raise ValueError(
-            f"a node of {hardware.name} has {per_node} GPUs; {gpus} need {least} nodes or more, "
-            f"not {nodes}"
+            f"a node of {hardware.name} has {per_node} GPUs; {gpus} need {even} nodes or more, "
+            f"as many each, not {nodes}"
         )
     return nodes
 

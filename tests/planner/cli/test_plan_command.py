@@ -113,6 +113,7 @@ def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
         ),
         (("plan", "tables.yaml", "--gpus", "17"), 2, "over 3 nodes; 17 nodes can have as many"),
         (("plan", "tables.yaml", "--gpus", "16", "--nodes", "1"), 2, "has 8 GPUs"),
+        (("plan", "tables.yaml", "--gpus", "20", "--nodes", "2"), 2, "20 need 4 nodes or more"),
         (("plan", "tables.yaml", "--gpus", "2", "--time-limit", "x"), 2, "`x` is not a time"),
         (("plam",), 2, "No such command"),
         (("plan", "table.yaml", "--gpus", "2"), 3, "did you mean `tables.yaml`?"),
