@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from math import inf
 
 from costmodel.base.errors import PlanMismatchError
@@ -230,7 +231,13 @@ def _shard_problems(
     widest = max(shard.num_columns for shard in sharding.shards)
     if widest > widest_shard(topology):
         yield f"FBGEMM's GPU kernels take {WIDEST_ON_GPU} columns at most, not shards of {widest}"
-    if sharding.shards != _expected_shards(table, topology, sharding):
+    if sharding.shards == _expected_shards(table, topology, sharding):
+        return
+    in_order = sorted(sharding.shards, key=lambda shard: (shard.column_offset, shard.row_offset))
+    ordered = replace(sharding, shards=tuple(in_order))
+    if ordered.shards == _expected_shards(table, topology, ordered):
+        yield "its shards are not listed in order, by column and then by row"
+    else:
         yield _shape_problem(topology, sharding)
 
 

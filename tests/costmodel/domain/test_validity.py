@@ -107,6 +107,11 @@ def test_a_plan_for_other_ranks() -> None:
             "equal column blocks",
         ),
         (
+            ShardingType.COLUMN_WISE,
+            (shard(0, columns=(8, 16)), shard(1, columns=(0, 8))),
+            "not listed in order, by column",
+        ),
+        (
             ShardingType.TABLE_COLUMN_WISE,
             (shard(1, columns=(0, 8)), shard(2, columns=(8, 16))),
             "one node",
