@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from costmodel.base.limits import MOST_RANKS, MOST_ROWS, MOST_SAMPLES
+from costmodel.base.limits import MOST_RANKS, MOST_SAMPLES
 from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB
 from planner.cli.values import HARDWARE
+from planner.environment.settings import parse_count, parse_time
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -64,23 +65,6 @@ class Parsed(_ParamType):
             self.fail(str(error), param, ctx)
 
 
-def parse_count(text: str) -> int:
-    """Return a whole number of at least 1 from ``1e6``, ``1_000_000`` or ``1000000``."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(f"`{text}` is not a number") from None
-    if not 1 <= number <= MOST_ROWS or not number.is_integer():
-        raise ValueError(f"a whole number from 1 to {MOST_ROWS:,} is needed, got `{text}`")
-    return int(number)
-
-
-def _parse_time(text: str) -> float:
-    from planner.environment.settings import parse_time
-
-    return parse_time(text)
-
-
 def parse_share(text: str) -> float:
     """Return a share of 1 from ``1%`` or ``0.01``."""
     number = text.strip()
@@ -96,7 +80,7 @@ def parse_share(text: str) -> float:
 SHARE = Parsed("share", parse_share)
 SIZE = Parsed("size", parse_size)
 COUNT = Parsed("count", parse_count)
-TIME = Parsed("time", _parse_time)
+TIME = Parsed("time", parse_time)
 
 GPUS = click.IntRange(min=1, max=MOST_RANKS)
 SAMPLES = click.IntRange(min=1, max=MOST_SAMPLES)

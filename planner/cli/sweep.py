@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from planner.cli.options import SEED, TIME, Parsed, output_options, parse_count, plan_limit
+from planner.cli.options import SEED, TIME, Parsed, output_options, plan_limit
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import FILE, HARDWARE, SHARDER, WRITTEN, Completed
 from planner.environment.interrupts import interruptible
+from planner.environment.settings import parse_count, parse_multiple
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -24,13 +25,6 @@ else:
 
 MOST_JOBS = 256
 NO_PLAN = 4
-
-
-def parse_multiple(text: str) -> int:
-    """Return a whole number from ``4096``, ``4k`` (1,024 each) or ``1M`` (1,048,576)."""
-    compact = text.strip().lower()
-    factor = {"k": 1024, "m": 1024**2}.get(compact[-1:], 1)
-    return parse_count(compact[:-1] if factor > 1 else compact) * factor
 
 
 def parse_rate(text: str) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costmodel.base.errors import InputError, Problem, suggestion
+from costmodel.base.limits import MOST_ROWS
 
 if TYPE_CHECKING:
     from costmodel.base.units import Seconds
@@ -51,6 +52,24 @@ def parse_time(text: str) -> "Seconds":
     if not 0 < seconds <= MOST_TIME:
         raise ValueError(f"a time must be above 0, and at most {MOST_TIME:g} s, got `{text}`")
     return seconds
+
+
+def parse_count(text: str) -> int:
+    """Return a whole number of at least 1 from ``1e6``, ``1_000_000`` or ``1000000``."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"`{text}` is not a number") from None
+    if not 1 <= number <= MOST_ROWS or not number.is_integer():
+        raise ValueError(f"a whole number from 1 to {MOST_ROWS:,} is needed, got `{text}`")
+    return int(number)
+
+
+def parse_multiple(text: str) -> int:
+    """Return a whole number from ``4096``, ``4k`` (1,024 each) or ``1M`` (1,048,576)."""
+    compact = text.strip().lower()
+    factor = {"k": 1024, "m": 1024**2}.get(compact[-1:], 1)
+    return parse_count(compact[:-1] if factor > 1 else compact) * factor
 
 
 def _parse_seed(text: str) -> int:

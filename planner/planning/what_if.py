@@ -18,6 +18,7 @@ from costmodel.domain.workload import (
 from costmodel.step.graph import Stage
 from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
+from planner.environment.settings import parse_multiple
 from planner.planning.api import Planned, make_topology, plan_from
 from planner.planning.remedies import in_fp16, in_type, on_gpus
 from planner.planning.search import Search, SearchEnd
@@ -152,11 +153,11 @@ def _on_gpus(planned: Planned, gpus: int) -> Change:
 
 
 def _gpus(planned: Planned, value: str) -> Change:
-    return _on_gpus(planned, _positive(value))
+    return _on_gpus(planned, parse_multiple(value.replace(",", "")))
 
 
 def _batch(planned: Planned, value: str) -> Change:
-    workload = replace(planned.workload, local_batch_size=_positive(value))
+    workload = replace(planned.workload, local_batch_size=parse_multiple(value.replace(",", "")))
     return Change(text=value, workload=workload, topology=planned.topology)
 
 
@@ -196,16 +197,6 @@ def _host(planned: Planned, value: str) -> Change:
         raise ValueError("host is `graphs`, `compiled`, or what its time is multiplied by")
     topology = scaled(planned.topology, {Cause.HOST: factor})
     return Change(text=value, workload=planned.workload, topology=topology)
-
-
-def _positive(value: str) -> int:
-    try:
-        number = int(value.replace(",", "").replace("_", ""))
-    except ValueError:
-        raise ValueError(f"a whole number is needed, got `{value}`") from None
-    if number < 1:
-        raise ValueError(f"at least 1 is needed, got {number}")
-    return number
 
 
 _MAKERS: dict[str, Callable[[Planned, str], Change]] = {

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.sweep import parse_multiple, parse_rate
+from planner.cli.sweep import parse_rate
+from planner.environment.settings import parse_multiple
 
 pytestmark = pytest.mark.slow
 

@@ -127,17 +127,22 @@ def test_every_change_that_the_hint_offers_can_be_asked_for(naive: Planned) -> N
     ("asked", "reason"),
     [
         ("gpu=2", "cannot be changed"),
-        ("gpus=two", "a whole number is needed, got `two`"),
+        ("gpus=two", "`two` is not a number"),
         ("host=slow", "what its time is multiplied by"),
         ("dtype=fp17", "no data type `fp17`"),
         ("hardware=h1000", "h1000"),
         ("host=0", "what its time is multiplied by"),
-        ("batch=0", "at least 1"),
+        ("batch=0", "a whole number from 1"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused(naive: Planned, asked: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         explain(naive, (asked,))
+
+
+@pytest.mark.parametrize("written", ["16k", "16384", "16,384", "16_384"])
+def test_numbers_are_written_as_for_sweeps(naive: Planned, written: str) -> None:
+    assert asked_change(naive, f"batch={written}").workload.local_batch_size == 16384
 
 
 def test_a_change_that_no_plan_is_found_with_says_why(naive: Planned) -> None:
