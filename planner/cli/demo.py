@@ -16,10 +16,10 @@ from planner.files.workload_template import TEMPLATE
 )  # fmt: skip
 def command(directory: str) -> None:
     """Plan, explain and simulate a small model, and write a page: a tour in under 20 s."""
-    from planner.files.disk import write_text
+    from planner.files.disk import make_folder, write_text
 
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_text(folder / "tables.yaml", TEMPLATE)
     click.echo(f"A model to plan is in {folder / 'tables.yaml'}: change it, and plan again.")
     for arguments in _tour(folder):

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -144,13 +143,13 @@ def command(
     **flags: Any,  # noqa: ANN401 - the grid, and how to search
 ) -> None:
     """Plan a workload FILE for every machine, number of GPUs and batch of a grid."""
-    from planner.files.disk import check_writable, write_text
+    from planner.files.disk import check_writable, make_folder, write_text
 
     if csv_file is not None:
         check_writable(csv_file)
     check_page(html, output, csv=csv_file)
     if directory is not None:
-        Path(directory).mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
     interrupted, found = _swept(workload, directory, flags, output)
     if csv_file is not None:
         write_text(csv_file, found.to_csv())

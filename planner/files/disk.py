@@ -101,6 +101,23 @@ def _obstacle(path: Path) -> str:
     return os.strerror(errno.EACCES).lower()
 
 
+def make_folder(path: str | Path) -> None:
+    """Make a folder and those it is in, unless it is there.
+
+    Raises
+    ------
+    InputError
+        A file has that name, or the folder cannot be made.
+
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise file_error(path, "this is a file, not a folder", "name a folder") from None
+    except OSError as error:
+        raise file_error(path, f"cannot be made: {os_reason(error)}") from None
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a file as a whole: readers see the old content or the new, never a part.
 

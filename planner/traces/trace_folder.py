@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from costmodel.step.timeline import Timeline
-from planner.files.disk import check_writable, file_error, os_reason, write_text
+from planner.files.disk import check_writable, file_error, make_folder, write_text
 from planner.traces.chrome_trace import Event, StepSpan, trace_events, write_trace
 
 
@@ -46,10 +46,7 @@ def write_traces(
         write_trace(timeline, path, steps)
         return [Path(path)]
     folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise file_error(path, f"cannot be made: {os_reason(error)}") from None
+    make_folder(folder)
     events = list(trace_events(timeline, steps))
     across = _across(events)
     written = []

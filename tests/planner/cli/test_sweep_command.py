@@ -56,6 +56,14 @@ def test_a_folder_is_made_and_gone_on_with(run: Callable, directory: Path) -> No
     assert len(list((directory / "kept").iterdir())) == 1 + 4
 
 
+def test_a_file_is_no_folder(run: Callable, directory: Path) -> None:
+    (directory / "kept").write_text("")
+    done = run(*GRID, *QUICK, "-o", "kept")
+    assert done.code == 3
+    assert "kept: this is a file, not a folder" in done.err
+    assert "hint: name a folder" in done.err
+
+
 def test_asking_for_more_than_any_machine_trains(run: Callable) -> None:
     done = run(*GRID, *QUICK, "--samples-per-second", "1G")
     assert done.code == 4
