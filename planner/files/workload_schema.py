@@ -2,6 +2,7 @@
 
 Rules about values (a dimension is a multiple of 4, a share lies in (0, 1]) live in the domain
 classes of ``costmodel``; only what those cannot know is said here. Defaults are theirs too.
+Schemas have what of these rules they can say: ``json_schema_extra`` is not checked in reading.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from costmodel.base import limits
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import (
     DataType,
@@ -88,24 +90,33 @@ InputsField = Annotated[
 class TableFields(_WorkloadSection):
     """Fields of a table that `defaults` may set for all tables."""
 
-    num_embeddings: Int64 | None = Field(default=None, json_schema_extra={"minimum": 1})
+    num_embeddings: Int64 | None = Field(
+        default=None, json_schema_extra={"minimum": 1, "maximum": limits.MOST_ROWS}
+    )
     """Rows. Needed here or in `defaults`."""
     embedding_dim: Int64 | None = Field(
-        default=None, json_schema_extra={"minimum": 4, "multipleOf": 4}
+        default=None,
+        json_schema_extra={"minimum": 4, "multipleOf": 4, "maximum": limits.MOST_COLUMNS},
     )
     """Columns, a multiple of 4. On GPUs more than 2,048 are always split: FBGEMM takes no wider
     shards. Needed here or in `defaults`."""
     pooling_factor: float = Field(
-        default=_TABLE["pooling_factor"], json_schema_extra={"exclusiveMinimum": 0}
+        default=_TABLE["pooling_factor"],
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": limits.MOST_IDS},
     )
     """Mean number of ids looked up per sample, over all features of the table."""
-    pooling_std: float = Field(default=_TABLE["pooling_std"], json_schema_extra={"minimum": 0})
+    pooling_std: float = Field(
+        default=_TABLE["pooling_std"], json_schema_extra={"minimum": 0, "maximum": limits.MOST_IDS}
+    )
     """Standard deviation of the number of ids per sample."""
-    longest_bag: float = Field(default=_TABLE["longest_bag"], json_schema_extra={"minimum": 0})
+    longest_bag: float = Field(
+        default=_TABLE["longest_bag"], json_schema_extra={"minimum": 0, "maximum": limits.MOST_IDS}
+    )
     """Ids of the longest bag in a batch: small lookups wait for it. By default what a bag has on
     average."""
     bags_per_sample: float = Field(
-        default=_TABLE["bags_per_sample"], json_schema_extra={"exclusiveMinimum": 0}
+        default=_TABLE["bags_per_sample"],
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": limits.MOST_IDS},
     )
     """Pooled outputs that a feature has per sample, on average: below 1 with a variable batch per
     feature (TorchRec's VBE), whose samples share outputs."""
@@ -121,7 +132,8 @@ class TableFields(_WorkloadSection):
     compute_kernels: list[Annotated[ComputeKernel, Field(strict=False)]] = _TABLE["compute_kernels"]
     """Kernels to choose from; empty stands for `fused` (and `dense` for data_parallel)."""
     min_shard_dim: Int64 = Field(
-        default=_TABLE["min_shard_dim"], json_schema_extra={"minimum": 4, "multipleOf": 4}
+        default=_TABLE["min_shard_dim"],
+        json_schema_extra={"minimum": 4, "multipleOf": 4, "maximum": limits.MOST_COLUMNS},
     )
     """Narrowest column shard allowed, in columns (TorchRec's `min_partition`)."""
     optimizer: Annotated[Optimizer, Field(strict=False)] | None = _TABLE["optimizer"]
@@ -164,7 +176,8 @@ class Dense(_WorkloadSection):
     """The data-parallel part of a DLRM: bottom MLP, interaction, top MLP."""
 
     num_dense_features: Int64 = Field(
-        default=_DENSE["num_dense_features"], json_schema_extra={"minimum": 1}
+        default=_DENSE["num_dense_features"],
+        json_schema_extra={"minimum": 1, "maximum": limits.MOST_WIDTH},
     )
     """Width of the dense input."""
     bottom_mlp: list[Int64] = _DENSE["bottom_mlp"]
@@ -173,9 +186,13 @@ class Dense(_WorkloadSection):
     """How dense and sparse features meet before the top MLP."""
     fused_interaction: bool = _DENSE["fused_interaction"]
     """dot: one hand-written kernel per direction instead of cat, bmm, index, cat."""
-    cross_layers: Int64 = Field(default=_DENSE["cross_layers"], ge=1)
+    cross_layers: Int64 = Field(
+        default=_DENSE["cross_layers"], ge=1, json_schema_extra={"maximum": limits.MOST_LAYERS}
+    )
     """dcn_v2: number of cross layers."""
-    cross_rank: Int64 = Field(default=_DENSE["cross_rank"], ge=1)
+    cross_rank: Int64 = Field(
+        default=_DENSE["cross_rank"], ge=1, json_schema_extra={"maximum": limits.MOST_WIDTH}
+    )
     """dcn_v2: width of the low-rank projection."""
     top_mlp: list[Int64] = _DENSE["top_mlp"]
     """Output width of every layer."""
@@ -197,7 +214,8 @@ class Head(_WorkloadSection):
     name: str = _WORKLOAD["name"]
     """What reports call the model."""
     local_batch_size: Int64 = Field(
-        default=_WORKLOAD["local_batch_size"], json_schema_extra={"minimum": 1}
+        default=_WORKLOAD["local_batch_size"],
+        json_schema_extra={"minimum": 1, "maximum": limits.MOST_SAMPLES},
     )
     """Samples per rank (GPU) and batch; a step has one, unless gradients are accumulated."""
     pipeline: Annotated[Pipeline, Field(strict=False)] = _WORKLOAD["pipeline"]
@@ -206,7 +224,8 @@ class Head(_WorkloadSection):
     PrefetchTrainPipelineSparseDist, `fused_sparse_dist` its TrainPipelineFusedSparseDist,
     `semi_sync` its TrainPipelineSemiSync, `dlrm` is plain facebookresearch/dlrm."""
     gradient_accumulation_steps: Int64 = Field(
-        default=_WORKLOAD["gradient_accumulation_steps"], json_schema_extra={"minimum": 1}
+        default=_WORKLOAD["gradient_accumulation_steps"],
+        json_schema_extra={"minimum": 1, "maximum": limits.MOST_ACCUMULATED},
     )
     """Batches whose dense gradients add up before they are reduced and the dense model is updated:
     one step (`num_steps` of TorchRec's GradientAccumulationWrapper)."""

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 from machines import machine
 from pydantic import BaseModel
 
+from costmodel.base import limits
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import (
@@ -252,6 +254,38 @@ def test_the_schema_has_every_field_of_the_domain(
     public = [f.name for f in dataclasses.fields(domain) if not f.name.startswith("_")]
     named = {renamed.get(name, name) for name in public}
     assert set(model.model_fields) - {"defaults"} == named
+
+
+LARGEST = {
+    "num_embeddings": ("tables", limits.MOST_ROWS),
+    "embedding_dim": ("tables", limits.MOST_COLUMNS),
+    "pooling_factor": ("tables", limits.MOST_IDS),
+    "pooling_std": ("tables", limits.MOST_IDS),
+    "longest_bag": ("tables", limits.MOST_IDS),
+    "bags_per_sample": ("tables", limits.MOST_IDS),
+    "min_shard_dim": ("tables", limits.MOST_COLUMNS),
+    "num_dense_features": ("dense", limits.MOST_WIDTH),
+    "cross_layers": ("dense", limits.MOST_LAYERS),
+    "cross_rank": ("dense", limits.MOST_WIDTH),
+    "local_batch_size": ("", limits.MOST_SAMPLES),
+    "gradient_accumulation_steps": ("", limits.MOST_ACCUMULATED),
+}
+
+
+@pytest.mark.parametrize("name", LARGEST)
+def test_the_schema_allows_no_larger_numbers_than_the_planner(name: str) -> None:
+    where, most = LARGEST[name]
+    validator = Draft202012Validator(json_schema("workload"))
+    for value, is_usable in ((most, True), (2 * most, False)):
+        data: dict[str, Any] = {
+            "tables": [{"name": "a", "num_embeddings": 8, "embedding_dim": 8}],
+            "dense": {},
+        }
+        part = {"tables": data["tables"][0], "dense": data["dense"], "": data}[where]
+        part[name] = value
+        assert validator.is_valid(data) is is_usable
+        with nullcontext() if is_usable else pytest.raises(InputError, match="at most"):
+            parse_workload(json.dumps(data), "a.json")
 
 
 def test_every_field_in_the_schema_is_described_and_closed() -> None:
