@@ -23,6 +23,9 @@ MISSED = (0.5, 0.1)
 """Shares of a batch's distinct rows that may come from host memory."""
 GRID = np.exp2(-np.arange(20, 0, -1) / 2)
 """Shares of a table's rows to choose from: 0.1% to 71%, two an octave."""
+NEARLY_ALL = 0.99
+"""Share of the rows of a table that may not be in HBM as a whole, where there is room for them.
+TorchRec 1.9.2 wants less than 1 (``planners.py`` 410)."""
 ALIKE = 1.15
 """Ratio up to which two sizes are the same."""
 
@@ -60,7 +63,10 @@ def cache_shares(
     enough = lacked.reshape(len(some), len(GRID), 1) <= np.outer(read, MISSED)[:, None, :]
     for place, table, fits in zip(open_, some, enough, strict=True):
         found: list[float] = []
-        for share in [GRID[column].min(initial=np.inf) for column in fits.T]:
+        wanted = [GRID[column].min(initial=np.inf) for column in fits.T]
+        if ComputeKernel.FUSED not in table.compute_kernels:
+            wanted.append(NEARLY_ALL)
+        for share in wanted:
             known = (table.cache_share, *found)
             if share < np.inf and all(max(share / k, k / share) > ALIKE for k in known):
                 found.append(float(share))

@@ -13,7 +13,7 @@ from costmodel.inputs.distribution import Zipf, unique_curve
 from costmodel.memory.rank_memory import check_memory
 from sharders.baselines.ilp import Ilp
 from sharders.greedy.cost_greedy import CostGreedy
-from sharders.problem.cache_shares import cache_shares
+from sharders.problem.cache_shares import NEARLY_ALL, cache_shares
 from sharders.problem.options import make_sharding, option_of, table_options
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
@@ -27,6 +27,8 @@ TABLE = EmbeddingTable(
     inputs=Zipf(exponent=1.05),
 )
 
+EITHER = replace(TABLE, compute_kernels=(ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING))
+
 
 def _workload(*tables: EmbeddingTable) -> Workload:
     return Workload(
@@ -36,7 +38,7 @@ def _workload(*tables: EmbeddingTable) -> Workload:
 
 @pytest.mark.parametrize("exponent", [0.6, 0.9, 1.05, 1.3])
 def test_shares_leave_what_they_may_and_the_next_smaller_leave_more(exponent: float) -> None:
-    table = replace(TABLE, inputs=Zipf(exponent=exponent))
+    table = replace(EITHER, inputs=Zipf(exponent=exponent))
     ((own, *shares),) = cache_shares(_workload(table), topology(2), [table])
     assert own is None
     curve = unique_curve(table.inputs, table.num_embeddings)
@@ -52,10 +54,19 @@ def test_shares_leave_what_they_may_and_the_next_smaller_leave_more(exponent: fl
 def test_hotter_rows_need_smaller_caches() -> None:
     largest = []
     for exponent in (1.2, 0.9):
-        table = replace(TABLE, inputs=Zipf(exponent=exponent))
+        table = replace(EITHER, inputs=Zipf(exponent=exponent))
         (shares,) = cache_shares(_workload(table), topology(2), [table])
         largest.append(max(filter(None, shares)))
     assert largest[0] < largest[1]
+
+
+def test_nearly_all_rows_are_cached_of_tables_that_may_not_be_in_hbm_as_a_whole() -> None:
+    tables = [
+        TABLE, replace(EITHER, name="either"), replace(TABLE, name="given", cache_load_factor=0.2)
+    ]  # fmt: skip
+    only, either, given = cache_shares(_workload(*tables), topology(2), tables)
+    assert only == (*either, NEARLY_ALL)
+    assert given == (None,)
 
 
 def test_shardings_keep_the_size_of_their_cache() -> None:
