@@ -55,6 +55,7 @@ def make_torchrec_plan(
     places: Mapping[str, Any],
     device: str = DEVICE,
     local_world_size: int | None = None,
+    workload: Workload | None = None,
 ) -> TorchRecPlan:
     """Return the plan in TorchRec's terms, with all that the tables' places say.
 
@@ -68,13 +69,21 @@ def make_torchrec_plan(
         ``cuda`` or ``cpu``.
     local_world_size
         GPUs of a host, where the plan's nodes are NVLink domains of several hosts.
+    workload
+        What is planned: its tables say how much they cache where the plan does not.
 
     """
     locations = {
         name: TableLocation(module=place["module"], table=place["table"])
         for name, place in places.items()
     }
-    made = to_torchrec(plan, locations, compute_device=device, local_world_size=local_world_size)
+    made = to_torchrec(
+        plan,
+        locations,
+        compute_device=device,
+        local_world_size=local_world_size,
+        workload=workload,
+    )
     for sharding in plan.tables:
         location = locations[sharding.table]
         parameter: ParameterSharding = made.plan[location.module][location.table]

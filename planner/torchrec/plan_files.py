@@ -75,7 +75,11 @@ def export_plan(
         }
     _check_placed(file.workload, places, path)
     made = make_torchrec_plan(
-        file.plan, places, device or said["device"], said.get("local_world_size")
+        file.plan,
+        places,
+        device or said["device"],
+        said.get("local_world_size"),
+        file.workload,
     )
     plan = let_prefetch(made, file.workload.pipeline)
     write_torchrec_file(target, plan)
@@ -135,7 +139,11 @@ def load_torchrec_plan(
     _check_same_tables(file.workload, () if model is None else model.tables)
     locations = {} if model is None else model.locations
     made = make_torchrec_plan(
-        file.plan, placed(locations, said["tables"]), device, said.get("local_world_size")
+        file.plan,
+        placed(locations, said["tables"]),
+        device,
+        said.get("local_world_size"),
+        file.workload,
     )
     return let_prefetch(made, file.workload.pipeline)
 

@@ -60,6 +60,7 @@ def to_torchrec(
     compute_device: str = "cuda",
     local_world_size: int | None = None,
     constraints: Mapping[str, Any] | None = None,
+    workload: Workload | None = None,
 ) -> TorchRecPlan:
     """Return the plan as ``DistributedModelParallel`` takes it.
 
@@ -76,8 +77,12 @@ def to_torchrec(
     constraints
         ``ParameterConstraints`` by table: cache parameters, rounding, bounds checks and output
         types are passed on to the table's sharding.
+    workload
+        What is planned: its tables say how much they cache where neither the plan nor a constraint
+        does.
 
     """
+    own = {table.name: table.cache_load_factor for table in (workload.tables if workload else ())}
     modules: dict[str, EmbeddingModuleShardingPlan] = {}
     for sharding in plan.tables:
         location = locations[sharding.table]
@@ -85,7 +90,11 @@ def to_torchrec(
         given = constraints or {}
         constraint = given.get(sharding.table, given.get(location.table))
         module[location.table] = _to_parameter(
-            sharding, compute_device, local_world_size or plan.local_world_size, constraint
+            sharding,
+            compute_device,
+            local_world_size or plan.local_world_size,
+            constraint,
+            own.get(sharding.table),
         )
     return TorchRecPlan(plan=modules)
 
@@ -125,7 +134,11 @@ def from_torchrec(
 
 
 def _to_parameter(
-    sharding: TableSharding, device: str, local_world_size: int, constraint: object
+    sharding: TableSharding,
+    device: str,
+    local_world_size: int,
+    constraint: object,
+    own_share: float | None,
 ) -> ParameterSharding:
     spec = None
     if sharding.sharding_type is not ShardingType.DATA_PARALLEL:
@@ -142,17 +155,25 @@ def _to_parameter(
         compute_kernel=sharding.compute_kernel.value,
         ranks=list(sharding.ranks),
         sharding_spec=spec,
-        cache_params=_cache_params(sharding, constraint),
+        cache_params=_cache_params(sharding, constraint, own_share),
         **{name: getattr(constraint, name, None) for name in _PASSED_ON},
     )
 
 
-def _cache_params(sharding: TableSharding, constraint: object) -> CacheParams | None:
-    """Return the constraint's cache parameters, with the plan's own share of rows."""
+def _cache_params(
+    sharding: TableSharding, constraint: object, own_share: float | None
+) -> CacheParams | None:
+    """Return the constraint's cache parameters, with the share of rows that the plan caches.
+
+    That is the plan's own, then the constraint's, then the table's.
+    """
     from copy import copy
 
     given = getattr(constraint, "cache_params", None)
     share = sharding.cache_load_factor
+    cached = sharding.compute_kernel is ComputeKernel.FUSED_UVM_CACHING
+    if share is None and cached and getattr(given, "load_factor", None) is None:
+        share = own_share
     if share is None:
         return given
     params = copy(given) if given is not None else CacheParams()

@@ -59,7 +59,10 @@ class Trainer:
         model = build_model(workload)
         sharder = AnySharder()
         torchrec_plan = to_torchrec(
-            plan, table_locations(model, workload), compute_device=device.type
+            plan,
+            table_locations(model, workload),
+            compute_device=device.type,
+            workload=workload,
         )
         self.device = device
         parallel = DistributedModelParallel(

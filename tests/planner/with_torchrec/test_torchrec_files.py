@@ -5,11 +5,13 @@ import pytest
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec_cases import Model, cases, embedding_bags, on_ranks
+from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.types import CacheParams
+from torchrec_cases import Model, bags, cases, embedding_bags, on_ranks, table
 
 import planner
 from costmodel.base.errors import PlanMismatchError
-from planner.torchrec import IterationTimePlanner, load_torchrec_plan, save_plan
+from planner.torchrec import IterationTimePlanner, export_plan, load_torchrec_plan, save_plan
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
 
@@ -37,6 +39,31 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
         assert {p: dict(m) for p, m in back.plan.items()} == {
             p: dict(m) for p, m in plan.plan.items()
         }
+
+
+@pytest.mark.parametrize("by_sharder", [False, True])
+def test_caches_in_a_file_are_as_large_as_they_were_predicted(
+    tmp_path: Path, *, by_sharder: bool
+) -> None:
+    # the table's own share, which the plan need not repeat
+    params = None if by_sharder else CacheParams(load_factor=0.05)
+    sharder = EmbeddingBagCollectionSharder(
+        fused_params={"cache_load_factor": 0.05} if by_sharder else None
+    )
+    cached = ParameterConstraints(compute_kernels=["fused_uvm_caching"], cache_params=params)
+    module = bags(table("a"))
+    made = IterationTimePlanner(
+        on_ranks(2, 2, "cuda"), 64, constraints={"a": cached}, timeout_seconds=0.1
+    )
+    made.plan(module, [sharder])
+    assert made.solution is not None
+    assert made.solution.workload.table("a").cache_load_factor == 0.05
+    save_plan(tmp_path / "plan.json", made.solution)
+    exported = export_plan(tmp_path / "plan.json", tmp_path / "plan.pt")
+    loaded = load_torchrec_plan(tmp_path / "plan.json", module, [sharder])
+    assert [plan.plan[""]["a"].cache_params.load_factor for plan in (exported, loaded)] == [
+        0.05
+    ] * 2
 
 
 def test_the_command_line_tools_read_it(file: Path) -> None:
