@@ -80,6 +80,8 @@ class TorchRecEntry(_Open):
     """Where the job runs: `cuda` or `cpu`."""
     local_world_size: Ranks | None = None
     """GPUs of a host, where the plan's nodes are NVLink domains of several hosts."""
+    left_out: list[str] | None = None
+    """Tables of the model that no cost model knows, by module path and table: not in this file."""
     tables: dict[str, PlaceEntry]
     """By the table's name in this file."""
 

@@ -50,7 +50,10 @@ def read_factory(spec: str, local_batch_size: int | None = None) -> tuple[Worklo
         local_batch_size=batch,
         optimizer=read.optimizer,
     )
-    return workload, {"device": DEVICE, "tables": placed(read.locations, {})}
+    places: dict[str, Any] = {"device": DEVICE, "tables": placed(read.locations, {})}
+    if read.others:
+        places["left_out"] = [each.fqn for each in read.others]
+    return workload, places
 
 
 def _factory(spec: str) -> Callable[[], object]:

@@ -20,6 +20,11 @@ from planner.torchrec.settings import WRAPPERS
 _KERNELS = frozenset(ComputeKernel)
 
 
+def full_name(path: str, table: str) -> str:
+    """Return a table's name with the path of its module, as ``ShardingOption.fqn`` has it."""
+    return f"{path}.{table}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:
     """What else is needed to read a model."""
@@ -37,7 +42,7 @@ class ModelReading:
 
     def constraint(self, path: str, table: str) -> Any:  # noqa: ANN401 - ParameterConstraints
         """Return a table's constraint, the one by path first; None: it has none."""
-        return self.constraints.get(f"{path}.{table}", self.constraints.get(table))
+        return self.constraints.get(full_name(path, table), self.constraints.get(table))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,11 @@ class FoundTable:
     constraint: Any
     unmodelled: str = ""
     """Why the cost model does not know it; empty: it does."""
+
+    @property
+    def fqn(self) -> str:
+        """Module path and table."""
+        return full_name(self.path, self.name)
 
 
 def find_tables(

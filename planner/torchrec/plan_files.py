@@ -1,6 +1,6 @@
 """Plan files of ``planner plan`` for TorchRec models, and of TorchRec models for ``planner``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from planner.torchrec.exchange import (
 )
 from planner.torchrec.factory import read_factory
 from planner.torchrec.model_reading import read_model
-from planner.torchrec.modules import ModelReading
+from planner.torchrec.modules import ModelReading, full_name
 from planner.torchrec.other_tables import only_tables
 from planner.torchrec.plan_reading import read_torchrec_file
 from planner.torchrec.plans import let_prefetch
@@ -58,21 +58,24 @@ def export_plan(
     Raises
     ------
     PlannerError
-        Nothing says where the tables live, or they are not the model's; no such file.
+        Nothing says where the tables live, or they are not the model's, or not all of them; no such
+        file.
 
     """
     file = load_plan_file(path)
     said = file.torchrec or {"device": DEVICE, "tables": {}}
-    places = said["tables"]
+    places, left_out = said["tables"], said.get("left_out", ())
     if factory is not None:
         workload, read = read_factory(factory, file.workload.local_batch_size)
         _check_same_tables(file.workload, workload.tables)
         places = {name: {**places.get(name, {}), **at} for name, at in read["tables"].items()}
+        left_out = read.get("left_out", ())
     elif module is not None:
         places = {
             table.name: {**places.get(table.name, {}), "module": module, "table": table.name}
             for table in file.workload.tables
         }
+    _check_complete(left_out)
     _check_placed(file.workload, places, path)
     made = make_torchrec_plan(
         file.plan,
@@ -128,7 +131,7 @@ def load_torchrec_plan(
     Raises
     ------
     PlanMismatchError
-        The file's tables are not the model's.
+        The file's tables are not the model's, or not all of them.
 
     """
     file = load_plan_file(path)
@@ -136,6 +139,8 @@ def load_torchrec_plan(
     device = compute_device or said["device"]
     reading = ModelReading(compute_device=device, local_batch_size=file.workload.local_batch_size)
     model = read_model(module, sharders, reading)
+    unmodelled = () if model is None else [each.fqn for each in model.others]
+    _check_complete([*said.get("left_out", ()), *unmodelled])
     _check_same_tables(file.workload, () if model is None else model.tables)
     locations = {} if model is None else model.locations
     made = make_torchrec_plan(
@@ -149,10 +154,16 @@ def load_torchrec_plan(
 
 
 def save_plan(path: str | Path, solution: "Solution") -> None:
-    """Write what ``IterationTimePlanner`` found, for ``planner explain`` and ``simulate``."""
+    """Write what ``IterationTimePlanner`` found, for ``planner explain`` and ``simulate``.
+
+    Tables that no cost model knows are only named: such a file is not exported.
+    """
     ours = [(location.module, location.table) for location in solution.locations.values()]
     plan = only_tables(solution.torchrec_plan, ours)
     _, besides = take_torchrec_plan(plan, solution.workload, solution.topology)
+    left_out = list(_others(solution.torchrec_plan, frozenset(ours)))
+    if left_out:
+        besides["left_out"] = left_out
     file = PlanFile(
         plan=solution.plan,
         workload=solution.workload,
@@ -169,6 +180,21 @@ def _allowing(sharding: TableSharding, table: EmbeddingTable) -> EmbeddingTable:
     if table.compute_kernels or kernel in allowed_kernels(table, sharding.sharding_type):
         return table
     return replace(table, compute_kernels=(kernel,))
+
+
+def _others(plan: TorchRecPlan, tables: frozenset[tuple[str, str]]) -> Iterator[str]:
+    for path, names in plan.plan.items():
+        yield from (full_name(path, name) for name in names if (path, name) not in tables)
+
+
+def _check_complete(left_out: Sequence[str]) -> None:
+    """Raise where the model has tables that the file does not: they would not be sharded."""
+    if left_out:
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(left_out))
+        raise PlanMismatchError(
+            f"the model has tables that no cost model knows, and that no plan file keeps: {names}",
+            hint="plan in the job, with IterationTimePlanner.collective_plan",
+        )
 
 
 def _check_same_tables(workload: Workload, tables: Sequence[EmbeddingTable]) -> None:

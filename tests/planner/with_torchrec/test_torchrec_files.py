@@ -6,8 +6,9 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheParams
-from torchrec_cases import Model, bags, cases, embedding_bags, on_ranks, table
+from torchrec_cases import Model, bags, beside_fused, cases, embedding_bags, on_ranks, table
 
 import planner
 from costmodel.base.errors import PlanMismatchError
@@ -64,6 +65,23 @@ def test_caches_in_a_file_are_as_large_as_they_were_predicted(
     assert [plan.plan[""]["a"].cache_params.load_factor for plan in (exported, loaded)] == [
         0.05
     ] * 2
+
+
+def test_tables_that_only_torchrec_planned_are_missed_where_all_are_wanted(tmp_path: Path) -> None:
+    file, module, sharders = tmp_path / "plan.json", beside_fused(), get_default_sharders()
+    made = IterationTimePlanner(on_ranks(2, 2, "cuda"), 64, timeout_seconds=0.1)
+    assert set(made.plan(module, sharders).plan) == {"plain", "fused"}
+    assert made.solution is not None
+    save_plan(file, made.solution)
+    assert planner.load_plan(file).report.step_time > 0
+    for loading in (
+        lambda: export_plan(file, tmp_path / "plan.pt"),
+        lambda: export_plan(file, tmp_path / "plan.pt", factory="torchrec_cases:beside_fused"),
+        lambda: load_torchrec_plan(file, module, sharders),
+    ):
+        with pytest.raises(PlanMismatchError, match=r"that no plan file keeps: `fused\.b`"):
+            loading()
+    assert not (tmp_path / "plan.pt").exists()
 
 
 def test_the_command_line_tools_read_it(file: Path) -> None:

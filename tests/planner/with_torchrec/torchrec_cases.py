@@ -16,6 +16,7 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
+from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec.modules.mc_embedding_modules import (
     ManagedCollisionEmbeddingBagCollection,
     ManagedCollisionEmbeddingCollection,
@@ -61,6 +62,17 @@ def table(name: str, rows: int = 1000, dim: int = 64, **fields: object) -> Embed
         embedding_dim=dim,
         **{"feature_names": [f"f_{name}"], **fields},
     )
+
+
+def beside_fused() -> nn.Module:
+    """Return a plain table, and one in a module that no cost model knows."""
+    fused = FusedEmbeddingBagCollection(
+        tables=[table("b")],
+        optimizer_type=torch.optim.SGD,
+        optimizer_kwargs={"lr": 0.1},
+        device=META,
+    )
+    return nn.ModuleDict({"plain": bags(table("a")), "fused": fused})
 
 
 def gpus(world_size: int = 2, hbm_cap: int | None = None) -> Topology:
