@@ -7,7 +7,7 @@ from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 
 from planner.torchrec.communication import own_sharder, table_output, wire_types
-from planner.torchrec.modules import FoundTable
+from planner.torchrec.modules import FoundTable, namesakes
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 
 Said = tuple[str, str, str]
@@ -55,6 +55,11 @@ def rough_modules(found: Sequence[FoundTable]) -> list[Said]:
             rough.append((f"module `{table.path}`", reason, table.name))
         elif kind in WRAPPERS:
             rough.append((f"module `{table.path}`", f"{kind}: {WRAPPERS[kind]}", ""))
+    for name in dict.fromkeys(each.name for each in namesakes(found)):
+        reason = (
+            "TorchRec's own estimates are without their constraints, which it cannot tell apart"
+        )
+        rough.append((f"tables of several modules named `{name}`", reason, ""))
     return [*dict.fromkeys(rough), *_mixed([each for each in found if not each.unmodelled])]
 
 

@@ -1,6 +1,6 @@
 """The tables of a TorchRec model: in which modules they are, and which the cost model knows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,12 +76,13 @@ def find_tables(
 
     It looks no further into a module that has one.
     """
-    return [each for each in _walk(module, sharders, reading) if _is_on(each, reading)]
+    return [each for each in every_table(module, sharders, reading) if _is_on(each, reading)]
 
 
-def _walk(
+def every_table(
     module: nn.Module, sharders: Sequence[Any], reading: ModelReading
 ) -> Iterator[FoundTable]:
+    """Yield the same, and tables that are another device's."""
     by_type = {sharder_name(sharder.module_type): sharder for sharder in sharders}
     waiting = [("", module)]
     while waiting:
@@ -107,6 +108,28 @@ def _walk(
                 constraint=constraint,
                 unmodelled=_unmodelled(child, config, sharder, constraint, reading.compute_device),
             )
+
+
+def constraints_by_name(tables: Iterable[FoundTable]) -> dict[str, Any]:
+    """Return constraints as TorchRec looks them up, by the table's name alone.
+
+    A name that several modules have, each with a constraint of its own, has none.
+    """
+    tables = list(tables)
+    apart = {each.name for each in namesakes(tables)}
+    return {
+        each.name: each.constraint
+        for each in tables
+        if each.constraint is not None and each.name not in apart
+    }
+
+
+def namesakes(tables: Iterable[FoundTable]) -> Iterator[FoundTable]:
+    """Yield the tables whose name an earlier one has, with another constraint."""
+    first: dict[str, FoundTable] = {}
+    for each in tables:
+        if first.setdefault(each.name, each).constraint != each.constraint:
+            yield each
 
 
 def collection_of(module: nn.Module) -> nn.Module | None:

@@ -18,6 +18,7 @@ from torchrec.distributed.types import ParameterSharding
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.domain.plan import ShardingType
+from planner.torchrec.plans import PASSED_ON
 
 
 def chosen_options(
@@ -66,6 +67,8 @@ def _placed(
     option = min(offered, key=difference)
     option.sharding_type, option.compute_kernel = sharding.sharding_type, sharding.compute_kernel
     option.cache_params = sharding.cache_params
+    for name in PASSED_ON:
+        setattr(option, name, getattr(sharding, name))
     if sharding.sharding_type == ShardingType.DATA_PARALLEL or sharding.sharding_spec is None:
         whole = list(option.tensor.shape)
         option.shards = [

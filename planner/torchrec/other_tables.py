@@ -6,20 +6,20 @@ sum of bytes over bandwidths (``EmbeddingPerfEstimator``), as rough as that is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import ShardingOption, Storage
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import EmbeddingModuleShardingPlan
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import MS, Bytes, Seconds
-from planner.torchrec.modules import FoundTable
+from planner.torchrec.modules import FoundTable, constraints_by_name, namesakes
 from planner.torchrec.options import chosen_options
 
 
@@ -62,34 +62,56 @@ def plan_other_tables(
         TorchRec finds no plan for them.
 
     """
-    chosen: list[ShardingOption] = []
-
-    def keep(options: list[ShardingOption]) -> list[ShardingOption]:
-        chosen.extend(options)
-        return options
-
     plan = only_tables(fixed, [(each.path, each.name) for each in tables])
     placed = [each for each in tables if each.name in plan.plan.get(each.path, {})]
     free = [each for each in tables if each.name not in plan.plan.get(each.path, {})]
-    if free:
-        planner = EmbeddingShardingPlanner(
-            topology=topology, stats=[], debug=False, callbacks=[keep], **settings
-        )
-        plan = merged(plan, planner.plan(module, list(only_these(sharders, free))))
-    if placed:
-        enumerator = EmbeddingEnumerator(
-            topology, settings["batch_size"], constraints=settings["constraints"]
-        )
-        restricted = list(only_these(sharders, placed))
-        chosen += chosen_options(plan, module, restricted, enumerator)
     hbm, host, time = ([0.0] * topology.world_size for _ in range(3))
-    for shard in (shard for option in chosen for shard in option.shards):
-        hbm[shard.rank] += float(shard.storage.hbm)
-        host[shard.rank] += float(shard.storage.ddr)
-        time[shard.rank] += float(shard.perf.total) * MS
+
+    def count(options: list[ShardingOption]) -> list[ShardingOption]:
+        for shard in (shard for option in options for shard in option.shards):
+            hbm[shard.rank] += float(shard.storage.hbm)
+            host[shard.rank] += float(shard.storage.ddr)
+            time[shard.rank] += float(shard.perf.total) * MS
+        return options
+
+    for group in _told_apart(placed):
+        enumerator = EmbeddingEnumerator(
+            topology, settings["batch_size"], constraints=constraints_by_name(group)
+        )
+        count(chosen_options(plan, module, list(only_these(sharders, group)), enumerator))
+    for group in _told_apart(free):
+        planner = EmbeddingShardingPlanner(
+            topology=_without(topology, hbm, host),
+            stats=[],
+            debug=False,
+            callbacks=[count],
+            constraints=constraints_by_name(group),
+            **settings,
+        )
+        plan = merged(plan, planner.plan(module, list(only_these(sharders, group))))
     return OtherTables(
         plan=plan, hbm_bytes=tuple(hbm), host_bytes=tuple(host), time=max(time, default=0.0)
     )
+
+
+def _told_apart(tables: Sequence[FoundTable]) -> Iterator[list[FoundTable]]:
+    """Yield groups of tables in which no name has two constraints, as TorchRec takes them."""
+    left = list(tables)
+    while left:
+        later = list(namesakes(left))
+        apart = {each.fqn for each in later}
+        yield [each for each in left if each.fqn not in apart]
+        left = later
+
+
+def _without(
+    topology: TorchRecTopology, hbm: Sequence[Bytes], host: Sequence[Bytes]
+) -> TorchRecTopology:
+    """Return the topology with less memory, by rank."""
+    left = deepcopy(topology)
+    for device, own, shared in zip(left.devices, hbm, host, strict=True):
+        device.storage -= Storage(hbm=int(own), ddr=int(shared))
+    return left
 
 
 def only_these(sharders: Sequence[Any], tables: Sequence[FoundTable]) -> Iterator[Any]:

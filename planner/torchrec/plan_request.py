@@ -109,9 +109,6 @@ class PlanRequest:
             fixed=self.fixed,
             batch_size=self.local_batch_size,
             storage_reservation=reservation,
-            constraints={
-                each.name: each.constraint for each in model.others if each.constraint is not None
-            },
             timeout_seconds=max(1, int(time_limit)),
         )
 

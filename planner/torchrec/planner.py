@@ -10,6 +10,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.planner.constants import BATCH_SIZE
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import (
@@ -36,7 +37,7 @@ from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, rough_modules, warning
-from planner.torchrec.modules import find_tables
+from planner.torchrec.modules import constraints_by_name, every_table, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
@@ -144,6 +145,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             debug=debug,
             callbacks=callbacks,
         )
+        self._enumerates = enumerator is None
+        self._by_name = self._constraints
         self._reserves = storage_reservation is not None
         self._unheeded = {
             "proposer": proposer,
@@ -227,6 +230,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         started = perf_counter()
         self._last = module, list(sharders)
         self._look_over(module, sharders)
+        self._tell_constraints(module, sharders)
         reserved = self._reserved(module, sharders)
         request = self._with_loaded(module, sharders)
         model = request.read(module, sharders, self._batches)
@@ -268,7 +272,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
                 num_plans=1,
                 run_time=perf_counter() - started,
                 best_plan=chosen(),
-                constraints=self._constraints,
+                constraints=self._by_name,
                 enumerator=self._enumerator,
                 sharders=list(sharders),
                 debug=self._debug,
@@ -310,6 +314,15 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         if said:
             _LOGGER.warning("%s", said)
 
+    def _tell_constraints(self, module: nn.Module, sharders: Sequence[Any]) -> None:
+        """Let TorchRec's parts find constraints that are given by module path and table, too."""
+        tables = every_table(module, sharders, self._request.reading())
+        self._by_name = constraints_by_name(tables)
+        if self._enumerates:
+            self._enumerator = EmbeddingEnumerator(
+                self._topology, self._batch_size, constraints=self._by_name
+            )
+
     def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology | None:
         """Return the topology with what the storage reservation leaves, if one was given."""
         reserved = self._reserve(module, sharders) if self._reserves or self._stats else None
@@ -321,7 +334,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             batch_size=self._batch_size,
             module=module,
             sharders=list(sharders),
-            constraints=self._constraints,
+            constraints=self._by_name,
         )
 
     def _with_loaded(self, module: nn.Module, sharders: Sequence[Any]) -> PlanRequest:

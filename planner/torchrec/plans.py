@@ -29,7 +29,7 @@ from costmodel.domain.plan import (
 )
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
 
-_PASSED_ON = (
+PASSED_ON = (
     "enforce_hbm",
     "stochastic_rounding",
     "bounds_check_mode",
@@ -156,7 +156,7 @@ def _to_parameter(
         ranks=list(sharding.ranks),
         sharding_spec=spec,
         cache_params=_cache_params(sharding, constraint, own_share),
-        **{name: getattr(constraint, name, None) for name in _PASSED_ON},
+        **{name: getattr(constraint, name, None) for name in PASSED_ON},
     )
 
 

@@ -9,9 +9,10 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import ShardingPlan
+from torchrec.distributed.types import KeyValueParams, ShardingPlan
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
+from torchrec.types import DataType
 from torchrec_cases import META, SHARDERS, Wrapped, bags, gpus, managed_collision, table
 
 from costmodel.domain.plan import ShardingType
@@ -119,6 +120,74 @@ def test_constraints_by_path_come_before_those_by_name() -> None:
     assert plan["one"]["a"].sharding_type == "table_wise"
     assert plan["two"]["a"].sharding_type == "row_wise"
     assert [plan[path]["a"].stochastic_rounding for path in ("one", "two")] == [None, True]
+
+
+def test_constraints_by_path_are_told_to_torchrecs_parts() -> None:
+    given = {
+        "pooling_factors": [7.0],
+        "sharding_types": ["table_wise"],
+        "enforce_hbm": True,
+        "stochastic_rounding": False,
+        "output_dtype": DataType.BF16,
+    }
+    told = []
+
+    class Noting(FixedPercentageStorageReservation):
+        def reserve(self, **asked: object) -> object:
+            told.append(asked["constraints"]["a"].pooling_factors)
+            return super().reserve(**asked)
+
+    for key in ("a", "one.a"):
+        made = planner(
+            constraints={key: ParameterConstraints(**given)},
+            callbacks=[lambda options: options],
+            storage_reservation=Noting(0.1),
+        )
+        plan = made.plan(torch.nn.ModuleDict({"one": bags(table("a"))}), SHARDERS).plan["one"]["a"]
+        (option,) = made.get_selected_options()
+        assert option.input_lengths == [7.0]
+        for each in (plan, option):
+            assert (each.enforce_hbm, each.stochastic_rounding) == (True, False)
+            assert each.output_dtype is DataType.BF16
+    assert told == [[7.0]] * 2
+
+
+def test_constraints_of_one_name_that_torchrec_cannot_tell_apart_are_not_mixed_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = torch.nn.ModuleDict({"one": bags(table("a")), "two": bags(table("a"))})
+    kinds = {
+        "one.a": ParameterConstraints(sharding_types=["table_row_wise"], stochastic_rounding=True),
+        "two.a": ParameterConstraints(sharding_types=["table_wise"], pooling_factors=[7.0]),
+    }
+    made = planner(constraints=kinds, callbacks=[lambda options: options])
+    plan = made.plan(model, SHARDERS).plan
+    assert [plan[path]["a"].sharding_type for path in ("one", "two")] == [
+        "table_row_wise",
+        "table_wise",
+    ]
+    assert [plan[path]["a"].stochastic_rounding for path in ("one", "two")] == [True, None]
+    assert (
+        "tables of several modules named `a`: TorchRec's own estimates are without" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("paths", ["xy", "yx"])
+def test_key_value_tables_of_one_name_have_their_modules_constraints(paths: str) -> None:
+    kinds = {"x": "row_wise", "y": "table_wise"}
+    constraints = {
+        f"{path}.a": ParameterConstraints(
+            compute_kernels=["key_value"],
+            sharding_types=[kinds[path]],
+            key_value_params=KeyValueParams(ssd_storage_directory=f"/ssd/{path}"),
+        )
+        for path in paths
+    }
+    model = torch.nn.ModuleDict({path: bags(table("a")) for path in "xy"})
+    plan = planner(constraints=constraints).plan(model, SHARDERS).plan
+    for path, kind in kinds.items():
+        assert plan[path]["a"].sharding_type == kind
+        assert plan[path]["a"].key_value_params.ssd_storage_directory == f"/ssd/{path}"
 
 
 def test_a_callback_changes_the_plan_and_its_time() -> None:
