@@ -5,9 +5,10 @@ from typing import Any
 
 from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
+from torchrec.distributed.types import ShardingPlan
 
 from planner.torchrec.communication import own_sharder, table_output, wire_types
-from planner.torchrec.modules import FoundTable, namesakes
+from planner.torchrec.modules import FoundTable, full_name, namesakes
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 
 Said = tuple[str, str, str]
@@ -16,7 +17,10 @@ _MOST_NAMED = 4
 
 
 def ignored_settings(
-    topology: Topology, arguments: Mapping[str, object], found: Sequence[FoundTable]
+    topology: Topology,
+    arguments: Mapping[str, object],
+    found: Sequence[FoundTable],
+    fixed: ShardingPlan,
 ) -> list[Said]:
     """Return the settings that are not the default and change nothing.
 
@@ -28,6 +32,8 @@ def ignored_settings(
         Of the planner's constructor.
     found
         The model's tables, with their sharders, configurations and constraints.
+    fixed
+        The plan of the tables that keep theirs.
 
     """
     said: list[Said] = []
@@ -39,6 +45,10 @@ def ignored_settings(
         said += _of_no_table(_of_sharder(sharder))
     for table in found:
         said += [(name, reason, table.name) for name, reason in _of_table(table)]
+    known = {each.fqn for each in found}
+    for name in (full_name(path, table) for path, own in fixed.plan.items() for table in own):
+        if name not in known:
+            said.append(("IterationTimePlanner.fixed_plan", "the model has no such table", name))
     return said
 
 

@@ -97,6 +97,8 @@ def every_table(
         for name, parameter in sharder.shardable_parameters(child).items():
             constraint = reading.constraint(path, name)
             config = configs.get(name)
+            fixed = reading.fixed.get(path, {}).get(name)
+            wanted = [fixed.compute_kernel] if fixed else getattr(constraint, "compute_kernels", ())
             yield FoundTable(
                 path=path,
                 name=name,
@@ -106,7 +108,9 @@ def every_table(
                 config=config,
                 parameter=parameter,
                 constraint=constraint,
-                unmodelled=_unmodelled(child, config, sharder, constraint, reading.compute_device),
+                unmodelled=_unmodelled(
+                    child, config, sharder, set(wanted or ()), reading.compute_device
+                ),
             )
 
 
@@ -158,14 +162,13 @@ def _unmodelled(
     module: nn.Module,
     config: Any,  # noqa: ANN401 - EmbeddingBagConfig
     sharder: Any,  # noqa: ANN401 - ModuleSharder
-    constraint: Any,  # noqa: ANN401 - ParameterConstraints
+    asked: set[str],
     compute_device: str,
 ) -> str:
     if config is None:
         return f"{type(module).__name__} has no cost model"
     if getattr(config, "use_virtual_table", False):
         return "it is a virtual table"
-    asked = set(getattr(constraint, "compute_kernels", None) or ())
     offered = {
         kernel
         for kind in sharder.sharding_types(compute_device)

@@ -308,9 +308,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
         """Name in one warning what is set and changes nothing, and what is planned roughly."""
         found = find_tables(module, sharders, self._request.reading())
-        said = warning(
-            ignored_settings(self._topology, self._unheeded, found), rough_modules(found)
-        )
+        ignored = ignored_settings(self._topology, self._unheeded, found, self._request.fixed)
+        said = warning(ignored, rough_modules(found))
         if said:
             _LOGGER.warning("%s", said)
 

@@ -228,6 +228,8 @@ def _shards(
     parameter: ParameterSharding, kind: ShardingType, table: EmbeddingTable, topology: Topology
 ) -> tuple[Shard, ...]:
     if parameter.sharding_spec is None:
+        if kind is not ShardingType.DATA_PARALLEL:
+            return ()
         return make_shards(
             kind,
             table.num_embeddings,

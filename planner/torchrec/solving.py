@@ -12,9 +12,10 @@ from costmodel.base.errors import InfeasibleError, PlannerError
 from costmodel.base.units import MS, Seconds, size_text
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
+from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
-from costmodel.memory.rank_memory import could_hold, host_bytes_usable
+from costmodel.memory.rank_memory import check_memory, could_hold, host_bytes_usable
 from planner.planning.running import run_sharders
 from planner.planning.search import Attempt, Search, sharders_for
 from planner.torchrec.error_types import INPUT_VALIDATION
@@ -96,14 +97,16 @@ def planned_around(
     """
     if not model.tables:
         return PlanOutcome(plan=others.plan, solution=None)
-    workload, fixed = request.workload(model), request.fixed_of(model)
+    workload, given = request.workload(model), request.fixed_of(model)
     topology = with_less(
         request.machine(workload, reserved),
         hbm_bytes=[each + model.wrapper_bytes for each in others.hbm_bytes],
         host_bytes=others.host_bytes,
     )
-    free = [each for each in model.locations.values() if not each.is_in(fixed)]
-    made, found = merged(others.plan, fixed), "given"
+    if given.plan:
+        check_given(given, model.locations, workload, topology)
+    free = [each for each in model.locations.values() if not each.is_in(given)]
+    made, found = merged(others.plan, given), "given"
     if free:
         attempt, plan = find_plan(workload, topology, sharder, search)
         step_time = attempt.step_time
@@ -115,8 +118,9 @@ def planned_around(
             constraints=request.constraints_of(model),
         )
         made, found = merged(let_prefetch(chosen, request.pipeline), made), attempt.sharder
-    if fixed.plan:
+    if given.plan:
         plan, step_time = timed(made, model.locations, workload, topology)
+        check_room(plan, workload, topology)
     return PlanOutcome(
         plan=made,
         solution=Solution(
@@ -131,6 +135,51 @@ def planned_around(
             hardware=request.hardware,
         ),
     )
+
+
+def check_given(
+    given: TorchRecPlan,
+    locations: Mapping[str, TableLocation],
+    workload: Workload,
+    topology: Topology,
+) -> None:
+    """Raise where the plan that is given for some tables is none of them, on these ranks.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        It is one of other rows, columns or ranks, or not whole.
+
+    """
+    # the ranks that they are to be on are the plan's own here, and may have several blocks each
+    tables = tuple(
+        replace(table, ranks=()) for table in workload.tables if locations[table.name].is_in(given)
+    )
+    if not tables:
+        return
+    part = replace(workload, tables=tables)
+    try:
+        check_plan(part, topology, from_torchrec(given, locations, part, topology))
+    except PlannerError as error:
+        message = f"the plan that fixed_plan or plan_loader gives: {error}"
+        raise TorchRecError(message, INPUT_VALIDATION) from error
+
+
+def check_room(plan: ShardingPlan, workload: Workload, topology: Topology) -> None:
+    """Raise where a plan takes more memory than there is.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        It does not fit.
+
+    """
+    try:
+        check_memory(workload, topology, plan)
+    except InfeasibleError as error:
+        # its remedies are for a plan that is still to be found
+        message = _with_remedies(InfeasibleError(error.message, details=error.details))
+        raise TorchRecError(message, PlannerErrorType.INSUFFICIENT_STORAGE) from error
 
 
 def timed(

@@ -7,7 +7,7 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, ShardingOption
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import KeyValueParams, ShardingPlan
 from torchrec.modules.embedding_configs import EmbeddingConfig
@@ -96,6 +96,71 @@ def test_tables_that_have_a_plan_keep_it() -> None:
     assert {name: plan[name] for name in given.plan[""]} == given.plan[""]
     assert set(plan) == {"t0", "t1", "t2", "t3"}
     assert solved(made).plan.table("t2").ranks == tuple(whole["t2"].ranks)
+
+
+def made_for(world_size: int = 4, **rows: int) -> ShardingPlan:
+    """Return TorchRec's plan of tables split by rows."""
+    by_rows = {name: ParameterConstraints(sharding_types=["row_wise"]) for name in rows}
+    theirs = EmbeddingShardingPlanner(
+        topology=gpus(world_size),
+        constraints=by_rows,
+        storage_reservation=FixedPercentageStorageReservation(0.1),
+        stats=[],
+    )
+    plan: ShardingPlan = theirs.plan(
+        bags(*[table(name, rows=number) for name, number in rows.items()]), SHARDERS
+    )
+    return plan
+
+
+@pytest.mark.parametrize("others", [(), ("b",)])
+@pytest.mark.parametrize(
+    ("rows", "world_size", "problem"),
+    [
+        (4000, 4, "a shard on rank 1 reaches outside of 1000 x 64"),
+        (400, 4, "the shards hold 25600 of 64000 elements"),
+        (1000, 8, "rank 4, 5, 6, 7 is out of range, there are 4"),
+        (1000, 2, "its shards do not have the shape of row_wise"),
+    ],
+)
+def test_a_plan_of_another_table_or_of_other_ranks_is_refused(
+    rows: int, world_size: int, problem: str, others: tuple[str, ...]
+) -> None:
+    given = made_for(world_size, a=rows)
+    module = bags(table("a"), *[table(name) for name in others])
+    with pytest.raises(PlannerError, match=f"gives: table `a`: {problem}") as raised:
+        planner(fixed_plan=given).plan(module, SHARDERS)
+    assert raised.value.error_type.name == "INPUT_VALIDATION"
+
+
+def test_a_plan_that_lacks_a_tables_shards_is_refused() -> None:
+    given = made_for(a=1000)
+    given.plan[""]["a"].sharding_spec = None
+    with pytest.raises(PlannerError, match="table `a`: it has no shards"):
+        planner(fixed_plan=given).plan(bags(table("a")), SHARDERS)
+
+
+def test_a_whole_plan_that_does_not_fit_is_refused() -> None:
+    given = made_for(a=10_000_000)  # 2.4 GiB, a quarter of it on each rank
+    made = IterationTimePlanner(gpus(4, hbm_cap=2**29), 64, fixed_plan=given)
+    with pytest.raises(
+        PlannerError, match=r"the plan does not fit: rank 0 needs 0\.6 GiB"
+    ) as raised:
+        made.plan(bags(table("a", rows=10_000_000)), SHARDERS)
+    assert raised.value.error_type.name == "INSUFFICIENT_STORAGE"
+
+
+def test_a_plan_of_a_table_that_is_not_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    planner(fixed_plan=made_for(a=1000, z=1000)).plan(bags(table("a")), SHARDERS)
+    assert "IterationTimePlanner.fixed_plan (.z): the model has no such table" in caplog.text
+
+
+def test_a_key_value_table_keeps_its_plan_without_a_constraint() -> None:
+    module = bags(table("kv", rows=100_000), table("a"))
+    whole = planner(constraints={"kv": KEY_VALUE}).plan(module, SHARDERS).plan[""]
+    made = planner(fixed_plan=ShardingPlan({"": {"kv": whole["kv"]}}))
+    assert made.plan(module, SHARDERS).plan[""]["kv"] == whole["kv"]
+    assert solved(made).other_time > 0
 
 
 def test_a_key_value_table_that_has_a_plan_keeps_it() -> None:
