@@ -162,6 +162,17 @@ def test_constraints_that_leave_nothing_are_refused(
     assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
 
 
+def test_what_to_do_about_it_is_said() -> None:
+    whole = {"a": ParameterConstraints(sharding_types=["table_wise"])}
+    planner = IterationTimePlanner(gpus(), 64, constraints=whole)
+    with pytest.raises(
+        PlannerError, match="table `a` cannot be sharded: nothing is left"
+    ) as raised:
+        planner.plan(bags(table("a", dim=4096)), SHARDERS)
+    (hint,) = str(raised.value).splitlines()[1:]
+    assert hint.startswith("hint: FBGEMM's GPU kernels take shards of at most 2,048 columns: split")
+
+
 @pytest.mark.parametrize(
     ("model", "sharders"), [(torch.nn.Linear(2, 2), SHARDERS), (bags(table("a")), ())]
 )
