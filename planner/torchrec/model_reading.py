@@ -181,6 +181,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
             found,
             reading.compute_device,
         )
+    kernels = tuple(dict.fromkeys(kernel for each in choices.values() for kernel in each))
     try:
         table = EmbeddingTable(
             name=name,
@@ -191,11 +192,11 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
             pooling=_pooling(config),
             weighted=_weighted(found, constraint),
             sharding_types=tuple(choices),
-            compute_kernels=tuple(dict.fromkeys(k for each in choices.values() for k in each)),
+            compute_kernels=kernels,
             # our widths are multiples of 4, as FBGEMM's
             min_shard_dim=max(4, -(-(getattr(constraint, "min_partition", None) or 4) // 4) * 4),
             optimizer=_table_optimizer(found),
-            cache_load_factor=_cache_load_factor(found),
+            cache_load_factor=_cache_load_factor(found, kernels),
             stash_weights=reading.stashes and getattr(config, "stash_weights", False),
             **_reads(found, reading),
         )
@@ -218,10 +219,18 @@ def _as_fixed(table: EmbeddingTable, sharding: Any) -> EmbeddingTable:  # noqa: 
     )
 
 
-def _cache_load_factor(found: FoundTable) -> float | None:
-    """Return the share of rows that the constraint or the sharder says is to be cached."""
+def _cache_load_factor(found: FoundTable, kernels: Sequence[ComputeKernel]) -> float | None:
+    """Return the share of rows that the constraint or the sharder says is to be cached.
+
+    TorchRec has its planner refuse a constraint's that is not between 0 and 1
+    (``validate_compute_kernels``, 1.9.2), and FBGEMM has no cache of nothing.
+    """
     own = getattr(getattr(found.constraint, "cache_params", None), "load_factor", None)
-    return own or fused_params(found).get("cache_load_factor")
+    share = fused_params(found).get("cache_load_factor") if own is None else own
+    beyond = share is not None and (share <= 0 or (own is not None and own >= 1))
+    if beyond and ComputeKernel.FUSED_UVM_CACHING in kernels:
+        raise ValueError(f"the load factor of its UVM cache must be between 0 and 1, got {share}")
+    return share or None
 
 
 def _reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torchrec.distributed.planner.types import (
     PlannerErrorType,
     Topology,
 )
-from torchrec.distributed.types import ShardingPlan
+from torchrec.distributed.types import CacheParams, ShardingPlan
 from torchrec_cases import (
     QUIET,
     ROWS,
@@ -26,9 +26,8 @@ from torchrec_cases import (
     table,
 )
 
-from planner.torchrec import (
-    IterationTimePlanner,
-)
+from planner.torchrec import IterationTimePlanner
+from planner.torchrec.error_types import INPUT_VALIDATION
 
 GIB = 2**30
 
@@ -183,6 +182,23 @@ def test_nothing_to_shard_is_an_empty_plan(
     assert planner.plan(model, sharders) == ShardingPlan({})
     assert planner.solution is None
     assert "no embedding tables" in caplog.text
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, 1.5])
+def test_a_cache_of_nothing_or_of_everything_is_refused(share: float) -> None:
+    # as by TorchRec, of which some versions say so
+    params = CacheParams(load_factor=share)
+    cached = ParameterConstraints(compute_kernels=["fused_uvm_caching"], cache_params=params)
+    with pytest.raises(PlannerError, match=r"table `a`: .* between 0 and 1, got") as raised:
+        IterationTimePlanner(gpus(), 64, constraints={"a": cached}).plan(bags(table("a")), SHARDERS)
+    assert raised.value.error_type is INPUT_VALIDATION
+
+
+def test_the_size_of_a_cache_that_is_not_used_does_not_matter() -> None:
+    params = CacheParams(load_factor=0.0)
+    fused = ParameterConstraints(compute_kernels=["fused"], cache_params=params)
+    planner = IterationTimePlanner(gpus(), 64, constraints={"a": fused}, timeout_seconds=0.1)
+    assert planner.plan(bags(table("a")), SHARDERS).plan[""]["a"].cache_params == params
 
 
 def test_an_odd_width_is_refused_by_table() -> None:
