@@ -18,6 +18,7 @@ from torchrec.distributed.types import ParameterSharding
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.domain.plan import ShardingType
+from planner.torchrec.error_types import INPUT_VALIDATION, INVALID_RANK_ASSIGNMENT
 from planner.torchrec.plans import PASSED_ON
 
 
@@ -144,7 +145,38 @@ def _check_made_for(stored: str | None, here: str) -> None:
 def called_back(
     options: list[ShardingOption], callbacks: Sequence[Any], topology: TorchRecTopology
 ) -> TorchRecPlan:
-    """Return the plan of the options that the callbacks leave."""
+    """Return the plan of the options that the callbacks leave.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        A callback returns no options, or shards on ranks that there are not.
+
+    """
     for callback in callbacks:
-        options = callback(options)
+        returned: object = callback(options)
+        if not isinstance(returned, list):
+            name = getattr(callback, "__name__", type(callback).__name__)
+            raise PlannerError(
+                f"callback `{name}` returned a {type(returned).__name__}, not a list of options",
+                INPUT_VALIDATION,
+            )
+        options = returned
+    check_ranks(options, topology)
     return to_sharding_plan(options, topology)
+
+
+def check_ranks(options: Sequence[ShardingOption], topology: TorchRecTopology) -> None:
+    """Raise where a shard is on no rank of the topology.
+
+    As ``validate_rank_assignment`` (torchrec 1.9.2), whose message needs a process group.
+    """
+    there = range(topology.world_size)
+    for option in options:
+        strangers = [shard.rank for shard in option.shards if shard.rank not in there]
+        if strangers:
+            raise PlannerError(
+                f"table `{option.fqn}` has a shard on rank {strangers[0]}, "
+                f"there are {topology.world_size} ranks",
+                INVALID_RANK_ASSIGNMENT,
+            )

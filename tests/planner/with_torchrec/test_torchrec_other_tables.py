@@ -17,7 +17,7 @@ from torchrec_cases import META, SHARDERS, Wrapped, bags, gpus, managed_collisio
 
 from costmodel.domain.plan import ShardingType
 from planner.torchrec import IterationTimePerfModel, IterationTimePlanner, Solution
-from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.error_types import INPUT_VALIDATION, INVALID_RANK_ASSIGNMENT
 
 KEY_VALUE = ParameterConstraints(compute_kernels=["key_value"], sharding_types=["row_wise"])
 
@@ -268,6 +268,37 @@ def test_a_callback_changes_the_plan_and_its_time() -> None:
     assert made.plan(bags(table("a")), SHARDERS).plan[""]["a"].ranks == [3]
     assert solved(made).plan.table("a").ranks == (3,)
     assert [option.shards[0].rank for option in made.get_selected_options()] == [3]
+
+
+@pytest.mark.parametrize("rank", [4, -1, None])
+def test_a_callback_that_leaves_the_ranks_is_refused(rank: int | None) -> None:
+    def move(options: list[ShardingOption]) -> list[ShardingOption]:
+        options[0].shards[0].rank = rank
+        return options
+
+    made = planner(callbacks=[move])
+    with pytest.raises(
+        PlannerError, match=rf"table `\.a` has a shard on rank {rank}, there"
+    ) as raised:
+        made.plan(bags(table("a")), SHARDERS)
+    assert raised.value.error_type is INVALID_RANK_ASSIGNMENT
+
+
+def test_a_callback_that_returns_nothing_is_refused() -> None:
+    def look(options: list[ShardingOption]) -> None:
+        assert options
+
+    with pytest.raises(PlannerError, match="callback `look` returned a NoneType") as raised:
+        planner(callbacks=[look]).plan(bags(table("a")), SHARDERS)
+    assert raised.value.error_type is INPUT_VALIDATION
+
+
+def test_a_key_value_table_whose_plan_is_for_more_ranks_is_refused() -> None:
+    module = bags(table("kv", rows=100_000), table("a"))
+    wide = IterationTimePlanner(gpus(8), 64, constraints={"kv": KEY_VALUE}, sharder="cost_greedy")
+    given = ShardingPlan({"": {"kv": wide.plan(module, SHARDERS).plan[""]["kv"]}})
+    with pytest.raises(PlannerError, match=r"table `\.kv` has a shard on rank 4"):
+        planner(fixed_plan=given).plan(module, SHARDERS)
 
 
 def test_options_of_other_tables_are_rated_by_torchrec() -> None:
