@@ -7,18 +7,14 @@ from statistics import mode
 from typing import Any
 
 from torch import nn
-from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.modules.embedding_modules import EmbeddingCollection
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Pooling
-from costmodel.inputs.deduplication import deduplicated
-from costmodel.inputs.distribution import InputDistribution, Zipf
 from planner.torchrec.communication import (
     fused_params,
     output_type,
-    uses_index_dedup,
     wire_types,
 )
 from planner.torchrec.error_types import INPUT_VALIDATION
@@ -29,8 +25,8 @@ from planner.torchrec.modules import (
     find_tables,
     table_configs,
 )
-from planner.torchrec.observed_inputs import observe
 from planner.torchrec.plans import TableLocation
+from planner.torchrec.table_reads import table_reads
 
 _DATA_TYPES = {
     "FP32": DataType.FP32,
@@ -198,7 +194,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
             optimizer=_table_optimizer(found),
             cache_load_factor=_cache_load_factor(found, kernels),
             stash_weights=reading.stashes and getattr(config, "stash_weights", False),
-            **_reads(found, reading),
+            **table_reads(found, reading),
         )
         return table if fixed is None else _as_fixed(table, fixed)
     except ValueError as error:
@@ -231,29 +227,6 @@ def _cache_load_factor(found: FoundTable, kernels: Sequence[ComputeKernel]) -> f
     if beyond and ComputeKernel.FUSED_UVM_CACHING in kernels:
         raise ValueError(f"the load factor of its UVM cache must be between 0 and 1, got {share}")
     return share or None
-
-
-def _reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
-    """Return how a batch reads a table: ids per sample, and how they spread over its rows."""
-    config, samples = found.config, reading.local_batch_size
-    observed = observe(reading.batches, config.feature_names) if reading.batches else None
-    read = _constrained_reads(config, found.constraint, samples)
-    std = observed.pooling_std if observed is not None and read is None else 0.0
-    if read is None and observed is not None:
-        read = observed.pooling_factor, observed.bags_per_sample
-    pooling_factor, bags = read or (float(len(config.feature_names)), 1.0)
-    inputs: InputDistribution = observed.inputs if observed else Zipf()
-    if uses_index_dedup(found):
-        sent, inputs = deduplicated(
-            inputs, config.num_embeddings, pooling_factor * samples, reading.world_size
-        )
-        std, pooling_factor = std * sent / (samples * pooling_factor), sent / samples
-    return {
-        "pooling_factor": pooling_factor,
-        "pooling_std": std,
-        "bags_per_sample": bags,
-        "inputs": inputs,
-    }
 
 
 def sharding_choices(
@@ -330,34 +303,6 @@ def _nothing_left(
         "data_parallel only",
         PlannerErrorType.STRICT_CONSTRAINTS,
     )
-
-
-def _constrained_reads(
-    config: Any,  # noqa: ANN401 - EmbeddingBagConfig
-    constraint: Any,  # noqa: ANN401 - ParameterConstraints
-    local_batch_size: int,
-) -> tuple[float, float] | None:
-    """Return ids, and a feature's pooled outputs, per sample; None: the constraint has neither.
-
-    One factor for several features holds for each of them. A feature that is pooled more than
-    once per sample, or has a batch size of its own, is scaled accordingly.
-    """
-    factors = list(getattr(constraint, "pooling_factors", None) or [POOLING_FACTOR])
-    poolings = getattr(constraint, "num_poolings", None)
-    batches = getattr(constraint, "batch_sizes", None)
-    if factors == [POOLING_FACTOR] and not poolings and not batches:
-        return None
-    features = len(config.feature_names)
-    if len(factors) == 1:
-        factors *= features
-    bags = [
-        float(times * batch) / local_batch_size
-        for times, batch in zip(
-            poolings or [1.0] * features, batches or [local_batch_size] * features, strict=True
-        )
-    ]
-    ids = sum(factor * each for factor, each in zip(factors, bags, strict=True))
-    return float(ids), sum(bags) / features
 
 
 def _pooling(config: object) -> Pooling:

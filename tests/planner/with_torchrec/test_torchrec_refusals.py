@@ -184,6 +184,25 @@ def test_nothing_to_shard_is_an_empty_plan(
     assert "no embedding tables" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["pooling_factors", "num_poolings", "batch_sizes"])
+def test_as_many_values_as_features_are_wanted_or_one_for_all(name: str) -> None:
+    def plan(values: list[int]) -> float:
+        given = {"pooling_factors": [3.0], name: values}
+        planner = IterationTimePlanner(
+            gpus(),
+            64,
+            constraints={"a": ParameterConstraints(**given)},
+            sharder="cost_greedy",
+        )
+        planner.plan(bags(table("a", feature_names=["f", "g", "h"])), SHARDERS)
+        assert planner.solution is not None
+        return planner.solution.workload.table("a").pooling_factor
+
+    assert plan([2]) == plan([2, 2, 2])
+    with pytest.raises(PlannerError, match=f"table `a`: its `{name}` have 2 values; give one, or"):
+        plan([2, 2])
+
+
 @pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, 1.5])
 def test_a_cache_of_nothing_or_of_everything_is_refused(share: float) -> None:
     # as by TorchRec, of which some versions say so
