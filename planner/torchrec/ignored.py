@@ -1,14 +1,13 @@
 """What a script sets that changes no plan, and what is planned roughly, in one warning."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
-from torchrec.distributed.types import ShardingPlan
 
 from planner.torchrec.communication import own_sharder, table_output, wire_types
-from planner.torchrec.modules import FoundTable, full_name, namesakes
+from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 
 Said = tuple[str, str, str]
@@ -17,10 +16,7 @@ _MOST_NAMED = 4
 
 
 def ignored_settings(
-    topology: Topology,
-    arguments: Mapping[str, object],
-    found: Sequence[FoundTable],
-    fixed: ShardingPlan,
+    topology: Topology, arguments: Mapping[str, object], found: Sequence[FoundTable]
 ) -> list[Said]:
     """Return the settings that are not the default and change nothing.
 
@@ -32,8 +28,6 @@ def ignored_settings(
         Of the planner's constructor.
     found
         The model's tables, with their sharders, configurations and constraints.
-    fixed
-        The plan of the tables that keep theirs.
 
     """
     said: list[Said] = []
@@ -45,11 +39,29 @@ def ignored_settings(
         said += _of_no_table(_of_sharder(sharder))
     for table in found:
         said += [(name, reason, table.name) for name, reason in _of_table(table)]
-    known = {each.fqn for each in found}
-    for name in (full_name(path, table) for path, own in fixed.plan.items() for table in own):
-        if name not in known:
-            said.append(("IterationTimePlanner.fixed_plan", "the model has no such table", name))
     return said
+
+
+def unmatched(reading: ModelReading, tables: Iterable[FoundTable]) -> list[Said]:
+    """Return the constraints and the fixed plans of tables that the model has not.
+
+    Parameters
+    ----------
+    reading
+        What is said of tables, by name, or by module path and name.
+    tables
+        All that the sharders can shard, on whatever device.
+
+    """
+    paths = {each.fqn: each.name for each in tables}
+    known = {*paths, *paths.values()}
+    fixed = [full_name(path, table) for path, own in reading.fixed.items() for table in own]
+    return [
+        (f"IterationTimePlanner.{argument}", "the sharders shard no such table of the model", name)
+        for argument, names in (("constraints", reading.constraints), ("fixed_plan", fixed))
+        for name in names
+        if name not in known
+    ]
 
 
 def rough_modules(found: Sequence[FoundTable]) -> list[Said]:

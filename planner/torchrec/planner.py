@@ -36,7 +36,7 @@ from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
-from planner.torchrec.ignored import ignored_settings, rough_modules, warning
+from planner.torchrec.ignored import ignored_settings, rough_modules, unmatched, warning
 from planner.torchrec.modules import constraints_by_name, every_table, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
@@ -307,8 +307,10 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
     def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
         """Name in one warning what is set and changes nothing, and what is planned roughly."""
-        found = find_tables(module, sharders, self._request.reading())
-        ignored = ignored_settings(self._topology, self._unheeded, found, self._request.fixed)
+        reading = self._request.reading()
+        found = find_tables(module, sharders, reading)
+        ignored = ignored_settings(self._topology, self._unheeded, found)
+        ignored += unmatched(reading, every_table(module, sharders, reading))
         said = warning(ignored, rough_modules(found))
         if said:
             _LOGGER.warning("%s", said)

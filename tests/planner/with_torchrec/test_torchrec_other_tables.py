@@ -153,7 +153,7 @@ def test_a_whole_plan_that_does_not_fit_is_refused() -> None:
 
 def test_a_plan_of_a_table_that_is_not_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
     planner(fixed_plan=made_for(a=1000, z=1000)).plan(bags(table("a")), SHARDERS)
-    assert "IterationTimePlanner.fixed_plan (.z): the model has no such table" in caplog.text
+    assert "IterationTimePlanner.fixed_plan (.z): the sharders shard no such table" in caplog.text
 
 
 def test_a_key_value_table_keeps_its_plan_without_a_constraint() -> None:

@@ -491,6 +491,16 @@ def test_what_a_model_has_several_of_is_said(
     assert "codecs that differ between sharders: " in caplog.text
 
 
+def test_a_constraint_of_no_table_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = ParameterConstraints(device_group="cpu")
+    constraints = dict.fromkeys(("a", ".b", "A", "x.a"), elsewhere)
+    Case(planner={"constraints": constraints}).outcome(monkeypatch)
+    line = "IterationTimePlanner.constraints (A, x.a): the sharders shard no such table"
+    assert line in caplog.text
+
+
 def test_a_setting_of_a_later_torchrec_is_named() -> None:
     @dataclasses.dataclass
     class CacheParamsOfLater:
