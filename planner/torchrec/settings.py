@@ -159,6 +159,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         **_all(_YES, "the wrapped collection's sharder is heeded", "ebc_sharder",
                "ec_sharder"),
         "mc_sharder": Setting(_YES, "restricts sharding types"),
+        "shardable_params": Setting(_YES, "tables that it does not name are not sharded"),
         "sharded_module_order_overwrite": Setting(_NO, "modules run in the model's order"),
         "restore_dedup_feature_boundary": Setting(_NEUTRAL, "of outputs' names"),
     },

@@ -35,10 +35,12 @@ from torchrec.distributed.planner.types import (
     ShardingOption,
     Topology,
 )
+from torchrec.distributed.quant_embeddingbag import QuantEmbeddingBagCollectionSharder
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheParams, KeyValueParams
+from torchrec.inference.modules import quantize_embeddings
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
-from torchrec.modules.embedding_modules import EmbeddingCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
 from torchrec.types import DataType
@@ -476,6 +478,26 @@ def test_defaults_are_not_warned_of(
 ) -> None:
     Case(sharders=tuple(get_default_sharders())).outcome(monkeypatch)
     assert not [each for each in caplog.records if each.name.startswith("planner.")]
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("given", [{}, {"shardable_params": ["a"]}])
+def test_which_tables_a_sharder_shards_is_heeded(
+    given: dict[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def quantized() -> torch.nn.Module:
+        here = torch.device("cpu")
+        model = torch.nn.ModuleDict({
+            name: EmbeddingBagCollection(tables=[table(name)], device=here) for name in "ab"
+        })
+        return quantize_embeddings(model, dtype=torch.int8, inplace=True)
+
+    sharder = QuantEmbeddingBagCollectionSharder(**given)
+    _, plan, *_ = Case(sharders=(sharder,), model=quantized).outcome(monkeypatch)
+    assert set(plan.plan) == ({"a"} if given else {"a", "b"})
+    assert "do not change what is planned" not in caplog.text
 
 
 def test_what_a_model_has_several_of_is_said(
