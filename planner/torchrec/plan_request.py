@@ -12,11 +12,28 @@ from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
+from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.other_tables import OtherTables, only_tables, plan_other_tables
 from planner.torchrec.topology import check_weights, to_topology, usable_after, with_usable
+
+
+def to_pipeline(pipeline: Pipeline | str) -> Pipeline:
+    """Return a pipeline, which may be given by its name.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        There is none of this name.
+
+    """
+    if pipeline not in set(Pipeline):
+        raise PlannerError(
+            f"unknown pipeline `{pipeline}`; there are {', '.join(Pipeline)}", INPUT_VALIDATION
+        )
+    return Pipeline(pipeline)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from planner.torchrec.modules import constraints_by_name, every_table, find_tabl
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
-from planner.torchrec.plan_request import PlanRequest
+from planner.torchrec.plan_request import PlanRequest, to_pipeline
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import current_topology, resolve_profile
 
@@ -95,8 +95,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     dense
         The MLPs; without it the model's linear layers are read.
     pipeline
-        How the training loop overlaps batches. Constraints with a ``prefetch_pipeline`` in their
-        ``cache_params`` make TrainPipelineSparseDist the prefetching one.
+        How the training loop overlaps batches: a ``planner.Pipeline``, or its name. Constraints
+        with a ``prefetch_pipeline`` in their ``cache_params`` make TrainPipelineSparseDist the
+        prefetching one.
     gradient_accumulation_steps
         ``num_steps`` of the loop's ``GradientAccumulationWrapper``: batches of a predicted step.
     restore_site
@@ -128,7 +129,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         sharder: str = AUTO,
         seed: int = 0,
         dense: DenseModel | None = None,
-        pipeline: Pipeline = Pipeline.SPARSE_DIST,
+        pipeline: Pipeline | str = Pipeline.SPARSE_DIST,
         gradient_accumulation_steps: int = 1,
         restore_site: int | None = None,
     ) -> None:
@@ -158,16 +159,18 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         profile, name = resolve_profile(hardware, topology.compute_device)
         self._batches = tuple(sample_batches or ())
         self._sharder = sharder
-        prefetches = pipeline is Pipeline.SPARSE_DIST and any(
+        overlap = to_pipeline(pipeline)
+        if overlap is Pipeline.SPARSE_DIST and any(
             each.cache_params is not None and each.cache_params.prefetch_pipeline
             for each in self._constraints.values()
-        )
+        ):
+            overlap = Pipeline.PREFETCH
         self._request = PlanRequest(
             topology=topology,
             profile=profile,
             hardware=name,
             local_batch_size=self._batch_size,
-            pipeline=Pipeline.PREFETCH if prefetches else pipeline,
+            pipeline=overlap,
             gradient_accumulation_steps=gradient_accumulation_steps,
             restore_site=restore_site,
             dense=dense,

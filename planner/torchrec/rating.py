@@ -15,6 +15,7 @@ from costmodel.engine.objective import Objective
 from planner.torchrec.model_reading import option_table, read_options
 from planner.torchrec.modules import ModelReading
 from planner.torchrec.observed_inputs import SampleBatch
+from planner.torchrec.plan_request import to_pipeline
 from planner.torchrec.topology import resolve_profile, to_topology
 
 
@@ -59,7 +60,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         hardware: HardwareProfile | str | Path | None = None,
         sample_batches: Sequence[SampleBatch] = (),
         dense: DenseModel | None = None,
-        pipeline: Pipeline = Pipeline.SPARSE_DIST,
+        pipeline: Pipeline | str = Pipeline.SPARSE_DIST,
     ) -> None:
         self._device = topology.compute_device
         profile, _ = resolve_profile(hardware, topology.compute_device)
@@ -67,7 +68,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         self._constraints = dict(constraints or {})
         self._batches = tuple(sample_batches)
         self._dense = dense
-        self._pipeline = pipeline
+        self._pipeline = to_pipeline(pipeline)
         self._modelled: dict[tuple[str, str], bool] = {}
         self._known: tuple[frozenset[str], dict[str, str], _Rater] | None = None
 

@@ -10,9 +10,7 @@ from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_bac
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-)
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
 from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
@@ -233,6 +231,17 @@ def test_caches_of_a_prefetching_pipeline_are_filled_ahead() -> None:
     assert constraints["t0"].cache_params is None
     constraints["t2"].cache_params.prefetch_pipeline = True
     assert prefetches(Pipeline.SPARSE_DIST) == [True, None, True]
+
+
+def test_a_pipeline_may_be_given_by_its_name() -> None:
+    topology = on_ranks(2, 2, "cuda")
+    for pipeline in (Pipeline.SEMI_SYNC, "semi_sync"):
+        planner = IterationTimePlanner(topology, 64, timeout_seconds=0.1, pipeline=pipeline)
+        planner.plan(bags(table("a")), SHARDERS)
+        assert solved(planner).workload.pipeline is Pipeline.SEMI_SYNC
+        IterationTimePerfModel(topology, pipeline=pipeline)
+    with pytest.raises(PlannerError, match="unknown pipeline `semisync`; there are none, sparse_d"):
+        IterationTimePlanner(topology, 64, pipeline="semisync")
 
 
 def test_torchrecs_own_plan_comes_back_as_it_was() -> None:
