@@ -17,7 +17,7 @@ from planner.torchrec.communication import (
     output_type,
     wire_types,
 )
-from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.modules import (
     FoundTable,
     ModelReading,
@@ -178,7 +178,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
             reading.compute_device,
         )
     kernels = tuple(dict.fromkeys(kernel for each in choices.values() for kernel in each))
-    try:
+    with refusing(f"table `{name}`"):
         table = EmbeddingTable(
             name=name,
             num_embeddings=config.num_embeddings,
@@ -197,8 +197,6 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
             **table_reads(found, reading),
         )
         return table if fixed is None else _as_fixed(table, fixed)
-    except ValueError as error:
-        raise PlannerError(f"table `{name}`: {error}", INPUT_VALIDATION) from error
 
 
 def _as_fixed(table: EmbeddingTable, sharding: Any) -> EmbeddingTable:  # noqa: ANN401
@@ -298,7 +296,8 @@ def _nothing_left(
     kernels = getattr(constraint, "compute_kernels", None) or ["any"]
     return PlannerError(
         f"table `{name}` cannot be sharded: its constraints allow sharding types "
-        f"{', '.join(types)} with kernels {', '.join(kernels)}; on {compute_device} "
+        f"{', '.join(map(str, types))} with kernels {', '.join(map(str, kernels))}; "
+        f"on {compute_device} "
         f"{type(sharder).__name__} offers {'; '.join(offered)}, of which `dense` suits "
         "data_parallel only",
         PlannerErrorType.STRICT_CONSTRAINTS,

@@ -13,7 +13,12 @@ from typing import Any
 from torch import nn
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.types import ShardingOption, Storage
+from torchrec.distributed.planner.types import (
+    PlannerError,
+    PlannerErrorType,
+    ShardingOption,
+    Storage,
+)
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import EmbeddingModuleShardingPlan
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
@@ -89,10 +94,19 @@ def plan_other_tables(
             constraints=constraints_by_name(group),
             **settings,
         )
-        plan = merged(plan, planner.plan(module, list(only_these(sharders, group))))
+        plan = merged(plan, _planned(planner, module, list(only_these(sharders, group))))
     return OtherTables(
         plan=plan, hbm_bytes=tuple(hbm), host_bytes=tuple(host), time=max(time, default=0.0)
     )
+
+
+def _planned(
+    planner: EmbeddingShardingPlanner, module: nn.Module, sharders: list[Any]
+) -> TorchRecPlan:
+    try:
+        return planner.plan(module, sharders)
+    except RuntimeError as error:  # its enumerator's, where constraints leave a table nothing
+        raise PlannerError(str(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 
 
 def _told_apart(tables: Sequence[FoundTable]) -> Iterator[list[FoundTable]]:

@@ -12,7 +12,7 @@ from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
-from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
@@ -87,19 +87,20 @@ class PlanRequest:
 
     def workload(self, model: ModelTables) -> Workload:
         """Return the model's tables and how they are trained."""
-        return Workload(
-            name="model",
-            tables=model.tables,
-            dense=self.dense or model.dense,
-            local_batch_size=self.local_batch_size,
-            pipeline=self.pipeline,
-            gradient_accumulation_steps=self.gradient_accumulation_steps,
-            restore_site=self.restore_site,
-            optimizer=model.optimizer,
-            output_type=model.output_type,
-            comms_forward=model.comms_forward,
-            comms_backward=model.comms_backward,
-        )
+        with refusing("the training loop"):
+            return Workload(
+                name="model",
+                tables=model.tables,
+                dense=self.dense or model.dense,
+                local_batch_size=self.local_batch_size,
+                pipeline=self.pipeline,
+                gradient_accumulation_steps=self.gradient_accumulation_steps,
+                restore_site=self.restore_site,
+                optimizer=model.optimizer,
+                output_type=model.output_type,
+                comms_forward=model.comms_forward,
+                comms_backward=model.comms_backward,
+            )
 
     def machine(self, workload: Workload, reserved: TorchRecTopology | None) -> Topology:
         """Return the topology, with what a storage reservation leaves of it if there is one."""

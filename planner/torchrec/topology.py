@@ -19,6 +19,7 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.files.profiles import load_profile
+from planner.torchrec.error_types import refusing
 from planner.torchrec.modules import FoundTable
 
 DEFAULT_HARDWARE = "h100-sxm"
@@ -103,16 +104,17 @@ def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topolog
     host = min(float(device.storage.ddr) for device in topology.devices)
     own = _device_bytes(topology)
     local = node_size(topology)
-    return Topology(
-        hardware=replace(
-            profile,
-            gpu=replace(profile.gpu, memory_bytes=max(own)),
-            host=replace(profile.host, memory_bytes=host * local),
-        ),
-        world_size=topology.world_size,
-        local_world_size=local,
-        withheld_bytes=_differences(own),
-    )
+    with refusing("the topology"):
+        return Topology(
+            hardware=replace(
+                profile,
+                gpu=replace(profile.gpu, memory_bytes=max(own)),
+                host=replace(profile.host, memory_bytes=host * local),
+            ),
+            world_size=topology.world_size,
+            local_world_size=local,
+            withheld_bytes=_differences(own),
+        )
 
 
 def node_size(topology: TorchRecTopology) -> int:

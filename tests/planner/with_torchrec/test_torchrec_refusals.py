@@ -220,6 +220,33 @@ def test_the_size_of_a_cache_that_is_not_used_does_not_matter() -> None:
     assert planner.plan(bags(table("a")), SHARDERS).plan[""]["a"].cache_params == params
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"topology": on_ranks(6, 4, "cuda")}, "the topology: world_size 6 is not a multiple of"),
+        ({"batch_size": -5}, "the training loop: local_batch_size must be at least 1, got -5"),
+        ({"gradient_accumulation_steps": 0}, "the training loop: gradient_accumulation_steps must"),
+        ({"restore_site": -1}, "the training loop: restore_site must"),
+        ({"constraints": {"a": ParameterConstraints(compute_kernels=[3])}}, "with kernels 3; on"),
+        ({"constraints": {"a": ParameterConstraints(sharding_types=[3])}}, "sharding types 3 with"),
+    ],
+)
+def test_what_the_cost_model_refuses_is_torchrecs_error(
+    settings: dict[str, object], problem: str
+) -> None:
+    planner = IterationTimePlanner(**{"topology": gpus(), "batch_size": 64, **settings})
+    with pytest.raises(PlannerError, match=problem):
+        planner.plan(bags(table("a")), SHARDERS)
+
+
+def test_constraints_that_leave_torchrec_nothing_are_refused() -> None:
+    kinds = ParameterConstraints(compute_kernels=["key_value"], sharding_types=["nonsense"])
+    planner = IterationTimePlanner(gpus(), 64, constraints={"a": kinds})
+    with pytest.raises(PlannerError, match="No available sharding type") as raised:
+        planner.plan(bags(table("a")), SHARDERS)
+    assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
+
+
 def test_an_odd_width_is_refused_by_table() -> None:
     with pytest.raises(PlannerError, match="table `a`: embedding_dim must be a multiple of 4"):
         IterationTimePlanner(gpus(), 64).plan(bags(table("a", dim=6)), SHARDERS)
