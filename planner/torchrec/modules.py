@@ -82,7 +82,7 @@ def find_tables(
 def every_table(
     module: nn.Module, sharders: Sequence[Any], reading: ModelReading
 ) -> Iterator[FoundTable]:
-    """Yield the same, and tables that are another device's."""
+    """Yield every table that the sharders can shard, on whatever device."""
     by_type = {sharder_name(sharder.module_type): sharder for sharder in sharders}
     waiting = [("", module)]
     while waiting:
