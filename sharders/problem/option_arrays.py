@@ -183,15 +183,15 @@ class OptionArrays:
     @cached_property
     def total_bytes(self) -> Floats:
         """HBM of all shards of each."""
-        return self._over_shards(self.held[0])
+        return self.over_shards(self.held[0])
 
     @cached_property
     def host_bytes(self) -> Floats:
         """Host memory of all shards of each."""
-        return self._over_shards(self.held[1])
+        return self.over_shards(self.held[1])
 
-    def _over_shards(self, sizes: Floats) -> Floats:
-        """Return the sum over all shards of each option, of a size of every different shard."""
+    def over_shards(self, sizes: Floats) -> Floats:
+        """Return what all shards of every option take, (options,), of what different ones do."""
         cuts = self.cuts
         block = np.add.reduceat(sizes * cuts.copies, cuts.first[:-1])
         total: Floats = block[cuts.of_way] * self.ways.num_column_shards

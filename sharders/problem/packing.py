@@ -281,9 +281,7 @@ def _orders(problem: ShardingProblem, allowed: Mask) -> list[list[list[int]]]:
     Only those that are best for some.
     """
     arrays = problem.option_arrays
-    cuts, ways = arrays.cuts, arrays.ways
-    block = np.add.reduceat(arrays.held[0] ** 2 * cuts.copies, cuts.first[:-1])
-    uneven = block[cuts.of_way] * ways.num_column_shards / problem.capacity
+    uneven = arrays.over_shards(arrays.held[0] ** 2) / problem.capacity
     costs = [np.where(allowed, arrays.total_bytes + each * uneven, inf) for each in SPLITTING]
     firsts = np.array([first_least(cost, arrays.begins[:-1]) for cost in costs]).T.tolist()
     some = [list(dict.fromkeys(own)) for own in firsts]

@@ -5,7 +5,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.base.units import size_texts
+from costmodel.base.units import Bytes, size_texts
 from costmodel.kernels.lookup_shards import Mask
 from costmodel.memory.rank_memory import infeasible, least_table_bytes
 from costmodel.step.cuts import Floats
@@ -54,27 +54,31 @@ def _check_hosts(problem: ShardingProblem) -> None:
     Those that fit nowhere else, and all of them where some may be in either.
     """
     topology, arrays = problem.topology, problem.option_arrays
-    hosts = "host" if topology.num_nodes == 1 else f"{topology.num_nodes} hosts"
-    on_hosts = topology.num_nodes * problem.host_capacity
-    needed = sum(_least_of_fitting(problem, arrays.host_bytes))
-    if needed > on_hosts * (1 + ROUNDING):
-        taken, left = size_texts(needed, on_hosts)
-        raise infeasible(
-            problem.workload,
-            topology,
-            f"no plan fits: the tables that fit nowhere but in host memory take {taken} there, "
-            f"and the {hosts} {'has' if topology.num_nodes == 1 else 'have'} {left} for them",
-        )
-    needed = sum(_least_of_fitting(problem, arrays.total_bytes + arrays.host_bytes))
-    room = problem.total_capacity + on_hosts
+    one, on_hosts = topology.num_nodes == 1, topology.num_nodes * problem.host_capacity
+    hosts = "host" if one else f"{topology.num_nodes} hosts"
+    _check_sum(
+        problem,
+        arrays.host_bytes,
+        on_hosts,
+        "the tables that fit nowhere but in host memory take {taken} there, "
+        f"and the {hosts} {'has' if one else 'have'} {{left}} for them",
+    )
+    _check_sum(
+        problem,
+        arrays.total_bytes + arrays.host_bytes,
+        problem.total_capacity + on_hosts,
+        "the tables take at least {taken} of HBM and host memory, "
+        f"and GPUs and {hosts} together have {{left}} for them",
+    )
+
+
+def _check_sum(problem: ShardingProblem, sizes: Floats, room: Bytes, message: str) -> None:
+    """Raise InfeasibleError where the least that options take in all is more than there is."""
+    needed = float(_least_of_fitting(problem, sizes).sum())
     if needed > room * (1 + ROUNDING):
         taken, left = size_texts(needed, room)
-        raise infeasible(
-            problem.workload,
-            topology,
-            f"no plan fits: the tables take at least {taken} of HBM and host memory, and GPUs "
-            f"and {hosts} together have {left} for them",
-        )
+        told = f"no plan fits: {message.format(taken=taken, left=left)}"
+        raise infeasible(problem.workload, problem.topology, told)
 
 
 def fits_alone(problem: ShardingProblem) -> Mask:
@@ -85,7 +89,7 @@ def fits_alone(problem: ShardingProblem) -> Mask:
 
 def _least_fitting(problem: ShardingProblem) -> list[float]:
     """Return the least that each table takes in all, by options whose shards all fit on a rank."""
-    least = _least_of_fitting(problem, problem.option_arrays.total_bytes)
+    least: list[float] = _least_of_fitting(problem, problem.option_arrays.total_bytes).tolist()
     for table, size in zip(problem.workload.tables, least, strict=True):
         if size == np.inf:
             free = problem.capacity * max(1, len(table.ranks))
@@ -93,10 +97,10 @@ def _least_fitting(problem: ShardingProblem) -> list[float]:
     return least
 
 
-def _least_of_fitting(problem: ShardingProblem, sizes: Floats) -> list[float]:
+def _least_of_fitting(problem: ShardingProblem, sizes: Floats) -> Floats:
     """Return the least of every table's sizes, of options whose shards all fit on a rank."""
     fitting = np.where(fits_alone(problem), sizes, np.inf)
-    least: list[float] = np.minimum.reduceat(fitting, problem.option_arrays.begins[:-1]).tolist()
+    least: Floats = np.minimum.reduceat(fitting, problem.option_arrays.begins[:-1])
     return least
 
 
@@ -108,14 +112,11 @@ def _check_large_shards(problem: ShardingProblem) -> None:
     on bins).
     """
     arrays, world_size = problem.option_arrays, problem.topology.world_size
-    share, cuts, fits = arrays.held[0] / problem.capacity, arrays.cuts, fits_alone(problem)
+    share = arrays.held[0] / problem.capacity
     for small in SMALL:
         counted = np.where(share > (1 - small) * (1 + ROUNDING), 1.0, share)
         counted[share < small] = 0.0
-        block = np.add.reduceat(counted * cuts.copies, cuts.first[:-1])
-        of_option = block[cuts.of_way] * arrays.ways.num_column_shards
-        least = np.minimum.reduceat(np.where(fits, of_option, np.inf), arrays.begins[:-1])
-        needed = float(least.sum())
+        needed = float(_least_of_fitting(problem, arrays.over_shards(counted)).sum())
         if needed > world_size * (1 + ROUNDING):
             raise infeasible(
                 problem.workload,
