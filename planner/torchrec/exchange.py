@@ -27,6 +27,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from planner.files.disk import write_bytes
+from planner.torchrec.modules import full_name
 from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
 
 DEVICE = "cuda"
@@ -148,7 +149,7 @@ def table_locations(plan: TorchRecPlan) -> dict[str, TableLocation]:
     return {
         location.table
         if times[location.table] == 1
-        else f"{location.module}.{location.table}": location
+        else full_name(location.module, location.table): location
         for location in locations
     }
 

@@ -124,7 +124,7 @@ def _assembled(
     ours = [each for each in found if not each.unmodelled]
     names = Counter(each.name for each in ours)
     locations = {
-        each.name if names[each.name] == 1 else f"{each.path}.{each.name}": (
+        each.name if names[each.name] == 1 else each.fqn: (
             TableLocation(module=each.path, table=each.name)
         )
         for each in ours

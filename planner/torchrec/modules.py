@@ -76,7 +76,12 @@ def find_tables(
 
     It looks no further into a module that has one.
     """
-    return [each for each in every_table(module, sharders, reading) if _is_on(each, reading)]
+    return on_device(every_table(module, sharders, reading), reading)
+
+
+def on_device(tables: Iterable[FoundTable], reading: ModelReading) -> list[FoundTable]:
+    """Return the tables that are on the device that is planned for."""
+    return [each for each in tables if _is_on(each, reading)]
 
 
 def every_table(

@@ -37,7 +37,7 @@ from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, rough_modules, unmatched, warning
-from planner.torchrec.modules import constraints_by_name, every_table, find_tables
+from planner.torchrec.modules import FoundTable, constraints_by_name, every_table, on_device
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
@@ -232,8 +232,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> PlanOutcome:
         started = perf_counter()
         self._last = module, list(sharders)
-        self._look_over(module, sharders)
-        self._tell_constraints(module, sharders)
+        tables = list(every_table(module, sharders, self._request.reading()))
+        self._look_over(tables)
+        self._tell_constraints(tables)
         reserved = self._reserved(module, sharders)
         request = self._with_loaded(module, sharders)
         model = request.read(module, sharders, self._batches)
@@ -308,19 +309,18 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self.solution = outcome.solution
         return outcome.plan
 
-    def _look_over(self, module: nn.Module, sharders: Sequence[Any]) -> None:
+    def _look_over(self, tables: Sequence[FoundTable]) -> None:
         """Name in one warning what is set and changes nothing, and what is planned roughly."""
         reading = self._request.reading()
-        found = find_tables(module, sharders, reading)
+        found = on_device(tables, reading)
         ignored = ignored_settings(self._topology, self._unheeded, found)
-        ignored += unmatched(reading, every_table(module, sharders, reading))
+        ignored += unmatched(reading, tables)
         said = warning(ignored, rough_modules(found))
         if said:
             _LOGGER.warning("%s", said)
 
-    def _tell_constraints(self, module: nn.Module, sharders: Sequence[Any]) -> None:
+    def _tell_constraints(self, tables: Sequence[FoundTable]) -> None:
         """Let TorchRec's parts find constraints that are given by module path and table, too."""
-        tables = every_table(module, sharders, self._request.reading())
         self._by_name = constraints_by_name(tables)
         if self._enumerates:
             self._enumerator = EmbeddingEnumerator(

@@ -13,7 +13,7 @@ from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingTy
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.engine.objective import Objective
 from planner.torchrec.model_reading import option_table, read_options
-from planner.torchrec.modules import ModelReading
+from planner.torchrec.modules import ModelReading, full_name
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.plan_request import to_pipeline
 from planner.torchrec.topology import resolve_profile, to_topology
@@ -115,7 +115,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
             output_type=model.output_type,
         )
         names = {
-            f"{location.module}.{location.table}": name
+            full_name(location.module, location.table): name
             for name, location in model.locations.items()
         }
         objective = Objective(workload, self._topology)
