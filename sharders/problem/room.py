@@ -130,12 +130,13 @@ def _check_large_shards(problem: ShardingProblem) -> None:
 def _check_ranks(problem: ShardingProblem) -> None:
     """Raise InfeasibleError where a rank has no room for what can be nowhere else.
 
-    Those are shards of tables that the user has put on it, or that are sharded over all ranks.
+    Those are shards of tables that the user has put on it, or that have one on every rank.
     """
     arrays, rooms = problem.option_arrays, np.array(problem.rooms)
     fits = fits_alone(problem)
+    spares = (arrays.num_ranks > 0) & (arrays.num_shards < len(rooms))
     free = np.zeros(len(problem.workload.tables), dtype=bool)
-    free[arrays.ways.table[fits & (arrays.num_ranks > 0)]] = True
+    free[arrays.ways.table[fits & spares]] = True
     held = np.zeros(len(rooms))
     for index in np.flatnonzero(~free).tolist():
         own = np.flatnonzero(fits[slice(*arrays.begins[index : index + 2])]) + arrays.begins[index]
@@ -152,9 +153,14 @@ def _check_ranks(problem: ShardingProblem) -> None:
 
 
 def _held_by(problem: ShardingProblem, index: int, number: int) -> NDArray[np.float64]:
-    """Return what an option without a choice of ranks takes on each of them."""
+    """Return what an option takes on each rank, of those that take something of all or given ones.
+
+    Where blocks or nodes could change places, that is the smallest shard.
+    """
     table, option = problem.workload.tables[index], problem.option_arrays.flat[number]
-    ranks = make_sharding(table, problem.topology, option).ranks
+    sizes = [size.total for size in option_bytes(problem, table, option)]
+    if option.num_ranks:
+        return np.full(problem.topology.world_size, min(sizes))
     held = np.zeros(problem.topology.world_size)
-    np.add.at(held, list(ranks), [size.total for size in option_bytes(problem, table, option)])
+    np.add.at(held, list(make_sharding(table, problem.topology, option).ranks), sizes)
     return held

@@ -202,6 +202,22 @@ def test_nothing_is_packed_where_the_user_leaves_no_room() -> None:
         check_room(problem)
 
 
+def test_no_search_where_a_full_rank_has_no_room_for_one_block_of_each() -> None:
+    posed = hidden([1] * 3)
+    full = replace(posed.workload.tables[0], ranks=(2,))
+    thirds = replace(
+        full,
+        name="thirds",
+        ranks=(),
+        embedding_dim=36,
+        min_shard_dim=12,
+        sharding_types=(ShardingType.COLUMN_WISE,),
+    )
+    problem = replace(posed, workload=replace(posed.workload, tables=(full, thirds)))
+    with pytest.raises(InfeasibleError, match=r"can be nowhere else take .* on rank 2"):
+        check_room(problem)
+
+
 def test_no_search_where_hosts_have_no_room_for_what_must_be_there() -> None:
     posed = hidden([1] * 2)
     host = host_bytes_usable(posed.topology)
