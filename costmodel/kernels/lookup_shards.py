@@ -91,6 +91,8 @@ class LookupShards:
     table_bags: Array
     """Lengths of ids that a table has per sample."""
     element_bytes: Array
+    scale_bytes: Array
+    """Of a row, beside its elements."""
     is_weighted: Array
     """1 where ids have weights."""
     is_unpooled: Mask
@@ -167,6 +169,7 @@ class LookupShards:
             longest_bag=of_table(each.longest_bag for each in tables),
             table_bags=of_table(each.num_bags for each in tables),
             element_bytes=of_table(each.data_type.num_bytes for each in tables),
+            scale_bytes=of_table(each.data_type.scale_bytes for each in tables),
             is_weighted=of_table(each.weighted for each in tables),
             is_unpooled=of_table((each.pooling is Pooling.NONE for each in tables), bool),
             is_mean=of_table((each.pooling is Pooling.MEAN for each in tables), bool)
@@ -189,8 +192,13 @@ class LookupShards:
     @property
     def row_bytes(self) -> Array:
         """Bytes one row of a shard occupies in DRAM traffic: whole sectors."""
-        whole: Array = sectors(self.num_columns * self.element_bytes)
+        whole: Array = sectors(self.held_row_bytes)
         return whole
+
+    @property
+    def held_row_bytes(self) -> Array:
+        """Bytes one row of a shard takes in memory."""
+        return self.num_columns * self.element_bytes + self.scale_bytes
 
     @property
     def table_lookups(self) -> Array:
@@ -205,7 +213,7 @@ class LookupShards:
     @property
     def stashed_bytes(self) -> Array:
         """Bytes of weights that leave HBM between lookup and backward."""
-        return self.is_stashed * self.num_rows * self.num_columns * self.element_bytes
+        return self.is_stashed * self.num_rows * self.held_row_bytes
 
     @property
     def num_bags(self) -> Array:

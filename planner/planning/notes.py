@@ -1,10 +1,10 @@
-"""What a plan assumes that the machine's profile does not have: said, as nothing else shows it."""
+"""What cannot be trained, or what the machine's profile does not have: nothing else shows it."""
 
 from collections.abc import Iterator
 
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, Gpu, Topology
-from costmodel.domain.workload import DataType, Workload
+from costmodel.domain.workload import DataType, Optimizer, Workload
 from planner.planning.verdict import SAME_STEP
 from planner.show.format import duration
 
@@ -13,14 +13,48 @@ _NOT_EVERYWHERE = {
     DataType.FP8: "GPUs before Hopper and Ada have none",
 }
 """Types that not all GPUs multiply, and which do not."""
+_LOOKUPS = {
+    Device.CUDA: (
+        (DataType.FP32, DataType.FP16, DataType.FP8),
+        (DataType.FP32, DataType.FP16, DataType.BF16),
+        tuple(Optimizer),
+    ),
+    Device.CPU: (
+        (DataType.FP32, DataType.FP16),
+        (DataType.FP32, DataType.FP16),
+        (Optimizer.SGD, Optimizer.ADAGRAD, Optimizer.ROWWISE_ADAGRAD),
+    ),
+}
+"""Weights, outputs and optimizers of FBGEMM's lookups, FP8 as TorchRec's NFP8. Those for GPUs are
+compiled for no others (fbgemm_gpu 1.8.0, dispatch_macros.h 14-127); those for CPUs fail with others
+when they are made, look up, or update (as tried with fbgemm-gpu-cpu 1.8.0)."""
+
+
+def untrained(workload: Workload, device: Device) -> Iterator[str]:
+    """Yield what is timed all the same, and fails when it is trained."""
+    tables = workload.tables[::-1]
+    asked: tuple[dict[str, str], ...] = (
+        {table.data_type: f"weights of `{table.name}`" for table in tables},
+        {workload.output_type: "outputs of embeddings"},
+        {workload.optimizer_of(table): f"optimizer of `{table.name}`" for table in tables},
+    )
+    machines = "CPUs" if device is Device.CPU else "GPUs"
+    for wanted, known in zip(asked, _LOOKUPS[device], strict=True):
+        for kind, what in wanted.items():
+            if kind not in known:
+                yield (
+                    f"{what}: {kind} cannot be trained, FBGEMM's lookups on {machines} have "
+                    f"{', '.join(known)}"
+                )
 
 
 def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
-    """Yield what is asked of a machine that its profile does not have.
+    """Yield what is asked of a machine that its profile does not have, or that cannot be trained.
 
     A GPU's profile lists the types of its matrix products; one that is not there is timed as
     another, and one that is no faster than fp32 has no units of its own.
     """
+    yield from untrained(workload, topology.hardware.device)
     gpu, asked = topology.hardware.gpu, _asked(workload)
     for data_type, reason in _NOT_EVERYWHERE.items():
         if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):

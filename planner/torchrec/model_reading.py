@@ -28,20 +28,22 @@ from planner.torchrec.modules import (
 from planner.torchrec.plans import TableLocation
 from planner.torchrec.table_reads import table_reads
 
-_DATA_TYPES = {
+DATA_TYPES = {
     "FP32": DataType.FP32,
     "FP16": DataType.FP16,
     "BF16": DataType.BF16,
-    "FP8": DataType.FP8,
+    "NFP8": DataType.FP8,
     "INT8": DataType.INT8,
     "UINT8": DataType.INT8,
 }
+"""By name in TorchRec."""
 _OPTIMIZERS = {
     "sgd": Optimizer.SGD,
     "exactsgd": Optimizer.SGD,
     "larssgd": Optimizer.ADAGRAD,
     "rowwiseadagrad": Optimizer.ROWWISE_ADAGRAD,
     "exactrowwiseadagrad": Optimizer.ROWWISE_ADAGRAD,
+    "emainplacerowwiseadagrad": Optimizer.ROWWISE_ADAGRAD,
     "adagrad": Optimizer.ADAGRAD,
     "exactadagrad": Optimizer.ADAGRAD,
     "adam": Optimizer.ADAM,
@@ -318,11 +320,11 @@ def _weighted(found: FoundTable, constraint: object) -> bool:
 
 
 def _data_type(name: str, config: Any) -> DataType:  # noqa: ANN401
-    known = _DATA_TYPES.get(config.data_type.name)
+    known = DATA_TYPES.get(config.data_type.name)
     if known is None:
         raise PlannerError(
             f"table `{name}` has data type {config.data_type.name}; supported are "
-            f"{', '.join(_DATA_TYPES)}",
+            f"{', '.join(DATA_TYPES)}",
             INPUT_VALIDATION,
         )
     return known

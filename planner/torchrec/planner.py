@@ -32,6 +32,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import DenseModel, Pipeline
 from costmodel.memory.storage import RESERVE_SHARE
+from planner.planning.notes import untrained
 from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
@@ -257,6 +258,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     ) -> PlanOutcome:
         """Return what callbacks make of a plan, and tell the statistics and the log of it."""
         plan, solution = outcome.plan, outcome.solution
+        if solution is not None:
+            for note in untrained(solution.workload, solution.topology.hardware.device):
+                _LOGGER.warning("%s", note)
 
         def chosen() -> list[ShardingOption]:
             return chosen_options(plan, module, sharders, self._enumerator)

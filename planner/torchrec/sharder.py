@@ -33,6 +33,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Pooling
 from costmodel.memory.rank_memory import check_memory, infeasible
+from planner.torchrec.model_reading import DATA_TYPES
 from planner.torchrec.plans import TableLocation, from_torchrec
 from planner.torchrec.topology import make_topology
 from sharders.problem.options import TableOption, make_plan, make_sharding
@@ -55,6 +56,12 @@ _OPTIMIZERS = {
     Optimizer.ADAM: torch.optim.Adam,
     Optimizer.PARTIAL_ROWWISE_ADAM: optim.PartialRowWiseAdam,
 }
+_TYPES = {
+    known: TorchRecType[name]
+    for name, known in reversed(DATA_TYPES.items())
+    if name in TorchRecType.__members__
+}
+"""INT8, of as many bytes, stands for NFP8 where a version has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +222,7 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLoca
             num_embeddings=table.num_embeddings,
             embedding_dim=table.embedding_dim,
             feature_names=list(table.feature_names) or [table.name],
-            data_type=TorchRecType[table.data_type.name],
+            data_type=_TYPES.get(table.data_type, TorchRecType.INT8),
         )
         groups.setdefault(group, []).append(config)
     module = nn.ModuleDict({name: _collection(name, tables) for name, tables in groups.items()})

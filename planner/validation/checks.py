@@ -13,6 +13,7 @@ from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import DataType, LaunchMode, Pipeline, Pooling, Workload
 from costmodel.memory.rank_memory import memory_per_rank
 from planner.files.plans import PlanFile
+from planner.planning.notes import untrained
 
 RANK_BYTES: Bytes = 0.75 * GIB
 """Python, torch, FBGEMM and TorchRec in every rank: 0.6 GiB resident (x86-64, torch 2.13)."""
@@ -87,6 +88,8 @@ def check_machine(file: PlanFile, topology: Topology) -> None:
     One machine, whatever the number of nodes planned for: on a CPU nodes are groups of ranks.
     """
     check_plan(file.workload, topology, file.plan)
+    for note in untrained(file.workload, topology.hardware.device):
+        raise InfeasibleError(note)
     if topology.hardware.device is Device.CPU:
         _check_cores(topology)
         _check_pipeline(file.workload.pipeline)

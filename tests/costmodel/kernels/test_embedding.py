@@ -133,6 +133,12 @@ def test_narrow_rows_cost_whole_sectors() -> None:
     assert widths.row_bytes.tolist() == [32, 64]
 
 
+def test_rows_of_int8_are_read_with_their_scale_and_offset() -> None:
+    int8 = replace(WIDE, data_type=DataType.INT8)
+    rows = LookupShards.of([shard(int8, num_columns=width) for width in (24, 28)])
+    assert rows.row_bytes.tolist() == [32, 64]  # 24 + 8 and 28 + 8, in whole sectors
+
+
 def test_weighted_ids_carry_four_bytes_more() -> None:
     weighted = traffic(replace(WIDE, weighted=True))
     more = weighted[Traffic.FORWARD_HBM] - traffic(WIDE)[Traffic.FORWARD_HBM]

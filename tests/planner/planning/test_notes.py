@@ -4,10 +4,11 @@ import pytest
 from machines import topology
 
 from costmodel.base.units import MS
-from costmodel.domain.workload import DataType
+from costmodel.domain.hardware import Device
+from costmodel.domain.workload import DataType, Optimizer
 from planner.examples import example_workload
 from planner.files.profiles import load_profile
-from planner.planning.notes import note_on_change, notes_on
+from planner.planning.notes import note_on_change, notes_on, untrained
 
 
 def test_what_the_profile_has_is_not_spoken_of() -> None:
@@ -26,6 +27,41 @@ def test_bf16_on_a_v100_and_fp8_are_warned_of() -> None:
     first, second = notes_on(asked, machine)
     assert "has no bf16 (GPUs before Ampere have none): the dense layers in bf16" in first
     assert f"the weights of `{fp8.name}` in fp8" in second
+
+
+@pytest.mark.parametrize(
+    ("device", "kinds"), [(Device.CUDA, ("fp32", "fp16", "fp8")), (Device.CPU, ("fp32", "fp16"))]
+)
+def test_weights_that_no_lookup_trains_are_named(device: Device, kinds: tuple[str, ...]) -> None:
+    workload = example_workload(3)
+    types = set(DataType) - {DataType.TF32}
+    said = {
+        kind: list(
+            untrained(
+                replace(workload, tables=(*workload.tables[:2], replace(last, data_type=kind))),
+                device,
+            )
+        )
+        for last in workload.tables[2:]
+        for kind in types
+    }
+    assert {kind for kind, notes in said.items() if not notes} == set(kinds)
+    (note,) = said[DataType.INT8]
+    machines = "CPUs" if device is Device.CPU else "GPUs"
+    assert note == (
+        f"weights of `{workload.tables[2].name}`: int8 cannot be trained, FBGEMM's lookups on "
+        f"{machines} have {', '.join(kinds)}"
+    )
+
+
+def test_cpus_have_fewer_outputs_and_optimizers() -> None:
+    workload = replace(example_workload(2), output_type=DataType.BF16, optimizer=Optimizer.ADAM)
+    assert not list(untrained(workload, Device.CUDA))
+    first, second = untrained(workload, Device.CPU)
+    assert first.startswith("outputs of embeddings: bf16 cannot be trained")
+    name = workload.tables[0].name
+    assert second.startswith(f"optimizer of `{name}`: adam cannot be trained")
+    assert second.endswith("have sgd, adagrad, rowwise_adagrad")
 
 
 @pytest.mark.parametrize(

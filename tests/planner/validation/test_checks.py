@@ -87,6 +87,14 @@ def test_pipelines_that_a_cpu_cannot_run_are_refused_there(pipeline: Pipeline) -
         check_machine(file, cores(file))
 
 
+def test_weights_that_fbgemm_does_not_train_are_refused() -> None:
+    file = plan_file(world_size=1)
+    (table,) = file.workload.tables
+    int8 = replace(file.workload, tables=(replace(table, data_type=DataType.INT8),))
+    with pytest.raises(InfeasibleError, match="weights of `t`: int8 cannot be trained"):
+        check_machine(replace(file, workload=int8), cores(file))
+
+
 def test_more_ranks_than_cores_are_refused() -> None:
     file = plan_file(world_size=64 * (os.cpu_count() or 1))
     with pytest.raises(InfeasibleError, match="ranks need a core each"):

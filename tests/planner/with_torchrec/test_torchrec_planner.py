@@ -15,6 +15,7 @@ from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
 from torchrec.optim import RowWiseAdagrad
+from torchrec.types import DataType as TorchRecType
 from torchrec_cases import (
     META,
     SHARDERS,
@@ -75,7 +76,7 @@ def test_it_takes_the_place_of_torchrecs_planner_in_one_line() -> None:
 
 def test_several_modules_and_tables_of_one_name_are_told_apart() -> None:
     model = torch.nn.ModuleDict({
-        "pooled": bags(table("a"), table("b", data_type=_torchrec_type("FP16"))),
+        "pooled": bags(table("a"), table("b", data_type=TorchRecType.FP16)),
         "sequence": EmbeddingCollection(
             tables=[
                 EmbeddingConfig(
@@ -98,10 +99,20 @@ def test_several_modules_and_tables_of_one_name_are_told_apart() -> None:
     assert workload.table("b").data_type is DataType.FP16
 
 
-def _torchrec_type(name: str) -> object:
-    from torchrec.types import DataType as TorchRecType
-
-    return TorchRecType[name]
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("NFP8", None), ("INT8", "int8 cannot be trained"), ("BF16", "bf16 cannot be trained")],
+)
+def test_weights_that_fbgemm_does_not_train_are_warned_of(
+    name: str, said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not hasattr(TorchRecType, name):
+        pytest.skip(f"the installed torchrec has no {name}")
+    planner = IterationTimePlanner(gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1)
+    planner.plan(bags(table("a", data_type=TorchRecType[name]), table("b")), SHARDERS)
+    told = [each.getMessage() for each in caplog.records if each.name.startswith("planner.")]
+    assert len(told) == bool(said)
+    assert all(f"weights of `a`: {said}" in each for each in told)
 
 
 def test_the_optimizer_is_read_off_parameters_or_fused_parameters() -> None:

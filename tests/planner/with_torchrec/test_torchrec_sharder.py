@@ -1,5 +1,6 @@
 """TorchRec's own planner, held to what every sharder is held to."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DataType
 from planner.examples import example_problem, example_workload
 from planner.planning.plugins import TORCHREC, load_sharder, sharder_names
 from planner.planning.running import run_sharders
@@ -41,6 +43,16 @@ def test_it_is_one_of_the_sharders() -> None:
 def test_grid_shard_is_not_chosen_unasked() -> None:
     result = TorchRecPlanner().shard(problem(), Budget(max_evaluations=100), Random(0))
     assert ShardingType.GRID_SHARD not in {each.sharding_type for each in result.plan.tables}
+
+
+@pytest.mark.parametrize("data_type", [each for each in DataType if each is not DataType.TF32])
+def test_tables_of_any_data_type_are_planned(data_type: DataType) -> None:
+    asked = problem()
+    tables = tuple(replace(each, data_type=data_type) for each in asked.workload.tables[:2])
+    workload = replace(asked.workload, tables=tables)
+    small = example_problem(workload, world_size=2, fill=0.05)
+    result = TorchRecPlanner().shard(small, Budget(max_evaluations=10), Random(0))
+    assert len(result.plan.tables) == 2
 
 
 def test_it_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
