@@ -17,8 +17,8 @@ def wire_type(workload: Workload, *, summed: bool, backward: bool) -> DataType |
     """Return what a collective's elements are converted to; None: they are sent as they are.
 
     ``summed``: outputs are added up on the way, or their gradients gathered. FP8 is then replaced,
-    by FP16 forward and BF16 backward (fbgemm_qcomm_codec.py 227-237). FP32 converts nothing,
-    whichever type the outputs have (quantize_comm.py 79-80, 128-130).
+    by FP16 forward and BF16 backward (fbgemm_qcomm_codec.py 227-237). FP32 converts nothing
+    (quantize_comm.py 79-80, 128-130).
     """
     asked = workload.comms_backward if backward else workload.comms_forward
     if asked is DataType.FP32:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from costmodel.base.units import Seconds
+from costmodel.domain.codecs import wire_type
 from costmodel.domain.hardware import Device, Gpu, Topology
 from costmodel.domain.workload import DataType, Optimizer, Workload
 from planner.planning.verdict import SAME_STEP
@@ -46,6 +47,17 @@ def untrained(workload: Workload, device: Device) -> Iterator[str]:
                     f"{what}: {kind} cannot be trained, FBGEMM's lookups on {machines} have "
                     f"{', '.join(known)}"
                 )
+    output = workload.output_type
+    forward, backward = (
+        wire_type(workload, summed=False, backward=backward) for backward in (False, True)
+    )
+    if output is not DataType.FP32 and backward and not forward:
+        # beside a codec of gradients TorchRec makes one of FP32 for outputs, which decodes nothing
+        # else (fbgemm_gpu 1.8.0, quantize_comm.py 129)
+        yield (
+            f"outputs of embeddings: {output} cannot be sent as it is where gradients are sent in "
+            f"{backward}; quantize the forward communication, too"
+        )
 
 
 def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:

@@ -65,6 +65,30 @@ def test_cpus_have_fewer_outputs_and_optimizers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("forward", "backward", "fails"),
+    [
+        (None, None, False),
+        (DataType.FP32, DataType.FP32, False),
+        (None, DataType.FP16, True),
+        (DataType.FP32, DataType.INT8, True),
+        (DataType.FP16, DataType.FP32, False),
+        (DataType.INT8, None, False),
+        (DataType.FP16, DataType.FP16, False),
+    ],
+)
+def test_outputs_of_two_bytes_are_not_sent_by_a_codec_of_fp32(
+    forward: DataType | None, backward: DataType | None, *, fails: bool
+) -> None:
+    # as two ranks of TorchRec 1.9.2 trained, or failed to: pooled and not, table_wise and row_wise
+    workload = replace(example_workload(2), comms_forward=forward, comms_backward=backward)
+    assert not list(untrained(workload, Device.CUDA))
+    halved = replace(workload, output_type=DataType.FP16)
+    said = list(untrained(halved, Device.CUDA))
+    assert len(said) == fails
+    assert all("fp16 cannot be sent as it is where gradients are sent in" in each for each in said)
+
+
+@pytest.mark.parametrize(
     ("before", "said"), [(None, 0), (1.005 * MS, 0), (2 * MS, 1), (0.5 * MS, 1)]
 )
 def test_a_plan_that_is_predicted_otherwise_than_when_it_was_made_is_spoken_of(
