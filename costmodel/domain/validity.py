@@ -221,7 +221,9 @@ def _shard_problems(
         listed = ", ".join(map(str, strangers))
         yield f"rank {listed} is out of range, there are {topology.world_size}"
         return
-    tiling = _tiling_problem(table, sharding)
+    replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
+    size = table.num_embeddings, table.embedding_dim
+    tiling = None if replicated else tiling_problem(*size, sharding.shards)
     if tiling:
         yield tiling
         return
@@ -241,12 +243,8 @@ def _shard_problems(
         yield _shape_problem(topology, sharding)
 
 
-def _tiling_problem(table: EmbeddingTable, sharding: TableSharding) -> str | None:
-    """Return why the shards are no exact tiling of the table (of every copy, if replicated)."""
-    shards = sharding.shards
-    rows, columns = table.num_embeddings, table.embedding_dim
-    if sharding.sharding_type is ShardingType.DATA_PARALLEL:
-        return None
+def tiling_problem(rows: int, columns: int, shards: Sequence[Shard]) -> str | None:
+    """Return why some shards are no exact tiling of a table; None: they are one."""
     outside = [shard for shard in shards if not _inside(shard, rows, columns)]
     if outside:
         return f"a shard on rank {outside[0].rank} reaches outside of {rows} x {columns}"

@@ -17,7 +17,9 @@ from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import ParameterSharding
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
+from costmodel.domain.plan import Shard as PlannedShard
 from costmodel.domain.plan import ShardingType
+from costmodel.domain.validity import tiling_problem
 from planner.torchrec.error_types import INPUT_VALIDATION, INVALID_RANK_ASSIGNMENT
 from planner.torchrec.plans import PASSED_ON
 
@@ -150,7 +152,7 @@ def called_back(
     Raises
     ------
     torchrec.distributed.planner.types.PlannerError
-        A callback returns no options, or shards on ranks that there are not.
+        A callback returns no options, or shards on ranks that there are not, or of another table.
 
     """
     for callback in callbacks:
@@ -162,14 +164,15 @@ def called_back(
                 INPUT_VALIDATION,
             )
         options = returned
-    check_ranks(options, topology)
+    check_shards(options, topology)
     return to_sharding_plan(options, topology)
 
 
-def check_ranks(options: Sequence[ShardingOption], topology: TorchRecTopology) -> None:
-    """Raise where a shard is on no rank of the topology.
+def check_shards(options: Sequence[ShardingOption], topology: TorchRecTopology) -> None:
+    """Raise where a shard is on no rank of the topology, or shards are not the whole table once.
 
-    As ``validate_rank_assignment`` (torchrec 1.9.2), whose message needs a process group.
+    The former as ``validate_rank_assignment`` (torchrec 1.9.2), whose message needs a process
+    group.
     """
     there = range(topology.world_size)
     for option in options:
@@ -180,3 +183,20 @@ def check_ranks(options: Sequence[ShardingOption], topology: TorchRecTopology) -
                 f"there are {topology.world_size} ranks",
                 INVALID_RANK_ASSIGNMENT,
             )
+        if option.sharding_type == ShardingType.DATA_PARALLEL:
+            continue
+        rows, columns = option.tensor.shape
+        problem = tiling_problem(rows, columns, list(map(_to_shard, option.shards)))
+        if problem:
+            raise PlannerError(f"table `{option.fqn}`: {problem}", INPUT_VALIDATION)
+
+
+def _to_shard(shard: Shard) -> PlannedShard:
+    (row, column), (rows, columns) = shard.offset, shard.size
+    return PlannedShard(
+        rank=shard.rank,
+        row_offset=row,
+        num_rows=rows,
+        column_offset=column,
+        num_columns=columns,
+    )

@@ -25,7 +25,7 @@ from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import MS, Bytes, Seconds
 from planner.torchrec.modules import FoundTable, constraints_by_name, namesakes
-from planner.torchrec.options import check_ranks, chosen_options
+from planner.torchrec.options import check_shards, chosen_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def plan_other_tables(
     hbm, host, time = ([0.0] * topology.world_size for _ in range(3))
 
     def count(options: list[ShardingOption]) -> list[ShardingOption]:
-        check_ranks(options, topology)
+        check_shards(options, topology)
         for shard in (shard for option in options for shard in option.shards):
             hbm[shard.rank] += float(shard.storage.hbm)
             host[shard.rank] += float(shard.storage.ddr)

@@ -301,6 +301,29 @@ def test_a_key_value_table_whose_plan_is_for_more_ranks_is_refused() -> None:
         planner(fixed_plan=given).plan(module, SHARDERS)
 
 
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [(200_000, "reaches outside of 100000 x 64"), (50_000, "the shards hold 3200000 of 6400000")],
+)
+def test_a_key_value_table_whose_plan_is_for_other_rows_is_refused(rows: int, problem: str) -> None:
+    made = planner(constraints={"kv": KEY_VALUE}).plan(bags(table("kv", rows=rows)), SHARDERS)
+    module = bags(table("kv", rows=100_000), table("a"))
+    with pytest.raises(PlannerError, match=rf"table `\.kv`: .*{problem}") as raised:
+        planner(fixed_plan=made).plan(module, SHARDERS)
+    assert raised.value.error_type is INPUT_VALIDATION
+
+
+def test_a_callback_that_leaves_a_part_of_a_table_out_is_refused() -> None:
+    def halve(options: list[ShardingOption]) -> list[ShardingOption]:
+        for shard in options[0].shards:
+            shard.size = [shard.size[0] // 2, shard.size[1]]
+        return options
+
+    whole = {"a": ParameterConstraints(sharding_types=["table_wise"])}
+    with pytest.raises(PlannerError, match=r"table `\.a`: the shards hold 32000 of 64000"):
+        planner(callbacks=[halve], constraints=whole).plan(bags(table("a")), SHARDERS)
+
+
 def test_options_of_other_tables_are_rated_by_torchrec() -> None:
     module = bags(table("kv", rows=100_000), table("a"))
     topology, kinds = gpus(4), {"kv": KEY_VALUE}
