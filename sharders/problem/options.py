@@ -346,8 +346,10 @@ def _refused_by_fbgemm(
 ) -> bool:
     """Return whether some rank would get a shard without rows, which is refused on CPU.
 
-    FBGEMM takes an empty tensor for one of a GPU (fbgemm-gpu-cpu 1.8.0, two gloo ranks: tables of
-    one row, ``row_wise``, ``table_row_wise`` and ``grid_shard``, end at the first step).
+    A fused lookup there whose tables have no rows at all on a rank fails at the first step, or
+    corrupts memory (fbgemm-gpu-cpu 1.8.0, two gloo ranks: a table of one row, alone or beside one
+    of another sharding type). It trains where a table with rows shares the lookup, for which it
+    must have the same type, and be in the same module: a table alone does not tell.
     """
     if topology.hardware.device is not Device.CPU or not sharding_type.splits_rows:
         return False
