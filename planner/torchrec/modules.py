@@ -13,11 +13,12 @@ from torchrec.modules.embedding_modules import (
     EmbeddingCollectionInterface,
 )
 
-from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.plan import ComputeKernel, ShardingType
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.settings import WRAPPERS
 
 _KERNELS = frozenset(ComputeKernel)
+_REPLICATED = {ShardingType.DATA_PARALLEL}
 
 
 def full_name(path: str, table: str) -> str:
@@ -103,7 +104,11 @@ def every_table(
             constraint = reading.constraint(path, name)
             config = configs.get(name)
             fixed = reading.fixed.get(path, {}).get(name)
-            wanted = [fixed.compute_kernel] if fixed else getattr(constraint, "compute_kernels", ())
+            kernels = (
+                [fixed.compute_kernel] if fixed else getattr(constraint, "compute_kernels", ())
+            )
+            kinds = [fixed.sharding_type] if fixed else getattr(constraint, "sharding_types", ())
+            narrow = reading.compute_device == "cpu" and set(kinds or ()) == _REPLICATED
             yield FoundTable(
                 path=path,
                 name=name,
@@ -113,9 +118,8 @@ def every_table(
                 config=config,
                 parameter=parameter,
                 constraint=constraint,
-                unmodelled=_unmodelled(
-                    child, config, sharder, set(wanted or ()), reading.compute_device
-                ),
+                unmodelled=(narrow and _of_odd_width(config))
+                or _unmodelled(child, config, sharder, set(kernels or ()), reading.compute_device),
             )
 
 
@@ -161,6 +165,17 @@ def table_configs(collection: nn.Module | None) -> Sequence[Any]:
     elif isinstance(collection, EmbeddingCollectionInterface):
         configs = collection.embedding_configs()
     return configs
+
+
+def _of_odd_width(config: Any) -> str:  # noqa: ANN401 - EmbeddingBagConfig
+    """Return why a replicated table on CPU has no cost model, if it has none for its width.
+
+    FBGEMM's fused lookups take widths of multiples of 4 alone, its dense ones on CPUs any
+    (fbgemm_gpu 1.8.0, split_table_batched_embeddings_ops_training.py 185; for GPUs
+    embedding_forward_split_template.cu 496).
+    """
+    width = getattr(config, "embedding_dim", 0)
+    return f"its width, {width}, is no multiple of 4" if width % 4 else ""
 
 
 def _unmodelled(

@@ -247,9 +247,25 @@ def test_constraints_that_leave_torchrec_nothing_are_refused() -> None:
     assert raised.value.error_type is PlannerErrorType.STRICT_CONSTRAINTS
 
 
-def test_an_odd_width_is_refused_by_table() -> None:
+@pytest.mark.parametrize(
+    ("device", "kinds"), [("cuda", None), ("cuda", ["data_parallel"]), ("cpu", None)]
+)
+def test_an_odd_width_is_refused_by_table(device: str, kinds: list[str] | None) -> None:
+    asked = {"a": ParameterConstraints(sharding_types=kinds)}
+    planner = IterationTimePlanner(on_ranks(2, 2, device), 64, constraints=asked)
     with pytest.raises(PlannerError, match="table `a`: embedding_dim must be a multiple of 4"):
-        IterationTimePlanner(gpus(), 64).plan(bags(table("a", dim=6)), SHARDERS)
+        planner.plan(bags(table("a", dim=6)), SHARDERS)
+
+
+def test_a_replicated_table_of_odd_width_is_planned_on_cpu() -> None:
+    # FBGEMM's dense lookup on CPUs takes any width, and trains it
+    asked = {"a": ParameterConstraints(sharding_types=["data_parallel"])}
+    planner = IterationTimePlanner(
+        on_ranks(2, 2), 64, constraints=asked, hardware="cpu-gloo", timeout_seconds=0.1
+    )
+    plan = planner.plan(bags(table("a", dim=6), table("b")), SHARDERS).plan[""]
+    assert (plan["a"].sharding_type, plan["a"].compute_kernel) == ("data_parallel", "dense")
+    assert set(plan) == {"a", "b"}
 
 
 def test_a_collective_plan_needs_a_process_group() -> None:
