@@ -350,8 +350,10 @@ class HardwareProfile:
     gpus_per_node: int
     curves: tuple[CollectiveCurve, ...]
     intra_node: Link
-    """Used for numbers of ranks without a curve; datasheet or fitted."""
+    """For collectives of which `collectives` has no curve within a node; where it has any, curves
+    alone count, and this changes nothing. Datasheet or fitted."""
     inter_node: Link
+    """For collectives over nodes, unless there is a curve of as many ranks and nodes."""
     sources: Mapping[str, str]
     """Where every other number comes from, by dotted field name (``gpu.l2_bytes``)."""
     errors: Mapping[str, float]

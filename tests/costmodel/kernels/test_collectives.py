@@ -161,6 +161,15 @@ def test_without_any_curve_the_link_decides() -> None:
     assert collective_estimate(A2A, 1.6 * GB, group, hardware()).source is Source.DATASHEET
 
 
+@pytest.mark.parametrize("num_ranks", [4, 6])
+def test_beside_curves_the_link_changes_nothing(num_ranks: int) -> None:
+    # as the field's text says, which a profile's schema shows
+    group, measured = RankGroup(num_ranks=num_ranks, ranks_per_node=num_ranks), curve(A2A, 4)
+    slow = replace(hardware(measured), intra_node=Link(latency=1.0, bandwidth=1.0))
+    times = [collective_time(A2A, MB, group, each) for each in (slow, hardware(measured))]
+    assert times[0] == times[1]
+
+
 def test_two_nodes_by_hand() -> None:
     # 16 ranks, 8 per node: half of 100 MB leaves the node at 25 GB/s, 2 ms, after 20 us
     group = RankGroup(num_ranks=16, ranks_per_node=8)
