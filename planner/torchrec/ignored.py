@@ -33,7 +33,8 @@ def ignored_settings(
     said: list[Said] = []
     unset = dict.fromkeys(arguments)
     said += _of_no_table(unheeded("EmbeddingShardingPlanner", arguments, unset))
-    said += _of_no_table(_of_topology(topology))
+    if not any(table.unmodelled for table in found):
+        said += _of_no_table(_of_topology(topology))
     sharders = {id(each.sharder): each.sharder for each in found}
     for sharder in sharders.values():
         said += _of_no_table(_of_sharder(sharder))
@@ -64,12 +65,15 @@ def unmatched(reading: ModelReading, tables: Iterable[FoundTable]) -> list[Said]
     ]
 
 
-def rough_modules(found: Sequence[FoundTable]) -> list[Said]:
+def planned_roughly(topology: Topology, found: Sequence[FoundTable]) -> list[Said]:
     """Return the modules that are planned without what is around their collection.
 
-    Tables that no cost model knows are among them.
+    Tables that no cost model knows are among them, and what they alone heed of a topology.
     """
-    rough = []
+    rough: list[Said] = []
+    if any(table.unmodelled for table in found):
+        heeded = "for tables that TorchRec plans it is heeded; else"
+        rough += [(name, f"{heeded} {why}", "") for name, why in _of_topology(topology)]
     for table in found:
         kind = type(table.module).__name__
         if table.unmodelled:

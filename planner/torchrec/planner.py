@@ -37,7 +37,7 @@ from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
-from planner.torchrec.ignored import ignored_settings, rough_modules, unmatched, warning
+from planner.torchrec.ignored import ignored_settings, planned_roughly, unmatched, warning
 from planner.torchrec.modules import FoundTable, constraints_by_name, every_table, on_device
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.options import called_back, chosen_options, loaded_options
@@ -319,7 +319,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         found = on_device(tables, reading)
         ignored = ignored_settings(self._topology, self._unheeded, found)
         ignored += unmatched(reading, tables)
-        said = warning(ignored, rough_modules(found))
+        said = warning(ignored, planned_roughly(self._topology, found))
         if said:
             _LOGGER.warning("%s", said)
 

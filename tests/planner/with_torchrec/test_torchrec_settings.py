@@ -48,6 +48,7 @@ from torchrec_cases import (
     META,
     QUIET,
     bags,
+    beside_fused,
     managed_collision,
     managed_collision_sequence,
     table,
@@ -498,6 +499,24 @@ def test_which_tables_a_sharder_shards_is_heeded(
     _, plan, *_ = Case(sharders=(sharder,), model=quantized).outcome(monkeypatch)
     assert set(plan.plan) == ({"a"} if given else {"a", "b"})
     assert "do not change what is planned" not in caplog.text
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_topologies_are_heeded_for_tables_that_torchrec_plans(
+    plain: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = bags_of_two if plain else beside_fused
+    sharders = tuple(get_default_sharders())
+    Case(topology={"ssd_cap": GIB, "hbm_mem_bw": 1.0}, model=model, sharders=sharders).outcome(
+        monkeypatch
+    )
+    said = "no kernel that is modelled keeps rows on an SSD"
+    heeded = "" if plain else "for tables that TorchRec plans it is heeded; else "
+    assert f"Topology.ssd_cap: {heeded}{said}" in caplog.text
+    assert f"Topology.hbm_mem_bw: {heeded}speeds are" in caplog.text
+    assert ("do not change what is planned" in caplog.text) is plain
 
 
 def test_what_a_model_has_several_of_is_said(
