@@ -7,6 +7,7 @@ from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 
 from planner.torchrec.communication import own_sharder, table_output, wire_types
+from planner.torchrec.model_reading import offered_kernels, sharding_choices
 from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 
@@ -86,7 +87,24 @@ def planned_roughly(topology: Topology, found: Sequence[FoundTable]) -> list[Sai
             "TorchRec's own estimates are without their constraints, which it cannot tell apart"
         )
         rough.append((f"tables of several modules named `{name}`", reason, ""))
-    return [*dict.fromkeys(rough), *_mixed([each for each in found if not each.unmodelled])]
+    ours = [each for each in found if not each.unmodelled]
+    rough += [said for each in ours for said in _left_out(each, topology.compute_device)]
+    return [*dict.fromkeys(rough), *_mixed(ours)]
+
+
+def _left_out(found: FoundTable, compute_device: str) -> Iterator[Said]:
+    """Yield the kernels of sharding types that a table could have, and that are not planned."""
+    asked = found.sharder, compute_device, found.constraint
+    offered = offered_kernels(*asked)
+    planned = sharding_choices(*asked[:2], found.name, found.constraint) if offered else {}
+    for kind, kernels in offered.items():
+        for kernel in sorted(kernels - set(planned.get(kind, ()))):
+            setting = f"{type(found.sharder).__name__}.compute_kernels"
+            yield (
+                setting,
+                f"not all sharding types have {kernel}: it is not planned for {kind}",
+                found.name,
+            )
 
 
 def _mixed(found: Sequence[FoundTable]) -> Iterator[Said]:

@@ -237,33 +237,49 @@ def sharding_choices(
 ) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
     """Return the sharding types and kernels that sharder and constraint leave a table.
 
-    ``grid_shard`` only if the constraint names it, as in TorchRec's enumerator. The kernels of
-    all sharding types but ``data_parallel`` are the same: where a sharder's differ, types whose
-    kernels have nothing in common with those of the types before are left out.
+    The kernels of all sharding types but ``data_parallel`` are the same: where a sharder's differ,
+    those that all types have; types that have none of those of the types before are left out.
+    """
+    offered = offered_kernels(sharder, compute_device, constraint)
+    if not offered:
+        raise _nothing_left(sharder, compute_device, name, constraint)
+    dense = {ComputeKernel.DENSE}
+    shared = set(ComputeKernel) - dense
+    for kernels in offered.values():
+        shared = shared & kernels or shared
+    return {
+        kind: tuple(
+            each for each in ComputeKernel if each in (dense if kernels == dense else shared)
+        )
+        for kind, kernels in offered.items()
+        if kernels == dense or kernels & shared
+    }
+
+
+def offered_kernels(
+    sharder: Any,  # noqa: ANN401 - a ModuleSharder
+    compute_device: str,
+    constraint: Any,  # noqa: ANN401 - ParameterConstraints
+) -> dict[ShardingType, set[ComputeKernel]]:
+    """Return the kernels that sharder and constraint leave each sharding type of a table.
+
+    ``dense`` for ``data_parallel`` alone, and ``grid_shard`` only if the constraint names it, as in
+    TorchRec's enumerator.
     """
     wanted_types = getattr(constraint, "sharding_types", None)
-    wanted_kernels = getattr(constraint, "compute_kernels", None)
-    choices: dict[ShardingType, tuple[ComputeKernel, ...]] = {}
-    shared: set[str] = set(ComputeKernel)
+    wanted = set(getattr(constraint, "compute_kernels", None) or ComputeKernel)
+    offered = {}
     for kind in sharder.sharding_types(compute_device):
         if kind not in set(ShardingType) or kind not in (wanted_types or [kind]):
             continue
         if kind == ShardingType.GRID_SHARD and not wanted_types:
             continue
-        replicated = kind == ShardingType.DATA_PARALLEL
-        offered = set(sharder.compute_kernels(kind, compute_device))
-        offered &= set(wanted_kernels or ComputeKernel)
-        offered &= {"dense"} if replicated else shared - {"dense"}
-        if offered:
-            shared = shared if replicated else offered
-            choices[ShardingType(kind)] = ()
-    if not choices:
-        raise _nothing_left(sharder, compute_device, name, constraint)
-    sharded = tuple(kernel for kernel in ComputeKernel if kernel in shared)
-    return {
-        kind: (ComputeKernel.DENSE,) if kind is ShardingType.DATA_PARALLEL else sharded
-        for kind in choices
-    }
+        kernels = set(sharder.compute_kernels(kind, compute_device)) & wanted & set(ComputeKernel)
+        dense = {ComputeKernel.DENSE}
+        kernels = kernels & dense if kind == ShardingType.DATA_PARALLEL else kernels - dense
+        if kernels:
+            offered[ShardingType(kind)] = set(map(ComputeKernel, kernels))
+    return offered
 
 
 def _without_guarded(

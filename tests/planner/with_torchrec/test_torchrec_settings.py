@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -517,6 +517,41 @@ def test_topologies_are_heeded_for_tables_that_torchrec_plans(
     assert f"Topology.ssd_cap: {heeded}{said}" in caplog.text
     assert f"Topology.hbm_mem_bw: {heeded}speeds are" in caplog.text
     assert ("do not change what is planned" in caplog.text) is plain
+
+
+class OwnKernels(EmbeddingBagCollectionSharder):  # type: ignore[misc]
+    """Offers every sharding type other kernels."""
+
+    offered: ClassVar = {
+        "table_wise": ["fused", "fused_uvm"],
+        "row_wise": ["fused"],
+        "column_wise": ["fused_uvm"],
+        "data_parallel": ["dense"],
+    }
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        del compute_device_type
+        return list(self.offered)
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        del compute_device_type
+        return self.offered[sharding_type]
+
+
+def test_kernels_that_not_all_sharding_types_have_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case(sharders=(OwnKernels(),))
+    seen, *_ = case.outcome(monkeypatch)
+    (workload, *_) = seen
+    assert set(workload.table("a").sharding_types) == {"table_wise", "row_wise", "data_parallel"}
+    assert set(workload.table("a").compute_kernels) == {"fused", "dense"}
+    for kind in ("table_wise", "column_wise"):
+        assert (
+            "OwnKernels.compute_kernels (a, b): not all sharding types have fused_uvm: "
+            f"it is not planned for {kind}"
+        ) in caplog.text
+    assert caplog.text.count("is not planned for") == 2
 
 
 def test_what_a_model_has_several_of_is_said(
