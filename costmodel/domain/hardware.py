@@ -81,6 +81,16 @@ class Device(StrEnum):
     CPU = "cpu"
     """One core per rank: kernels run on the thread that calls them, collectives beside it."""
 
+    @property
+    def unit(self) -> str:
+        """What a rank has of a machine, as a word for the screen."""
+        return "rank" if self is Device.CPU else "GPU"
+
+    @property
+    def memory(self) -> str:
+        """What tables are in, as a word for the screen."""
+        return "memory" if self is Device.CPU else "HBM"
+
 
 class CollectiveOp(StrEnum):
     """The collectives a training step uses."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_text, size_texts
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, column_counts
 from costmodel.domain.validity import allowed_types
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
@@ -252,7 +252,7 @@ def _advice(workload: Workload, apart: _Apart) -> tuple[Lines, Lines]:
     """Return where the memory goes, and what would help: searches that fail ask often."""
     topology = apart.topology
     return (
-        ("per GPU", _per_gpu_line(workload, topology)),
+        (f"per {topology.hardware.device.unit}", _per_rank_line(workload, topology)),
         ("largest", _largest_line(workload, topology)),
     ), tuple(_remedies(workload, topology))
 
@@ -290,12 +290,12 @@ def _whole_table(
     return shard_bytes(factors, table.num_embeddings, table.embedding_dim, 1.0)
 
 
-def _per_gpu_line(workload: Workload, topology: Topology) -> str:
-    capacity = topology.hardware.gpu.memory_bytes
+def _per_rank_line(workload: Workload, topology: Topology) -> str:
+    capacity, memory = topology.hardware.gpu.memory_bytes, topology.hardware.device.memory
     dense_model, activations = fixed_bytes(workload, topology)
     reserve = capacity * RESERVE_SHARE
     return (
-        f"{size_text(capacity)} HBM  -  {size_text(dense_model)} dense  -  "
+        f"{size_text(capacity)} {memory}  -  {size_text(dense_model)} dense  -  "
         f"{size_text(activations)} activations  -  {size_text(reserve)} reserve  =  "
         f"{size_text(usable_bytes(workload, topology))}"
     )
@@ -320,7 +320,8 @@ def _remedies(workload: Workload, topology: Topology) -> Iterator[tuple[str, str
     yield from _ranks_remedy(workload, topology)
     yield from _split_remedy(workload, topology)
     yield from _gpus_remedy(workload, topology)
-    yield from _uvm_remedy(workload, topology)
+    if topology.hardware.device is not Device.CPU:
+        yield from _uvm_remedy(workload, topology)
     yield from _batch_remedy(workload, topology)
 
 
@@ -353,7 +354,8 @@ def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str,
         return
     names = [table.name for table in workload.tables if table.name in stuck]
     copied = all(_is_replicated(workload, workload.table(name)) for name in names)
-    reason = "kept on every GPU" if copied else "too large for one GPU"
+    unit = topology.hardware.device.unit
+    reason = f"kept on every {unit}" if copied else f"too large for one {unit}"
     rows = (ShardingType.ROW_WISE,)
     tables = (replace(t, sharding_types=rows) if t.name in stuck else t for t in workload.tables)
     split = replace(workload, pipeline=Pipeline.SPARSE_DIST, tables=tuple(tables))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from costmodel.base.errors import InfeasibleError, PlannerError
 from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import Topology
+from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Workload
 from costmodel.engine.objective import Objective
@@ -111,7 +111,7 @@ def _uvm(workload: Workload, topology: Topology) -> Iterator[Variant]:
         table if table.compute_kernels else replace(table, compute_kernels=kernels)
         for table in workload.tables
     )
-    if tables != workload.tables:
+    if tables != workload.tables and topology.hardware.device is not Device.CPU:
         text = f"compute_kernels: [{', '.join(kernels)}]"
         yield text, replace(workload, tables=tables), topology
 
@@ -157,4 +157,5 @@ def _effect(workload: Workload, topology: Topology, search: Search) -> str | Non
         if sharding.compute_kernel is ComputeKernel.FUSED_UVM_CACHING
     ]
     cached = f", {len(hosted)} of {len(workload.tables)} tables cached" if hosted else ""
-    return f"a plan of {duration(expected)}, the fullest GPU to {full}{cached}"
+    unit = topology.hardware.device.unit
+    return f"a plan of {duration(expected)}, the fullest {unit} to {full}{cached}"

@@ -195,7 +195,7 @@ def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) ->
     if beyond:
         return Problem(
             message=f"table `{table.name}` cannot be on rank {', '.join(beyond)}: there is none",
-            hint=f"{topology.world_size} GPUs are ranks 0 to {topology.world_size - 1}",
+            hint=f"there are ranks 0 to {topology.world_size - 1}",
         )
     counts: dict[ShardingType, dict[int, None]] = {}
     for option in _options(workload, topology, replace(table, ranks=()), OWN_SHARE):

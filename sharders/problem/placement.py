@@ -340,7 +340,8 @@ def no_room(
     ``host_free``: and so many on one host; None: by HBM alone, it fits nowhere even without the
     others.
     """
-    workload, topology, where = problem.workload, problem.topology, "one GPU"
+    workload, topology = problem.workload, problem.topology
+    where = f"one {topology.hardware.device.unit}"
     if table.ranks:
         where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
     total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)

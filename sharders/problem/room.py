@@ -56,6 +56,7 @@ def _check_hosts(problem: ShardingProblem) -> None:
     topology, arrays = problem.topology, problem.option_arrays
     one, on_hosts = topology.num_nodes == 1, topology.num_nodes * problem.host_capacity
     hosts = "host" if one else f"{topology.num_nodes} hosts"
+    device = topology.hardware.device
     _check_sum(
         problem,
         arrays.host_bytes,
@@ -67,8 +68,8 @@ def _check_hosts(problem: ShardingProblem) -> None:
         problem,
         arrays.total_bytes + arrays.host_bytes,
         problem.total_capacity + on_hosts,
-        "the tables take at least {taken} of HBM and host memory, "
-        f"and GPUs and {hosts} together have {{left}} for them",
+        f"the tables take at least {{taken}} of {device.memory} and host memory, "
+        f"and {device.unit}s and {hosts} together have {{left}} for them",
     )
 
 
@@ -118,11 +119,12 @@ def _check_large_shards(problem: ShardingProblem) -> None:
         counted[share < small] = 0.0
         needed = float(_least_of_fitting(problem, arrays.over_shards(counted)).sum())
         if needed > world_size * (1 + ROUNDING):
+            unit = problem.topology.hardware.device.unit
             raise infeasible(
                 problem.workload,
                 problem.topology,
-                f"no plan fits: no two large shards go together on a GPU, so that they take at "
-                f"least {ceil(needed * (1 - ROUNDING))} GPUs by any sharding types that tables "
+                f"no plan fits: no two large shards go together on a {unit}, so that they take at "
+                f"least {ceil(needed * (1 - ROUNDING))} {unit}s by any sharding types that tables "
                 f"may have, and there are {world_size}",
             )
 

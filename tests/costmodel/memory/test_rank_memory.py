@@ -141,6 +141,25 @@ def test_infeasible_shows_the_sum_and_what_one_gpu_has() -> None:
     assert "2 more 1." in details["largest"]
 
 
+def test_of_cpus_neither_gpus_nor_hbm_are_spoken_of() -> None:
+    giant = EmbeddingTable(
+        name="giant",
+        num_embeddings=200_000_000,
+        embedding_dim=128,
+        sharding_types=(ShardingType.TABLE_WISE,),
+    )
+    cores = replace(topology(4), hardware=replace(topology(4).hardware, device=Device.CPU))
+    error = infeasible(Workload(tables=(giant,)), cores)
+    assert dict(error.details)["per rank"].startswith("80.0 GiB memory  -  ")
+    assert dict(error.remedies)["sharding_types: [row_wise]"].endswith("too large for one rank")
+    told = [*error.details, *error.remedies]
+    assert not [each for _, each in told if "GPU" in each or "HBM" in each]
+    whole = replace(BIG, local_batch_size=64)
+    assert "compute_kernels: [fused_uvm]" in dict(infeasible(whole, topology(1)).remedies)
+    core = replace(topology(1), hardware=cores.hardware)
+    assert "compute_kernels: [fused_uvm]" not in dict(infeasible(whole, core).remedies)
+
+
 def test_more_gpus_is_a_remedy_that_works() -> None:
     remedies = dict(infeasible(BIG, topology(1)).remedies)
     assert remedies["--gpus 2"].endswith("GiB to spare")

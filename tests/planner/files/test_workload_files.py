@@ -383,7 +383,7 @@ error: table `b` cannot be on rank 7: there is none
    --> tables.yaml:4:22
     |
   4 |   - {name: b, ranks: [1, 7]}
-    |                      ^^^^^^ 4 GPUs are ranks 0 to 3
+    |                      ^^^^^^ there are ranks 0 to 3
 error: table `c` cannot be on ranks [0, 1] and no others
    --> tables.yaml:6:12
     |

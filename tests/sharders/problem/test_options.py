@@ -205,7 +205,7 @@ def test_a_table_can_be_fixed_where_any_plan_has_it(
             placed(3, 8, 9),
             "ranks",
             "table `t` cannot be on rank 8, 9: there is none",
-            "8 GPUs are ranks 0 to 7",
+            "there are ranks 0 to 7",
         ),
         (
             placed(3, 4, 5, kinds=(ShardingType.TABLE_WISE, ShardingType.ROW_WISE)),
