@@ -90,7 +90,8 @@ class PlanDocument(_Open):
     """A plan and where it comes from, without the embedded workload."""
 
     hardware: str
-    """Name or path of the hardware profile that the step is predicted with."""
+    """Name or path of the hardware profile that the step is predicted with; a file that is not
+    there is looked for beside the plan."""
     world_size: Ranks
     """Ranks (GPUs) in all."""
     local_world_size: Ranks

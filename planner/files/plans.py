@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from costmodel.domain.plan import Shard, ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
 from planner.files.kinds import FileKind, check_kind
-from planner.files.profiles import load_profile
+from planner.files.profiles import load_profile, profile_names
 from planner.files.source import Document, looks_like_json, parse_json, parse_yaml
 from planner.files.validator import Validator, in_order
 from planner.files.workload import workload_from_document
@@ -45,6 +45,9 @@ class PlanFile:
 def load_plan_file(path: str | Path) -> PlanFile:
     """Read a plan file (``-`` is standard input).
 
+    The profile that it names is one by that name, or a file; if there is none from here, one beside
+    the plan file.
+
     Raises
     ------
     InputError
@@ -53,7 +56,10 @@ def load_plan_file(path: str | Path) -> PlanFile:
         The plan does not shard exactly the tables of its workload.
 
     """
-    return parse_plan_file(read_text(path), source_name(path))
+    file = parse_plan_file(read_text(path), source_name(path))
+    beside = Path(path).parent / file.hardware
+    is_here = file.hardware in profile_names() or Path(file.hardware).exists()
+    return file if is_here or not beside.is_file() else replace(file, hardware=str(beside))
 
 
 def load_plan_hardware(file: PlanFile) -> HardwareProfile:
@@ -72,9 +78,9 @@ def load_plan_hardware(file: PlanFile) -> HardwareProfile:
     except InputError:
         message = f"the hardware `{file.hardware}` of this plan cannot be used"
         hint = (
-            "it is the profile that the plan was made by: put it there again, or write the path of "
-            f"another one into the plan's `hardware`; planner profiles show {file.hardware} says "
-            "what is wrong with it"
+            "it is the profile that the plan was made by: put it there or beside the plan, or "
+            "write the path of another one into the plan's `hardware`; planner profiles show "
+            f"{file.hardware} says what is wrong with it"
         )
         raise InputError("plan", (Problem(message=message, hint=hint),)) from None
 

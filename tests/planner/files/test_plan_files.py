@@ -14,9 +14,11 @@ from planner.files.plans import (
     PlanFile,
     dump_plan_file,
     load_plan_file,
+    load_plan_hardware,
     parse_plan_file,
     plan_text,
 )
+from planner.files.profiles import dump_profile, load_profile
 
 WORKLOAD = Workload(
     tables=(
@@ -182,6 +184,23 @@ def test_whatever_stands_in_a_field_is_read_or_refused(key: str, value: object) 
     else:
         assert key not in {"tables", "workload"}
         assert file.plan.tables == PLAN.tables
+
+
+def test_a_profile_beside_the_plan_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, other = tmp_path / "made", tmp_path / "other"
+    made.mkdir()
+    other.mkdir()
+    (made / "plan.json").write_text(changed(hardware="mine.yaml"))
+    (made / "mine.yaml").write_text(dump_profile(load_profile("a100-sxm-80gb")))
+    monkeypatch.chdir(made)
+    assert load_plan_file("plan.json").hardware == "mine.yaml"
+    monkeypatch.chdir(other)
+    file = load_plan_file("../made/plan.json")
+    assert load_plan_hardware(file).gpu.name == load_profile("a100-sxm-80gb").gpu.name
+    (other / "mine.yaml").write_text("what is here comes first")
+    assert load_plan_file("../made/plan.json").hardware == "mine.yaml"
 
 
 @pytest.mark.parametrize("hardware", ["/dev/zero", "/", "a\0b"])
