@@ -12,6 +12,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
@@ -58,14 +59,18 @@ def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = M
             raise _refusal(f"must be at least {LEAST:g} in SI units if it is not 0, got `{value}`")
         return found
 
-    return BeforeValidator(number, json_schema_input_type=_written(units))
+    bounds: JsonDict = {"exclusiveMinimum" if above_zero else "minimum": 0, "maximum": most}
+    return BeforeValidator(number, json_schema_input_type=_written(units, bounds))
 
 
-def _written(units: Mapping[str, float]) -> Any:  # noqa: ANN401 - a type
+def _written(units: Mapping[str, float], bounds: JsonDict) -> Any:  # noqa: ANN401 - a type
     """Return what a quantity is in the file: a text with one of its units, or a number."""
     pattern = rf"^[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)? *({'|'.join(units)})$"
     if "" in units:  # YAML takes `5e9` for a text
-        return float | Annotated[str, Field(pattern=pattern)]
+        return (
+            Annotated[float, Field(json_schema_extra=bounds)]
+            | Annotated[str, Field(pattern=pattern)]
+        )
     return Annotated[str, Field(pattern=pattern)]
 
 
@@ -101,6 +106,11 @@ def _of_length(length: int) -> Any:  # noqa: ANN401 - what Annotated takes
     return AfterValidator(checked)
 
 
+def _counted(length: int) -> Any:  # noqa: ANN401 - what Annotated takes
+    """Say in the schema how many items a list has; a validator of ours counts them."""
+    return Field(json_schema_extra={"minItems": length, "maxItems": length})
+
+
 Text = Annotated[str, AfterValidator(_not_blank)]
 Size = Annotated[float, _si(SIZE, above_zero=True)]
 Rate = Annotated[float, _si(RATE, above_zero=True)]
@@ -112,7 +122,7 @@ Efficiency = Annotated[float, _si(NUMBER, above_zero=True, most=10)]
 Share = Annotated[float, _si(NUMBER, most=1)]
 Relative = Annotated[float, _si(NUMBER)]
 """A relative error."""
-Range = Annotated[list[float], AfterValidator(_range)]
+Range = Annotated[list[float], AfterValidator(_range), _counted(2)]
 Some = Annotated[int, Field(ge=1, le=2**31)]
 Points = Annotated[int, Field(ge=0)]
 Above0 = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
@@ -293,7 +303,7 @@ class GemmEntry(_Fit):
     kind: Kind | None = None
     peak: Annotated[float, _si(FLOP_RATE, above_zero=True)]
     max_efficiency: Efficiency
-    tile_efficiency: Annotated[list[Efficiency], _of_length(4)]
+    tile_efficiency: Annotated[list[Efficiency], _of_length(4), _counted(4)]
     prologue_depth: Annotated[float, _si(NUMBER)]
     split_time: Time
     l2_efficiency: Efficiency
@@ -304,7 +314,7 @@ class GemmEntry(_Fit):
         default_factory=list, max_length=4
     )
     correction: Correction | None = None
-    shapes: Annotated[list[Range], _of_length(3)] | None = None
+    shapes: Annotated[list[Range], _of_length(3), _counted(3)] | None = None
 
 
 class FamilyEntry(_Fit):

@@ -43,6 +43,14 @@ Int64 = Annotated[int, Field(le=2**63 - 1)]
 """What PyTorch can count to."""
 
 
+Width = Annotated[Int64, Field(json_schema_extra={"minimum": 1, "maximum": limits.MOST_WIDTH})]
+Rank = Annotated[Int64, Field(json_schema_extra={"minimum": 0, "maximum": limits.MOST_RANKS - 1})]
+Name = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": limits.LONGEST_NAME})]
+Share = Annotated[float, Field(json_schema_extra={"minimum": 0})]
+Bins = Annotated[list[Share], Field(json_schema_extra={"maxItems": limits.MOST_BINS})]
+Ranges = Annotated[list[Share], Field(json_schema_extra={"maxItems": limits.MOST_RANGES})]
+
+
 class _WorkloadSection(BaseModel):
     """No coercion (the text ``"1e6"`` is not a number) and no unknown fields."""
 
@@ -56,22 +64,26 @@ def _spelled_out(inputs: object) -> object:
 class Inputs(_WorkloadSection):
     """Which rows a batch hits: exactly one of zipf, reuse_histogram and unique_fraction."""
 
-    zipf: float | None = None
+    zipf: float | None = Field(default=None, json_schema_extra={"minimum": 0, "maximum": 5})
     """Exponent of a Zipf law over the rows, 0 (uniform) to 5."""
     hot_rows_first: bool = False
     """With zipf: whether popular rows have small ids; otherwise ids are taken as hashed."""
-    reuse_histogram: list[float] | None = None
+    reuse_histogram: Bins | None = Field(default=None, json_schema_extra={"minItems": 1})
     """Share of the distinct rows that are hit 1, 2, 3-4, 5-8, 9-16, ... times in one batch."""
-    mean_hits: list[float] | None = None
+    mean_hits: Bins | None = None
     """With reuse_histogram: mean hits of the rows of every bin; by default as in a power law."""
-    range_lookups: list[float] | None = None
+    range_lookups: Ranges | None = None
     """With reuse_histogram: share of the lookups on each of some equally long ranges of rows, the
     smallest ids first; by default ids are taken as hashed."""
-    range_rows: list[float] | None = None
+    range_rows: Ranges | None = None
     """With range_lookups: share of the distinct rows in each of these ranges."""
-    unique_fraction: float | None = None
+    unique_fraction: float | None = Field(
+        default=None, json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}
+    )
     """Distinct rows over lookups in one batch."""
-    num_lookups: float | None = None
+    num_lookups: float | None = Field(
+        default=None, json_schema_extra={"minimum": 1, "maximum": limits.MOST_LOOKUPS}
+    )
     """With reuse_histogram and unique_fraction: lookups of the table in the batch that was
     counted; by default local_batch_size * pooling_factor."""
 
@@ -152,11 +164,13 @@ class Table(TableFields):
 
     model_config = ConfigDict(json_schema_extra={"required": ["name"]})
 
-    name: str | None = None
+    name: Name | None = None
     """Unique in the file. Needed."""
-    feature_names: list[str] = _TABLE["feature_names"]
+    feature_names: list[str] = Field(
+        default=_TABLE["feature_names"], json_schema_extra={"maxItems": limits.MOST_FEATURES}
+    )
     """Features that share the table; empty stands for one feature of the table's name."""
-    ranks: list[Int64] = Field(default=_TABLE["ranks"], json_schema_extra={"uniqueItems": True})
+    ranks: list[Rank] = Field(default=_TABLE["ranks"], json_schema_extra={"uniqueItems": True})
     """Ranks (GPUs, from 0) that the table is to be on, and no others; empty stands for any. One for
     table_wise; one for each block of columns, in order, for column_wise and table_column_wise; all
     of a node for table_row_wise, of several for grid_shard (if sharding_types has only these, one
@@ -180,7 +194,9 @@ class Dense(_WorkloadSection):
         json_schema_extra={"minimum": 1, "maximum": limits.MOST_WIDTH},
     )
     """Width of the dense input."""
-    bottom_mlp: list[Int64] = _DENSE["bottom_mlp"]
+    bottom_mlp: list[Width] = Field(
+        default=_DENSE["bottom_mlp"], json_schema_extra={"maxItems": limits.MOST_LAYERS}
+    )
     """Output width of every layer."""
     interaction: Annotated[Interaction, Field(strict=False)] = _DENSE["interaction"]
     """How dense and sparse features meet before the top MLP."""
@@ -194,7 +210,10 @@ class Dense(_WorkloadSection):
         default=_DENSE["cross_rank"], ge=1, json_schema_extra={"maximum": limits.MOST_WIDTH}
     )
     """dcn_v2: width of the low-rank projection."""
-    top_mlp: list[Int64] = _DENSE["top_mlp"]
+    top_mlp: list[Width] = Field(
+        default=_DENSE["top_mlp"],
+        json_schema_extra={"minItems": 1, "maxItems": limits.MOST_LAYERS},
+    )
     """Output width of every layer."""
     precision: Annotated[DataType, Field(strict=False)] = _DENSE["precision"]
     """Arithmetic of the matrix products; fp16 and bf16 stand for automatic mixed precision."""
@@ -256,5 +275,7 @@ class WorkloadFile(Head):
 
     defaults: TableFields = Field(default_factory=TableFields.model_construct)
     """Fields given to every table that does not set them itself."""
-    tables: Annotated[list[Table], Field(min_length=1)]
+    tables: Annotated[
+        list[Table], Field(min_length=1, json_schema_extra={"maxItems": limits.MOST_TABLES})
+    ]
     """The embedding tables."""
