@@ -18,6 +18,7 @@ _NEEDED = {
     "pydantic": "pydantic",
     "scipy": "scipy",
     "highspy": "highspy",
+    "pulp": "pulp",
 }
 """Packages, and the modules that are imported of them."""
 _OPTIONAL = {
@@ -27,6 +28,7 @@ _OPTIONAL = {
     "altair": ("altair", "page", "charts in notebooks"),
     "pandas": ("pandas", "notebook", "data frames"),
     "optuna": ("optuna", "search", "the sharder `optuna`"),
+    "cmaes": ("cmaes", "search", "the sharder `optuna`"),
     "pyarrow": ("pyarrow", "inspect", "`inspect` of Parquet files"),
 }
 """Likewise, with the extra that brings them, and what they are for."""

@@ -1,5 +1,7 @@
 import json
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from planner.files.workload import load_workload
 from sharders import SHARDERS
 
+ROOT = Path(__file__).parents[3]
 Command = Callable[..., Any]
 
 
@@ -257,6 +260,13 @@ def test_schema_doctor_and_completion(run: Command) -> None:
     assert run("doctor", "--json").data["good"] is True
     assert "planner" in run("completion", "bash").out
     assert run("completion", "zsh", "--json").data["shell"] == "zsh"
+
+
+def test_doctor_looks_at_all_that_searches_need(run: Command) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["search"]]
+    looked_at = {check["name"] for check in run("doctor", "--json").data["checks"]}
+    assert {re.split("[<>=]", each)[0] for each in needed} <= looked_at
 
 
 def test_doctor_names_what_is_broken_and_how_to_mend_it(
