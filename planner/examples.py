@@ -60,7 +60,6 @@ def example_hardware(memory_bytes: Bytes = 80 * GIB) -> HardwareProfile:
         intra_node=Link(latency=10 * US, bandwidth=200 * GB),
         inter_node=Link(latency=20 * US, bandwidth=20 * GB),
         sources={},
-        errors={},
     )
 
 

@@ -69,7 +69,6 @@ def machine(
         intra_node=Link(latency=10 * US, bandwidth=link),
         inter_node=Link(latency=20 * US, bandwidth=inter_node),
         sources={},
-        errors={},
         device=device,
     )
 

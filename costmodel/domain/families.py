@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from statistics import median
 
 from costmodel.domain.hardware import (
@@ -14,13 +15,26 @@ from costmodel.domain.hardware import (
 )
 
 NOT_MEASURED = KernelFamily(source=Source.ROOFLINE, origin="not measured")
-SINGLE_NUMBERS: Mapping[str, str] = {
-    "embedding_forward": "gpu.lookup_efficiency",
-    "embedding_backward": "gpu.update_efficiency",
-    "memory_bound": "gpu.memory_bandwidth",
-    "memory_copy": "host.pcie_bandwidth",
-    "host": "host.op_time",
-    "inter_node": "inter_node.bandwidth",
+
+
+class OtherFamily(StrEnum):
+    """Families that are neither collectives nor matrix products: those a profile tells of."""
+
+    EMBEDDING_FORWARD = "embedding_forward"
+    EMBEDDING_BACKWARD = "embedding_backward"
+    MEMORY_BOUND = "memory_bound"
+    MEMORY_COPY = "memory_copy"
+    HOST = "host"
+    INTER_NODE = "inter_node"
+
+
+SINGLE_NUMBERS: Mapping[OtherFamily, str] = {
+    OtherFamily.EMBEDDING_FORWARD: "gpu.lookup_efficiency",
+    OtherFamily.EMBEDDING_BACKWARD: "gpu.update_efficiency",
+    OtherFamily.MEMORY_BOUND: "gpu.memory_bandwidth",
+    OtherFamily.MEMORY_COPY: "host.pcie_bandwidth",
+    OtherFamily.HOST: "host.op_time",
+    OtherFamily.INTER_NODE: "inter_node.bandwidth",
 }
 """What a family rests on where a profile says no more of it."""
 
@@ -40,7 +54,7 @@ def kernel_families(hardware: HardwareProfile) -> Mapping[str, KernelFamily]:
     for data_type, constants in hardware.gpu.gemm.items():
         origin = hardware.sources.get(f"gpu.gemm.{data_type}", "")
         families[f"gemm.{data_type}"] = _gemm(constants, origin)
-    single = {name: _single(hardware, number) for name, number in SINGLE_NUMBERS.items()}
+    single = {name.value: _single(hardware, number) for name, number in SINGLE_NUMBERS.items()}
     streamed = replace(single["memory_bound"], source=Source.ROOFLINE, num_points=0)
     return {**families, **single, "memory_bound": streamed, **hardware.families}
 

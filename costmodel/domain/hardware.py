@@ -366,8 +366,6 @@ class HardwareProfile:
     """For collectives over nodes, unless there is a curve of as many ranks and nodes."""
     sources: Mapping[str, str]
     """Where every other number comes from, by dotted field name (``gpu.l2_bytes``)."""
-    errors: Mapping[str, float]
-    """Relative error on held-out measurements by kernel family."""
     device: Device = Device.CUDA
     """On ``cpu``, ``gpu`` describes one core and the memory it reaches."""
     families: Mapping[str, KernelFamily] = field(default_factory=dict)

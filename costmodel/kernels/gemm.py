@@ -33,7 +33,7 @@ the same SM work meanwhile, so it counts where k is smaller. Fitted to the inter
 of 27 vectors on a V100, 242 us (v100_dlrm_kernels.csv); that of 9 vectors asks for 56."""
 ALIGNED_BYTES = 16
 """What the length of rows must be a multiple of for the fastest kernels (``UnalignedRows``)."""
-_STAND_IN = (DataType.BF16, DataType.FP16, DataType.FP32)
+STAND_IN = (DataType.BF16, DataType.FP16, DataType.FP32)
 """Whose efficiency stands in for a type without one (fp8, int8), best first."""
 
 
@@ -205,7 +205,7 @@ def gemm_estimate(m: float, n: float, k: float, data_type: DataType, gpu: Gpu) -
 
 def gemm_constants(data_type: DataType, gpu: Gpu) -> GemmEfficiency:
     """Return the constants of a data type, or of the one that stands in for it."""
-    for candidate in (data_type, *_STAND_IN):
+    for candidate in (data_type, *STAND_IN):
         if candidate in gpu.gemm:
             return gpu.gemm[candidate]
     raise ValueError(f"{gpu.name} has no matrix-product constants")

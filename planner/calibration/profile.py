@@ -144,7 +144,6 @@ def fit_profile(
             **sources, **gemm_sources, **host_sources, **link_sources,
         },
         kinds={**link_kinds, **_uvm_kind(fits)},
-        errors={},
         device=Device.CPU if synchronous else Device.CUDA,
         families=_families(fits),
     )  # fmt: skip

@@ -1,13 +1,13 @@
 """A validated profile file to a `HardwareProfile`."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from statistics import median
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from costmodel.base.errors import InputError
 from costmodel.base.units import US
 from costmodel.domain.hardware import (
     CollectiveCurve,
+    CollectiveOp,
     Device,
     GemmEfficiency,
     Gpu,
@@ -57,10 +57,10 @@ def profile_from_document(document: Document) -> HardwareProfile:
         raise InputError(document.source, in_order(validator.problems), document.text)
     gemm = {name.value: _gemm(entry) for name, entry in values["gemm"].items()}
     families = {
-        name: KernelFamily(**dict(entry)) for name, entry in values.get("families", {}).items()
+        name.value: KernelFamily(**dict(entry))
+        for name, entry in values.get("families", {}).items()
     }
     gpu = {**_numbers(values["gpu"]), **_numbers(values["embedding"])}
-    stated = {name: entry.value for name, entry in values.get("errors", {}).items()}
     numbers = dict(_sourced(values))
     return HardwareProfile(
         name=values["name"],
@@ -78,7 +78,6 @@ def profile_from_document(document: Document) -> HardwareProfile:
         kinds={
             name: kind for name, entry in numbers.items() if (kind := entry.known_kind) is not None
         },
-        errors={**_errors(curves, gemm, families), **stated},
         families=families,
         traced=_traced(values["traced"]) if "traced" in values else TracedTimes(),
     )
@@ -87,7 +86,13 @@ def profile_from_document(document: Document) -> HardwareProfile:
 def _curves(
     entries: "tuple[schema.CurveEntry, ...]", validator: Validator
 ) -> Iterator[CollectiveCurve]:
+    seen: set[tuple[CollectiveOp, int, int]] = set()
     for number, entry in enumerate(entries):
+        place = entry.op, entry.num_ranks, entry.num_nodes
+        if place in seen:
+            message = f"a second {entry.op} curve for as many ranks and nodes"
+            validator.note(message, ("collectives", number))
+        seen.add(place)
         values = {name: value for name, value in entry if name not in {"bytes", "us"}}
         knots = tuple((b, t * US) for b, t in zip(entry.bytes, entry.us, strict=True))
         try:
@@ -132,26 +137,9 @@ def _sourced(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from _named("", {"gpus_per_node": values["gpus_per_node"]})
     for section, owner in _SECTIONS.items():
         yield from _named(f"{owner}.", dict(values[section]))
-    yield from _named("errors.", values.get("errors", {}))
 
 
 def _named(prefix: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, entry in entries.items():
         if getattr(entry, "source", None) is not None:
             yield prefix + name, entry
-
-
-def _errors(
-    curves: tuple[CollectiveCurve, ...],
-    gemm: Mapping[str, GemmEfficiency],
-    families: Mapping[str, KernelFamily],
-) -> dict[str, float]:
-    """Return the hold-out error of every kernel family: of curves and products the median."""
-    fits: dict[str, Iterable[CollectiveCurve | GemmEfficiency]] = {
-        "collectives": curves,
-        "gemm": gemm.values(),
-    }
-    known = {name: [f.error for f in each if f.error is not None] for name, each in fits.items()}
-    errors = {name: median(values) for name, values in known.items() if values}
-    others = {name: family.error for name, family in families.items()}
-    return {**errors, **{name: e for name, e in others.items() if e is not None}}

@@ -17,6 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from costmodel.base.units import US
+from costmodel.domain.families import OtherFamily
 from costmodel.domain.hardware import (
     CollectiveOp,
     Device,
@@ -31,6 +32,7 @@ from costmodel.domain.hardware import (
 )
 from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.workload import DataType
+from costmodel.kernels.gemm import STAND_IN
 from planner.files.profile_units import FLOP_RATE, NUMBER, RATE, SIZE, TIME, parse_quantity
 from planner.files.schemas import attribute_docs
 from planner.files.validator import OWN_MESSAGE
@@ -82,6 +84,12 @@ def _not_blank(text: str) -> str:
     if not text.strip():
         raise _refusal("needs a text")
     return text
+
+
+def _of_all_types(entries: dict[DataType, _T]) -> dict[DataType, _T]:
+    if entries.keys().isdisjoint(STAND_IN):
+        raise _refusal(f"needs one of {', '.join(STAND_IN)}, which stand in for what is missing")
+    return entries
 
 
 def _range(pair: list[float]) -> tuple[float, float]:
@@ -387,8 +395,11 @@ class ProfileFile(_ProfileSection):
     host: HostSection
     intra_node: LinkSection
     inter_node: LinkSection
-    errors: dict[str, Stated[Relative]] = Field(default_factory=dict)
-    families: dict[str, FamilyEntry] = Field(default_factory=dict)
-    gemm: dict[Annotated[DataType, Field(strict=False)], GemmEntry]
+    families: dict[Annotated[OtherFamily, Field(strict=False)], FamilyEntry] = Field(
+        default_factory=dict
+    )
+    gemm: Annotated[
+        dict[Annotated[DataType, Field(strict=False)], GemmEntry], AfterValidator(_of_all_types)
+    ]
     collectives: list[CurveEntry]
     traced: TracedSection = Field(default_factory=TracedSection)

@@ -65,7 +65,6 @@ def profile_text(profile: HardwareProfile) -> str:
         *_section(profile.intra_node, "intra_node", profile),
         "inter_node:",
         *_section(profile.inter_node, "inter_node", profile),
-        *_errors(profile),
         fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
         + _traced(profile.traced),
     ])
@@ -196,16 +195,6 @@ def _entry(name: str, value: float | TimeCorrection, path: str, profile: Hardwar
         return f"  {name}: {text}"
     kind = f"kind: {profile.kinds[path]}, " if path in profile.kinds else ""
     return f"  {name}: {{value: {text}, {kind}source: {dumps(source)}}}"
-
-
-def _errors(profile: HardwareProfile) -> list[str]:
-    """Write the errors that were stated; those of the fits follow from the fits."""
-    lines = [
-        _entry(family, error, f"errors.{family}", profile)
-        for family, error in profile.errors.items()
-        if f"errors.{family}" in profile.sources
-    ]
-    return ["errors:", *lines] if lines else []
 
 
 def _plain(value: float | tuple[float, ...] | Source | TimeCorrection, name: str) -> str:

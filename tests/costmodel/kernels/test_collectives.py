@@ -85,7 +85,6 @@ def hardware(*curves: CollectiveCurve, inter_node: Link = NETWORK) -> HardwarePr
         intra_node=NVLINK,
         inter_node=inter_node,
         sources={},
-        errors={},
     )
 
 
