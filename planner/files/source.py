@@ -115,8 +115,7 @@ def parse_yaml(text: str, source: str) -> Document:
     """
     root = _compose(text, source)
     if root is None:
-        problem = Problem(message="the file is empty", hint="see `planner schema workload`")
-        raise InputError(source, (problem,), text)
+        raise InputError(source, (Problem(message="the file is empty"),), text)
     reader = _NodeReader(text)
     data = reader.value(root)
     if reader.problems:
