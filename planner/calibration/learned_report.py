@@ -19,12 +19,14 @@ def learn_from_trace(
     from dataclasses import replace
     from pathlib import Path
 
+    from costmodel.domain.hardware import Device
+    from planner.calibration.base_profile import base_profile
     from planner.calibration.learning import learn, learned_profile
     from planner.files.disk import check_writable, write_text
-    from planner.files.profiles import dump_profile, load_profile
+    from planner.files.profiles import dump_profile
     from planner.traces.replay.importing import load_run
 
-    base = load_profile(hardware)
+    base = base_profile(hardware, Device.CUDA)
     if path is not None:
         check_writable(path)
         name = name or (base.name if path == "-" else Path(path).stem)

@@ -1,5 +1,6 @@
 """``planner calibrate``."""
 
+import math
 import os
 import sys
 import warnings
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import output_options
+from planner.cli.options import Parsed, output_options, refuse_given
 from planner.cli.values import FILE, HARDWARE, WRITTEN
 from planner.environment.interrupts import interrupted_code
 from planner.show.output import Output
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
 _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
 """Packages that measuring needs, and the extras that bring them."""
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 <= minutes < math.inf:
+        raise ValueError(f"minutes must be 0 or more, got `{text}`")
+    return minutes
 
 
 @click.command("calibrate")
@@ -47,7 +58,7 @@ _NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0),
+    type=Parsed("minutes", _minutes),
     help="Stop measuring after about so long; what tells most is measured first. By default "
     "everything is measured.",
 )
@@ -107,11 +118,17 @@ def command(  # noqa: PLR0913 - an argument per option
     kept next to FILE (mine.measurements.jsonl) as they are made: a run that was stopped goes on
     where it was, with the same command. Keep the machine idle meanwhile.
     """  # noqa: D301 - click's mark for lines to keep
+    measuring = {
+        "grid": grid, "device": device, "optimizer": optimizers, "minutes": minutes,
+        "remeasure": remeasure,
+    }  # fmt: skip
     if traces is not None:
         from planner.calibration.learned_report import learn_from_trace
 
         if hardware is None:
             raise click.UsageError("--from-trace needs --hardware, the profile to start from.")
+        why = "traces are learned from as they are"
+        refuse_given("measuring", why, host=only_host, **measuring)
         if path is not None and path != "-":
             _check_file(path, "--force overwrites it", force=force)
         learn_from_trace(traces, hardware, path, name, output)
@@ -124,12 +141,14 @@ def command(  # noqa: PLR0913 - an argument per option
 
         if hardware is None:
             raise click.UsageError("--host needs --hardware, the profile to start from.")
+        refuse_given("measuring a device", "--host measures the CPU's part alone", **measuring)
         calibrate_host(hardware, path, name, output)
         return
     request = _request(Path(path), device, grid, optimizers, minutes)
+    base = _base(hardware, request)
     if request.kind == "cpu":
         _keep_memory()
-    _measure(request, Path(path), name, hardware, output=output, remeasure=remeasure)
+    _measure(request, Path(path), name, base, output=output, remeasure=remeasure)
 
 
 def _check_file(path: str, hint: str, *, force: bool) -> None:
@@ -187,6 +206,13 @@ def _request(
     )
 
 
+def _base(hardware: str | None, request: "Request") -> "HardwareProfile | None":
+    from costmodel.domain.hardware import Device
+    from planner.calibration.base_profile import base_profile
+
+    return base_profile(hardware, Device(request.kind)) if hardware else None
+
+
 def _keep_memory() -> None:
     """Start this process anew, if need be, so that large tensors keep their memory.
 
@@ -203,7 +229,7 @@ def _measure(
     request: "Request",
     path: Path,
     name: str | None,
-    hardware: str | None,
+    base: "HardwareProfile | None",
     *,
     output: Output,
     remeasure: bool,
@@ -213,9 +239,7 @@ def _measure(
     from planner.calibration.progress import MeasuringLine
     from planner.calibration.ranks import ranks_of
     from planner.calibration.session import calibrate, forget
-    from planner.files.profiles import load_profile
 
-    base = load_profile(hardware) if hardware else None
     ranks = ranks_of()
     first = ranks.rank == 0
     speaker = output if first else Output(json=True, quiet=True)
@@ -230,13 +254,22 @@ def _measure(
             outcome = calibrate(request, ranks, watcher)
     except KeyboardInterrupt as interrupt:
         again = "the same command without --remeasure" if remeasure else "the same command"
-        speaker.remark(
-            f"interrupted; what was measured is in {request.measurements}, and {again} goes on "
-            "from there"
-        )
+        speaker.remark(_interrupted(request.measurements, again))
         raise click.exceptions.Exit(interrupted_code(interrupt)) from None
     if outcome is not None:
         _write(outcome, path, name or path.stem, base, output)
+
+
+def _interrupted(measurements: Path, again: str) -> str:
+    """Say how much is kept: what is measured in turns is, when the last turn is over."""
+    from planner.calibration.records import read_measurements
+    from planner.show.format import count
+
+    found = read_measurements(measurements)
+    points = len(found.records) + len(found.failures) if found else 0
+    if not points:
+        return "interrupted before any point was done"
+    return f"interrupted; {measurements} has {count(points, 'point')}: {again} goes on from there"
 
 
 def _write(

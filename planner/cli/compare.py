@@ -13,6 +13,7 @@ from planner.cli.options import (
     nodes_option,
     output_options,
     profile_and_nodes,
+    refuse_given,
 )
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import FILE, SHARDER
@@ -58,7 +59,8 @@ def command(
     """Compare all sharders on a workload file, or two plan files with each other."""
     check_page(html, output)
     if len(files) == 2:
-        _refuse(gpus=gpus, nodes=nodes, sharder=sharders, **flags)
+        where, why = "a workload file", "plans are compared as they are"
+        refuse_given(where, why, gpus=gpus, nodes=nodes, sharder=sharders, **flags)
         _compare_plans(*files, html=html, output=output)
     elif len(files) > 2:
         raise click.UsageError(f"one workload file or two plan files, got {len(files)} files")
@@ -66,18 +68,6 @@ def command(
         raise click.UsageError("a workload file needs `--gpus`, and a plan file another beside it")
     else:
         _compare_sharders(files[0], gpus, nodes, sharders, html=html, output=output, flags=flags)
-
-
-def _refuse(**options: object) -> None:
-    """Refuse what says how to plan, where plans are given."""
-    given = [
-        f"--{name.replace('_', '-')}" for name, value in options.items() if value not in {None, ()}
-    ]
-    if given:
-        raise click.UsageError(
-            f"{', '.join(given)} {'goes' if len(given) == 1 else 'go'} with a workload file: "
-            "plans are compared as they are"
-        )
 
 
 def _compare_sharders(

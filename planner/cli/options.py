@@ -100,6 +100,25 @@ hardware_option = click.option(
 )
 
 
+def refuse_given(where: str, why: str, **options: object) -> None:
+    """Refuse options that were given and would be ignored: they go with something else.
+
+    Raises
+    ------
+    click.UsageError
+        Some were given: not None, no empty tuple, no flag that is off.
+
+    """
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in options.items()
+        if value is not None and value is not False and value != ()
+    ]
+    if given:
+        verb = "goes" if len(given) == 1 else "go"
+        raise click.UsageError(f"{', '.join(given)} {verb} with {where}: {why}")
+
+
 def output_options(command: Command) -> Command:
     """Add ``--json``, ``--quiet`` and ``--no-color``; the command gets them as ``output``."""
 

@@ -38,6 +38,25 @@ def test_what_was_learned_as_json(run: Command, traces: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [("--minutes", "1"), ("--grid", "full"), ("--optimizer", "adam"), ("--remeasure",)],
+)
+def test_what_would_be_ignored_is_refused(run: Command, traces: str, flags: tuple[str]) -> None:
+    hardware = ("--hardware", "v100-nvlink", "-o", "mine.yaml")
+    for instead in (("--from-trace", traces), ("--host",)):
+        done = run("calibrate", *instead, *hardware, *flags)
+        assert done.code == 2
+        assert f"{flags[0]} goes with measuring" in done.err
+    assert run("calibrate", "--from-trace", traces, "--host", *hardware).code == 2
+
+
+def test_a_profile_of_another_kind_of_device_gives_nothing(run: Command, traces: str) -> None:
+    done = run("calibrate", "--from-trace", traces, "--hardware", "cpu-gloo")
+    assert done.code == 3
+    assert "`cpu-gloo` is a profile of a CPU, and what is measured is a GPU" in done.err
+
+
 def test_errors(run: Command, traces: str) -> None:
     assert run("calibrate", "--hardware", "v100-nvlink").code == 2
     assert run("calibrate", "--from-trace", traces).code == 2

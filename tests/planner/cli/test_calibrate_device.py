@@ -11,6 +11,8 @@ def test_a_file_to_write_is_needed(run: Command) -> None:
     assert run("calibrate").code == 2
     assert run("calibrate", "-o", "-").code == 2
     assert run("calibrate", "--grid", "huge", "-o", "mine.yaml").code == 2
+    for minutes in ("-1", "nan", "inf", "ten"):
+        assert run("calibrate", "--minutes", minutes, "-o", "mine.yaml").code == 2
 
 
 def test_a_profile_is_not_overwritten_by_accident(run: Command, directory: Path) -> None:
@@ -31,6 +33,14 @@ def test_missing_packages_are_named(run: Command, monkeypatch: pytest.MonkeyPatc
     done = run("calibrate", "-o", "mine.yaml")
     assert done.code == 5
     assert "torch" in done.err
+
+
+def test_a_cpu_takes_nothing_from_a_gpus_profile(run: Command) -> None:
+    pytest.importorskip("fbgemm_gpu")
+    flags = ("--device", "cpu", "--minutes", "0", "--hardware", "h100-sxm")
+    done = run("calibrate", "-o", "mine.yaml", *flags)
+    assert done.code == 3
+    assert "`h100-sxm` is a profile of a GPU" in done.err
 
 
 def test_what_a_cpu_cannot_do_is_refused(run: Command, directory: Path) -> None:
