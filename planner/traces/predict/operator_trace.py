@@ -235,9 +235,13 @@ def _are_sizes(numbers: Sequence[object]) -> bool:
 
 
 def runs_on_cpu(traces: Sequence[OperatorTrace]) -> bool:
-    """Whether no tensor of the traces is on another device than the CPU."""
+    """Whether no tensor of the traces is on another device than the CPU.
+
+    One that an operator was not asked for, such as the gradient of a first layer's input, is
+    recorded without a device.
+    """
     tensors = (t for trace in traces for op in trace.ops for t in (*op.inputs, *op.outputs))
-    return all(tensor.device.startswith("cpu") for tensor in tensors)
+    return all(tensor.device.startswith("cpu") for tensor in tensors if tensor.device)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:

@@ -34,6 +34,14 @@ def test_reads_operators_with_shapes_in_order() -> None:
     assert runs_on_cpu([trace])
 
 
+def test_a_tensor_that_was_not_asked_for_is_on_no_device() -> None:
+    maker = rank()
+    maker.add("aten::convolution_backward", [tensor(4, 4)], [tensor(device=""), tensor(4)])
+    assert runs_on_cpu(operator_traces(documents(maker), "job"))
+    maker.add("aten::relu", [tensor(4, 4, device="cuda:0")], [tensor(4, 4, device="cuda:0")])
+    assert not runs_on_cpu(operator_traces(documents(maker), "job"))
+
+
 def test_both_schemas_say_the_same() -> None:
     (new,) = operator_traces(documents(rank()), "job")
     (old,) = operator_traces([("rank0.json", old_schema(rank()))], "job")
