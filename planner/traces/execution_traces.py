@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costmodel.base.units import Bytes
-from planner.traces.trace_files import Document, last_number
+from planner.traces.trace_files import Document, numbered_rank
 
 _COMMUNICATION = "record_param_comms"
 
@@ -36,7 +36,7 @@ class ExecutionTrace:
     source: str
     pid: int | None
     number: int | None
-    """The last number in the name of the file, by custom the rank."""
+    """The rank that the name of the file says (``numbered_rank``)."""
     communications: Sequence[Communication]
 
 
@@ -58,7 +58,7 @@ def _trace(name: str, document: Document) -> ExecutionTrace:
     return ExecutionTrace(
         source=name,
         pid=pid if isinstance(pid, int) else None,
-        number=last_number(name),
+        number=numbered_rank(name),
         communications=[each for each in made if each is not None],
     )
 

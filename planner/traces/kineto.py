@@ -29,13 +29,12 @@ from planner.traces.kineto_events import (
     is_collective,
     is_number,
 )
-from planner.traces.trace_files import Document, read_documents
+from planner.traces.trace_files import Document, named_rank, read_documents
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")
 _TICK: Seconds = 1e-9
 """Nanosecond: no step is shorter."""
 _MOST_LISTED = 8
-_NUMBERED = re.compile(r"(?:rank|worker)[_-]?([0-9]{1,9})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +180,8 @@ def _listed(numbers: Sequence[int], count: int) -> str:
 def _rank_trace(name: str, document: Document, index: int, epoch: float) -> RankTrace | None:
     info = document.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
-    numbered = _NUMBERED.search(Path(name).name)
     rank, size = info.get("rank"), info.get("world_size")
-    guessed = int(numbered[1]) if numbered else index
+    named = named_rank(name)
     read = EventReader(offset=_base(document) - epoch)
     for event in document["traceEvents"]:
         read.event(event)
@@ -193,7 +191,7 @@ def _rank_trace(name: str, document: Document, index: int, epoch: float) -> Rank
     activities = _on_host_clock(read.activities, calls)
     main = _main_thread(scopes, calls)
     return RankTrace(
-        rank=int(rank) if is_number(rank) else guessed,
+        rank=int(rank) if is_number(rank) else index if named is None else named,
         source=name,
         world_size=int(size) if is_number(size) and size >= 1 else None,
         calls=_with_scopes(calls, scopes),

@@ -20,6 +20,9 @@ _DAMAGES = (
     tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, OverflowError
 )  # fmt: skip
 _TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
+_RANKS = tuple(
+    re.compile(rf"{word}[_-]?([0-9]{{1,9}})", re.IGNORECASE) for word in ("rank", "worker")
+)
 _ENDINGS = (".json", ".json.gz", *_TAR_ENDINGS)
 
 
@@ -48,10 +51,17 @@ def read_documents(path: str | Path) -> list[tuple[str, Document]]:
     return found
 
 
-def last_number(name: str) -> int | None:
-    """Return the last number in a file's name, by custom the rank."""
+def named_rank(name: str) -> int | None:
+    """Return the number after ``rank`` in a file's name, or else after ``worker``."""
+    found = (pattern.search(Path(name).name) for pattern in _RANKS)
+    return next((int(match[1]) for match in found if match), None)
+
+
+def numbered_rank(name: str) -> int | None:
+    """Return the rank that a file's name says, or else its last number, by custom the rank."""
     numbers = re.findall(r"[0-9]{1,18}", Path(name).name.split(".")[0])
-    return int(numbers[-1]) if numbers else None
+    named = named_rank(name)
+    return int(numbers[-1]) if named is None and numbers else named
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:

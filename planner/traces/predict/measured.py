@@ -6,7 +6,7 @@ from statistics import median
 
 from costmodel.base.units import Seconds
 from planner.traces.kineto_events import EventReader, Scope
-from planner.traces.trace_files import Document, last_number
+from planner.traces.trace_files import Document, numbered_rank
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 
@@ -16,8 +16,8 @@ def measured_steps(
 ) -> Mapping[int, Seconds]:
     """Return the median step of every rank that a profiler trace is there for.
 
-    Traces belong to the rank that they say, that runs in the same process, or whose number is
-    the last in their name. Without marks of steps, all that was recorded is one.
+    Traces belong to the rank that they say, that runs in the same process, or that their
+    name says (``numbered_rank``). Without marks of steps, all that was recorded is one.
     """
     steps: dict[int, Seconds] = {}
     ranks = {pid: rank for rank, pid in pids.items() if pid is not None}
@@ -43,7 +43,7 @@ def _rank(name: str, document: Document, ranks: Mapping[int, int]) -> int:
     events = document["traceEvents"]
     pids = {e.get("pid") for e in events if isinstance(e, dict) and e.get("cat") == "cpu_op"}
     known = [rank for pid, rank in ranks.items() if pid in pids]
-    number = last_number(name)
+    number = numbered_rank(name)
     return known[0] if known else -1 if number is None else number
 
 

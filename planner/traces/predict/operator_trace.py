@@ -17,7 +17,7 @@ from typing import Any
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Bytes
-from planner.traces.trace_files import Document, last_number
+from planner.traces.trace_files import Document, numbered_rank
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 _LARGEST_SIZE, _MOST_SIZES = 2**40, 64
@@ -105,7 +105,7 @@ def _trace(name: str, document: Document) -> OperatorTrace:
     nodes = [n for n in document["nodes"] if isinstance(n, dict) and isinstance(n.get("id"), int)]
     ops = [_op(node) for node in sorted(nodes, key=lambda node: int(node["id"]))]
     kept = [op for op in ops if not op.name.startswith(_STRUCTURE)]
-    number = last_number(name)
+    number = numbered_rank(name)
     pid = document.get("pid")
     return OperatorTrace(
         source=name,
@@ -146,7 +146,7 @@ def _misnumbered(traces: Sequence[OperatorTrace]) -> Iterator[Problem]:
     double = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if double:
         names = ", ".join(f"`{trace.source}`" for trace in traces if trace.rank == double[0])
-        hint = "give the traces of one job only, with the rank last in the name of each"
+        hint = "give the traces of one job only, with `rank0`, `rank1`, ... in their names"
         yield Problem(message=f"rank {double[0]} is there twice: {names}", hint=hint)
     size = max(ranks) + 1
     if size > len(set(ranks)) and not double:

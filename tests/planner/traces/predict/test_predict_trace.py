@@ -85,6 +85,18 @@ def test_a_time_of_day_in_a_name_is_no_reason_to_count_to_it() -> None:
         operator_traces([(name, rank().document()) for name in names], "job")
 
 
+@pytest.mark.parametrize(
+    "pattern", ["rank{}_step100.json", "worker7-rank{}.1694128201545.json", "et_{}.json"]
+)
+def test_a_name_says_the_rank(pattern: str) -> None:
+    found = [(pattern.format(number), rank().document()) for number in (1, 0)]
+    traces = operator_traces(found, "job")
+    assert [(trace.rank, trace.source) for trace in traces] == [
+        (0, pattern.format(0)),
+        (1, pattern.format(1)),
+    ]
+
+
 def test_refuses_a_rank_that_is_there_twice() -> None:
     found = [("a/rank0.json", rank().document()), ("b/rank0.json", rank().document())]
     with pytest.raises(InputError, match="rank 0 is there twice"):
