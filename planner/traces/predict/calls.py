@@ -100,7 +100,8 @@ _DESCEND = frozenset({
 """Operators with a kernel of their own that also call others worth their own models."""
 _METADATA_NAMES = """
 _conj _local_scalar_dense _pin_memory _reshape_alias _to_copy _unsafe_view alias as_strided
-atleast_1d broadcast_tensors broadcast_to chunk clone conj contiguous detach detach_ dim
+atleast_1d broadcast_tensors broadcast_to chunk clone conj contiguous cudnn_is_acceptable detach
+detach_ dim
 empty empty_like empty_strided expand expand_as flatten flatten_dense_tensors full full_like
 is_floating_point is_nonzero is_pinned item lift_fresh movedim narrow new_empty
 new_empty_strided numel numpy_T ones ones_like permute pin_memory ravel real record_stream

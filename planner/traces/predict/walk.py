@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 
 from costmodel.base.units import Bytes
 from costmodel.domain.hardware import CollectiveOp
@@ -21,7 +22,7 @@ from planner.traces.predict.calls import (
     kernel_call,
     unknown_call,
 )
-from planner.traces.predict.operator_trace import TraceOp
+from planner.traces.predict.operator_trace import Tensor, TraceOp
 
 _FUNCTION = "autograd::engine::evaluate_function"
 _QUIET_FUNCTION = re.compile(r"\w*Backward\d*$|torch::autograd::(AccumulateGrad|GraphRoot)$")
@@ -161,7 +162,7 @@ class _Walk:
     def __init__(self, ops: Sequence[TraceOp]) -> None:
         self.ops = ops
         self.children = _children(ops)
-        self.known = _with_known_work(ops)
+        self.known = _with_known_work(ops) - _with_work_of_their_own(ops)
         self.context: dict[int, _Context] = {}
         self.items: list[TracedWork] = []
         self.counts = HostCounts()
@@ -294,6 +295,31 @@ def _with_known_work(ops: Sequence[TraceOp]) -> set[int]:
                 break
             found.add(ancestor)
     return found
+
+
+def _with_work_of_their_own(ops: Sequence[TraceOp]) -> set[int]:
+    """Return operators no model knows that make a tensor which nothing that they call makes.
+
+    Kernels that they launch by themselves make it, such as those of a recurrent layer: of what it
+    calls, some prepares weights, and the rest makes room for the results.
+    """
+    parents = {op.id: op.parent for op in ops}
+    made: dict[int, set[int | None]] = defaultdict(set)
+    for op in ops:
+        if not is_metadata(op.name):
+            for caller in islice(_upwards(op.id, parents), 1, None):
+                made[caller] |= _storages(op.outputs)
+    return {
+        op.id
+        for op in ops
+        if "::" in op.name
+        and kernel_call(op) is None
+        and _storages(op.outputs) - _storages(op.inputs) - made[op.id]
+    }
+
+
+def _storages(tensors: Sequence[Tensor]) -> set[int | None]:
+    return {t.storage for t in tensors if t.num_elements > 1}
 
 
 def _upwards(start: int, parents: Mapping[int, int]) -> Iterator[int]:

@@ -50,6 +50,17 @@ def test_wrappers_are_left_for_what_they_call() -> None:
     assert (item.name, item.before.dispatches, item.before.python_calls) == ("aten::addmm", 2, 1)
 
 
+def test_a_layer_that_also_calls_what_is_known_is_kept() -> None:
+    maker = EtMaker()
+    layer = maker.add("mine::lstm", [tensor(100)], [tensor(100, storage=7)])
+    inner = maker.add("mine::layer", [tensor(100)], [tensor(100, storage=7)], parent=layer)
+    maker.add("aten::add", [tensor(8), tensor(8)], [tensor(8, storage=6)], parent=inner)
+    maker.add("aten::empty", [], [tensor(100, storage=7)], parent=inner)
+    (item,) = walked(maker).items
+    assert item.call is not None
+    assert (item.name, item.call.family) == ("mine::layer", OpFamily.UNKNOWN)
+
+
 def test_an_operator_that_no_model_knows_is_kept() -> None:
     maker = EtMaker()
     outer = maker.add("mine::lookup", [tensor(100)], [tensor(100)])
