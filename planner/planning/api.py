@@ -21,7 +21,7 @@ from planner.planning.history import SearchHistory
 from planner.planning.plugins import AUTO
 from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.running import run_apart, run_sharders
-from planner.planning.search import Attempt, Search, search_end, sharders_for
+from planner.planning.search import Attempt, Search, search_end, several, sharders_for
 from planner.planning.stages import PlanningStage, Stages
 from planner.planning.views import Comparison, PlannedViews
 from sharders.problem.sharding_problem import SearchStatus
@@ -198,7 +198,7 @@ def compare(
     gpus: int,
     nodes: int | None = None,
     hardware: HardwareLike = DEFAULT_HARDWARE,
-    sharders: Sequence[str] = (),
+    sharders: Sequence[str] | str = (),
     search: Search | None = None,
     left_out: Callable[[str, PlannerError], None] | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
@@ -215,7 +215,7 @@ def compare(
 
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
-    names = tuple(sharders) or (*sharder_names(), AUTO)
+    names = several(sharders) or (*sharder_names(), AUTO)
     attempts = run_apart(names, task.problem, search, task)
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)

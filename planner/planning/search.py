@@ -1,10 +1,11 @@
 """What a search is asked for, and what sharders found."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
+from typing import Any
 
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
@@ -91,6 +92,8 @@ class Search:
             raise ValueError(f"max_plans must be at least 1, got {self.max_plans}")
         if not self.time_limit >= 0:  # nor not a number
             raise ValueError(f"time_limit must be 0 or more seconds, got {self.time_limit}")
+        if not 0 <= self.gap <= 1:
+            raise ValueError(f"gap must be a share of 0 to 1, got {self.gap}")
 
     @property
     def seconds(self) -> Seconds:
@@ -122,6 +125,13 @@ class Attempt:
     def plans(self) -> tuple[ShardingPlan, ...]:
         """All plans found, the best one first."""
         return (*(() if self.plan is None else (self.plan,)), *self.others)
+
+
+def several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of anything
+    """Return all that was given: a single text, path or number, too."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return tuple(given)
+    return (given,)
 
 
 def sharders_for(name: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
 from planner.planning.api import DEFAULT_HARDWARE, Planned, make_topology, plan
 from planner.planning.plugins import AUTO, load_sharder
-from planner.planning.search import Search, sharders_for
+from planner.planning.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.points import Sweep, SweepPoint
 from sharders.problem.sharding_problem import Progress
@@ -70,9 +70,9 @@ class _PointTask:
 def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     workload: Workload | str | Path,
     *,
-    gpus: Sequence[int],
-    hardware: Sequence[str | Path] = (DEFAULT_HARDWARE,),
-    local_batch_sizes: Sequence[int] = (),
+    gpus: Sequence[int] | int,
+    hardware: Sequence[str | Path] | str | Path = DEFAULT_HARDWARE,
+    local_batch_sizes: Sequence[int] | int = (),
     prices: Mapping[str, float] | None = None,
     sharder: str = AUTO,
     directory: str | Path | None = None,
@@ -87,8 +87,8 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     workload
         A workload, or the path of a workload file.
     gpus, hardware, local_batch_sizes
-        The grid: GPUs in all, on as few nodes as hold them; names or paths of profiles; samples per
-        GPU (none: the workload's own).
+        The grid, of each one or several: GPUs in all, on as few nodes as hold them; names or paths
+        of profiles; samples per GPU (none: the workload's own).
     prices
         Of an hour of one GPU, by hardware, in any currency. None: cost is counted in GPU-hours.
     sharder
@@ -114,7 +114,8 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
         load_sharder(name)
     folder = None if directory is None else Path(directory)
     known = {} if folder is None else kept_points(folder)
-    grid = _grid(loaded, hardware, gpus, local_batch_sizes, prices or {}, sharder, search)
+    axes = several(hardware), several(gpus), several(local_batch_sizes)
+    grid = _grid(loaded, *axes, prices or {}, sharder, search)
     tasks = [replace(task, directory=folder) for task in grid]
     found = {
         task.point.key: replace(known[task.point.key], price=task.point.price)

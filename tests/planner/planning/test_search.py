@@ -15,7 +15,15 @@ from planner.planning import gains as gains_module
 from planner.planning.gains import QUIET_SHARE, WORTH_WAITING, Gains
 from planner.planning.one_sharder import run_sharder
 from planner.planning.running import run_apart, run_sharders
-from planner.planning.search import PATIENCE, Attempt, Search, SearchEnd, search_end, sharders_for
+from planner.planning.search import (
+    PATIENCE,
+    Attempt,
+    Search,
+    SearchEnd,
+    search_end,
+    several,
+    sharders_for,
+)
 from sharders import PORTFOLIO, SHARDERS, PortfolioMember
 from sharders.greedy.one_pass import Naive
 from sharders.problem.sharding_problem import (
@@ -371,6 +379,18 @@ def test_a_sharder_that_has_told_of_nothing_yet_may_go_on() -> None:
 def test_a_time_limit_is_a_time(limit: float) -> None:
     with pytest.raises(ValueError, match="time_limit must be 0 or more seconds"):
         Search(time_limit=limit)
+
+
+@pytest.mark.parametrize("gap", [-0.1, 1.1, float("nan")])
+def test_a_gap_is_a_share(gap: float) -> None:
+    with pytest.raises(ValueError, match="gap must be a share of 0 to 1"):
+        Search(gap=gap)
+
+
+def test_one_is_several() -> None:
+    assert several("auto") == several(["auto"]) == ("auto",)
+    assert several(8) == several((8,)) == (8,)
+    assert several(()) == ()
 
 
 def test_a_step_at_the_bound_ends_the_search() -> None:

@@ -179,7 +179,7 @@ def test_two_plans_beside_each_other(planned: planner.Planned) -> None:
 
 
 def test_comparing_returns_a_tuple_that_notebooks_can_show() -> None:
-    found = planner.compare(example_workload(4), gpus=2, sharders=["naive"], time_limit=0.05)
+    found = planner.compare(example_workload(4), gpus=2, sharders="naive", time_limit=0.05)
     assert isinstance(found, tuple)
     (only,) = found
     assert found[0] is only

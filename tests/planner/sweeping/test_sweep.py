@@ -217,6 +217,15 @@ def test_a_grid_with_a_number_of_gpus_that_no_nodes_hold_is_refused_before_work(
         planner.sweep(example_workload(4), gpus=[2, 9])
 
 
+def test_one_machine_size_and_batch_are_a_grid() -> None:
+    found = planner.sweep(
+        example_workload(4), gpus=2, hardware="a100-sxm-80gb", local_batch_sizes=512,
+        sharder="naive", max_plans=1,
+    )  # fmt: skip
+    (only,) = found.points
+    assert (only.world_size, only.hardware, only.local_batch_size) == (2, "a100-sxm-80gb", 512)
+
+
 def test_rows_for_pandas() -> None:
     pytest.importorskip("pandas")
     frame = of(point("h100", 8, 4.0), point("l40s", 4, None)).to_dataframe()
