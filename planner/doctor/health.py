@@ -117,9 +117,18 @@ def _compiled() -> Check:
 
 def _settings() -> Check:
     from planner.environment.settings import DEFAULT, resolve
+    from planner.files.profiles import load_profile
+    from planner.planning.baseline import NONE
+    from planner.planning.plugins import load_sharder
+    from planner.planning.search import sharders_for
 
     try:
-        origins = resolve({}).origins
+        settings = resolve({})
+        origins = settings.origins
+        load_profile(settings.hardware)
+        for sharder in (*sharders_for(settings.sharder), settings.baseline or NONE):
+            if sharder != NONE:
+                load_sharder(sharder)
     except PlannerError as error:
         remedy = error.hint or "mend what is named; `planner plan --help` has the values"
         return Check(name="settings", good=False, detail=str(error), remedy=remedy)

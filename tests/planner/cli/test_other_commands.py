@@ -286,6 +286,19 @@ def test_doctor_names_what_is_broken_and_how_to_mend_it(
     assert settings["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("HARDWARE", "h100"), ("SHARDER", "gredy"), ("BASELINE", "gredy")]
+)
+def test_doctor_knows_what_settings_name(
+    run: Command, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(f"PLANNER_{variable}", value)
+    done = run("doctor", "--json")
+    settings = done.data["checks"][-1]
+    assert (done.code, settings["name"], settings["good"]) == (5, "settings", False)
+    assert f"`{value}`" in settings["detail"]
+
+
 def test_init_writes_a_workload_that_plans_and_keeps_what_is_there(
     run: Command, directory: Path
 ) -> None:
