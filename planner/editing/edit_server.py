@@ -4,6 +4,7 @@ import json
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import index
 from secrets import token_urlsafe
 from threading import Lock
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from costmodel.base.errors import PlannerError
 from planner.editing.edit_page import edit_page
 from planner.editing.edits import EditSession
+from planner.files.json_text import load_json
 
 ADDRESS = "127.0.0.1"
 MOST_BYTES = 2**16
@@ -58,7 +60,7 @@ class EditServer(ThreadingHTTPServer):
         with self.lock:
             saved = ""
             if action == "move":
-                self.session.move(str(asked["table"]), int(asked["block"]), int(asked["rank"]))
+                self.session.move(str(asked["table"]), index(asked["block"]), index(asked["rank"]))
             elif action == "undo":
                 self.session.undo()
             elif action == "save":
@@ -93,7 +95,7 @@ class EditHandler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, b"", "text/plain")
             return
         try:
-            answer, status = self.server.answer(self._path() or "", json.loads(body)), HTTPStatus.OK
+            answer, status = self.server.answer(self._path() or "", load_json(body)), HTTPStatus.OK
         except PlannerError as error:
             answer, status = {"error": str(error)}, HTTPStatus.CONFLICT
         except (LookupError, TypeError, ValueError):

@@ -141,7 +141,11 @@ def test_who_has_the_token_moves_and_saves(server: EditServer) -> None:
         server, "POST", f"{base}move", body='{"table": "x", "block": 0, "rank": 0}', **JSON
     )
     assert (status, "no block" in json.loads(text)["error"]) == (409, True)
-    for action, body in (("move", "[]"), ("move", "{"), ("leave", "{}")):
+    endless = json.dumps({**move, "block": float("inf")})
+    for action, body in (
+        ("move", "[]"), ("move", "{"), ("leave", "{}"), ("move", endless), ("move", "[" * 50_000),
+        ("move", json.dumps({**move, "rank": 1.5})),
+    ):  # fmt: skip
         assert asked(server, "POST", base + action, body=body, **JSON)[0] == 400
 
 
