@@ -52,6 +52,8 @@ class RankTrace:
     """Number, start and end on the host of every profiled step."""
     main_thread: int
     pid: int | None = None
+    num_broken: int = 0
+    """Events that were left out, for want of a time, a thread or a stream."""
 
     @property
     def start(self) -> Seconds:
@@ -201,6 +203,7 @@ def _rank_trace(name: str, document: Document, index: int, epoch: float) -> Rank
         steps=_steps(scopes, calls, main),
         main_thread=main,
         pid=read.pid,
+        num_broken=read.num_broken,
     )
 
 

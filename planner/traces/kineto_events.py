@@ -109,6 +109,8 @@ class EventReader:
         self.activities: list[Activity] = []
         self.waits: list[RecordedWait] = []
         self.pid: int | None = None
+        self.num_broken = 0
+        """Events of kinds that count, without what makes one: a time, a thread, a stream."""
 
     def event(self, event: Any) -> None:  # noqa: ANN401 - from a file
         """Take one event; those of other kinds or shapes are not needed."""
@@ -137,7 +139,7 @@ class EventReader:
             elif category == "cuda_sync" and "wait_on_cuda_event_record_corr_id" in args:
                 self._wait(args)
         except (KeyError, TypeError, ValueError):
-            return
+            self.num_broken += category in (*DEVICE, *CALLS, *_SCOPES)
 
     def _call(
         self, name: str, event: Mapping[str, Any], start: float, end: float, correlation: int

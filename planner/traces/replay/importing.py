@@ -1,11 +1,12 @@
 """From the profiler traces of a job to an execution graph, the type plans are synthesized to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from costmodel.base.units import Seconds
 from costmodel.step.graph import ExecutionGraph, NodeKind
+from planner.show.format import count
 from planner.traces.execution_traces import execution_traces
 from planner.traces.kineto import RankTrace, rank_traces
 from planner.traces.replay.links import Links, link
@@ -13,6 +14,8 @@ from planner.traces.replay.matching import match_collectives
 from planner.traces.replay.operators import RankOperators, rank_operators
 from planner.traces.replay.rank_graph import RankGraph, StepMark, WaitEdge
 from planner.traces.trace_files import read_documents
+
+_MOST_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,5 +101,19 @@ def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = N
         wait_edges=[edge for part in parts for edge in part.wait_edges],
         num_pinned=sum(part.pinned for part in parts),
         sizes_known=all(n.num_bytes for n in nodes if n.kind is NodeKind.COLLECTIVE),
-        notes=links.notes,
+        notes=[*links.notes, *_lacking(traces)],
     )
+
+
+def _lacking(traces: Sequence[RankTrace]) -> Iterator[str]:
+    """Say what is not in the traces of some ranks, and so not in the run."""
+    for trace in traces:
+        if trace.num_broken:
+            broken = count(trace.num_broken, "event")
+            yield f"{broken} of rank {trace.rank} left out: without a time, a thread or a stream"
+    by_rank = [{number for number, _, _ in trace.steps} for trace in traces]
+    uneven = sorted(set().union(*by_rank) - by_rank[0].intersection(*by_rank))
+    if uneven:
+        shown = ", ".join(map(str, uneven[:_MOST_LISTED]))
+        more = ", ..." if len(uneven) > _MOST_LISTED else ""
+        yield f"steps that not every rank has: {shown}{more}; profile the same ones on all"

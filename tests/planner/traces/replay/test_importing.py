@@ -140,6 +140,18 @@ def test_what_was_launched_before_the_trace_keeps_its_start(tmp_path: Path) -> N
     assert times(run, "k")[0] == pytest.approx(100)
 
 
+def test_what_some_rank_lacks_is_said(tmp_path: Path) -> None:
+    assert not load_run(write_folder(tmp_path / "whole", two_ranks())).notes
+    first, second = two_ranks()
+    second.step(4, 400, 100)
+    second.events.append({"ph": "X", "cat": "kernel", "name": "k", "ts": 410, "dur": None})
+    found = load_run(write_folder(tmp_path / "uneven", [first, second]))
+    assert found.notes == [
+        "1 event of rank 1 left out: without a time, a thread or a stream",
+        "steps that not every rank has: 4; profile the same ones on all",
+    ]
+
+
 def test_a_trace_without_steps_is_one_step(tmp_path: Path) -> None:
     maker = one_rank()
     maker.launch("k", 0, 10, 5, 1)
