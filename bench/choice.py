@@ -32,7 +32,6 @@ from costmodel.base.errors import PlannerError
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Interaction, Workload
-from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.scenarios import scenarios
@@ -185,8 +184,8 @@ def measured(name: str) -> dict[str, Any]:
     gpus = MODELS[name].gpus
     workload = load_workload(FOLDER / f"{name}.yaml")
     topology = make_topology(load_profile(HARDWARE), gpus)
-    objective = Objective(workload, topology)
-    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    problem = ShardingProblem.of(workload, topology)
+    step_time = problem.objective.step_time
     found = run_sharders(
         sharders_for(AUTO),
         problem,
@@ -205,7 +204,7 @@ def measured(name: str) -> dict[str, Any]:
         "gpus": gpus,
         **shown(ours),
         "cpu_s": round(taken, 2),
-        "step_ms": {key: round(objective.step_time(each) / MS, 3) for key, each in chosen.items()},
+        "step_ms": {key: round(step_time(each) / MS, 3) for key, each in chosen.items()},
         "regret": regrets(problem, chosen, tuple(dict.fromkeys(known))),
     }
 
@@ -230,12 +229,7 @@ def on_other_machines(
     for number, topology in enumerate(
         scenarios(problem.topology, workload.dense.precision, MACHINES)
     ):
-        other = ShardingProblem(
-            workload=workload,
-            topology=topology,
-            objective=Objective(workload, topology),
-            known=known,
-        )
+        other = ShardingProblem.of(workload, topology, known=known)
         search = Search(time_limit=SHORT, clock=time.process_time, seed=number, patience=inf)
         found = run_sharder("annealing", other, search, time.process_time() + SHORT)
         plans += found.plans[:1]

@@ -70,9 +70,7 @@ class InstanceFamily:
             workload = replace(workload, tables=wanted)
         if self.fills:
             topology = filled(workload, topology, rng.choice(self.fills))
-        return ShardingProblem(
-            workload=workload, topology=topology, objective=Objective(workload, topology)
-        )
+        return ShardingProblem.of(workload, topology)
 
     def _num_tables(self, ranks: int) -> int:
         """Fewer where tables have several kernels, and so three times as many options."""

@@ -30,7 +30,6 @@ from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.files.disk import write_text
@@ -83,9 +82,7 @@ class Instance:
         )
         if self.fill is not None:
             topology = filled(workload, topology, self.fill)
-        return ShardingProblem(
-            workload=workload, topology=topology, objective=Objective(workload, topology)
-        )
+        return ShardingProblem.of(workload, topology)
 
 
 INSTANCES: Mapping[str, Instance] = {

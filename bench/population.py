@@ -28,7 +28,6 @@ from costmodel.domain.workload import (
     Pooling,
     Workload,
 )
-from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from planner.files.profiles import load_profile
@@ -119,9 +118,7 @@ class PopulationInstance:
             comms_forward=DataType.FP16 if draw.happens(0.3) else None,
         )
         workload, topology = _with_memory(draw, nature, workload, topology)
-        return ShardingProblem(
-            workload=workload, topology=topology, objective=Objective(workload, topology)
-        )
+        return ShardingProblem.of(workload, topology)
 
 
 def _topology(draw: Drawing, hardware: str | None, num_nodes: int | None) -> Topology:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from costmodel.base.units import MS
-from costmodel.engine.objective import Objective
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 from planner.planning.api import make_topology
@@ -43,8 +42,7 @@ def task_times(path: Path, hardware: str) -> dict[str, float]:
     """Return the step time of every sharder on one task."""
     workload = load_workload(path)
     topology = make_topology(load_profile(hardware), 4)
-    objective = Objective(workload, topology)
-    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    problem = ShardingProblem.of(workload, topology)
     attempts = run_sharders(
         SHARDERS, problem, Search(seed=0, time_limit=60.0, patience=float("inf"))
     )

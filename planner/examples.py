@@ -8,7 +8,6 @@ from random import Random
 from costmodel.base.units import GB, GIB, MIB, TFLOP, US, Bytes
 from costmodel.domain.hardware import GemmEfficiency, Gpu, HardwareProfile, Host, Link, Topology
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Pooling, Workload
-from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
@@ -98,6 +97,4 @@ def example_problem(
     filled = Topology(
         hardware=sized, world_size=world_size, local_world_size=world_size // num_nodes
     )
-    return ShardingProblem(
-        workload=workload, topology=filled, objective=Objective(workload, filled)
-    )
+    return ShardingProblem.of(workload, filled)

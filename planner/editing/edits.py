@@ -8,7 +8,6 @@ from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding, make_shards
 from costmodel.domain.validity import check_plan
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
 from planner.files.plans import PlanFile
 from planner.planning.api import Planned, judge
@@ -35,11 +34,7 @@ class EditSession:
     def __post_init__(self) -> None:
         workload, topology = self.planned.workload, self.planned.topology
         self._plans = [self.planned.plan]
-        self._editor = PlanEditor(
-            ShardingProblem(
-                workload=workload, topology=topology, objective=Objective(workload, topology)
-            )
-        )
+        self._editor = PlanEditor(ShardingProblem.of(workload, topology))
         self._editor.start(self.plan)
 
     @property

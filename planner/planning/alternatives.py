@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import TableSharding
-from costmodel.engine.objective import Objective
 from planner.environment.compiled import interpreted_modules
 from planner.show.format import change
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
@@ -48,9 +47,7 @@ class Alternatives:
 def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
     """Return the alternatives of every table, by name, as far as ``MOST_WAYS`` allows."""
     workload, topology = planned.workload, planned.topology
-    problem = ShardingProblem(
-        workload=workload, topology=topology, objective=Objective(workload, topology)
-    )
+    problem = ShardingProblem.of(workload, topology)
     editor = PlanEditor(problem)
     editor.start(planned.plan)
     lookups = editor.rank_times().tolist()

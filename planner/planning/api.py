@@ -174,20 +174,16 @@ def plan_from(
     Where it is valid and fits, it is where the search starts, and one of the plans to choose from.
     """
     from costmodel.domain.validity import check_plan
-    from costmodel.engine.objective import Objective
     from costmodel.memory.rank_memory import check_memory
     from sharders.problem.sharding_problem import ShardingProblem
 
-    objective = Objective(workload, topology)
     known: tuple[ShardingPlan, ...] = (start,)
     try:
         check_plan(workload, topology, start)
         check_memory(workload, topology, start)
     except PlannerError:
         known = ()
-    problem = ShardingProblem(
-        workload=workload, topology=topology, objective=objective, known=known
-    )
+    problem = ShardingProblem.of(workload, topology, known)
     task = _PlanningTask(problem=problem, hardware_name=topology.hardware.name)
     return task.searched(AUTO, NONE, _begun(search, {}))
 
@@ -429,7 +425,6 @@ class _PlanningTask:
 def _task(
     workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None
 ) -> _PlanningTask:
-    from costmodel.engine.objective import Objective
     from sharders.problem.options import refusals
     from sharders.problem.sharding_problem import ShardingProblem
 
@@ -441,9 +436,7 @@ def _task(
     without_choice = refusals(loaded, topology)
     if without_choice:
         raise refused(loaded, document, without_choice)
-    problem = ShardingProblem(
-        workload=loaded, topology=topology, objective=Objective(loaded, topology)
-    )
+    problem = ShardingProblem.of(loaded, topology)
     name = profile.name if isinstance(hardware, HardwareProfile) else str(hardware)
     return _PlanningTask(problem=problem, hardware_name=name)
 

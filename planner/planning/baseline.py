@@ -226,15 +226,11 @@ def _plan_or_reason(
 
 def main() -> None:
     """Let TorchRec plan what standard input has, at a lower priority than the search."""
-    from costmodel.engine.objective import Objective
-
     start = time.monotonic()
     if hasattr(os, "nice"):
         os.nice(10)
     workload, topology, time_limit = pickle.load(sys.stdin.buffer)  # noqa: S301 - our parent's
-    problem = ShardingProblem(
-        workload=workload, topology=topology, objective=Objective(workload, topology)
-    )
+    problem = ShardingProblem.of(workload, topology)
     told = pickle.dumps(_plan_or_reason(problem, time_limit, start))
     sys.stdout.write(b64encode(told).decode())
 

@@ -23,7 +23,6 @@ from costmodel.base.errors import MachineError, PlannerError
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
-from costmodel.engine.objective import Objective
 from planner.environment.children import end_with, safe_path
 from planner.files.disk import os_reason
 from planner.planning.in_turn import run_in_turn
@@ -226,11 +225,7 @@ def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
             reported = time.monotonic()
             results.send((name, progress))
 
-    problem = ShardingProblem(
-        workload=task.workload,
-        topology=task.topology,
-        objective=Objective(task.workload, task.topology),
-    )
+    problem = ShardingProblem.of(task.workload, task.topology)
     search = Search(
         seed=task.seed,
         time_limit=max(0.0, task.deadline - time.monotonic()),

@@ -9,7 +9,6 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Workload
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import memory_per_rank, usable_bytes
 from costmodel.uncertainty.step_samples import sample_steps
 from planner.planning.running import run_sharders
@@ -139,9 +138,7 @@ def in_type(workload: Workload, data_type: DataType, those: Sequence[DataType]) 
 def _effect(workload: Workload, topology: Topology, search: Search) -> str | None:
     """Return what a search finds: its expected step, and how full the fullest GPU is."""
     try:
-        problem = ShardingProblem(
-            workload=workload, topology=topology, objective=Objective(workload, topology)
-        )
+        problem = ShardingProblem.of(workload, topology)
         attempts = run_sharders(SHARDERS, problem, search)
     except (PlannerError, ValueError):
         return None

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from costmodel.base.errors import PlannerError
-from costmodel.engine.objective import Objective
 from costmodel.uncertainty.step_samples import sample_steps
 from planner.planning.judging import deciding
 from planner.planning.plugins import AUTO
@@ -31,9 +30,7 @@ def turn_of(planned: "Planned", search: Search) -> Turn | None:
     """
     workload, topology = planned.workload, planned.topology
     own = replace(search, time_limit=SHARE * search.time_limit, began=None)
-    problem = ShardingProblem(
-        workload=workload, topology=topology, objective=Objective(workload, topology)
-    )
+    problem = ShardingProblem.of(workload, topology)
     try:
         attempts = run_sharders(sharders_for(AUTO), problem, own)
     except PlannerError:

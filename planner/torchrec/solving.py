@@ -251,9 +251,7 @@ def _found(
 def _searched(
     workload: Workload, topology: Topology, sharder: str, search: Search
 ) -> tuple[Attempt, ShardingPlan]:
-    problem = ShardingProblem(
-        workload=workload, topology=topology, objective=Objective(workload, topology)
-    )
+    problem = ShardingProblem.of(workload, topology)
     attempts = run_sharders(sharders_for(sharder), problem, search)
     found = [(each, each.plan) for each in attempts if each.plan is not None]
     return min(found, key=lambda pair: pair[0].step_time)

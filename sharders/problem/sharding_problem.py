@@ -11,6 +11,7 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms
 from costmodel.step.synthesis import Templates
 from sharders.problem.options import TableOption, options_by_name
@@ -44,6 +45,14 @@ class ShardingProblem:
     objective: SearchObjective
     known: tuple[ShardingPlan, ...] = ()
     """Plans found already; a search may start from them."""
+
+    @classmethod
+    def of(
+        cls, workload: Workload, topology: Topology, known: tuple[ShardingPlan, ...] = ()
+    ) -> "ShardingProblem":
+        """Return the problem in which the predicted step is minimised."""
+        objective = Objective(workload, topology)
+        return cls(workload=workload, topology=topology, objective=objective, known=known)
 
     @cached_property
     def capacity(self) -> Bytes:

@@ -5,7 +5,6 @@ import pytest
 
 from bench.enumeration import FAMILIES, FOUND, every_plan, optimum
 from costmodel.bounds.lower_bound import step_time_bound
-from costmodel.engine.objective import Objective
 from planner.planning.running import run_sharders
 from planner.planning.search import Search, sharders_for
 from sharders.baselines.ilp import Ilp
@@ -43,7 +42,5 @@ def test_plans_are_enumerated_up_to_names_of_ranks() -> None:
     table = replace(problem.workload.tables[0], embedding_dim=8)
     workload = replace(problem.workload, tables=(table,))
     topology = replace(problem.topology, world_size=2, local_world_size=2)
-    small = ShardingProblem(
-        workload=workload, topology=topology, objective=Objective(workload, topology)
-    )
+    small = ShardingProblem.of(workload, topology)
     assert len(every_plan(small)) == 5

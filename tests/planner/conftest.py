@@ -2,7 +2,6 @@ import pytest
 from machines import topology
 
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from sharders.problem.sharding_problem import ShardingProblem
 
 
@@ -15,6 +14,4 @@ def problem() -> ShardingProblem:
     dense = DenseModel(bottom_mlp=(16,), top_mlp=(8, 1))
     workload = Workload(tables=tables, dense=dense, local_batch_size=256)
     machine = topology(2)
-    return ShardingProblem(
-        workload=workload, topology=machine, objective=Objective(workload, machine)
-    )
+    return ShardingProblem.of(workload, machine)

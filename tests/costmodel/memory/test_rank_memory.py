@@ -11,7 +11,6 @@ from costmodel.base.units import GIB
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import (
     check_memory,
     dense_part_ratio,
@@ -274,7 +273,7 @@ def test_a_plan_that_fits_as_a_search_counts_fits_at_lookups_and_in_the_dense_pa
     tables = (replace(one, stash_weights=i < stashed) for i, one in enumerate(STASHED.tables))
     work = replace(STASHED, tables=tuple(tables))
     ranks = with_room(work, times * dense_peak_bytes(work, TOPOLOGY))
-    problem = ShardingProblem(workload=work, topology=ranks, objective=Objective(work, ranks))
+    problem = ShardingProblem.of(work, ranks)
     plan, held, fits = random_plan(work, seed), [0.0] * 4, True
     for sharding in plan.tables:
         table = work.table(sharding.table)

@@ -10,7 +10,6 @@ import planner
 from costmodel.base.units import GIB, Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from planner.planning.api import make_topology
@@ -196,8 +195,7 @@ def test_narrow_blocks_become_wide_where_they_are() -> None:
     )
     workload = Workload(tables=tables, local_batch_size=16384)
     topology = make_topology(load_profile("a100-sxm-80gb"), 8)
-    objective = Objective(workload, topology)
-    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    problem = ShardingProblem.of(workload, topology)
     ranks = (0, 1, 4, 5), (3, 7), (2, 6)
     options = [TableOption(sharding_type=columns, num_column_shards=len(own)) for own in ranks]
     shardings = map(make_sharding, tables, [topology] * 3, options, ranks)

@@ -5,7 +5,6 @@ from machines import machine, topology
 
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
 from sharders.baselines.beam import Beam
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
@@ -22,7 +21,7 @@ def _one_large_table() -> ShardingProblem:
     )  # fmt: skip
     workload = Workload(tables=tables)
     ranks = topology(4, 4, machine())
-    return ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+    return ShardingProblem.of(workload, ranks)
 
 
 @pytest.mark.slow

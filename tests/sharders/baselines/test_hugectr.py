@@ -7,7 +7,6 @@ from machines import topology
 
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from sharders.baselines.hugectr import HugeCtrLike, _plans, shard_cost
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import Budget, SearchResult, ShardingProblem
@@ -20,7 +19,7 @@ def table(name: str, pooling: float, *, rows: int = 10**6, dim: int = 64) -> Emb
 def problem(*tables: EmbeddingTable, nodes: int = 1) -> ShardingProblem:
     """Put tables on 4 ranks: memory is 10 times as fast as links, 100 times those of nodes."""
     workload, ranks = Workload(tables=tables, local_batch_size=1024), topology(4, 4 // nodes)
-    return ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+    return ShardingProblem.of(workload, ranks)
 
 
 def shard(given: ShardingProblem) -> SearchResult:

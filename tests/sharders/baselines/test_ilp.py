@@ -11,7 +11,6 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
@@ -46,7 +45,7 @@ def _problem(seed: int, *, memory: float = 80.0, num_tables: int = 4) -> Shardin
     )
     workload = Workload(tables=tables, dense=DenseModel(bottom_mlp=(16,), top_mlp=(16, 1)))
     ranks = topology(2, 2, machine(memory=memory * GIB))
-    return ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+    return ShardingProblem.of(workload, ranks)
 
 
 def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
@@ -113,7 +112,7 @@ def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
     tables = tuple(replace(table, name=f"t{i}") for i in range(3))
     workload = replace(problem.workload, tables=tables, local_batch_size=256)
     ranks = topology(2, 2, machine(memory=0.75 * GIB))
-    tight = ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+    tight = ShardingProblem.of(workload, ranks)
     start = CostGreedy().shard(tight, Budget(), Random(0)).plan
     solution = Ilp().solve(tight, Budget(), start)
     assert solution is not None

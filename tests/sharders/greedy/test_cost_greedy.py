@@ -10,7 +10,6 @@ from plans import plan, table, workload
 
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from sharders.greedy.cost_greedy import CostGreedy, GreedyPlans
 from sharders.greedy.tuning import NEUTRAL, Parameters
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
@@ -33,7 +32,7 @@ def rule_plan(posed: ShardingProblem, parameters: Parameters) -> ShardingPlan:
 
 def problem(*tables: EmbeddingTable) -> ShardingProblem:
     work: Workload = replace(workload(*tables), local_batch_size=4096)
-    return ShardingProblem(workload=work, topology=FOUR, objective=Objective(work, FOUR))
+    return ShardingProblem.of(work, FOUR)
 
 
 def large(name: str, **more: object) -> EmbeddingTable:

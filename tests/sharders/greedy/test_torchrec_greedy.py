@@ -6,7 +6,6 @@ from machines import machine, topology
 from costmodel.base.units import GIB
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.greedy.torchrec_greedy import TorchRecGreedy, shard_cost
@@ -19,7 +18,7 @@ TABLE = EmbeddingTable(name="t0", num_embeddings=1000, embedding_dim=64, pooling
 def _problem(ranks: int, nodes: int = 1) -> ShardingProblem:
     workload = Workload(tables=(TABLE,), local_batch_size=1024)
     where = topology(ranks, ranks // nodes, machine())
-    return ShardingProblem(workload=workload, topology=where, objective=Objective(workload, where))
+    return ShardingProblem.of(workload, where)
 
 
 def test_by_hand() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pooling
-from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from planner.planning.api import make_topology
@@ -25,7 +24,7 @@ def launch_bound() -> ShardingProblem:
     )
     small = replace(workload, tables=tables, local_batch_size=1024)
     topology = make_topology(load_profile("h100-sxm"), 4)
-    return ShardingProblem(workload=small, topology=topology, objective=Objective(small, topology))
+    return ShardingProblem.of(small, topology)
 
 
 def test_uses_one_type_where_every_table_allows_it() -> None:

@@ -11,7 +11,6 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
@@ -68,9 +67,7 @@ def test_a_program_has_a_value_even_where_a_cycle_has_a_negative_constant() -> N
         local_batch_size=512,
     )
     machines = Topology(hardware=load_profile("h200-sxm"), world_size=64, local_world_size=8)
-    posed = ShardingProblem(
-        workload=workload, topology=machines, objective=Objective(workload, machines)
-    )
+    posed = ShardingProblem.of(workload, machines)
     types = (
         ShardingType.DATA_PARALLEL,
         ShardingType.COLUMN_WISE,

@@ -8,7 +8,6 @@ from costmodel.base.units import GIB
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
-from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf, unique_curve
 from costmodel.memory.rank_memory import check_memory
 from sharders.baselines.ilp import Ilp
@@ -84,9 +83,7 @@ def test_the_program_caches_more_where_hbm_has_room_for_more() -> None:
     cached = []
     for memory in (0.3, 2.0):
         ranks = topology(2, 2, machine(memory=memory * GIB))
-        problem = ShardingProblem(
-            workload=workload, topology=ranks, objective=Objective(workload, ranks)
-        )
+        problem = ShardingProblem.of(workload, ranks)
         start = CostGreedy().shard(problem, Budget(), Random(0)).plan
         solution = Ilp().solve(problem, Budget(), start)
         assert solution is not None

@@ -10,7 +10,6 @@ from costmodel.base.units import GB
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
-from costmodel.engine.objective import Objective
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import ShardingProblem
@@ -19,7 +18,7 @@ FOUR = topology(4, 2)
 
 
 def problem(work: Workload, where: Topology = FOUR) -> ShardingProblem:
-    return ShardingProblem(workload=work, topology=where, objective=Objective(work, where))
+    return ShardingProblem.of(work, where)
 
 
 def cost(
