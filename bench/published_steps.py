@@ -55,14 +55,13 @@ from costmodel.step.builder import Mark, StepBuilder
 from costmodel.step.dense import DensePart
 from costmodel.step.dense_kernels import DenseCosts
 from costmodel.step.evaluation import evaluated
-from costmodel.step.expansion import expand
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.loads import GroupLoad, group_loads
 from costmodel.step.optimizer import DenseOptimizer
 from costmodel.step.program import Program
-from costmodel.step.simulator import simulate
+from costmodel.step.program_timeline import program_timeline
 from costmodel.step.sparse import SparsePart
-from costmodel.step.synthesis import NUM_STEPS, program
+from costmodel.step.synthesis import program
 from costmodel.step.template import Event, GroupFormulas, Work, WorkKind
 
 ROOT = Path(__file__).parents[1]
@@ -289,7 +288,7 @@ def program_of(row: dict[str, str]) -> tuple[Program, Topology]:
 
 def predict(row: dict[str, str]) -> tuple[float, dict[str, float]]:
     """Return predicted seconds of a published row, and the critical path by stage."""
-    timeline = simulate(expand(program_of(row)[0], NUM_STEPS))
+    timeline = program_timeline(program_of(row)[0])
     return timeline.step_time, {str(k): v for k, v in timeline.breakdown().items()}
 
 

@@ -9,7 +9,7 @@ from bench.fitting.traced_model import sharding_plan, topology, workload
 from costmodel.base.units import Bytes
 from costmodel.step.builder import StepBuilder
 from costmodel.step.evaluation import evaluated
-from costmodel.step.expansion import expand
+from costmodel.step.expansion import ProgramGraph
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.step.loads import group_loads
 from costmodel.step.program import Program
@@ -33,7 +33,7 @@ def traced_program(step: Template) -> Program:
 def synthesized() -> ExecutionGraph:
     """Return the graph of one step, as the TorchRec of the trace issues it."""
     step = write_step(sparse_part(StepBuilder(topology())), distributes_after_forward=True)
-    return expand(traced_program(step), 1)
+    return ProgramGraph.of(traced_program(step), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,12 @@
-"""A small timeline made by hand: two ranks, one step of 1 ms."""
+"""A small timeline made by hand, two ranks and one step of 1 ms; timelines event by event."""
 
 from costmodel.base.units import MS, US
 from costmodel.domain.hardware import Basis, Bound, Source
+from costmodel.step.expansion import ProgramGraph
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.step.program import Program
+from costmodel.step.simulator import simulate
+from costmodel.step.synthesis import NUM_STEPS
 from costmodel.step.timeline import Timeline
 
 
@@ -54,3 +58,10 @@ def two_ranks() -> Timeline:
         binding=(None, 0, 1, 2, None, 4, 1, 6),
         step_ends=(1 * MS,),
     )
+
+
+def simulated(program: Program, num_steps: int = NUM_STEPS) -> Timeline:
+    """Time a program's nodes one by one, as the simulator does with any graph."""
+    nodes = list(ProgramGraph.of(program, num_steps).nodes)
+    size = program.world_size
+    return simulate(ExecutionGraph(nodes=nodes, world_size=size, num_steps=num_steps))

@@ -13,11 +13,9 @@ from bench.published_steps import predict, program_of, published_rows
 from bench.published_steps import results as published
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
-from costmodel.step.expansion import expand
 from costmodel.step.graph import Stage
 from costmodel.step.program import Program
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import NUM_STEPS
+from costmodel.step.program_timeline import program_timeline
 from planner.files.profiles import load_profile
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -156,7 +154,7 @@ def _scaled(step: Program, stage: Stage, factor: float) -> Seconds:
     ops = tuple(
         replace(op, seconds=op.seconds * factor) if op.stage is stage else op for op in step.ops
     )
-    return simulate(expand(replace(step, ops=ops), NUM_STEPS)).step_time
+    return program_timeline(replace(step, ops=ops)).step_time
 
 
 def explanation(worst: Mapping[str, Any]) -> str:

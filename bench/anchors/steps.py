@@ -63,10 +63,8 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import forward_time
 from costmodel.memory.rank_memory import memory_per_rank
 from costmodel.memory.storage import RESERVE_SHARE
-from costmodel.step.expansion import expand
 from costmodel.step.loads import group_loads
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import NUM_STEPS, program
+from costmodel.step.program_timeline import plan_timeline
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 
@@ -141,8 +139,7 @@ class MeasuredPlan:
 
     def step_time(self) -> Seconds:
         """Return the predicted step."""
-        made = program(self.workload, self.topology, self.plan)
-        return simulate(expand(made, NUM_STEPS)).step_time
+        return plan_timeline(self.workload, self.topology, self.plan).step_time
 
 
 def published_steps() -> Iterator[Anchor]:

@@ -18,8 +18,7 @@ from bench.gpu_study.traces import stage_times
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import synthesize
+from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import DEVICE_KINDS
 from planner.calibration.points import point_data, point_key, read_point
 from planner.validation.phases import StepPrediction
@@ -51,7 +50,7 @@ def predict_step(point: StepPoint, hardware: HardwareProfile, profile: str) -> B
     file = step_file(point, on_cpu=on_cpu)
     world = point.world_size
     topology = Topology(hardware=hardware, world_size=world, local_world_size=world)
-    timeline = simulate(synthesize(file.workload, topology, file.plan))
+    timeline = plan_timeline(file.workload, topology, file.plan)
     if on_cpu:
         phases = StepPrediction.of(timeline, synchronous=True).phases[0]
         stages = {phase.value: seconds for phase, seconds in phases.items()}

@@ -14,15 +14,9 @@ from costmodel.step.graph import ExecutionGraph, Node, NodeGroup
 from costmodel.step.program import Program
 
 
-def expand(program: Program, num_steps: int) -> ExecutionGraph:
-    """Return the graph of all ranks over several consecutive steps, every node made once."""
-    nodes = list(ProgramNodes(program, num_steps))
-    return ExecutionGraph(nodes=nodes, world_size=program.world_size, num_steps=num_steps)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramGraph(ExecutionGraph):
-    """The same graph, its nodes made when they are looked at: few of many ranks' ever are."""
+    """A program's graph, its nodes made when they are looked at: few of many ranks' ever are."""
 
     program: Program
 

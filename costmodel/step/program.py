@@ -3,8 +3,8 @@
 Training is SPMD: every rank issues the same operations in the same order, and only sizes
 differ. So a step is written once (``step.builder``), as a list of operations whose durations
 are formulas, and evaluated at a plan's loads (``step.evaluation``): a list of ``Op`` with one
-duration per rank. ``expand`` makes the ``ExecutionGraph`` of all ranks and several steps out of it,
-for the simulator.
+duration per rank. ``ProgramGraph`` is the ``ExecutionGraph`` of all ranks and several steps that
+comes of it.
 """
 
 from dataclasses import dataclass

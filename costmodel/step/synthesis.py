@@ -24,8 +24,7 @@ from costmodel.step.builder import StepBuilder, Wait
 from costmodel.step.dense import DensePart
 from costmodel.step.dense_kernels import DenseCosts
 from costmodel.step.evaluation import evaluated
-from costmodel.step.expansion import expand
-from costmodel.step.graph import ExecutionGraph, Resource, Role, Stage
+from costmodel.step.graph import Resource, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.input_dist import BATCH_COPIED
 from costmodel.step.issue import END_BACKWARD_OPS, START_BACKWARD_OPS, ZERO_GRADIENTS_OPS
@@ -44,13 +43,6 @@ MOST_WRITTEN = 8
 """Batches of a step that are written where it has more (``LikeBatches``). Six of them are between
 the first and the last, and alike: steps whose batches follow one another in the same way before
 the sixth are exact. With five in all, one of some hundreds of drawn steps was not."""
-
-
-def synthesize(
-    workload: Workload, topology: Topology, plan: ShardingPlan, num_steps: int = NUM_STEPS
-) -> ExecutionGraph:
-    """Return the execution graph of all ranks under a plan, over a few consecutive steps."""
-    return expand(program(workload, topology, plan), num_steps)
 
 
 def program(

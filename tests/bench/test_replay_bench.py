@@ -81,10 +81,10 @@ def test_another_size_or_order_is_not_the_same() -> None:
     made = synthesized()
     first = next(n for n in made.nodes if n.kind is NodeKind.COLLECTIVE and n.rank == 5)
     larger = replace(first, num_bytes=first.num_bytes + 4)
-    other = replace(made, nodes=[larger if node is first else node for node in made.nodes])
+    other = replace(made, nodes=[larger if node == first else node for node in made.nodes])
     before, after = side_by_side(made, made)[0], side_by_side(other, made)[0]
     assert before.same
     assert not after.same
     assert after.imported_bytes[5] == before.imported_bytes[5] + 4
-    fewer = replace(made, nodes=[node for node in made.nodes if node is not first])
+    fewer = replace(made, nodes=[node for node in made.nodes if node != first])
     assert not side_by_side(fewer, made)[-1].same

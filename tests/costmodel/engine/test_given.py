@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from strategies import cases
+from timelines import simulated
 
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.given import GivenStep
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import program, synthesize
+from costmodel.step.synthesis import program
 
 Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=40)
@@ -29,8 +29,8 @@ def timed(case: Case, *factors: float) -> list[float]:
 @given(cases())
 @SETTINGS
 def test_its_own_durations_give_the_simulated_step(case: Case) -> None:
-    simulated = simulate(synthesize(*case)).step_time
-    assert timed(case, 1.0) == pytest.approx([simulated], rel=1e-12)
+    step_time = simulated(program(*case)).step_time
+    assert timed(case, 1.0) == pytest.approx([step_time], rel=1e-12)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from machines import machine, topology
 from plans import plan, table, workload
 from strategies import cases, plans
+from timelines import simulated
 
 from costmodel.base.units import GB
 from costmodel.domain.hardware import Topology
@@ -16,9 +17,8 @@ from costmodel.domain.plan import Shard, ShardingPlan, ShardingType, TableShardi
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pipeline, Workload
 from costmodel.engine.objective import Objective
 from costmodel.step.graph import NodeKind
-from costmodel.step.program_timeline import program_timeline
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import MOST_WRITTEN, NUM_STEPS, program, synthesize
+from costmodel.step.program_timeline import plan_timeline, program_timeline
+from costmodel.step.synthesis import MOST_WRITTEN, NUM_STEPS, program
 from costmodel.uncertainty.error_model import ErrorModel
 from costmodel.uncertainty.step_samples import sample_program
 
@@ -30,15 +30,15 @@ SETTINGS = settings(max_examples=60)
 @SETTINGS
 def test_equals_the_event_driven_simulator(case: Case) -> None:
     workload, ranks, plan = case
-    simulated = simulate(synthesize(workload, ranks, plan)).step_time
-    assert Objective(workload, ranks).step_time(plan) == pytest.approx(simulated, rel=1e-12)
+    step_time = simulated(program(workload, ranks, plan)).step_time
+    assert Objective(workload, ranks).step_time(plan) == pytest.approx(step_time, rel=1e-12)
 
 
 @pytest.mark.slow
 @given(cases())
 @SETTINGS
 def test_the_last_step_is_the_steady_state(case: Case) -> None:
-    ends = simulate(synthesize(*case, num_steps=NUM_STEPS + 4)).step_ends
+    ends = program_timeline(program(*case), NUM_STEPS + 4).step_ends
     periods = [b - a for a, b in pairwise(ends)]
     assert periods[NUM_STEPS - 2] == pytest.approx(periods[-1], rel=1e-9)
 
@@ -100,7 +100,7 @@ def test_relabelling_ranks_does_not_change_the_step(case: Case) -> None:
 @given(cases())
 @SETTINGS
 def test_the_critical_path_adds_up_to_the_step(case: Case) -> None:
-    timeline = simulate(synthesize(*case))
+    timeline = plan_timeline(*case)
     assert sum(timeline.breakdown().values()) == pytest.approx(timeline.step_time, rel=1e-9)
 
 
@@ -114,8 +114,8 @@ def _one_gpu() -> Case:
 
 
 def test_one_gpu_has_no_communication() -> None:
-    graph = synthesize(*_one_gpu())
-    assert not [node for node in graph.nodes if node.kind is NodeKind.COLLECTIVE]
+    made = program(*_one_gpu())
+    assert not [op for op in made.ops if op.kind is NodeKind.COLLECTIVE]
 
 
 def test_the_same_input_gives_the_same_number() -> None:
@@ -130,7 +130,7 @@ def test_the_same_input_gives_the_same_number() -> None:
 def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.DataObject) -> None:
     workload, ranks, plan = case
     both = [plan, data.draw(plans(workload, ranks))]
-    alone = [simulate(synthesize(workload, ranks, each)).step_time for each in both]
+    alone = [simulated(program(workload, ranks, each)).step_time for each in both]
     times = Objective(workload, ranks).step_times(both)
     assert times.tolist() == pytest.approx(alone, rel=1e-12)
 
@@ -161,7 +161,7 @@ def test_a_step_of_many_batches_takes_what_the_few_say_that_are_written(
     assert len(few.ops) < len(every.ops)
     assert few.like is not None
     assert few.like.left_out == 11 - MOST_WRITTEN
-    simulated = pytest.approx(program_timeline(every).step_time, rel=1e-9)
-    assert Objective(work, ranks).step_time(plan(work, ranks, where)) == simulated
+    step_time = pytest.approx(program_timeline(every).step_time, rel=1e-9)
+    assert Objective(work, ranks).step_time(plan(work, ranks, where)) == step_time
     (sampled,) = sample_program(few, ranks, ErrorModel(spreads={})).predicted
-    assert sampled == simulated
+    assert sampled == step_time

@@ -9,17 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine, topology
 from strategies import plans, workloads
+from timelines import simulated
 
 from costmodel.base.units import GB, MS, US
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.workload import Pipeline
 from costmodel.step.builder import StepBuilder
-from costmodel.step.expansion import expand
 from costmodel.step.graph import NodeKind, Resource, Stage
 from costmodel.step.issue import Issue
 from costmodel.step.program import Program
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import synthesize
+from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.template import Linear
 from costmodel.step.timeline import Timeline
 
@@ -32,7 +31,7 @@ def builder(ranks: int = 2) -> StepBuilder:
 
 
 def timed(program: Program, steps: int = 1) -> Timeline:
-    return simulate(expand(program, steps))
+    return simulated(program, steps)
 
 
 def end(timeline: Timeline, name: str, rank: int = 0) -> float:
@@ -123,7 +122,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     ranks = draw(st.sampled_from([1, 2, 4]))
     place: Topology = topology(ranks, hardware=CORE)
     workload = draw(workloads(pipelines=(Pipeline.NONE, Pipeline.SPARSE_DIST)))
-    return simulate(synthesize(workload, place, draw(plans(workload, place))))
+    return plan_timeline(workload, place, draw(plans(workload, place)))
 
 
 @pytest.mark.slow

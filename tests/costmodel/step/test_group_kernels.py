@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from machines import topology
 from plans import BATCH, named, plan, sharding, step, table, workload
+from timelines import simulated
 
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling, Workload
 from costmodel.engine.objective import Objective
 from costmodel.step.program import Program
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import program, synthesize
+from costmodel.step.synthesis import program
 
 FOUR = topology(4, 2)
 SIZE = 4.0 * BATCH * 64 * 4
@@ -301,5 +301,5 @@ def test_the_objective_is_the_simulated_step(
     where = plan(
         work, FOUR, {t.name: (kind, WHERE[kind]) for t, kind in zip(tables, kinds, strict=True)}
     )
-    simulated = simulate(synthesize(work, FOUR, where)).step_time
-    assert Objective(work, FOUR).step_time(where) == pytest.approx(simulated, rel=1e-12)
+    step_time = simulated(program(work, FOUR, where)).step_time
+    assert Objective(work, FOUR).step_time(where) == pytest.approx(step_time, rel=1e-12)

@@ -2,7 +2,7 @@ from machines import topology
 from plans import step, table, workload
 
 from costmodel.domain.plan import ShardingType
-from costmodel.step.expansion import expand
+from costmodel.step.expansion import ProgramGraph
 from costmodel.step.graph import NodeKind
 from costmodel.step.program import ProcessGroup, Program
 
@@ -16,7 +16,7 @@ def test_members_of_process_groups() -> None:
 
 def test_expand_repeats_the_step_for_every_rank() -> None:
     made = step(workload(table()), topology(4, 2), ShardingType.TABLE_WISE, 0)
-    graph = expand(made, 3)
+    graph = ProgramGraph.of(made, 3)
     assert len(graph.nodes) == 3 * 4 * len(made.ops)
     node = graph.nodes[(1 * len(made.ops) + 5) * 4 + 2]
     assert (node.step, node.rank, node.name) == (1, 2, made.ops[5].name)
@@ -24,14 +24,14 @@ def test_expand_repeats_the_step_for_every_rank() -> None:
 
 def test_steps_wait_only_for_the_step_before() -> None:
     made = step(workload(table()), topology(4, 2), ShardingType.TABLE_WISE, 0)
-    nodes = expand(made, 3).nodes
+    nodes = ProgramGraph.of(made, 3).nodes
     assert {nodes[i].step - node.step for node in nodes for i in node.after} == {0, -1}
 
 
 def test_members_of_a_collective_share_its_number() -> None:
     made = step(workload(table()), topology(4, 2), ShardingType.TABLE_ROW_WISE, 0)
     numbers: dict[int, list[int]] = {}
-    for node in expand(made, 1).nodes:
+    for node in ProgramGraph.of(made, 1).nodes:
         if node.name == "table_row_wise outputs":
             assert node.kind is NodeKind.COLLECTIVE
             assert node.collective is not None

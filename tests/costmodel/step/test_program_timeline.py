@@ -3,14 +3,14 @@
 import pytest
 from hypothesis import given, settings
 from strategies import cases, fixed_cases
+from timelines import simulated
 
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.step.expansion import ProgramGraph, expand
+from costmodel.step.expansion import ProgramGraph
 from costmodel.step.program_timeline import plan_timeline, program_timeline
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import program, synthesize
+from costmodel.step.synthesis import program
 
 Case = tuple[Workload, Topology, ShardingPlan]
 
@@ -19,16 +19,16 @@ Case = tuple[Workload, Topology, ShardingPlan]
 @given(cases() | fixed_cases())
 @settings(max_examples=60)
 def test_equals_the_event_driven_simulator(case: Case) -> None:
-    made, simulated = plan_timeline(*case), simulate(synthesize(*case))
-    assert list(made.starts) == simulated.starts
-    assert list(made.ready) == simulated.ready
-    assert list(made.ends) == simulated.ends
-    assert made.step_ends == simulated.step_ends
-    assert made.breakdown() == simulated.breakdown()
+    made, known = plan_timeline(*case), simulated(program(*case))
+    assert list(made.starts) == known.starts
+    assert list(made.ready) == known.ready
+    assert list(made.ends) == known.ends
+    assert made.step_ends == known.step_ends
+    assert made.breakdown() == known.breakdown()
     assert [made.busy(rank) for rank in range(made.graph.world_size)] == [
-        simulated.busy(rank) for rank in range(made.graph.world_size)
+        known.busy(rank) for rank in range(made.graph.world_size)
     ]
-    assert made.waiting_times.tolist() == simulated.waiting_times.tolist()
+    assert made.waiting_times.tolist() == known.waiting_times.tolist()
 
 
 @given(cases())
@@ -47,13 +47,12 @@ def test_what_a_node_waited_for_ended_when_it_became_ready(case: Case) -> None:
 @given(cases())
 @settings(max_examples=20)
 def test_nodes_are_the_same_whenever_they_are_made(case: Case) -> None:
-    step = program(*case)
-    lazy, whole = ProgramGraph.of(step, 2), expand(step, 2)
-    assert list(lazy.nodes) == whole.nodes
-    assert lazy.nodes[-1] == whole.nodes[-1]
-    assert lazy.nodes[1:3] == whole.nodes[1:3]
-    found = {int(number) for group in lazy.groups() for number in group.numbers}
-    assert found == set(range(len(whole.nodes)))
+    graph = ProgramGraph.of(program(*case), 2)
+    nodes = list(graph.nodes)
+    assert graph.nodes[-1] == nodes[-1]
+    assert graph.nodes[1:3] == nodes[1:3]
+    found = {int(number) for group in graph.groups() for number in group.numbers}
+    assert found == set(range(len(nodes)))
 
 
 def test_a_program_of_no_operations_takes_no_time() -> None:

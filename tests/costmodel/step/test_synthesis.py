@@ -12,7 +12,7 @@ from costmodel.domain.workload import DenseModel, Interaction, Pipeline, Workloa
 from costmodel.step.graph import NodeKind, Stage
 from costmodel.step.program import Program
 from costmodel.step.program_timeline import plan_timeline
-from costmodel.step.synthesis import NUM_STEPS, program, synthesize
+from costmodel.step.synthesis import program
 
 TWO = topology(2)
 CACHED = ComputeKernel.FUSED_UVM_CACHING
@@ -206,12 +206,6 @@ def test_every_dense_interaction_can_be_written(pipeline: Pipeline) -> None:
         work = Workload(tables=(table(),), dense=dense, local_batch_size=64, pipeline=pipeline)
         program = step(work, TWO, ShardingType.TABLE_WISE, 0)
         assert named(program, "dense optimizer")
-
-
-def test_synthesize_unrolls_into_the_steady_state() -> None:
-    work = workload(table())
-    graph = synthesize(work, TWO, plan(work, TWO, {"t": (ShardingType.TABLE_WISE, (0,))}))
-    assert graph.num_steps == NUM_STEPS
 
 
 def test_where_no_inputs_are_distributed_nothing_waits_for_them() -> None:

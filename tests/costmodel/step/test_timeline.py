@@ -12,8 +12,8 @@ from plans import plan, table, workload
 
 from costmodel.domain.plan import ShardingType
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
+from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import synthesize
 from costmodel.step.timeline import Timeline
 
 
@@ -91,7 +91,7 @@ def test_time_between_launch_and_kernel_is_the_host_s() -> None:
 @given(st.sampled_from(list(ShardingType)), st.sampled_from([(1, 1), (2, 2), (4, 2)]))
 def test_no_resource_works_longer_than_the_step(kind: ShardingType, ranks: tuple[int, int]) -> None:
     where, work = topology(*ranks), workload(table())
-    made = simulate(synthesize(work, where, plan(work, where, {"t": (kind, (0,))})))
+    made = plan_timeline(work, where, plan(work, where, {"t": (kind, (0,))}))
     for rank in range(where.world_size):
         for stages in made.busy(rank).values():
             assert sum(stages.values()) <= made.step_time * (1 + 1e-9)

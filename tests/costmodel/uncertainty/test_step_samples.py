@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from machines import topology
 from plans import plan, table, workload
 from strategies import cases
+from timelines import simulated
 
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.kernels.embedding import lookup_time
 from costmodel.step.loads import PlanLoads
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import program, synthesize
+from costmodel.step.synthesis import program
 from costmodel.uncertainty import step_samples
 from costmodel.uncertainty.error_model import Cause, ErrorModel, Spread
 from costmodel.uncertainty.sampling import Array, Draws
@@ -45,7 +45,7 @@ def two_plans() -> tuple[Workload, Topology, ShardingPlan, ShardingPlan]:
 @SETTINGS
 def test_the_prediction_is_the_simulated_step(case: Case) -> None:
     sampled = sample_steps(*case[:2], [case[2]], errors=ALL)
-    assert sampled.predicted[0] == pytest.approx(simulate(synthesize(*case)).step_time, rel=1e-12)
+    assert sampled.predicted[0] == pytest.approx(simulated(program(*case)).step_time, rel=1e-12)
 
 
 @given(cases())

@@ -8,9 +8,8 @@ from strategies import cases
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.step.expansion import expand
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import NUM_STEPS, program
+from costmodel.step.program_timeline import program_timeline
+from costmodel.step.synthesis import program
 from costmodel.step.timeline import Timeline
 from costmodel.uncertainty.error_model import cause_of
 from planner.planning.explanation import path_rows
@@ -34,5 +33,5 @@ def test_names_of_operations_decide_nothing(case: tuple[Workload, Topology, Shar
     made, ranks = program(*case), case[1]
     renamed = replace(made, ops=tuple(replace(op, name="renamed") for op in made.ops))
     assert [cause_of(op, ranks) for op in renamed.ops] == [cause_of(op, ranks) for op in made.ops]
-    before, after = (simulate(expand(each, NUM_STEPS)) for each in (made, renamed))
+    before, after = map(program_timeline, (made, renamed))
     assert said(after) == said(before)

@@ -11,8 +11,7 @@ from timelines import two_ranks
 from costmodel.base.errors import InputError
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import synthesize
+from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import Timeline
 from planner.traces.chrome_trace import trace_events, trace_text, write_trace
 from planner.traces.trace_folder import write_traces
@@ -27,7 +26,7 @@ def ten_ranks() -> Timeline:
         "wide": (ShardingType.TABLE_WISE, (7,)),
         "long": (ShardingType.ROW_WISE, tuple(range(10))),
     }
-    return simulate(synthesize(work, topology, plan(work, topology, how)))
+    return plan_timeline(work, topology, plan(work, topology, how))
 
 
 def slices(name: str) -> list[dict[str, object]]:

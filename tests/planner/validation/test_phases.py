@@ -6,8 +6,7 @@ from strategies import plans, workloads
 
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.workload import Pipeline
-from costmodel.step.simulator import simulate
-from costmodel.step.synthesis import synthesize
+from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import Timeline
 from planner.validation.phases import Phase, predicted_phases
 
@@ -17,7 +16,7 @@ TWO_CORES = Topology(hardware=machine(device=Device.CPU), world_size=2, local_wo
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
     workload = draw(workloads(pipelines=(Pipeline.NONE, Pipeline.SPARSE_DIST)))
-    return simulate(synthesize(workload, TWO_CORES, draw(plans(workload, TWO_CORES))))
+    return plan_timeline(workload, TWO_CORES, draw(plans(workload, TWO_CORES)))
 
 
 @pytest.mark.slow
