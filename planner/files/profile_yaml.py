@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from json import dumps
 from textwrap import fill
+from typing import TYPE_CHECKING
 
 from costmodel.base.units import US
 from costmodel.domain.hardware import (
@@ -12,7 +13,9 @@ from costmodel.domain.hardware import (
     GemmEfficiency,
     Gpu,
     HardwareProfile,
+    Host,
     KernelFamily,
+    Link,
     Source,
     UnalignedRows,
 )
@@ -20,19 +23,9 @@ from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.traced import TracedTimes
 from planner.files.profile_units import quantity_text
 
-EMBEDDING_FIELDS = ("lookup_efficiency", "update_efficiency", "sort_rate")
-"""Fields of `Gpu` written in a section of their own: they are fitted to lookups."""
-_MORE_EMBEDDING_FIELDS = (
-    "overlap", "lookup_time", "row_read_time", "row_update_time",
-    "gather_bandwidth", "gradient_time", "backward_latency", "sort_latency",
-    "forward_latency", "bag_row_time", "bag_time", "forward_turn_time", "backward_turn_time",
-    "forward_correction", "backward_correction",
-)  # fmt: skip
-"""More such fields, left out at their defaults: most are a core's or a GPU's only."""
-_OPTIONAL_FIELDS = (
-    "l1_bytes", "concat_efficiency", "view_efficiency", "in_place_efficiency", "stream_correction",
-)  # fmt: skip
-"""Fields of `Gpu` that are left out where they have their defaults."""
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
 OVERHEADS = {
     "t1_us": "before", "t2_us": "lead", "t3_us": "tail", "t4_us": "call", "t5_us": "between",
 }  # fmt: skip
@@ -44,27 +37,23 @@ _WIDTH = 99
 
 def profile_text(profile: HardwareProfile) -> str:
     """Write every field with its source, so that `load_profile` gives the same profile back."""
-    skip = {*EMBEDDING_FIELDS, *_MORE_EMBEDDING_FIELDS, "name", "gemm"}
-    defaults = {item.name: item.default for item in fields(Gpu)}
-    skip |= {name for name in _OPTIONAL_FIELDS if getattr(profile.gpu, name) == defaults[name]}
-    gpu = _section(profile.gpu, "gpu", profile, skip=skip)
-    own = [name for name in _MORE_EMBEDDING_FIELDS if getattr(profile.gpu, name) != defaults[name]]
-    embedding = {name: getattr(profile.gpu, name) for name in (*EMBEDDING_FIELDS, *own)}
+    from planner.files import profile_schema as schema
+
     return "\n".join([
         f"name: {dumps(profile.name)}",
         *([] if profile.device is Device.CUDA else [f"device: {profile.device}"]),
         _entry("gpus_per_node", profile.gpus_per_node, "gpus_per_node", profile).lstrip(),
         "gpu:",
         f"  name: {dumps(profile.gpu.name)}",
-        *gpu,
+        *_section(schema.GpuSection, profile.gpu, "gpu", profile),
         "embedding:",
-        *(_entry(name, embedding[name], f"gpu.{name}", profile) for name in embedding),
+        *_section(schema.EmbeddingSection, profile.gpu, "gpu", profile),
         "host:",
-        *_section(profile.host, "host", profile),
+        *_section(schema.HostSection, profile.host, "host", profile),
         "intra_node:",
-        *_section(profile.intra_node, "intra_node", profile),
+        *_section(schema.LinkSection, profile.intra_node, "intra_node", profile),
         "inter_node:",
-        *_section(profile.inter_node, "inter_node", profile),
+        *_section(schema.LinkSection, profile.inter_node, "inter_node", profile),
         fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
         + _traced(profile.traced),
     ])
@@ -178,13 +167,14 @@ def _flow(start: str, items: Iterable[str]) -> list[str]:
 
 
 def _section(
-    values: object, path: str, profile: HardwareProfile, *, skip: Iterable[str] = ()
+    section: "type[BaseModel]", values: Gpu | Host | Link, path: str, profile: HardwareProfile
 ) -> list[str]:
-    names = (item.name for item in fields(values))  # type: ignore[arg-type] # all are dataclasses
+    """Write the numbers of a section; what it may lack, only where it is not the default."""
+    defaults = {item.name: item.default for item in fields(values)}
     return [
         _entry(name, getattr(values, name), f"{path}.{name}", profile)
-        for name in names
-        if name not in skip
+        for name, written in section.model_fields.items()
+        if name != "name" and (written.is_required() or getattr(values, name) != defaults[name])
     ]
 
 
