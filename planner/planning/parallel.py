@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
@@ -27,7 +27,6 @@ from planner.environment.children import end_with, safe_path
 from planner.files.disk import os_reason
 from planner.planning.in_turn import run_in_turn
 from planner.planning.search import Attempt, Search
-from sharders import PortfolioParams
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 if TYPE_CHECKING:
@@ -48,16 +47,10 @@ class _ProcessTask:
     names: tuple[str, ...]
     workload: Workload
     topology: Topology
-    seed: int
+    search: Search
+    """How it is to search; until when, and whom it tells, the process adds itself."""
     deadline: Seconds
     """By the monotonic clock, which all processes share."""
-    max_plans: int | None
-    """Plans that this process may look at, instead."""
-    enough: Seconds
-    patience: float
-    storage: str | None
-    portfolio: PortfolioParams
-    fields: Mapping[str, Mapping[str, object]]
     parent: int
     """The process that waits for the results, and with which this one ends."""
 
@@ -118,21 +111,16 @@ def run_in_parallel(
         names=tuple(names),
         workload=problem.workload,
         topology=problem.topology,
-        seed=search.seed,
+        search=_sent(search),
         deadline=time.monotonic() + search.seconds,
-        max_plans=None if search.max_plans is None else max(1, search.max_plans // search.jobs),
-        enough=search.enough,
-        patience=search.patience,
-        storage=search.storage,
-        portfolio=search.portfolio,
-        fields=search.fields,
         parent=os.getpid(),
     )
     workers: dict[Connection, tuple[int, SpawnProcess]] = {}
     with _uninterrupted(), safe_path():
         for number in range(1, search.jobs):
             ours, theirs = context.Pipe(duplex=False)
-            own = replace(task, seed=search.seed + SEEDS_APART * number)
+            seed = search.seed + SEEDS_APART * number
+            own = replace(task, search=replace(task.search, seed=seed))
             process = context.Process(target=_work, args=(own, theirs, stop), daemon=True)
             process.start()
             theirs.close()
@@ -154,6 +142,21 @@ def run_in_parallel(
     return reported.attempts()
 
 
+def _sent(search: Search) -> Search:
+    """Return how one of the processes searches, without what belongs to the caller's process."""
+    plain = Search()
+    return replace(
+        search,
+        jobs=1,
+        max_plans=None if search.max_plans is None else max(1, search.max_plans // search.jobs),
+        interrupted=plain.interrupted,
+        watch=plain.watch,
+        clock=plain.clock,
+        deadline=plain.deadline,
+        began=None,
+    )
+
+
 def _found_here(
     names: Sequence[str], problem: ShardingProblem, task: _ProcessTask, reported: _Reported
 ) -> tuple[Attempt, ...]:
@@ -163,7 +166,7 @@ def _found_here(
         search,
         jobs=1,
         time_limit=max(0.0, min(search.time_limit, task.deadline - time.monotonic())),
-        max_plans=task.max_plans,
+        max_plans=task.search.max_plans,
         watch=lambda name, progress: reported.watch(0, name, progress),
     )
     return tuple(attempt for attempt in run_in_turn(names, problem, own) if attempt.plan)
@@ -226,17 +229,11 @@ def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
             results.send((name, progress))
 
     problem = ShardingProblem.of(task.workload, task.topology)
-    search = Search(
-        seed=task.seed,
+    search = replace(
+        task.search,
         time_limit=max(0.0, task.deadline - time.monotonic()),
-        max_plans=task.max_plans,
-        enough=task.enough,
-        patience=task.patience,
         interrupted=lambda: bool(asked) or stop.is_set(),
         watch=watch,
-        storage=task.storage,
-        portfolio=task.portfolio,
-        fields=task.fields,
     )
     found: tuple[Attempt, ...] = ()
     with suppress(PlannerError):
