@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.plan_quality import INSTANCES, provenance
+from bench.kept import provenance, read, write
+from bench.plan_quality import INSTANCES
 from costmodel.base.units import MS
 
 RESULTS = Path(__file__).parent / "results" / "against.json"
@@ -138,29 +139,26 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     other = (args.checkout.resolve(), args.python)
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"plans": [], "speeds": []}
+    known = {"plans": [], "speeds": [], **read(RESULTS)}
     for seconds, name in product(args.seconds, args.instances):
         row = {**plans(other, name, seconds, args.seeds), **provenance()}
         print(shown(row), flush=True)
         same = [each for each in known["plans"] if _key(each) != _key(row)]
         known["plans"] = [*same, row]
-        _keep(known, write=args.write)
+        if args.write:
+            write(RESULTS, known)
     for name in args.instances if args.speeds else ():
         row = {**speeds(other, name, args.speeds), **provenance()}
         ratios = (f"{key} {row[key + '_after'] / row[key + '_before']:.2f}" for key in SPEEDS)
         print(f"{name:<8} after over before: {', '.join(ratios)}", flush=True)
         same = [each for each in known["speeds"] if each["instance"] != name]
         known["speeds"] = [*same, row]
-        _keep(known, write=args.write)
+        if args.write:
+            write(RESULTS, known)
 
 
 def _key(row: dict[str, Any]) -> tuple[str, float]:
     return row["instance"], row["seconds"]
-
-
-def _keep(known: dict[str, Any], *, write: bool) -> None:
-    if write:
-        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ thought, not whether they are.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.plan_quality import provenance
+from bench.kept import provenance, read, write
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.plan import ShardingPlan
@@ -318,14 +317,14 @@ def main() -> None:
         for name in MODELS:
             write_text(FOLDER / f"{name}.yaml", text_of(name))
         return
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept = read(RESULTS)
     records = {name: kept[name] for name in MODELS if name in kept}
     for name in args.workloads:
         records[name] = {**measured(name), **provenance()}
         show(name, records[name])
         if args.write:
             ordered = {key: records[key] for key in MODELS if key in records}
-            write_text(RESULTS, json.dumps(ordered, indent=1) + "\n")
+            write(RESULTS, ordered)
     print(f"mean regret over {len(records)}: {mean_regrets(records)}")
 
 

@@ -6,7 +6,6 @@ what share the step of ``auto`` is longer; up to 1% is a tie (``planner.planning
 """
 
 import argparse
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Any
 
 from bench.choice import MODELS
 from bench.draw_workloads import WORKLOADS
-from bench.plan_quality import provenance
+from bench.kept import provenance, read, write
 from costmodel.base.units import MS
-from planner.files.disk import write_text
 from planner.planning.api import compare
 from planner.planning.plugins import AUTO
 from planner.planning.verdict import SAME_STEP
@@ -72,14 +70,14 @@ def main() -> None:
     parser.add_argument("--limits", nargs="+", type=float, default=LIMITS)
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept = read(RESULTS)
     for limit in args.limits:
         for workload in args.workloads:
             name = f"{workload} {limit:g}s"
             kept[name] = {**compared(workload, limit), **provenance()}
             show(name, kept[name])
             if args.write:
-                write_text(RESULTS, json.dumps(kept, indent=1) + "\n")
+                write(RESULTS, kept)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ Every interval is made without the measurements it is tested on:
 Needs ``../shared/data``; takes half a minute.
 """
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from scipy.stats import t as student
 from bench import cpu_coverage, holdout, lookup_coverage, winners_curse
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
+from bench.kept import write
 from bench.published_steps import PRECISION, program_of, published_rows
 from costmodel.base.units import MS
 from costmodel.domain.workload import DataType
@@ -354,7 +354,7 @@ def main() -> None:
     found = results()
     show(found)
     if "--write" in sys.argv:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, found)
 
 
 if __name__ == "__main__":

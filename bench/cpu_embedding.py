@@ -9,11 +9,11 @@ semicolons between tables.
 import csv
 import gzip
 import io
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from bench.kept import write
 from costmodel.base.units import US
 from planner.calibration.points import EmbeddingPoint
 from planner.calibration.records import Record, read_measurements
@@ -56,7 +56,7 @@ def main() -> None:
     data = gzip.compress(text.getvalue().encode(), mtime=0)
     (RESULTS / f"{name}.csv.gz").write_bytes(data)
     about = {"points": len(rows), "machine": measured.machine, "columns": COLUMNS}
-    (RESULTS / f"{name}.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    write(RESULTS / f"{name}.json", about)
     print(f"{len(rows)} points")
 
 

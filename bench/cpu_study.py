@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cpu_plans import study_plans
+from bench.kept import read
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
@@ -296,7 +297,7 @@ def main() -> None:
     names = args.only or (BLIND if args.blind else WORKLOADS)
     calibrated = read_measurements(args.profile.with_suffix(".measurements.jsonl"))
     probed = probes(calibrated.records) if calibrated else ()
-    results = json.loads(args.results.read_text("utf-8")) if args.results.exists() else {}
+    results = read(args.results)
     if args.measure:
         from planner.calibration.machine import machine_facts
 

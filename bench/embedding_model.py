@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.kept import write
 from bench.learned.network import DIRECTIONS, KINDS, REUSE, SIZES, table_features
 from bench.paper import TABLE_I
 from costmodel.base.units import MB, US
@@ -312,7 +313,7 @@ def main() -> None:
     found = results()
     show(found)
     if "--write" in sys.argv:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write(RESULT, found)
         export(list(measured_rows()))
 
 

@@ -8,7 +8,6 @@ so many CPU seconds, and its worst miss; and the bound, which must never be abov
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -17,7 +16,8 @@ from random import Random
 from time import process_time
 from typing import Any
 
-from bench.plan_quality import filled, provenance
+from bench.kept import provenance, write
+from bench.plan_quality import filled
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import step_time_bound
@@ -235,8 +235,7 @@ def main() -> None:
             print("{family:<8}{sharder:<12}{optimal:>3} of {instances}  {worst:+.3%}".format(**row))
             rows.append(row)
     if args.write:
-        text = json.dumps({"rows": rows, **provenance()}, indent=1)
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        write(RESULTS, {"rows": rows, **provenance()})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ stands above the marker line of a profile is written by hand and kept, but for t
 section, which is what ``bench.lookup_fit`` found.
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -29,6 +28,7 @@ from bench.fitting.gemm import (
 )
 from bench.fitting.lookup_rates import with_embedding
 from bench.fitting.sources import DATA, REPOSITORY
+from bench.kept import write
 from costmodel.base.units import TFLOP
 from costmodel.domain.hardware import GemmEfficiency, Gpu, KernelFamily
 from costmodel.domain.workload import DataType
@@ -223,7 +223,7 @@ def _gemm_result(
 
 def _write(name: str, result: Mapping[str, object]) -> None:
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / name).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(RESULTS / name, result)
 
 
 def _print_tables(

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.kept import write
 from planner.environment.children import end_now
 
 RESULTS = Path(__file__).parent / "results" / "host_by_features.json"
@@ -175,7 +176,7 @@ def main() -> None:
         "torchrec": version("torchrec"),
         "rows": rows,
     }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(RESULTS, found)
     for row in rows:
         kind = "anomaly detection" if row["anomaly_detection"] else ""
         stages = "  ".join(f"{name} {us / 1e3:.2f}" for name, us in row["us"].items())

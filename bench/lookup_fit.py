@@ -13,7 +13,6 @@ the source does not record; and three launches of 5 to 8 us of another lookup ke
 which starts its bags faster.
 """
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +33,7 @@ from bench.fitting.launches import (
     LookupLaunch,
     launches,
 )
+from bench.kept import write
 from costmodel.base.units import MS, US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
@@ -339,7 +339,7 @@ def main() -> None:
     found = results()
     show(found)
     if "--write" in sys.argv:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, found)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from bench.fitting.sources import DATA
+from bench.kept import write
 
 TRACES = DATA / "traces"
 RESULTS = Path(__file__).parent / "results" / "overlap.json"
@@ -153,7 +154,7 @@ def main() -> None:
             f"scatter alone {noise}; {row['overlapped_ms']} ms overlapped"
         )
     if "--write" in sys.argv:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, found)
 
 
 if __name__ == "__main__":

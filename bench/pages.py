@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from bench.plan_quality import provenance
+from bench.kept import provenance, write
 from costmodel.domain.workload import Workload
 from planner.files.workload import load_workload
 from planner.planning.api import Planned, load_plan, plan
@@ -176,7 +176,7 @@ def main() -> None:
         version = chromium.version
     if given.write:
         kept = {**provenance(), "chromium": version, "pages": rows}
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+        write(RESULTS, kept)
 
 
 if __name__ == "__main__":

@@ -6,24 +6,18 @@ A run says which step a sharder, or ``auto``, found by the simulator, and when i
 spirit: ``torchrec_greedy``, ``beam`` (NeuroShard), ``hugectr``, ``ilp`` (RecShard), ``dreamshard``.
 """
 
-import json
 import multiprocessing
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from fcntl import LOCK_EX, flock
 from math import inf
-from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 from bench.draw_workloads import DATA, PAPER_DENSE, open_tables, read_aggregates
+from bench.kept import SEED
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import step_time_bound
@@ -32,7 +26,6 @@ from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
-from planner.files.disk import write_text
 from planner.files.profiles import load_profile
 from planner.planning.plugins import load_sharder
 from planner.planning.running import run_sharders
@@ -40,7 +33,6 @@ from planner.planning.search import Search, sharders_for
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 HARDWARE = "h100-sxm"
-SEED = 0
 LOCAL_BATCH = 4096
 """As in ``open_856.yaml``."""
 Result = TypeVar("Result")
@@ -171,36 +163,3 @@ def isolated(job: Callable[..., Result], *arguments: Any) -> Result:  # noqa: AN
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         return pool.submit(job, *arguments).result()
-
-
-def updated(path: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Change a file of results, no other process coming in between; return what it has then.
-
-    The folder is locked, and the file replaced: who reads it meanwhile finds all of it.
-    """
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        flock(folder, LOCK_EX)
-        results = read(path)
-        change(results)
-        write_text(path, json.dumps(results, indent=1) + "\n")
-    finally:
-        os.close(folder)
-    return results
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the results so far."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
-def provenance() -> dict[str, str]:
-    """Say where and when numbers were made."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=7", "HEAD"],  # noqa: S607 - the developer's git
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
-    ).stdout.strip()  # fmt: skip
-    machine = f"{platform.machine()}, Python {platform.python_version()}, one core"
-    date = datetime.now(UTC).date().isoformat()
-    return {"machine": machine, "date": date, "commit": commit, "seed": str(SEED)}

@@ -22,7 +22,6 @@ Table sizes: the two Criteo variants of ``prepare_synthetic_dataset.py`` in the 
 (frequency limits 15 and 3), one-hot, with its power law of 1.45; MLPerf's for SOK.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from csv import DictReader
@@ -34,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.fitting.lookups_alone import lookups_alone
+from bench.kept import write
 from costmodel.base.units import MS
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
@@ -340,7 +340,7 @@ def main() -> None:
         f"geometric mean of the error {np.exp(np.log(errors).mean()):.1%}, worst {errors.max():.1%}"
     )
     if "--write" in sys.argv:
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, rows)
 
 
 if __name__ == "__main__":

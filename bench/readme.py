@@ -19,6 +19,7 @@ from bench import accuracy_tables as tables
 from bench import cpu_study, search_population, torchrec_tables
 from bench.choice import mean_regrets
 from bench.documented import run_page, with_outputs
+from bench.kept import write
 from costmodel.base.units import MS
 
 ROOT = Path(__file__).parents[1]
@@ -81,8 +82,7 @@ def note_commits() -> None:
             cwd=ROOT, capture_output=True, text=True, check=True,
         )  # fmt: skip
         noted[name] = log.stdout.strip()
-    text = json.dumps(noted, indent=1) + "\n"
-    (ROOT / f"bench/results/{COMMITS}.json").write_text(text, encoding="utf-8")
+    write(ROOT / f"bench/results/{COMMITS}.json", noted)
 
 
 def published_steps() -> str:

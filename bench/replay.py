@@ -15,7 +15,6 @@ Beside the imported graph of the 8 x V100 run stands the one synthesized for its
 kind and size of every collective on every rank.
 """
 
-import json
 import platform
 import resource
 import subprocess
@@ -27,6 +26,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from bench.kept import write
 from bench.traced_dlrm import CollectivePair, side_by_side, synthesized
 from costmodel.base.units import GIB, MS
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
@@ -274,7 +274,7 @@ def main() -> None:
                 for run, made in zip(runs, sets, strict=True)
             ],
         }
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, kept)
 
 
 if __name__ == "__main__":

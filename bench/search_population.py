@@ -25,6 +25,7 @@ from statistics import median, median_high
 from time import process_time
 from typing import Any
 
+from bench.kept import provenance, read, updated
 from bench.known_plans import (
     PLANS,
     Choices,
@@ -33,7 +34,7 @@ from bench.known_plans import (
     step_today,
     write_plans,
 )
-from bench.plan_quality import attempt_on, isolated, provenance, read, updated
+from bench.plan_quality import attempt_on, isolated
 from bench.population import HELD_OUT, POPULATION, TUNING, UNEVEN
 from costmodel.base.units import MS, Seconds
 from costmodel.bounds.lower_bound import step_time_bound

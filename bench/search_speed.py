@@ -8,7 +8,6 @@ counted, and printed beside.
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 from random import Random
@@ -16,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.plan_quality import INSTANCES, provenance
+from bench.kept import provenance, write
+from bench.plan_quality import INSTANCES
 from costmodel.engine.objective import Objective
 from sharders.annealing.plan_editor import PlanEditor
 from sharders.engine.params import AnnealingParams
@@ -89,7 +89,7 @@ def main() -> None:
         speeds = "".join(f"{row[key]:>11,.0f}" for key in list(row)[1:])
         print(f"{name:<9}{row['setup_cpu_s']:>8.2f}s{speeds}")
     if args.write:
-        RESULTS.write_text(json.dumps({"rows": rows, **provenance()}, indent=1) + "\n")
+        write(RESULTS, {"rows": rows, **provenance()})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ times, their spread, and who wins; the published range of the paper's own ten ta
 sets are unpublished, so only the order of magnitude can be compared) stands beside it.
 """
 
-import json
 import sys
 from csv import DictReader
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.kept import write
 from costmodel.base.units import MS
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
@@ -76,7 +76,7 @@ def main() -> None:
             low, high = min(actual) / MS, max(actual) / MS
             print(f"  Table IV, {machine}: steps of {low:.1f} to {high:.1f} ms on its own tasks\n")
     if "--write" in sys.argv:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, results)
 
 
 def show(hardware: str, times: dict[str, dict[str, float]]) -> None:

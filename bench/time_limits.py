@@ -25,9 +25,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.draw_workloads import WORKLOADS
-from bench.plan_quality import LOCAL_BATCH, provenance
+from bench.kept import provenance, read, write
+from bench.plan_quality import LOCAL_BATCH
 from costmodel.base.units import Seconds
-from planner.files.disk import write_text
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
 from planner.planning.stages import LATE_SHARE, LATE_TIME
@@ -180,13 +180,13 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(BUSY), choices=BUSY)
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept = read(RESULTS)
     print(f"{os.cpu_count()} cores")
     for name, record in measured(args.sizes, args.limits, args.kinds):
         kept[name] = {**record, **provenance()}
         show(name, record)
         if args.write:
-            write_text(RESULTS, json.dumps(kept, indent=1) + "\n")
+            write(RESULTS, kept)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ limit, and its last two sizes here would take hours.
 """
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.plan_quality import Instance, attempt, bound, isolated, provenance
+from bench.kept import provenance, read, write
+from bench.plan_quality import Instance, attempt, bound, isolated
 from costmodel.base.units import MS, Seconds
 from planner.planning.plugins import AUTO, TORCHREC, load_sharder
 from planner.planning.search import sharders_for
@@ -85,14 +85,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     prepare()
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept = read(RESULTS)
     results = {name: kept[name] for name in INSTANCES if name in kept}
     for name in args.instances:
         record = measured(INSTANCES[name], args.seconds)
         show(name, record)
         results[name] = {**record, **provenance()}
         if args.write:
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            write(RESULTS, results)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Needs ``pip install HolisticTraceAnalysis "pandas<3"``: the critical path of HTA
 pandas 3.
 """
 
-import json
 import logging
 import re
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
+from bench.kept import write
 from bench.replay import ROOT, SETS, TRACES
 from planner.traces.replay.importing import load_run
 from planner.traces.replay.modes import replay, step_spans
@@ -158,7 +158,7 @@ def main() -> None:
         )
     if "--write" in sys.argv:
         kept = {"date": date.today().isoformat(), "versions": used, "sets": rows}  # noqa: DTZ011
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, kept)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ no published measurements of one. Every rank sends a part f of its buffer to ran
 split, see ``planner.calibration.points.CollectivePoint``.
 """
 
-import json
 import platform
 import sys
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from bench.kept import write
 from costmodel.base.units import MIB
 from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.device import CpuDevice
@@ -93,7 +93,7 @@ def main() -> None:
         machine = f"{platform.machine()}, gloo, {ranks.world_size} ranks, torch {torch.__version__}"
         date = datetime.now(UTC).date().isoformat()
         result = {"machine": machine, "date": date, "rows": rows}
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, result)
 
 
 if __name__ == "__main__":

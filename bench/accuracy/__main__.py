@@ -16,6 +16,7 @@ from typing import Any
 from bench.accuracy import anchors, basis, curves, figures, kernels, learned, scaling, steps
 from bench.accuracy.report import report
 from bench.fitting.sources import DATA
+from bench.kept import write
 from bench.readme import block, fill
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -46,7 +47,7 @@ def main() -> None:
         results[name] = PARTS[name]()
         print(f"{name}: {time.perf_counter() - begin:.1f} s", file=sys.stderr)
     results["python"] = f"{platform.machine()}, Python {platform.python_version()}"
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write(path, results)
     text = report(json.loads(path.read_text("utf-8")))
     (RESULTS / "accuracy.md").write_text(text, encoding="utf-8")
     print(text)

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bench import coverage, embedding_model
+from bench.kept import write
 
 
 def results() -> dict[str, Any]:
@@ -13,12 +14,12 @@ def results() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(embedding_model.RESULT.read_text(encoding="utf-8"))
         return {**found, "best": embedding_model.BEST, "trained": False}
     found = embedding_model.results()
-    embedding_model.RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(embedding_model.RESULT, found)
     return {**found, "best": embedding_model.BEST, "trained": True}
 
 
 def intervals() -> dict[str, Any]:
     """Count again how often 90% intervals hold, and keep it for the README."""
     found = coverage.results()
-    coverage.RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(coverage.RESULTS, found)
     return found

@@ -43,6 +43,7 @@ from bench.gpu_study.supervise import (
     WorkerFailedError,
 )
 from bench.gpu_study.tables import study_text
+from bench.kept import write
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
@@ -111,7 +112,7 @@ def part_deadlines(study: GpuStudy, begin: float) -> dict[str, float]:
 
 def _judged(folder: Path, notes: list[str]) -> str:
     found = judge(folder) | {"notes": notes}
-    (folder / "study.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    write(folder / "study.json", found)
     text = study_text(found)
     (folder / "study.md").write_text(text, encoding="utf-8")
     return text

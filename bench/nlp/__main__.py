@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.kept import write
 from bench.nlp.cpu_graph import CORE, machine_of
 from bench.nlp.cpu_profile import read_cpu_profile
 from costmodel.base.units import MS
@@ -70,7 +71,7 @@ def measure() -> None:
         "cores_busy_with_other_processes": others,
         "cases": [{**case.data(), **_summary(case.name, rounds)} for case in cases()],
     }
-    MEASURED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    write(MEASURED, kept)
 
 
 def _summary(name: str, rounds: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -196,7 +197,7 @@ def main() -> None:
     made = table()
     show(made)
     if "--write" in sys.argv:
-        TABLE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        write(TABLE, made)
 
 
 if __name__ == "__main__":

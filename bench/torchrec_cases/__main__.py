@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.plan_quality import provenance
+from bench.kept import provenance, read, write
 from bench.torchrec_tables import cases
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="CHECKOUT")
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept = read(RESULTS)
     before, of = kept.get("before", {}), kept.get("before_commit", "")
     if args.before is not None:
         before = before | outcomes(args.before.resolve(), args.cases)
@@ -48,7 +48,7 @@ def main() -> None:
     }
     print(cases(results))
     if args.write:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, results)
 
 
 def outcomes(checkout: Path, named: Sequence[str]) -> dict[str, str]:

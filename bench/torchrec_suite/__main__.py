@@ -9,7 +9,6 @@ there is not ours to mend. ``--write`` puts the list into bench/results/torchrec
 files named (``tests/test_mc_embedding.py``), what is kept of others stays.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.documented import ROOT
-from bench.plan_quality import provenance
+from bench.kept import provenance, read, write
 from bench.torchrec_suite.reasons import REASONS
 
 FILES = (
@@ -88,9 +87,7 @@ def main() -> int:
     theirs = {kind: sum(each.theirs == kind for each in outcomes) for kind in KINDS}
     print(f"with our planner {counts}; with TorchRec's own {theirs}")
     if "--write" in sys.argv:
-        kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-        results = {**_about(checkout), **_merged(kept, outcomes, files)}
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, {**_about(checkout), **_merged(read(RESULTS), outcomes, files)})
     unknown = [e for e in outcomes if e.is_ours_to_explain and e.test not in REASONS]
     return 1 if unknown else 0
 

@@ -1,6 +1,5 @@
 import os
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +9,6 @@ from bench.plan_quality import (
     Instance,
     bound,
     isolated,
-    read,
-    updated,
 )
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 
@@ -37,13 +34,6 @@ def test_tight_memory_is_as_tight_as_it_says() -> None:
 @needs_data
 def test_bounds_are_worth_printing() -> None:
     assert bound(Instance(5, 2))["bound_s"] > 1e-4
-
-
-def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    updated(path, lambda results: results.update(a=1))
-    assert updated(path, lambda results: results.update(b=2)) == {"a": 1, "b": 2}
-    assert read(path) == {"a": 1, "b": 2}
 
 
 def test_a_job_that_fails_in_a_process_of_its_own_fails_here() -> None:

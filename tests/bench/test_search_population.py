@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bench.kept import read
 from bench.known_plans import choices_of, plan_of, read_plans, step_today, write_plans
-from bench.plan_quality import read
 from bench.population import HELD_OUT, POPULATION, TUNING, Nature, PopulationInstance
 from bench.search_population import (
     RESULTS,
