@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.conformity import audit
 from bench.conformity.allocations import compiled
 from bench.conformity.cells import cells
 from bench.conformity.facts import Fact, differences, order
@@ -75,16 +74,17 @@ def test_the_report_says_why_a_cell_was_not_run() -> None:
 
 
 ROOT = Path(__file__).parents[2]
+AUDIT = ROOT / "bench/results/conformity_audit.md"
 
 
-@pytest.mark.parametrize("row", audit.AUDIT, ids=lambda row: row.row)
-def test_every_row_of_the_audit_has_a_test_and_cells_that_show_it(row: audit.Audited) -> None:
-    assert f"def {row.test}(" in (ROOT / row.file).read_text(encoding="utf-8")
-    assert not row.cells or any(row.cells in cell.name for cell in cells())
-
-
-def test_the_audit_s_table_is_committed() -> None:
-    assert audit.RESULTS.read_text(encoding="utf-8") == audit.text()
+def test_every_row_of_the_audit_has_a_test_and_cells_that_show_it() -> None:
+    rows = [line.split(" | ") for line in AUDIT.read_text(encoding="utf-8").split("\n")]
+    audited = [(row[4].strip("`"), row[5].rstrip(" |")) for row in rows if len(row) == 6][1:]
+    assert len(audited) == 29
+    for test, shown in audited:
+        file, name = test.split("::")
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert shown == "-" or any(shown in cell.name for cell in cells())
 
 
 @pytest.mark.skipif(
