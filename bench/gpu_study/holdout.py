@@ -28,7 +28,6 @@ class HeldOut:
     """One model's errors on groups held out, all phases together."""
 
     errors: Accuracy
-    by_phase: Mapping[str, Accuracy]
     width: float
     """Factor by which the 90% interval reaches up and down from a prediction."""
     coverage: float
@@ -108,7 +107,6 @@ def _summed_up(logs: Mapping[str, Array], fold: NDArray[np.intp]) -> HeldOut:
         inside[out] = np.abs(every[out]) <= half_width(every[~out])
     return HeldOut(
         errors=accuracy(np.expm1(every)),
-        by_phase={phase: accuracy(np.expm1(each)) for phase, each in logs.items()},
         width=float(np.exp(half_width(every))),
         coverage=float(inside.mean()),
     )

@@ -110,9 +110,9 @@ def _numbers(values: Sequence[int]) -> bytes:
     return b"(" + b"".join(map(_number, values)) + b"t"
 
 
-def shared_lists(depth: int) -> bytes:
-    """Return a pickle of lists, each holding the one before twice: 2^depth when they are walked."""
-    steps = b"".join(b"q%c](h%ch%ce" % (n, n, n) for n in range(depth))
+def shared_lists() -> bytes:
+    """Return a pickle of lists, each holding the one before twice: 2^200 when they are walked."""
+    steps = b"".join(b"q%c](h%ch%ce" % (n, n, n) for n in range(200))
     return b"\x80\x02]" + steps + b"."
 
 

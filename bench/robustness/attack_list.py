@@ -148,10 +148,10 @@ ATTACKS: Mapping[str, Attack] = {
         "limits", _save("ids.pt", files.strided((2**40,), (0,)))
     ),
     "lists that hold each other, 2^200 in all": Attack(
-        "limits", _save("ids.pt", files.torch_archive(files.shared_lists(200)))
+        "limits", _save("ids.pt", files.torch_archive(files.shared_lists()))
     ),
     "the same, as a TorchRec plan": Attack(
-        "limits", _save("p.pt", files.torch_archive(files.shared_lists(200)), *IMPORT)
+        "limits", _save("p.pt", files.torch_archive(files.shared_lists()), *IMPORT)
     ),
     "a list that holds itself": Attack(
         "limits", _save("ids.pt", files.torch_archive(b"\x80\x02]q\x00h\x00a."))

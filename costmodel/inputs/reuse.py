@@ -92,8 +92,6 @@ class ZipfFit:
     exponent: float
     standard_error: float
     """Standard error of the exponent, if the law were the true one."""
-    unique_error: float
-    """Distinct rows under the law over those counted, minus 1."""
     histogram_error: float
     """Share of the distinct rows that the law puts into another reuse bin."""
 
@@ -134,7 +132,6 @@ def fitted_zipf(
     return ZipfFit(
         exponent=best,
         standard_error=error,
-        unique_error=float(law.sum() / counted.sum() - 1),
         histogram_error=float(np.abs(law / law.sum() - counted / counted.sum()).sum() / 2),
     )
 

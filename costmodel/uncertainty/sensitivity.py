@@ -48,7 +48,7 @@ class PlanStep:
         return np.broadcast_to(times, factors.shape)  # one time where nothing is of these causes
 
 
-def crossing(first: Array, second: Array, factors: Array = FACTORS) -> float | None:
+def crossing(first: Array, second: Array) -> float | None:
     """Return the factor nearest to 1 at which the order of two step times changes; None: nowhere.
 
     Between two factors both times are taken to be straight lines. Equal times are no order: the
@@ -57,20 +57,18 @@ def crossing(first: Array, second: Array, factors: Array = FACTORS) -> float | N
     Parameters
     ----------
     first, second
-        Step times at the factors, shape (factors,).
-    factors
-        Increasing, 1 among them.
+        Step times at ``FACTORS``, shape (factors,).
 
     """
     ahead = np.sign(np.where(np.isclose(first, second, rtol=1e-6), 0.0, second - first))
-    present = ahead[int(np.abs(factors - 1.0).argmin())]
+    present = ahead[int(np.abs(FACTORS - 1.0).argmin())]
     places = np.flatnonzero(ahead * present < 0 if present else ahead != 0)
     if not len(places):
         return None
-    place = min(places.tolist(), key=lambda each: abs(np.log(factors[each])))
-    inner = place - 1 if factors[place] > 1 else place + 1
+    place = min(places.tolist(), key=lambda each: abs(np.log(FACTORS[each])))
+    inner = place - 1 if FACTORS[place] > 1 else place + 1
     gaps = second[[inner, place]] - first[[inner, place]]
     if not present or gaps[0] * gaps[1] >= 0:
-        return float(factors[inner])
+        return float(FACTORS[inner])
     share = float(gaps[0] / (gaps[0] - gaps[1]))
-    return float(factors[inner] + share * (factors[place] - factors[inner]))
+    return float(FACTORS[inner] + share * (FACTORS[place] - FACTORS[inner]))

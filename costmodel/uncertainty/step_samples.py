@@ -161,11 +161,9 @@ def sample_steps(
     )
 
 
-def sample_program(
-    step: Program, topology: Topology, errors: ErrorModel, draws: Draws | None = None
-) -> StepSamples:
+def sample_program(step: Program, topology: Topology, errors: ErrorModel) -> StepSamples:
     """Time one program under sampled errors; all lookups of one operation are off by one factor."""
-    draws = draws or Draws.of(topology)
+    draws = Draws.of(topology)
     predicted, times = Sampler(topology, errors, draws).step_times(step)
     return StepSamples(
         predicted=np.array([predicted]), times=times[:, None], shared=_shared(errors, draws)

@@ -15,6 +15,8 @@ _TABLE_COUNTS = (1, 1, 2, 3, 4, 6, 8, 16)
 _SAME_DIM_SHARE = 0.6
 """Share of the sets with several tables that have one dimension; the others mix dimensions."""
 _FEWEST_ROWS = 100
+_DIMS = (4, 512)
+_MOST_ZIPF = 1.2
 _DENSE_SHARE = 0.1
 """Share of the sets that are replicated tables (data_parallel), which must be small."""
 
@@ -30,10 +32,8 @@ class EmbeddingLimits:
     num_ids: float
     """Ids of one batch."""
     rows: tuple[float, float]
-    dims: tuple[int, int]
     samples: tuple[int, int]
     pooling: tuple[float, float] = (0.1, 200.0)
-    most_zipf: float = 1.2
     data_types: tuple[DataType, ...]
     optimizers: tuple[Optimizer, ...]
     table_counts: tuple[int, ...] = _TABLE_COUNTS
@@ -90,9 +90,9 @@ def _table_set(
     count = limits.table_counts[int(place[0] * len(limits.table_counts))]
     dense = place[5] < _DENSE_SHARE
     rows = _between(place[1], limits.rows) * 10.0 ** (float(count > 1) * rng.uniform(-1, 1, count))
-    dims = np.full(count, _dim(place[2], limits))
+    dims = np.full(count, _dim(place[2]))
     if place[6] >= _SAME_DIM_SHARE:
-        dims = np.array([_dim(share, limits) for share in rng.random(count)])
+        dims = np.array([_dim(share) for share in rng.random(count)])
     tables = TableSet(
         num_embeddings=_whole(np.clip(rows, _FEWEST_ROWS, limits.rows[1])),
         embedding_dims=_whole(dims),
@@ -168,7 +168,7 @@ def _points(
     for place in places:
         samples = _between(place[0], limits.samples)
         pooling = _between(place[1], limits.pooling) * 2.0 ** (several * rng.uniform(-2, 2, count))
-        zipf = place[2] * limits.most_zipf + several * rng.uniform(-0.3, 0.3, count)
+        zipf = place[2] * _MOST_ZIPF + several * rng.uniform(-0.3, 0.3, count)
         lookups = samples * pooling
         excess = max(
             float(lookups.sum()) / limits.num_ids,
@@ -181,7 +181,7 @@ def _points(
             tables=tables,
             num_samples=max(1, round(samples)),
             pooling_factors=tuple(float(f"{p:.3g}") for p in np.maximum(pooling, 0.05)),
-            zipf=tuple(round(float(z), 3) for z in np.clip(zipf, 0.0, limits.most_zipf)),
+            zipf=tuple(round(float(z), 3) for z in np.clip(zipf, 0.0, _MOST_ZIPF)),
         )
 
 
@@ -190,12 +190,12 @@ def _between(share: float, ends: tuple[float, float]) -> float:
     return float(low * (high / low) ** share)
 
 
-def _dim(share: float, limits: EmbeddingLimits) -> int:
+def _dim(share: float) -> int:
     """Return a multiple of four: seven of ten a power of two."""
-    exact = _between(share, limits.dims)
+    exact = _between(share, _DIMS)
     power = 2.0 ** round(float(np.log2(exact)))
     rounded = power if (share * 97.0) % 1.0 < 0.7 else 4.0 * round(exact / 4.0)
-    return int(np.clip(rounded, *limits.dims))
+    return int(np.clip(rounded, *_DIMS))
 
 
 def _whole(values: object) -> tuple[int, ...]:

@@ -82,7 +82,6 @@ def embedding_limits(target: Target) -> EmbeddingLimits:
             gathered_bytes=512e6,
             num_ids=4e6,
             rows=(1e2, 1e7),
-            dims=(4, 512),
             samples=(256, 32768),
             data_types=target.data_types,
             optimizers=target.optimizers,
@@ -92,7 +91,6 @@ def embedding_limits(target: Target) -> EmbeddingLimits:
         gathered_bytes=min(4 * GB, 0.1 * target.memory_bytes),  # outputs below 2**31 elements
         num_ids=64e6,
         rows=(1e3, 1e8),
-        dims=(4, 512),
         samples=(512, 65536),
         data_types=target.data_types,
         optimizers=target.optimizers,

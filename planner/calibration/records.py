@@ -116,8 +116,6 @@ class Measured:
 
     machine: Mapping[str, Any]
     records: tuple[Record, ...]
-    num_spoilt: int = 0
-    """Lines that could not be read, such as one that a kill cut off."""
     failures: tuple[Failure, ...] = ()
 
 
@@ -144,7 +142,6 @@ def read_measurements(path: Path, kinds: Kinds = KINDS) -> Measured | None:
     return Measured(
         machine=machine,
         records=tuple(each for each in found if isinstance(each, Record)),
-        num_spoilt=found.count(None),
         failures=tuple(each for each in found if isinstance(each, Failure)),
     )
 

@@ -45,7 +45,6 @@ class TableObservation:
     feature_names: tuple[str, ...]
     num_embeddings: int
     """Rows of the table: those given, or the largest id seen and one."""
-    largest_id: int
     num_samples: int
     num_batches: int
     num_lookups: float
@@ -120,7 +119,6 @@ def observe(
         name=name,
         feature_names=tuple(feature.name for feature in features),
         num_embeddings=rows,
-        largest_id=int(ids[-1]),
         num_samples=max(feature.num_samples for feature in features),
         num_batches=len(batches),
         num_lookups=lookups,

@@ -78,7 +78,6 @@ class RankResult:
     blocks: tuple[Block, ...]
     phases: Mapping[str, Seconds] = field(default_factory=dict)
     """Seconds of a step by phase; see ``planner.validation.phases``."""
-    build_time: Seconds = 0.0
 
 
 def write_results(folder: Path, rank: int, results: list[RankResult]) -> None:
@@ -104,4 +103,4 @@ def rank_result(data: Mapping[str, Any]) -> RankResult:
         )
         for each in data["blocks"]
     )
-    return RankResult(blocks=tuple(blocks), phases=data["phases"], build_time=data["build_time"])
+    return RankResult(blocks=tuple(blocks), phases=data["phases"])

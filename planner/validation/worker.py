@@ -77,23 +77,19 @@ class _Rank:
     def run(self) -> list[RankResult]:
         """Return what was measured, plan by plan."""
         blocks: list[list[Block]] = [[] for _ in self.files]
-        builds = [0.0] * len(self.files)
         phases: list[dict[str, float]] = [{} for _ in self.files]
         for turn in range(self.job.repeats):
             last = turn == self.job.repeats - 1
             probed = self._probed()
             for index, file in enumerate(self.files):
-                begin = perf_counter()
                 trainer = self._trainer(file)
-                builds[index] = perf_counter() - begin
                 blocks[index].append(replace(self._block(trainer), probes=probed))
                 if last and self.job.profiled:
                     phases[index] = profiled_phases(trainer.step, self.job.profiled)
                 del trainer
                 self._tell(turn * len(self.files) + index + 1)
         return [
-            RankResult(blocks=tuple(blocks[i]), phases=phases[i], build_time=builds[i])
-            for i in range(len(self.files))
+            RankResult(blocks=tuple(blocks[i]), phases=phases[i]) for i in range(len(self.files))
         ]
 
     def _probed(self) -> tuple[float, ...]:

@@ -182,7 +182,7 @@ def made_up_study(topology: Topology, factor: float) -> dict[str, Any]:
     for name, plan in plans.items():
         seconds = factor * Objective(made, topology).step_time(plan)
         block = {"wall": [seconds] * 3, "cpu": [seconds] * 3, "foreign": 0.0}
-        rank = {"blocks": [block] * 4, "phases": {}, "build_time": 0.0}
+        rank = {"blocks": [block] * 4, "phases": {}}
         tables = [table_data(table) for table in plan.tables]
         record[name] = {"tables": tables, "torchrec_score_s": 1.0, "ranks": [rank, rank]}
     return {"machine": {}, "workloads": {"dense": record}}
