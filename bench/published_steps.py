@@ -56,7 +56,7 @@ from costmodel.step.dense import DensePart
 from costmodel.step.dense_kernels import DenseCosts
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Resource, Stage
-from costmodel.step.loads import GroupLoad, group_loads
+from costmodel.step.loads import GroupLoad, PlanLoads
 from costmodel.step.optimizer import DenseOptimizer
 from costmodel.step.program import Program
 from costmodel.step.program_timeline import program_timeline
@@ -205,7 +205,7 @@ def nvidia_program(work: Workload, topology: Topology) -> Program:
     size, whole_batch = topology.world_size, replace(work, local_batch_size=GLOBAL_BATCH)
     builder, given, gpu = StepBuilder(topology), Given(), topology.hardware.gpu
     plan = table_wise_plan(work, range(min(1, size - 1), size), size)
-    (load,) = group_loads(work, topology, plan)
+    (load,) = PlanLoads(work, topology).groups(plan)
     sparse = SparsePart(builder, work, (GroupFormulas.of(load.key, tuple(load.traffic)),))
     dense = DensePart(builder, DenseCosts(work, gpu))
     bottom = DensePart(FirstGpuOnly(builder, given), DenseCosts(whole_batch, gpu))  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from costmodel.step.builder import StepBuilder
 from costmodel.step.evaluation import evaluated
 from costmodel.step.expansion import ProgramGraph
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from costmodel.step.program import Program
 from costmodel.step.sparse import SparsePart
 from costmodel.step.synthesis import write_step
@@ -20,14 +20,14 @@ from costmodel.step.template import GroupFormulas, Template
 
 def sparse_part(builder: StepBuilder) -> SparsePart:
     """Return the embedding work of the traced step, to be written by a builder."""
-    loads = group_loads(workload(), topology(), sharding_plan())
+    loads = PlanLoads(workload(), topology()).groups(sharding_plan())
     formulas = tuple(GroupFormulas.of(load.key, tuple(load.traffic)) for load in loads)
     return SparsePart(builder, workload(), formulas)
 
 
 def traced_program(step: Template) -> Program:
     """Return the program of the traced plan, from a template of its step."""
-    return evaluated(step, group_loads(workload(), topology(), sharding_plan()))
+    return evaluated(step, PlanLoads(workload(), topology()).groups(sharding_plan()))
 
 
 def synthesized() -> ExecutionGraph:

@@ -26,7 +26,7 @@ from costmodel.memory.rank_memory import memory_per_rank
 from costmodel.step.builder import StepBuilder
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Resource
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from costmodel.step.program_timeline import program_timeline
 from costmodel.step.sparse import SparsePart
 from costmodel.step.synthesis import write_step
@@ -82,7 +82,7 @@ def sparse_nn(pipeline: Pipeline) -> Workload:
 
 def step_time(work: Workload, topology: Topology, builder: type[StepBuilder]) -> Seconds:
     """Return the predicted step of whole tables, spread over the ranks one by one."""
-    loads = group_loads(work, topology, round_robin_plan(work))
+    loads = PlanLoads(work, topology).groups(round_robin_plan(work))
     formulas = tuple(GroupFormulas.of(load.key, tuple(load.traffic)) for load in loads)
     template = write_step(SparsePart(builder(topology), work, formulas))
     return program_timeline(evaluated(template, loads)).step_time

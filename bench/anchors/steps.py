@@ -63,7 +63,7 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.embedding import forward_time
 from costmodel.memory.rank_memory import memory_per_rank
 from costmodel.memory.storage import RESERVE_SHARE
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from costmodel.step.program_timeline import plan_timeline
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
@@ -239,7 +239,7 @@ def _order(
 
 def large_table_forward(case: MeasuredPlan) -> Seconds:
     """Return the forward of the row-wise table, prefetch included, on the slowest rank."""
-    loads = group_loads(case.workload, case.topology, case.plan)
+    loads = PlanLoads(case.workload, case.topology).groups(case.plan)
     (load,) = (each for each in loads if each.key.sharding_type is ShardingType.ROW_WISE)
     (traffic,) = load.traffic.values()
     lookup = forward_time(traffic, case.topology.hardware)

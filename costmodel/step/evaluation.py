@@ -49,7 +49,7 @@ def evaluated(
     template
         Of the plan's own sharding groups and kernels.
     loads
-        ``group_loads`` of the plan.
+        ``PlanLoads.groups`` of the plan.
     given
         Seconds of the operations whose work is ``WorkKind.GIVEN``, by number, shape (ranks,).
 

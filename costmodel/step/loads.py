@@ -100,13 +100,6 @@ _Key: TypeAlias = tuple[object, ...]
 _Alike: TypeAlias = dict[_Key, list[Shard]]
 
 
-def group_loads(
-    workload: Workload, topology: Topology, plan: ShardingPlan
-) -> tuple[GroupLoad, ...]:
-    """Return the sharding groups of a plan, as ``PlanLoads`` has them."""
-    return PlanLoads(workload, topology).groups(plan)
-
-
 @dataclass(frozen=True)
 class PlanLoads:
     """The loads of a workload's plans on a topology; what a shard adds is computed once."""

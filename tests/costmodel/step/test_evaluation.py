@@ -15,7 +15,7 @@ from costmodel.kernels.traffic import Traffic
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Role
 from costmodel.step.groups import KernelKey
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from costmodel.step.synthesis import Templates, program
 from costmodel.step.template import GroupFormulas, WorkKind
 
@@ -26,7 +26,7 @@ FUSED = KernelKey(dense=False, data_type=DataType.FP32, pooling=Pooling.SUM)
 def test_a_lookup_takes_what_its_traffic_takes() -> None:
     work, ranks = workload(table()), topology(2)
     where = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
-    (load,) = group_loads(work, ranks, where)
+    (load,) = PlanLoads(work, ranks).groups(where)
     ops = {op.role: op for op in program(work, ranks, where).ops}
     traffic = load.traffic[FUSED]
     assert ops[Role.LOOKUP].seconds.tolist() == forward_time(traffic, ranks.hardware).tolist()
@@ -46,7 +46,7 @@ def test_a_lookup_is_bound_where_it_takes_longest() -> None:
 def test_a_template_of_groups_that_the_plan_lacks_is_refused() -> None:
     work, ranks = workload(table()), topology(2)
     where = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
-    (load,) = group_loads(work, ranks, where)
+    (load,) = PlanLoads(work, ranks).groups(where)
     other = load.key._replace(sharding_type=ShardingType.ROW_WISE)
     both = Templates(work, ranks).of([(load.key, [FUSED]), (other, [FUSED])])
     with pytest.raises(ValueError, match="groups that the plan does not have"):
@@ -56,7 +56,7 @@ def test_a_template_of_groups_that_the_plan_lacks_is_refused() -> None:
 def test_formulas_of_a_group_name_every_load() -> None:
     work, ranks = workload(table()), topology(2)
     where = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
-    (load,) = group_loads(work, ranks, where)
+    (load,) = PlanLoads(work, ranks).groups(where)
     formulas = GroupFormulas.of(load.key, [FUSED])
     for name in ("features", "ids", "columns", "table_columns", "sent_ids", "present"):
         ((feature, weight),) = getattr(formulas, name).weights.items()
@@ -67,7 +67,7 @@ def test_formulas_of_a_group_name_every_load() -> None:
 @settings(max_examples=40)
 def test_operations_wait_for_earlier_ones_and_for_all_that_a_resource_has(case: Case) -> None:
     workload, topology, plan = case
-    loads = group_loads(workload, topology, plan)
+    loads = PlanLoads(workload, topology).groups(plan)
     template = Templates(workload, topology).of((load.key, tuple(load.traffic)) for load in loads)
     made = evaluated(template, loads)
     assert [op.name for op in made.ops] == [op.name for op in template.ops]

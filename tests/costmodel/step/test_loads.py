@@ -8,7 +8,7 @@ from plans import BATCH, plan, table, workload
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from costmodel.kernels.traffic import Traffic
-from costmodel.step.loads import GroupLoad, PlanLoads, group_loads
+from costmodel.step.loads import GroupLoad, PlanLoads
 
 FOUR = topology(4, 2)
 LOOKUPS = BATCH * 4 * 10
@@ -17,7 +17,7 @@ LOOKUPS = BATCH * 4 * 10
 
 def load(kind: ShardingType, *ranks: int, one: EmbeddingTable | None = None) -> GroupLoad:
     work = workload(one or table())
-    (group,) = group_loads(work, FOUR, plan(work, FOUR, {"t": (kind, ranks)}))
+    (group,) = PlanLoads(work, FOUR).groups(plan(work, FOUR, {"t": (kind, ranks)}))
     return group
 
 
@@ -78,7 +78,7 @@ def test_a_group_adds_up_its_tables() -> None:
     both = plan(
         work, FOUR, {"a": (ShardingType.TABLE_WISE, (1,)), "b": (ShardingType.TABLE_WISE, (1,))}
     )
-    (group,) = group_loads(work, FOUR, both)
+    (group,) = PlanLoads(work, FOUR).groups(both)
     assert group.columns.tolist() == [0, 96, 0, 0]
     assert group.ids[1] == BATCH * 4 * 12
     (traffic,) = group.traffic.values()
@@ -88,15 +88,15 @@ def test_a_group_adds_up_its_tables() -> None:
 def test_modules_types_and_weights_make_groups() -> None:
     work = workload(table("a"), table("b", weighted=True), table("c", pooling=Pooling.NONE))
     kinds = {one.name: (ShardingType.TABLE_WISE, (0,)) for one in work.tables}
-    assert len(group_loads(work, FOUR, plan(work, FOUR, kinds))) == 3
+    assert len(PlanLoads(work, FOUR).groups(plan(work, FOUR, kinds))) == 3
     kinds["a"] = (ShardingType.ROW_WISE, ())
-    assert len(group_loads(work, FOUR, plan(work, FOUR, kinds))) == 3
+    assert len(PlanLoads(work, FOUR).groups(plan(work, FOUR, kinds))) == 3
 
 
 def test_one_kernel_per_data_type() -> None:
     work = workload(table("a"), table("b", data_type=DataType.FP16))
     kinds = {one.name: (ShardingType.TABLE_WISE, (0,)) for one in work.tables}
-    (group,) = group_loads(work, FOUR, plan(work, FOUR, kinds))
+    (group,) = PlanLoads(work, FOUR).groups(plan(work, FOUR, kinds))
     assert len(group.traffic) == 2
 
 
@@ -104,12 +104,14 @@ def test_tables_of_two_optimizers_have_a_kernel_each() -> None:
     own = replace(table("b"), optimizer=Optimizer.ADAM)
     work = workload(table("a"), own)
     kind = ShardingType.TABLE_WISE
-    (load,) = group_loads(work, FOUR, plan(work, FOUR, {"a": (kind, (0,)), "b": (kind, (0,))}))
+    (load,) = PlanLoads(work, FOUR).groups(plan(work, FOUR, {"a": (kind, (0,)), "b": (kind, (0,))}))
     written = {key.optimizer: row[0][Traffic.BACKWARD_HBM] for key, row in load.traffic.items()}
     # Adam reads and writes two moments beside each weight
     assert written["adam"] > 1.5 * written[""]
     again = replace(work, optimizer=Optimizer.ADAM)
-    (load,) = group_loads(again, FOUR, plan(again, FOUR, {"a": (kind, (0,)), "b": (kind, (0,))}))
+    (load,) = PlanLoads(again, FOUR).groups(
+        plan(again, FOUR, {"a": (kind, (0,)), "b": (kind, (0,))})
+    )
     assert len(load.traffic) == 1
 
 
@@ -126,6 +128,6 @@ def test_what_was_loaded_before_changes_nothing() -> None:
         plans.append(replace(plans[0], tables=(plans[0].tables[0], first)))
     known = PlanLoads(work, FOUR)
     for each in (*plans, *plans):
-        for one, alone in zip(known.groups(each), group_loads(work, FOUR, each), strict=True):
+        for one, alone in zip(known.groups(each), PlanLoads(work, FOUR).groups(each), strict=True):
             for name in GroupLoad.__dataclass_fields__:
                 np.testing.assert_equal(getattr(one, name), getattr(alone, name))

@@ -7,7 +7,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import Signature
-from costmodel.step.loads import GroupLoad, group_loads
+from costmodel.step.loads import GroupLoad, PlanLoads
 from costmodel.step.synthesis import Templates
 
 Case = tuple[Workload, Topology, ShardingPlan]
@@ -22,7 +22,7 @@ def signature(groups: tuple[GroupLoad, ...]) -> Signature:
 @SETTINGS
 def test_templates_written_before_change_nothing(case: Case) -> None:
     workload, topology, plan = case
-    some = signature(group_loads(workload, topology, plan))
+    some = signature(PlanLoads(workload, topology).groups(plan))
     templates = Templates(workload, topology)
     for groups in (some, some[1:], some):
         assert templates.of(groups) == Templates(workload, topology).of(groups)

@@ -12,7 +12,7 @@ from costmodel.bounds.option_features import EXCHANGED
 from costmodel.bounds.step_program import CYCLE_TOLERANCE
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable
-from costmodel.step.loads import group_loads
+from costmodel.step.loads import PlanLoads
 from planner.examples import example_problem, example_workload
 from sharders.lp.lp import placed
 from sharders.lp.offered_program import Array, LpOptions, OfferedProgram
@@ -53,7 +53,7 @@ def test_a_plan_sends_as_much_on_its_fullest_ranks_or_more(seed: int) -> None:
     assert (sent.ravel() <= ranks.most).all()
     loads = {
         each.key: each
-        for each in group_loads(posed.workload, posed.topology, plan_of(choices, shares))
+        for each in PlanLoads(posed.workload, posed.topology).groups(plan_of(choices, shares))
     }
     for group, amounts in zip(index.groups, sent, strict=True):
         if group not in loads:
