@@ -3,7 +3,8 @@
 import click
 
 from planner.cli.options import output_options
-from planner.cli.values import FILE, HARDWARE, WRITTEN
+from planner.cli.traces import check_trace, trace_option, write_trace
+from planner.cli.values import FILE, HARDWARE
 from planner.show.output import Output
 
 
@@ -16,9 +17,7 @@ from planner.show.output import Output
     required=True,
     help="Hardware profile, of GPUs or of a CPU (`planner profiles` lists them).",
 )
-@click.option(
-    "--trace", metavar="FILE|DIR", type=WRITTEN, help="Write a Chrome trace; in a folder, per rank."
-)
+@trace_option
 @output_options
 def command(traces: str, *, hardware: str, trace: str | None, output: Output) -> None:
     """Predict a training step of any model from the execution TRACES of all ranks.
@@ -31,23 +30,10 @@ def command(traces: str, *, hardware: str, trace: str | None, output: Output) ->
     from planner.traces.predict.predict_text import predict_text
     from planner.traces.predict.prediction import predict
 
-    _check_output(trace)
+    check_trace(trace)
     prediction = predict(traces, hardware)
     if output.json:
         output.data(predict_data(prediction))
     else:
         output.lines(lambda width: predict_text(prediction, width))
-    if trace is not None:
-        from planner.traces.trace_folder import write_traces
-
-        for path in write_traces(prediction.timeline, trace):
-            output.remark(f"Wrote {path}")
-
-
-def _check_output(trace: str | None) -> None:
-    from planner.traces.trace_folder import check_traces_writable
-
-    if trace == "-":
-        raise click.BadParameter("it needs a file", param_hint="'--trace'")
-    if trace is not None:
-        check_traces_writable(trace)
+    write_trace(trace, prediction.timeline, output)

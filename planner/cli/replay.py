@@ -1,16 +1,12 @@
 """``planner replay``."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.values import FILE, WRITTEN
+from planner.cli.traces import check_trace, trace_option, write_trace
+from planner.cli.values import FILE
 from planner.show.output import Output
-
-if TYPE_CHECKING:
-    from planner.traces.replay.replay_report import ReplayReport
 
 
 @click.command("replay")
@@ -35,9 +31,7 @@ if TYPE_CHECKING:
     metavar="CHANGE",
     help="`all_to_all x0.5`, `host x0`, `balance`, `collectives h100-sxm`, ...; repeatable.",
 )
-@click.option(
-    "--trace", metavar="FILE|DIR", type=WRITTEN, help="Write a Chrome trace; in a folder, per rank."
-)
+@trace_option
 @html_option
 @output_options
 def command(
@@ -51,6 +45,7 @@ def command(
     output: Output,
 ) -> None:
     """Replay a profiled run: the profiler TRACES of all ranks, a folder or an archive."""
+    from planner.traces.replay.modes import step_spans
     from planner.traces.replay.replay_data import replay_data
     from planner.traces.replay.replay_page import replay_page
     from planner.traces.replay.replay_report import replay_report
@@ -58,7 +53,7 @@ def command(
 
     if mode != "graph" and (questions or trace):
         raise click.UsageError(f"`--what-if` and `--trace` need `--mode graph`, not `{mode}`")
-    _check_output(trace)
+    check_trace(trace)
     check_page(html, output)
     report = replay_report(traces, mode=mode, execution=execution, questions=questions)
     if output.json:
@@ -66,23 +61,6 @@ def command(
     elif html != "-":
         output.lines(lambda width: replay_text(report, width))
     write_page(html, lambda: replay_page(report), output)
-    _write_traces(report, trace, output)
-
-
-def _check_output(trace: str | None) -> None:
-    from planner.traces.trace_folder import check_traces_writable
-
-    if trace == "-":
-        raise click.BadParameter("it needs a file", param_hint="'--trace'")
-    if trace is not None:
-        check_traces_writable(trace)
-
-
-def _write_traces(report: "ReplayReport", trace: str | None, output: Output) -> None:
     timeline = report.replay.timeline
-    if trace is not None and timeline is not None:
-        from planner.traces.replay.modes import step_spans
-        from planner.traces.trace_folder import write_traces
-
-        for path in write_traces(timeline, trace, step_spans(report.run, timeline)):
-            output.remark(f"Wrote {path}")
+    if timeline is not None:
+        write_trace(trace, timeline, output, step_spans(report.run, timeline))
