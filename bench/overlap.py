@@ -28,6 +28,7 @@ import numpy as np
 
 from bench.fitting.sources import DATA
 from bench.kept import write
+from planner.traces.replay.breakdown import union
 
 TRACES = DATA / "traces"
 RESULTS = Path(__file__).parent / "results" / "overlap.json"
@@ -69,23 +70,12 @@ def overlapped_share(start: float, end: float, busy: Sequence[tuple[float, float
     return covered / (end - start)
 
 
-def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return intervals without overlaps, in order."""
-    found: list[tuple[float, float]] = []
-    for first, last in sorted(intervals):
-        if found and first <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
-        else:
-            found.append((first, last))
-    return found
-
-
 def runs() -> dict[tuple[str, str, str], list[tuple[float, float]]]:
     """Return duration in us and overlapped share of every run, by set, kind and kernel."""
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for name, document in documents():
         kernels = [event for event in document["traceEvents"] if event.get("cat") == "kernel"]
-        busy = merged([
+        busy = union([
             (event["ts"], event["ts"] + event["dur"])
             for event in kernels
             if COLLECTIVE in event["name"].lower()

@@ -220,7 +220,7 @@ def compare(
     if left_out is not None:
         for name, error in errors.items():
             left_out(name, error)
-    plans = [_found(attempt) for attempt in found]
+    plans = [attempt.found for attempt in found]
     order = ranked(task.problem.workload, task.problem.topology, plans)
     return Comparison(
         task.planned(
@@ -313,7 +313,7 @@ class _PlanningTask:
         from planner.planning.choice import known_loads
 
         workload, topology = self.problem.workload, self.problem.topology
-        found = _found(attempt)
+        found = attempt.found
         bounds = [bound, *(each.bound for each in attempts if each.bound is not None)]
         timeline = plan_timeline(workload, topology, found, known_loads(self.problem))
         made = make_report(workload, topology, found, timeline)
@@ -416,7 +416,7 @@ class _PlanningTask:
         return Planned(
             workload=self.problem.workload,
             topology=self.problem.topology,
-            plan=_found(attempt),
+            plan=attempt.found,
             report=report,
             hardware_name=self.hardware_name,
         )
@@ -461,12 +461,6 @@ def beaten(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
 
 def _with_search(report: Report, **found: Any) -> Report:  # noqa: ANN401 - fields of SearchReport
     return replace(report, search=report.search and replace(report.search, **found))
-
-
-def _found(attempt: Attempt) -> ShardingPlan:
-    if attempt.plan is None:
-        raise ValueError(f"sharder `{attempt.sharder}` found no plan")
-    return attempt.plan
 
 
 def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":

@@ -129,7 +129,7 @@ def choose(
     ]
     chosen = min(equal)  # without preferences, what the search itself would return
     if robust is not None and len(equal) > 1:
-        chosen = min(equal, key=lambda n: (robust.preference(_plan(candidates[n])), means[n]))
+        chosen = min(equal, key=lambda n: (robust.preference(candidates[n].found), means[n]))
     return _choice(candidates, samples, chosen, equal, ends)
 
 
@@ -142,7 +142,7 @@ def _candidates(
     choice.
     """
     best = [*ends[:1], *found][0]
-    others = [each for each in found if kinds_text(_plan(each)) != kinds_text(_plan(best))]
+    others = [each for each in found if kinds_text(each.found) != kinds_text(best.found)]
     order = [*ends[:1], *by_others, *others[:1], *ends[1:], *found]
     return _distinct(order, found[0])[:MOST_CANDIDATES]
 
@@ -176,7 +176,7 @@ def _choice(
             None if runner_up is None else samples.probability_faster(chosen, runner_up)
         ),
         samples=samples.of(order),
-        plans=tuple(_plan(candidates[n]) for n in order),
+        plans=tuple(candidates[n].found for n in order),
     )
 
 
@@ -211,13 +211,13 @@ def _timed(
     draws = Draws.of(topology, INTERPRETED_SAMPLES if interpreted_modules() else NUM_SAMPLES)
     known = known_loads(problem)
     left = time_left()
-    samples = sample_steps(workload, topology, (_plan(candidates[0]),), draws=draws, loads=known)
+    samples = sample_steps(workload, topology, (candidates[0].found,), draws=draws, loads=known)
     took = left - time_left() if left < inf else 0.0
     timed = [candidates[0]]
     for each in islice(candidates, 1, None):
         if len(timed) >= least and time_left() <= took:
             break
-        own = sample_steps(workload, topology, (_plan(each),), draws=draws, loads=known)
+        own = sample_steps(workload, topology, (each.found,), draws=draws, loads=known)
         samples, timed = samples.beside(own), [*timed, each]
     return timed, samples
 
@@ -235,7 +235,7 @@ def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]
 
     Plans with shards that no option has come last.
     """
-    return sorted(attempts, key=lambda each: robust.mean(_plan(each)))
+    return sorted(attempts, key=lambda each: robust.mean(each.found))
 
 
 def _improved(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Iterator[Attempt]:
@@ -243,7 +243,7 @@ def _improved(robust: RobustSearch, start: Attempt, problem: ShardingProblem) ->
 
     The best of where runs of annealing on single machines end, and where a descent from there does.
     """
-    plan = min((_plan(start), *robust.elsewhere(_plan(start))), key=robust.mean)
+    plan = min((start.found, *robust.elsewhere(start.found)), key=robust.mean)
     if plan != start.plan:
         yield _with_plan(start, plan, problem)
     if robust.has_time():
@@ -262,7 +262,7 @@ def _with_plan(attempt: Attempt, plan: ShardingPlan, problem: ShardingProblem) -
 
 def _distinct(attempts: Sequence[Attempt], first: Attempt) -> list[Attempt]:
     """Return attempts with plans of their own, a given one first."""
-    seen: dict[ShardingPlan, Attempt] = {_plan(first): first}
+    seen: dict[ShardingPlan, Attempt] = {first.found: first}
     for each in attempts:
         for plan in each.plans:
             seen.setdefault(plan, each if plan is each.plan else replace(each, plan=plan))
@@ -271,9 +271,3 @@ def _distinct(attempts: Sequence[Attempt], first: Attempt) -> list[Attempt]:
 
 def _step_time(attempt: Attempt) -> Seconds:
     return attempt.step_time
-
-
-def _plan(attempt: Attempt) -> ShardingPlan:
-    if attempt.plan is None:
-        raise ValueError(f"sharder `{attempt.sharder}` found no plan")
-    return attempt.plan

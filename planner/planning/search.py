@@ -122,6 +122,13 @@ class Attempt:
     """Why no sharder was to search after it, though there was time."""
 
     @property
+    def found(self) -> ShardingPlan:
+        """The plan, of an attempt that has one."""
+        if self.plan is None:
+            raise ValueError(f"sharder `{self.sharder}` found no plan")
+        return self.plan
+
+    @property
     def plans(self) -> tuple[ShardingPlan, ...]:
         """All plans found, the best one first."""
         return (*(() if self.plan is None else (self.plan,)), *self.others)

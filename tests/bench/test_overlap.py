@@ -2,11 +2,12 @@ import json
 
 import pytest
 
-from bench.overlap import RESULTS, kind_of, merged, overlapped_share, slowdown
+from bench.overlap import RESULTS, kind_of, overlapped_share, slowdown
+from planner.traces.replay.breakdown import union
 
 
 def test_intervals_that_touch_are_one() -> None:
-    assert merged([(5.0, 7.0), (0.0, 2.0), (1.0, 3.0)]) == [(0.0, 3.0), (5.0, 7.0)]
+    assert union([(5.0, 7.0), (0.0, 2.0), (1.0, 3.0)]) == [(0.0, 3.0), (5.0, 7.0)]
 
 
 def test_a_run_is_overlapped_by_what_lies_inside_it() -> None:

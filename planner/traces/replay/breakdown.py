@@ -163,12 +163,13 @@ def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> Commu
             waiting += max(0.0, timeline.starts[index] - timeline.ready[index])
         else:
             work.append(span)
-    total = sum(end - start for start, end in _union(collectives))
-    hidden = _overlap(_union(collectives), _union(work))
+    total = sum(end - start for start, end in union(collectives))
+    hidden = _overlap(union(collectives), union(work))
     return CommunicationTimes(rank=rank, hidden=hidden, exposed=total - hidden, waiting=waiting)
 
 
-def _union(spans: Sequence[tuple[Seconds, Seconds]]) -> list[tuple[Seconds, Seconds]]:
+def union(spans: Sequence[tuple[Seconds, Seconds]]) -> list[tuple[Seconds, Seconds]]:
+    """Return stretches of time without overlaps, in order."""
     merged: list[tuple[Seconds, Seconds]] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
