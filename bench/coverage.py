@@ -11,7 +11,6 @@ Every interval is made without the measurements it is tested on:
 * *whole steps*: published steps, predicted as ``bench.published_steps`` does, nothing fitted. What
   steps are off by beyond their kernels (``error_model.STRUCTURE``) is estimated from the
   other rows: all others, or only those of other frameworks, or of other GPUs.
-* *winner's curse*: ``bench.winners_curse``, made-up plans.
 * *CPU runs*: the same for ``bench/results/cpu_study.json``, where it is: the structure of a
   workload's steps is that of the other workloads.
 * *all whole steps*: both, every step with a structure from others: published ones from all other
@@ -30,7 +29,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from bench import cpu_coverage, holdout, lookup_coverage, winners_curse
+from bench import cpu_coverage, holdout, lookup_coverage
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from bench.kept import write
@@ -235,7 +234,6 @@ def results() -> dict[str, Any]:
         },
         "cpu_runs": cpu_runs,
         "whole_steps": whole_steps(step_tests[0][0], cpu_runs).data(),
-        "winners_curse": winners_curse.results(),
     }
 
 
@@ -312,12 +310,6 @@ def show(found: Mapping[str, Any]) -> None:
     if found["cpu_runs"]:
         _show_cpu(found["cpu_runs"])
     _line("all whole steps, structure from others", found["whole_steps"])
-    print("Winner's curse: step of the picked plan under-estimated by, and after the correction")
-    for row in found["winners_curse"]:
-        print(
-            f"  {row['plans']} plans, {row['truly']:20} {row['underestimated']:6.1%}"
-            f" {row['corrected']:6.1%}"
-        )
 
 
 def _line(what: str, data: Mapping[str, Any] | None) -> None:

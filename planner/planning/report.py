@@ -121,7 +121,7 @@ class Confidence:
     expected: Seconds
     """The mean: more than predicted, as ranks wait for the slowest one, whichever that is."""
     optimism: float = 0.0
-    """By what share a plan picked for its prediction is under-estimated; in the numbers above."""
+    """By what share a plan picked for its prediction is under-estimated: not in the others."""
     num_candidates: int = 1
     """Plans that it was picked from, or is compared with, itself included."""
     probability_fastest: float = 1.0

@@ -23,7 +23,6 @@ from bench.cpu_plans import study_plans
 from bench.cpu_study import workload
 from bench.fitting.sources import DATA
 from bench.holdout import Errors
-from bench.winners_curse import bias, truths
 from costmodel.domain.hardware import Topology
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE, STRUCTURE_ON_CORES
@@ -95,19 +94,6 @@ def test_the_model_s_constants_are_the_measured_ones(kept: Any) -> None:  # noqa
     assert pytest.approx(kept["cpu_runs"]["own_sigma"], abs=0.02) == STRUCTURE_ON_CORES.own
     ratio = kept["kernels"]["collectives"]["p90_over_median"]
     assert pytest.approx(ratio, rel=0.1) == MEDIAN_TO_90
-
-
-def test_the_winner_s_curse_is_mostly_corrected_and_never_over_corrected(kept: Any) -> None:  # noqa: ANN401
-    cursed = [row for row in kept["winners_curse"] if row["underestimated"] > 0.02]
-    assert len(cursed) >= 9
-    for row in cursed:
-        assert -0.01 < row["corrected"] < 0.45 * row["underestimated"]
-
-
-def test_the_committed_curse_is_today_s(kept: Any) -> None:  # noqa: ANN401
-    (row,) = (r for r in kept["winners_curse"] if (r["plans"], r["truly"]) == (4, "3% apart"))
-    found = bias(truths(4)["3% apart"])
-    assert found == pytest.approx((row["underestimated"], row["corrected"]), abs=1e-3)
 
 
 @needs_data
