@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
+from bench.plans import sharded
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import (
-    ComputeKernel,
     ShardingPlan,
     ShardingType,
-    TableSharding,
-    make_shards,
 )
 from costmodel.domain.workload import EmbeddingTable, Workload
 
@@ -92,16 +90,5 @@ def _plan(workload: Workload, topology: Topology, rule: Rule) -> ShardingPlan:
     shardings = []
     for index, table in enumerate(workload.tables):
         kind, ranks = rule(index, table)
-        replicated = kind is T.DATA_PARALLEL
-        chosen = ranks if kind in {T.TABLE_WISE, T.COLUMN_WISE} else ()
-        shards = make_shards(
-            kind, table.num_embeddings, table.embedding_dim,
-            ranks=chosen, world_size=world, local_world_size=local,
-        )  # fmt: skip
-        kernel = ComputeKernel.DENSE if replicated else ComputeKernel.FUSED
-        shardings.append(
-            TableSharding(
-                table=table.name, sharding_type=kind, compute_kernel=kernel, shards=shards
-            )
-        )
+        shardings.append(sharded(table, kind, ranks, world_size=world, local_world_size=local))
     return ShardingPlan(tables=tuple(shardings), world_size=world, local_world_size=local)

@@ -34,9 +34,10 @@ from numpy.typing import NDArray
 
 from bench.fitting.lookups_alone import lookups_alone
 from bench.kept import write
+from bench.plans import sharded
 from costmodel.base.units import MS
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import (
     DataType,
     DenseModel,
@@ -169,34 +170,19 @@ def table_wise_plan(work: Workload, ranks: Sequence[int], world_size: int) -> Sh
     home_of = {table.name: rank for rank, tables in held.items() for table in tables}
     return ShardingPlan(
         tables=tuple(
-            TableSharding(
-                table=t.name,
-                sharding_type=ShardingType.TABLE_WISE,
-                shards=make_shards(
-                    ShardingType.TABLE_WISE, t.num_embeddings, t.embedding_dim,
-                    ranks=(home_of[t.name],), world_size=world_size, local_world_size=world_size,
-                ),
-            )
+            sharded(t, ShardingType.TABLE_WISE, (home_of[t.name],), world_size=world_size)
             for t in work.tables
         ),
         world_size=world_size,
         local_world_size=world_size,
-    )  # fmt: skip
+    )
 
 
 def row_wise_plan(work: Workload, world_size: int) -> ShardingPlan:
     """Spread the rows of every table over all ranks."""
     shardings = tuple(
-        TableSharding(
-            table=t.name,
-            sharding_type=ShardingType.ROW_WISE,
-            shards=make_shards(
-                ShardingType.ROW_WISE, t.num_embeddings, t.embedding_dim,
-                ranks=(), world_size=world_size, local_world_size=world_size,
-            ),
-        )
-        for t in work.tables
-    )  # fmt: skip
+        sharded(t, ShardingType.ROW_WISE, (), world_size=world_size) for t in work.tables
+    )
     return ShardingPlan(tables=shardings, world_size=world_size, local_world_size=world_size)
 
 

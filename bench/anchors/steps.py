@@ -41,6 +41,7 @@ from typing import Any
 
 from bench.anchors.anchor import Anchor, single
 from bench.fitting.sources import DATA
+from bench.plans import sharded
 from bench.published_steps import results as published
 from costmodel.base.units import GB, MS, Bytes, Seconds
 from costmodel.domain.hardware import Topology
@@ -49,7 +50,6 @@ from costmodel.domain.plan import (
     ShardingPlan,
     ShardingType,
     TableSharding,
-    make_shards,
 )
 from costmodel.domain.workload import (
     DataType,
@@ -343,27 +343,11 @@ def round_robin_plan(work: Workload) -> ShardingPlan:
 
 def _sharding(table: EmbeddingTable, rank: int) -> TableSharding:
     kind = (table.sharding_types or (ShardingType.TABLE_WISE,))[0]
-    options: dict[str, Any] = {}
-    ranks: tuple[int, ...] = (rank,)
-    if kind is ShardingType.COLUMN_WISE:
-        ranks = tuple(range(RANKS))
+    ranks = range(RANKS) if kind is ShardingType.COLUMN_WISE else (rank,)
     kernel = (table.compute_kernels or (ComputeKernel.FUSED,))[0]
-    if kernel is ComputeKernel.FUSED_UVM_CACHING:
-        options["cache_load_factor"] = table.cache_load_factor
-    return TableSharding(
-        table=table.name,
-        sharding_type=kind,
-        compute_kernel=kernel,
-        shards=make_shards(
-            kind,
-            table.num_embeddings,
-            table.embedding_dim,
-            ranks=() if kind is ShardingType.ROW_WISE else ranks,
-            world_size=RANKS,
-            local_world_size=RANKS,
-        ),
-        **options,
-    )
+    made = sharded(table, kind, ranks, world_size=RANKS, kernel=kernel)
+    cached = kernel is ComputeKernel.FUSED_UVM_CACHING
+    return replace(made, cache_load_factor=table.cache_load_factor) if cached else made
 
 
 def _rows(name: str, profile: str) -> Iterator[Row]:

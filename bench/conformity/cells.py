@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
+from bench.plans import sharded
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import (
     ComputeKernel,
     ShardingPlan,
     ShardingType,
     TableSharding,
-    make_shards,
 )
 from costmodel.domain.workload import (
     DataType,
@@ -111,17 +111,14 @@ class Cell:
             ranks = (placed.rank * local % self.world_size,)
         elif kind is ShardingType.GRID_SHARD:
             ranks = tuple(range(0, self.world_size, local))
-        dense = kind is ShardingType.DATA_PARALLEL
-        return TableSharding(
-            table=table.name,
-            sharding_type=kind,
-            compute_kernel=ComputeKernel.DENSE if dense else placed.kernel,
-            shards=make_shards(
-                kind, table.num_embeddings, table.embedding_dim,
-                ranks=() if kind.everywhere else ranks,
-                world_size=self.world_size, local_world_size=local,
-            ),
-        )  # fmt: skip
+        return sharded(
+            table,
+            kind,
+            ranks,
+            world_size=self.world_size,
+            local_world_size=local,
+            kernel=placed.kernel,
+        )
 
 
 def pair(kind: ShardingType, **fields: object) -> tuple[Placed, ...]:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.gpu_study.points import StepPoint
+from bench.plans import sharded
 from costmodel.base.units import Bytes
 from costmodel.domain.hardware import HardwareProfile, Topology
-from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank
 from planner.files.plans import PlanFile
@@ -64,16 +65,9 @@ def step_file(point: StepPoint, *, on_cpu: bool) -> PlanFile:
     workload = step_workload(point, on_cpu=on_cpu)
     world = point.world_size
     tables = tuple(
-        TableSharding(
-            table=table.name,
-            sharding_type=ShardingType.TABLE_WISE,
-            shards=make_shards(
-                ShardingType.TABLE_WISE, table.num_embeddings, table.embedding_dim,
-                ranks=(index % world,), world_size=world, local_world_size=world,
-            ),
-        )
+        sharded(table, ShardingType.TABLE_WISE, (index % world,), world_size=world)
         for index, table in enumerate(workload.tables)
-    )  # fmt: skip
+    )
     plan = ShardingPlan(tables=tables, world_size=world, local_world_size=world)
     return PlanFile(plan=plan, workload=workload, hardware="profile.yaml")
 
