@@ -173,19 +173,25 @@ def plan_from(
 
     Where it is valid and fits, it is where the search starts, and one of the plans to choose from.
     """
-    from costmodel.domain.validity import check_plan
-    from costmodel.memory.rank_memory import check_memory
     from sharders.problem.sharding_problem import ShardingProblem
 
-    known: tuple[ShardingPlan, ...] = (start,)
-    try:
-        check_plan(workload, topology, start)
-        check_memory(workload, topology, start)
-    except PlannerError:
-        known = ()
+    known = (start,) if is_usable(workload, topology, start) else ()
     problem = ShardingProblem.of(workload, topology, known)
     task = _PlanningTask(problem=problem, hardware_name=topology.hardware.name)
     return task.searched(AUTO, NONE, _begun(search, {}))
+
+
+def is_usable(workload: Workload, topology: Topology, plan: ShardingPlan) -> bool:
+    """Return whether a plan is valid for a workload and machine, and fits."""
+    from costmodel.domain.validity import check_plan
+    from costmodel.memory.rank_memory import check_memory
+
+    try:
+        check_plan(workload, topology, plan)
+        check_memory(workload, topology, plan)
+    except PlannerError:
+        return False
+    return True
 
 
 def compare(

@@ -18,9 +18,8 @@ from planner.planning.plan_charts import (
 )
 from planner.planning.report import Report
 from planner.planning.report_text import STAGE_NAMES, rank_list
-from planner.planning.unsearched import unsearched
 from planner.planning.verdict_text import verdict_sentences
-from planner.planning.what_if import usual_changes
+from planner.planning.what_if import unsearched, usual_changes
 from planner.show.format import duration, memory, percent, rate
 
 if TYPE_CHECKING:

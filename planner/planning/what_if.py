@@ -1,6 +1,6 @@
-"""What-ifs: another machine, batch or data type, searched again from the present plan."""
+"""What-ifs: another machine, batch or data type, of the present plan or searched again from it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,8 @@ from costmodel.step.graph import Stage
 from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
 from planner.environment.settings import parse_multiple
-from planner.planning.api import Planned, make_topology, plan_from
+from planner.planning.api import Planned, is_usable, make_topology, plan_from
+from planner.planning.confidence import confidences
 from planner.planning.remedies import in_fp16, in_type, on_gpus
 from planner.planning.search import Search, SearchEnd
 from sharders.problem.sharding_problem import Progress
@@ -262,3 +263,21 @@ def remedies(
             yield remedy_of(planned, change, own)
         except PlannerError as error:
             left_out(change.text, error)
+
+
+def unsearched(planned: Planned, changes: Iterable[Change]) -> Iterator[Remedy]:
+    """Yield what changes bring to a plan that stays as it is, where it may and fits."""
+    plan = planned.plan
+    for change in changes:
+        workload, topology = change.workload, change.topology
+        if topology.world_size != plan.world_size or not is_usable(workload, topology, plan):
+            continue
+        (confidence,) = confidences(workload, topology, (plan,))
+        samples = workload.samples_per_step * topology.world_size
+        yield Remedy(
+            change=change.text,
+            step_time=confidence.expected,
+            samples_per_second=samples / confidence.expected,
+            effect="",
+            num_changed=0,
+        )
