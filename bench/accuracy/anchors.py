@@ -1,18 +1,12 @@
 """Every public measurement beside the model, as `bench.anchors` and `bench.lookup_fit` keep it."""
 
-import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.accuracy_tables import percent, table
 from bench.anchors.anchor import Anchor, committed
 from bench.fitting.lookup_rates import fitted
-
-BEFORE = Path(__file__).parents[1] / "results" / "lookups_before.csv"
-"""Errors of lookups before any of these launches but those of ``embedding.csv`` was fitted to: from
-``anchors.csv`` of commit 9e32e6b."""
 
 ANCHORS = (
     "All public measurements beside the shipped model, of which a change of the model may worsen "
@@ -24,10 +18,9 @@ LAUNCHES = (
     "any launch of their GPU (`bench.lookup_fit`), and how many of those without their shape lie "
     "in 90% intervals made of the others."
 )
-REFIT = (
-    "The same launches by where they were measured: what the model missed before it was fitted to "
-    f"them (`{BEFORE.name}`, commit 9e32e6b), what it misses today, and what it misses of a launch "
-    "whose shape was left out of the fit; mean and largest absolute error in %. Not fitted: "
+PLACES = (
+    "The same launches by where they were measured: what the model misses, and what it misses of a "
+    "launch whose shape was left out of the fit; mean and largest absolute error in %. Not fitted: "
     "launches of 5 to 8 us of another lookup kernel, and weighted ones that are bound by their "
     "longest bag, which their source does not record; and lookups in host memory."
 )
@@ -80,23 +73,20 @@ def launch_table(found: Mapping[str, Any]) -> str:
     return table(header, rows)
 
 
-def refit_table(found: Mapping[str, Any]) -> str:
-    """Return the errors of lookups before the refit, today and left out, by place and phase."""
-    with BEFORE.open(newline="", encoding="utf-8") as file:
-        before = {(row["family"], row["name"]): float(row["error"]) for row in csv.DictReader(file)}
+def place_table(found: Mapping[str, Any]) -> str:
+    """Return the errors of lookups, and of those left out, by place and phase."""
     launches = {row["name"]: row for row in fitted()["launches"]}
-    groups: dict[tuple[str, str], list[tuple[float, float, float | None]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[tuple[float, float | None]]] = defaultdict(list)
     for phase in PHASES:
-        family = f"lookup {phase}"
-        for row in found["families"][family]:
+        for row in found["families"][f"lookup {phase}"]:
             left = launches.get(row["name"], {}).get(phase, {})
-            known = before[family, row["name"]], row["error"], left.get("left_out")
+            known = row["error"], left.get("left_out")
             groups[phase, _place(row["name"], in_fit=left.get("in_fit"))].append(known)
     rows = [
         [phase, place, f"{len(errors)}", *(_spread(column) for column in zip(*errors, strict=True))]
         for (phase, place), errors in sorted(groups.items(), reverse=True)
     ]
-    return table(["phase", "measured on", "launches", "before", "today", "shape left out"], rows)
+    return table(["phase", "measured on", "launches", "error", "shape left out"], rows)
 
 
 def _place(name: str, *, in_fit: bool | None) -> str:

@@ -103,8 +103,8 @@ def measured(results: Results) -> Sections:
     found = results["anchors"]
     return {
         "Lookups on GPUs, left out": (
-            f"{anchors.LAUNCHES}\n\n{anchors.launch_table(found)}\n\n{anchors.REFIT}",
-            anchors.refit_table(found),
+            f"{anchors.LAUNCHES}\n\n{anchors.launch_table(found)}\n\n{anchors.PLACES}",
+            anchors.place_table(found),
         ),
         "What steps rest on": (basis.ABOUT, basis.basis_table(results["basis"])),
         "Anchors": (anchors.ANCHORS, anchors.anchor_table(found)),
