@@ -18,13 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
-from torchrec.distributed import (
-    DistributedModelParallel,
-    TrainPipelineBase,
-    TrainPipelineSparseDist,
-)
+from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.types import ShardingEnv
-from torchrec.optim.keyed import KeyedOptimizerWrapper
 
 from bench.conformity.allocations import Heap
 from bench.conformity.cells import Cell, cells
@@ -32,10 +27,9 @@ from bench.conformity.facts import Fact
 from bench.conformity.memory import memory_cells
 from bench.conformity.model import MODULES, Batch, build, locations, make_batch, sharders
 from bench.conformity.trained import facts
-from costmodel.domain.workload import Pipeline
 from planner.environment.children import end_now
 from planner.torchrec.plans import to_torchrec
-from planner.validation.trained_model import dense_optimizer
+from planner.validation.trainer import pipeline_around
 
 SECONDS = 40
 """After which a rank gives up a collective that another one does not join."""
@@ -137,8 +131,4 @@ def _pipeline(cell: Cell) -> Any:  # noqa: ANN401 - torchrec has no types here
         plan=to_torchrec(cell.plan, locations(work), compute_device="cpu"),
         sharders=sharders(work),
     )
-    fused = set(parallel.fused_optimizer.params)
-    rest = {name: each for name, each in parallel.named_parameters() if name not in fused}
-    optimizer = KeyedOptimizerWrapper(rest, lambda parameters: dense_optimizer(work, parameters))
-    chosen = TrainPipelineBase if work.pipeline is Pipeline.NONE else TrainPipelineSparseDist
-    return chosen(parallel, optimizer, device)
+    return pipeline_around(work, parallel, device)

@@ -72,7 +72,7 @@ class Trainer:
             plan=torchrec_plan,
             sharders=[sharder],
         )
-        self._pipeline = _pipeline(workload, parallel, device)
+        self._pipeline = pipeline_around(workload, parallel, device)
         self._batches: Iterator[Batch] = cycle(batches)
         self._batches_per_step = workload.gradient_accumulation_steps
         self._precision = _precision(workload, device)
@@ -92,7 +92,8 @@ class Trainer:
         return float(loss)
 
 
-def _pipeline(workload: Workload, parallel: nn.Module, device: torch.device) -> Any:  # noqa: ANN401
+def pipeline_around(workload: Workload, parallel: nn.Module, device: torch.device) -> Any:  # noqa: ANN401
+    """Return the workload's pipeline around a sharded model and the optimizer of its dense part."""
     fused = set(parallel.fused_optimizer.params)
     rest = {name: each for name, each in parallel.named_parameters() if name not in fused}
     optimizer = KeyedOptimizerWrapper(
