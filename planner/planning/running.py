@@ -55,29 +55,16 @@ class Chooser(Protocol):
         ...
 
 
-class Fastest:
-    """Chooses the shortest predicted step, in no time."""
-
-    def time(self, limit: Seconds) -> Seconds:
-        """Return none."""
-        del limit
-        return 0.0
-
-    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
-        """Return the fastest."""
-        del time_left
-        return min(attempts, key=lambda attempt: attempt.step_time)
-
-
-FASTEST = Fastest()
-
-
 def run_apart(
-    names: Sequence[str], problem: ShardingProblem, search: Search, chooser: Chooser = FASTEST
+    names: Sequence[str],
+    problem: ShardingProblem,
+    search: Search,
+    chooser: Chooser | None = None,
 ) -> tuple[Attempt, ...]:
     """Run sharders, or ``auto``, one after the other, none knowing what the others found.
 
-    What the sharders of ``auto`` find is chosen among by ``chooser``, within the time of ``auto``.
+    What the sharders of ``auto`` find is chosen among by ``chooser``, within the time of ``auto``;
+    without one, the shortest predicted step is taken.
 
     Each has the whole time limit, and ends sooner where it gains nothing for a while. Being
     interrupted ends it; the last one heard is then one that has a plan.
@@ -88,22 +75,26 @@ def run_apart(
             for name in names:
                 if heeding.interrupted() and any(attempt.plan for attempt in attempts):
                     break
-                attempts.append(_alone(name, problem, heeding, chooser))
+                own = chooser if name == AUTO else None
+                attempts.append(_alone(name, problem, heeding, own))
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
     return tuple(attempts)
 
 
-def _alone(name: str, problem: ShardingProblem, search: Search, chooser: Chooser) -> Attempt:
-    start, own = search.clock(), chooser if name == AUTO else FASTEST
-    choosing = own.time(search.time_limit) if search.max_plans is None else 0.0
+def _alone(name: str, problem: ShardingProblem, search: Search, chooser: Chooser | None) -> Attempt:
+    start, timed = search.clock(), search.max_plans is None
+    choosing = chooser.time(search.time_limit) if chooser is not None and timed else 0.0
     searching = replace(search, time_limit=search.time_limit - choosing)
     try:
         tried = run_sharders(sharders_for(name), problem, searching)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
-    end = start + search.time_limit if search.max_plans is None else inf
-    best = own.picked([each for each in tried if each.plan], lambda: end - search.clock())
+    found = [each for each in tried if each.plan]
+    best = min(found, key=lambda attempt: attempt.step_time)
+    if chooser is not None:
+        end = start + search.time_limit if timed else inf
+        best = chooser.picked(found, lambda: end - search.clock())
     evaluated = sum(attempt.evaluated for attempt in tried)
     return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
