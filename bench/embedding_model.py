@@ -3,8 +3,8 @@
 Trains the networks of ``bench.learned.network`` on the committed measurements of
 FBGEMM's kernels on a CPU core (``results/cpu_embedding.csv.gz``), holding out whole sets of tables
 in five folds: every error below is of a kernel whose tables the network has not seen. Needs torch
-for training; the errors are those of the exported arrays, evaluated with numpy. The paper's errors
-(its Table I: GPUs, 80% of the points to train) stand beside, not against: other kernels.
+for training. The paper's errors (its Table I: GPUs, 80% of the points to train) stand beside, not
+against: other kernels.
 """
 
 import csv
@@ -40,8 +40,6 @@ MEASURED = RESULTS / "cpu_embedding.csv.gz"
 SUMS = RESULTS / "cpu_embedding_sums.csv"
 """Several tables at once and one by one (``bench.embedding_sums``)."""
 RESULT = RESULTS / "embedding_model.json"
-EXPORTED = RESULTS / "embedding_model.npz"
-"""The network of all points, as arrays (``bench.learned.network.from_arrays``)."""
 NUM_FOLDS = 5
 CACHE_BYTES = 32 * MB
 """L3 of the machine that was measured (AMD EPYC)."""
@@ -295,26 +293,12 @@ def show(found: Mapping[str, Any]) -> None:
     print(f"{found['cpu_seconds']} s of processor time")
 
 
-def export(rows: Sequence[MeasuredRow]) -> None:
-    """Train the best form on all points and write its arrays."""
-    from bench.learned.training import Training, train
-
-    columns, head = VARIANTS[BEST]
-    network = train(measured_kernels(rows), Training(columns=columns, with_head=head))
-    single: dict[str, Any] = {
-        name: array.astype(np.float32) if array.dtype.kind == "f" else array
-        for name, array in network.arrays().items()
-    }
-    np.savez_compressed(EXPORTED, **single)
-
-
 def main() -> None:
-    """Print the table; with --write keep it, and the network that all points train."""
+    """Print the table; with --write keep it."""
     found = results()
     show(found)
     if "--write" in sys.argv:
         write(RESULT, found)
-        export(list(measured_rows()))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ added up over the tables of the kernel.
 * ``sum``, ours: the encoder gives log times of tables, and a kernel takes a constant and the sum of
   its tables' times. Tables then never make a kernel faster, and far fewer points teach it.
 
-Networks are trained elsewhere (``bench.learned.training``, with torch) and arrive as
-arrays. A layer is ``x W + b``; between layers stands SiLU, x / (1 + exp(-x)).
+Networks are trained by ``bench.learned.training``, with torch. A layer is ``x W + b``; between
+layers stands SiLU, x / (1 + exp(-x)).
 
 References
 ----------
@@ -17,7 +17,7 @@ rows, ids per sample and columns, and the 17 bins of reuse factors.
 
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -91,55 +91,6 @@ class LearnedEmbedding:
         logs: Array = np.log(seconds)
         return logs
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return everything as named arrays, as a .npz file holds them."""
-        networks = {"encoder": self.encoder, "head": self.head}
-        layers = {
-            f"{name}_{number}_{part}": getattr(layer, part)
-            for name, network in networks.items()
-            for number, layer in enumerate(network)
-            for part in ("weight", "bias")
-        }
-        return {
-            "columns": np.array(self.columns),
-            "mean": self.mean,
-            "scale": self.scale,
-            "constant": self.constant,
-            **layers,
-        }
-
-
-def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> LearnedEmbedding:
-    """Return the network that ``LearnedEmbedding.arrays`` wrote down.
-
-    Raises
-    ------
-    ValueError
-        Something is missing, unknown, or of a shape that does not fit.
-
-    """
-    try:
-        columns = tuple(str(name) for name in arrays["columns"])
-        mean, scale, constant = (_floats(arrays[name]) for name in ("mean", "scale", "constant"))
-    except KeyError as error:
-        raise ValueError(f"a learned embedding model without {error}") from None
-    unknown = sorted(set(columns) - set(FEATURES))
-    if unknown:
-        raise ValueError(f"a learned embedding model with unknown features {', '.join(unknown)}")
-    encoder, head = _layers(arrays, "encoder"), _layers(arrays, "head")
-    network = (*encoder, *head)
-    widths = [len(columns), *(layer.weight.shape[1] for layer in network)]
-    fits = all(
-        layer.weight.shape == (width, after) and layer.bias.shape == (after,)
-        for layer, width, after in zip(network, widths[:-1], widths[1:], strict=True)
-    )
-    shapes = mean.shape == scale.shape == (len(columns),) and constant.shape == (2,)
-    if not encoder or not fits or not shapes or widths[-1] != len(DIRECTIONS):
-        raise ValueError("a learned embedding model whose layers do not fit together")
-    return LearnedEmbedding(
-        columns=columns, mean=mean, scale=scale, encoder=encoder, head=head, constant=constant
-    )
-
 
 def standardised(features: Array, mean: Array, scale: Array) -> Array:
     """Return features in standard deviations from their mean, none beyond five.
@@ -198,20 +149,3 @@ def _network(layers: Sequence[Layer], values: Array) -> Array:
 def _silu(values: Array) -> Array:
     result: Array = values / (1.0 + np.exp(-np.clip(values, -60.0, 60.0)))
     return result
-
-
-def _layers(arrays: Mapping[str, NDArray[np.generic]], name: str) -> tuple[Layer, ...]:
-    layers: list[Layer] = []
-    while f"{name}_{len(layers)}_weight" in arrays:
-        prefix = f"{name}_{len(layers)}"
-        if f"{prefix}_bias" not in arrays:
-            raise ValueError(f"a learned embedding model without '{prefix}_bias'")
-        weight, bias = (_floats(arrays[f"{prefix}_{part}"]) for part in ("weight", "bias"))
-        if weight.ndim != 2:
-            raise ValueError("a learned embedding model whose layers do not fit together")
-        layers.append(Layer(weight=weight, bias=bias))
-    return tuple(layers)
-
-
-def _floats(array: NDArray[np.generic]) -> Array:
-    return np.asarray(array, dtype=np.float64)

@@ -7,7 +7,6 @@ import pytest
 
 from bench.embedding_model import (
     BEST,
-    EXPORTED,
     RESULT,
     VARIANTS,
     held_out,
@@ -15,7 +14,7 @@ from bench.embedding_model import (
     measured_rows,
     measured_sums,
 )
-from bench.learned.network import DIRECTIONS, FEATURES, from_arrays
+from bench.learned.network import DIRECTIONS, FEATURES
 
 ROWS = list(measured_rows())
 
@@ -51,19 +50,6 @@ def test_the_committed_results() -> None:
 def test_one_kernel_takes_less_than_a_kernel_for_each_table() -> None:
     for ratio in measured_sums().values():
         assert ratio["median"] < 0.8
-
-
-def test_the_exported_network_needs_no_torch() -> None:
-    with np.load(EXPORTED, allow_pickle=False) as arrays:
-        network = from_arrays(dict(arrays))
-    kernels = [row.features for row in ROWS]
-    predicted = network.log_seconds(
-        np.array([table for tables in kernels for table in tables]),
-        np.repeat(np.arange(len(kernels)), [len(tables) for tables in kernels]),
-        len(kernels),
-    )
-    errors = np.abs(np.expm1(predicted - np.log([row.seconds for row in ROWS])))
-    assert (np.median(errors, axis=0) < 0.08).all()
 
 
 def test_a_short_training_already_predicts() -> None:

@@ -1,6 +1,5 @@
-"""The learned embedding model: by hand, in batches, as arrays, and as torch trained it."""
+"""The learned embedding model: by hand, in batches, and as torch trained it."""
 
-import io
 from math import exp, log
 
 import numpy as np
@@ -12,7 +11,6 @@ from bench.learned.network import (
     KINDS,
     Layer,
     LearnedEmbedding,
-    from_arrays,
     table_features,
 )
 
@@ -81,40 +79,6 @@ def test_another_table_is_never_faster() -> None:
     times = [model.log_seconds(features[:n], np.zeros(n, dtype=np.intp), 1)[0] for n in range(10)]
     assert times[0] == pytest.approx(model.constant)
     assert (np.diff(times, axis=0) > 0).all()
-
-
-@pytest.mark.parametrize("head", [False, True])
-def test_arrays_carry_it(*, head: bool) -> None:
-    model, features = network(head=head), some_features(4)
-    file = io.BytesIO()
-    np.savez(file, **model.arrays())
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as arrays:
-        back = from_arrays(dict(arrays))
-    kernel = np.array([0, 0, 1, 1])
-    assert (back.log_seconds(features, kernel, 2) == model.log_seconds(features, kernel, 2)).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"mean": None}, "without 'mean'"),
-        ({"encoder_0_bias": None}, "without 'encoder_0_bias'"),
-        ({"encoder_0_weight": None}, "do not fit"),
-        ({"columns": np.array(["log_rows", "log_pooling", "log_reuse", "sdg"])}, "features sdg"),
-        ({"mean": np.ones(3)}, "do not fit"),
-        ({"encoder_1_bias": np.ones(3)}, "do not fit"),
-        ({"encoder_1_weight": np.ones(8)}, "do not fit"),
-        ({"constant": np.ones(3)}, "do not fit"),
-    ],
-)
-def test_arrays_of_something_else(
-    change: dict[str, NDArray[np.generic] | None], message: str
-) -> None:
-    changed = {**network(head=False).arrays(), **change}
-    arrays = {name: array for name, array in changed.items() if array is not None}
-    with pytest.raises(ValueError, match=message):
-        from_arrays(arrays)
 
 
 def test_features_by_hand() -> None:
