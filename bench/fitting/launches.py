@@ -30,9 +30,8 @@ from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling
 from costmodel.inputs.distribution import Zipf
 
-FORWARD, BACKWARD, MAIN, SORT = "forward", "backward", "main", "sort"
 WEIGHT_GRADIENT = "grad_indice_weights"
-PHASES = (FORWARD, BACKWARD, MAIN, SORT, WEIGHT_GRADIENT)
+FORWARD, BACKWARD, MAIN, SORT = "forward", "backward", "main", "sort"
 """``backward`` is everything from linearizing ids to the update; ``main`` the kernels of it that
 add gradients up and update rows, ``sort`` those that linearize and sort ids. The weights' gradient
 is an operator of its own, and not in ``backward``."""

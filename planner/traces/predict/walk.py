@@ -32,7 +32,6 @@ _FROM_BUCKET = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 _OPTIMIZER = "Optimizer.step"
 _INSIDE_COLLECTIVES = ("gloo:", "nccl:", "record_param_comms")
 """What ``c10d::`` operators record inside; the recorder does not always know that they did."""
-_PLAIN = re.compile(r"(aten|torch\.distributed|torch::distributed)\b")
 _COLLECTIVES: Mapping[str, CollectiveOp] = {
     "allreduce": CollectiveOp.ALL_REDUCE,
     "broadcast": CollectiveOp.ALL_REDUCE,

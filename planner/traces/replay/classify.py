@@ -9,8 +9,6 @@ from planner.traces.kineto import RankTrace
 from planner.traces.kineto_events import Activity, is_collective
 from planner.traces.replay.matching import collective_stage
 
-COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.ALL_REDUCE, Stage.ALL_GATHER, Stage.REDUCE_SCATTER)
-
 
 class Category(StrEnum):
     """A row of Fig. 2 of arXiv 2404.12674, in order; collectives by kind, and the host."""
