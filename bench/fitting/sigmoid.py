@@ -34,9 +34,7 @@ class SigmoidCurve:
     """b of the sigmoid."""
 
 
-def sigmoid_time(
-    curve: SigmoidCurve, num_bytes: ArrayLike, *, add_latency: bool = False
-) -> NDArray[np.float64]:
+def sigmoid_time(curve: SigmoidCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
     """Time of a collective by the paper's sigmoid.
 
     With m the size and c the bus factor:
@@ -52,13 +50,11 @@ def sigmoid_time(
         The eight parameters.
     num_bytes
         m, nccl-tests' size.
-    add_latency
-        Add t_s above m2 too, as the published code does. It counts the latency twice there:
-        BW_max was measured with it.
 
     References
     ----------
-    The paper's Eq. 3, as computed by owensgroup/ml_perf_model, analysis/inference.py.
+    The paper's Eq. 3. The published code (owensgroup/ml_perf_model, analysis/inference.py) adds t_s
+    above m2, too, where BW_max was measured with it.
 
     """
     size = np.asarray(num_bytes, dtype=np.float64)
@@ -66,6 +62,5 @@ def sigmoid_time(
     exponent = curve.height / (1 + np.exp(-curve.steepness * (log_size - curve.midpoint)))
     moved = size * bus_factor(curve.op, curve.num_ranks)
     middle = moved / (10 ** (exponent + curve.offset) * GB)
-    large = moved / curve.bandwidth + (curve.latency if add_latency else 0.0)
-    time = np.where(log_size >= curve.bandwidth_log2_bytes, large, middle)
+    time = np.where(log_size >= curve.bandwidth_log2_bytes, moved / curve.bandwidth, middle)
     return np.where(log_size <= curve.latency_log2_bytes, curve.latency, time)

@@ -26,8 +26,3 @@ def test_sigmoid_by_hand() -> None:
     # 2^20 bytes: sigmoid 5.979 / (1 + exp(-0.2255 x 6.660)) - 3.997 = 0.8925, 7.81 GB/s
     expected = 0.75 * 2**20 / (10**0.8925 * GB)
     assert sigmoid_time(AUTHORS, 1 * MIB) == pytest.approx(expected, rel=1e-3)
-
-
-def test_published_code_adds_the_latency_twice() -> None:
-    once = sigmoid_time(AUTHORS, 256 * MIB)
-    assert sigmoid_time(AUTHORS, 256 * MIB, add_latency=True) == pytest.approx(once + 85.6 * US)
