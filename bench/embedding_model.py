@@ -3,8 +3,7 @@
 Trains the networks of ``bench.learned.network`` on the committed measurements of
 FBGEMM's kernels on a CPU core (``results/cpu_embedding.csv.gz``), holding out whole sets of tables
 in five folds: every error below is of a kernel whose tables the network has not seen. Needs torch
-for training. The paper's errors (its Table I: GPUs, 80% of the points to train) stand beside, not
-against: other kernels.
+for training.
 """
 
 import csv
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.accuracy_tables import learned, one_kernel
 from bench.kept import write
 from bench.learned.network import DIRECTIONS, KINDS, REUSE, SIZES, table_features
-from bench.paper import TABLE_I
 from costmodel.base.units import MB, US
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
@@ -43,11 +42,6 @@ RESULT = RESULTS / "embedding_model.json"
 NUM_FOLDS = 5
 CACHE_BYTES = 32 * MB
 """L3 of the machine that was measured (AMD EPYC)."""
-PAPER = {
-    phase: {machine: errors[f"embedding_{phase}"] for machine, errors in TABLE_I.items()}
-    for phase in DIRECTIONS
-}
-"""GMAE of its embedding models, by machine."""
 VARIANTS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "paper's form, without reuse": ((*SIZES, *KINDS), True),
     "paper's form, 17 bins": ((*SIZES, *REUSE[1:], *KINDS), True),
@@ -267,30 +261,16 @@ def results() -> dict[str, Any]:
             "sums of single tables": accuracy(singles_errors(rows)),
             "measured, one kernel over sum": measured_sums(),
         },
-        "paper_gmae": PAPER,
         "cpu_seconds": round(time.process_time() - begin, 1),
     }
 
 
 def show(found: Mapping[str, Any]) -> None:
-    """Print the table."""
-    fused, sets = found["fused_points"], found["table_sets"]
-    print(f"{fused} fused kernels; {sets} sets of tables, held out set by set")
-    print(f"{'':32}{'forward GMAE':>14}{'MAPE':>7}{'backward GMAE':>16}{'MAPE':>7}")
-    lines = {**found["models"], "(dense kernels, best form)": found["dense"]}
-    lines |= {
-        f"({name})": part
-        for name, part in found["several_tables"].items()
-        if name != "measured, one kernel over sum"
-    }
-    for name, model in lines.items():
-        cells = [model[phase][what] for phase in DIRECTIONS for what in ("gmae", "mape")]
-        print("{:32}{:>13.1%}{:>8.1%}{:>15.1%}{:>8.1%}".format(name, *cells))
-    for machine, forward in PAPER["forward"].items():
-        print(f"{f'(the paper, {machine})':32}{forward:>13.1%}{PAPER['backward'][machine]:>23.1%}")
-    for phase, ratio in found["several_tables"]["measured, one kernel over sum"].items():
-        print(f"one kernel over the sum of singles, {phase}: {ratio}")
-    print(f"{found['cpu_seconds']} s of processor time")
+    """Print the table, as the accuracy page has it."""
+    print(f"{found['fused_points']} fused kernels; {found['table_sets']} sets of tables, held out")
+    print(f"{learned(found)}\n\n{one_kernel(found)}")
+    dense = (f"{phase} {found['dense'][phase]['gmae']:.1%}" for phase in DIRECTIONS)
+    print(f"GMAE of the best form on dense kernels: {', '.join(dense)}")
 
 
 def main() -> None:
