@@ -1,6 +1,5 @@
 """How to search for a sharding plan. Pure: no files, clock, terminal or global random state."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHARDERS = {
@@ -39,34 +38,19 @@ class PortfolioMember:
     where no time would be left for those to come, if that is what it needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortfolioParams:
-    """What ``auto`` runs, in this order, and how it shares the time."""
-
-    members: Mapping[str, PortfolioMember]
-    mandatory_factor: float = 1.0
-    """Times its startup time that a mandatory sharder may take beyond its fraction."""
-
-    def member(self, name: str) -> PortfolioMember:
-        """Return how a sharder takes part; one that is no member is not limited."""
-        return self.members.get(name, PortfolioMember())
-
-
-PORTFOLIO = PortfolioParams(
-    members={
-        "naive": PortfolioMember(),
-        "annealing": PortfolioMember(mandatory=True),
-        "tuned_greedy": PortfolioMember(time_fraction=0.8),
-        "torchrec_greedy": PortfolioMember(),
-        "size_lookup_greedy": PortfolioMember(),
-        "norm_lookup_greedy": PortfolioMember(),
-        "lookup_greedy": PortfolioMember(),
-        "size_greedy": PortfolioMember(),
-        "random": PortfolioMember(),
-    }
-)
-"""A plan at once, then the search that starts from programs and greedy plans of its own and gains
-most per second (``bench.search_population``), and the others if it ends
-sooner. Those that say what they need (``problem.Paced``) are left out where there is less time: of
-those that need little, ``torchrec_greedy`` finds the best plans for thousands of tables (447 ms at
-2,000 on 256 GPUs, the other greedies 633 and more)."""
+PORTFOLIO = {
+    "naive": PortfolioMember(),
+    "annealing": PortfolioMember(mandatory=True),
+    "tuned_greedy": PortfolioMember(time_fraction=0.8),
+    "torchrec_greedy": PortfolioMember(),
+    "size_lookup_greedy": PortfolioMember(),
+    "norm_lookup_greedy": PortfolioMember(),
+    "lookup_greedy": PortfolioMember(),
+    "size_greedy": PortfolioMember(),
+    "random": PortfolioMember(),
+}
+"""What ``auto`` runs, in this order: a plan at once, then the search that starts from programs and
+greedy plans of its own and gains most per second (``bench.search_population``), and the others if
+it ends sooner. Those that say what they need (``problem.Paced``) are left out where there is less
+time: of those that need little, ``torchrec_greedy`` finds the best plans for thousands of tables
+(447 ms at 2,000 on 256 GPUs, the other greedies 633 and more)."""

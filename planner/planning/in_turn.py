@@ -12,7 +12,7 @@ from planner.planning.gains import Gains
 from planner.planning.one_sharder import run_sharder
 from planner.planning.plugins import load_sharder
 from planner.planning.search import Attempt, Search, Watch
-from sharders import PortfolioParams
+from sharders import PORTFOLIO, PortfolioMember
 from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Paced, Progress, ShardingProblem
 
@@ -63,7 +63,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
     deadline = search.clock() + search.seconds
     gains = Gains(search)
     search = replace(search, watch=gains.watch)
-    fractions = {name: search.portfolio.member(name).time_fraction for name in names}
+    fractions = {name: _member(name).time_fraction for name in names}
     attempts: list[Attempt] = []
     known = problem.known
     for position, name in enumerate(names):
@@ -80,11 +80,11 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         if plans_left is not None:
             if found and plans_left == 0:
                 break
-            share = search.portfolio.member(name).time_fraction if len(names) > 1 else 1.0
+            share = fractions[name] if len(names) > 1 else 1.0
             plans_left = max(1, int(share * plans_left))
         elif len(names) > 1 and (attempts or fractions[name] < 1):
             left = deadline - now
-            share = _share(names[position:], problem, left, quickest, search.portfolio)
+            share = _share(names[position:], problem, left, quickest)
         if found and share == 0:
             continue
         until = now + share * max(0.0, deadline - now) if plans_left is None else inf
@@ -103,26 +103,26 @@ def _plans_left(search: Search, attempts: Sequence[Attempt]) -> int | None:
     return max(0, search.max_plans - sum(attempt.evaluated for attempt in attempts))
 
 
+def _member(name: str) -> PortfolioMember:
+    """Return how a sharder shares the time; one that ``auto`` does not run is not limited."""
+    return PORTFOLIO.get(name, PortfolioMember())
+
+
 def _share(
-    names: Sequence[str],
-    problem: ShardingProblem,
-    left: Seconds,
-    pass_time: Seconds,
-    portfolio: PortfolioParams,
+    names: Sequence[str], problem: ShardingProblem, left: Seconds, pass_time: Seconds
 ) -> float:
     """Return the share of the time left that the first of some sharders may take; 0: none.
 
     ``pass_time``: what the first plan took.
     """
     own = pass_time * _startup_passes(names[0], problem)
-    member = portfolio.member(names[0])
-    main = [name for name in names[1:] if portfolio.member(name).time_fraction == 1]
+    member = _member(names[0])
+    main = [name for name in names[1:] if _member(name).time_fraction == 1]
     needed = [pass_time * _startup_passes(name, problem) for name in main]
     kept = max((each for each in needed if each <= left), default=0.0)
     time = member.time_fraction * (left - kept) if member.time_fraction < 1 else left
     if member.mandatory and (time < own or kept == 0):
-        ample = portfolio.mandatory_factor * own
-        time = ample if 0 < kept <= left - ample else left
+        time = own if 0 < kept <= left - own else left
     return time / left if time >= own and left > 0 else 0.0
 
 

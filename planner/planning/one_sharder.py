@@ -20,7 +20,7 @@ STORAGE = "storage"
 
 def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
     """Run one sharder until a moment of the clock, and check what it returns."""
-    sharder = with_storage(configured(name, search), search.storage)
+    sharder = with_storage(load_sharder(name), search.storage)
     budget = Budget(
         max_evaluations=search.max_plans,
         should_stop=lambda: search.interrupted() or search.clock() > deadline,
@@ -45,13 +45,6 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
         proof=result.proof,
         others=result.others,
     )
-
-
-def configured(name: str, search: Search) -> Sharder:
-    """Return a sharder with the fields that the search sets."""
-    sharder: Any = load_sharder(name)
-    own: Sharder = replace(sharder, **search.fields[name]) if name in search.fields else sharder
-    return own
 
 
 def _objective(problem: ShardingProblem) -> Objective:

@@ -1,8 +1,8 @@
 """What a search is asked for, and what sharders found."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Any
@@ -11,7 +11,7 @@ from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from planner.planning.plugins import AUTO
-from sharders import PORTFOLIO, PortfolioParams
+from sharders import PORTFOLIO
 from sharders.problem.sharding_problem import Progress, Proof, SearchStatus
 
 PATIENCE = 3.0
@@ -80,10 +80,6 @@ class Search:
     """Processes of this machine that search at once, each from a seed of its own."""
     storage: str | None = None
     """URL of an Optuna storage: searches that name the same one, on any machine, share a study."""
-    portfolio: PortfolioParams = PORTFOLIO
-    """How the sharders of ``auto`` share the time."""
-    fields: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """By sharder, values of the dataclass's fields that are not the default ones."""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -143,7 +139,7 @@ def several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of anything
 
 def sharders_for(name: str) -> tuple[str, ...]:
     """Return the sharders that a request stands for."""
-    return tuple(PORTFOLIO.members) if name == AUTO else (name,)
+    return tuple(PORTFOLIO) if name == AUTO else (name,)
 
 
 def search_end(names: Sequence[str], attempts: Sequence[Attempt]) -> SearchEnd:

@@ -43,7 +43,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, sharders: Mapping[str, Sharder]) -
 
 
 def test_auto_stands_for_the_portfolio() -> None:
-    assert sharders_for("auto") == tuple(PORTFOLIO.members)
+    assert sharders_for("auto") == tuple(PORTFOLIO)
     assert sharders_for("naive") == ("naive",)
 
 
@@ -226,11 +226,9 @@ def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
         "annealing": PortfolioMember(),
     }
     monkeypatch.setattr("planner.planning.in_turn.run_sharder", watched)
+    monkeypatch.setattr("planner.planning.in_turn.PORTFOLIO", members)
     stand_in(monkeypatch, needs)
-    search = Search(
-        time_limit=limit, clock=lambda: 0.0, portfolio=replace(PORTFOLIO, members=members)
-    )
-    run_sharders(tuple(needs), problem, search)
+    run_sharders(tuple(needs), problem, Search(time_limit=limit, clock=lambda: 0.0))
     assert seen == expected
 
 

@@ -114,7 +114,7 @@ def test_tables_too_large_to_stay_whole_beside_each_other_are_split(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(PORTFOLIO.members))
+@pytest.mark.parametrize("name", list(PORTFOLIO))
 @pytest.mark.parametrize("counts", [[3] * 4, [12, 13] * 4], ids=["12x4", "100x8"])
 def test_every_member_of_the_portfolio_finds_a_plan(name: str, counts: list[int]) -> None:
     posed = hidden(counts)
