@@ -37,6 +37,7 @@ from bench.kept import write
 from costmodel.base.units import MS, US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import DataType
 from costmodel.kernels.embedding import combine, kernel_times
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
@@ -149,7 +150,7 @@ def launch_traffic(launch: LookupLaunch, constants: LookupConstants) -> Array:
         LookupShard.whole(table, float(launch.num_samples), launch.place) for table in alike
     ])
     rows = shard_traffics(
-        shards, optimizer=launch.optimizer, output_type=launch.output_type, caches=caches
+        shards, optimizer=launch.optimizer, output_type=DataType.FP32, caches=caches
     )
     repeated = np.repeat(rows, list(alike.values()), axis=0)
     total: Array = combine(repeated, np.zeros(len(repeated), dtype=np.intp), 1)

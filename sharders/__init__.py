@@ -51,6 +51,6 @@ PORTFOLIO = {
 }
 """What ``auto`` runs, in this order: a plan at once, then the search that starts from programs and
 greedy plans of its own and gains most per second (``bench.search_population``), and the others if
-it ends sooner. Those that say what they need (``problem.Paced``) are left out where there is less
+it ends sooner. Those that say what they need (``Paced``) are left out where there is less
 time: of those that need little, ``torchrec_greedy`` finds the best plans for thousands of tables
 (447 ms at 2,000 on 256 GPUs, the other greedies 633 and more)."""

@@ -39,7 +39,6 @@ def predicted_phases(launch: LookupLaunch) -> dict[str, float]:
         num_samples=launch.num_samples,
         optimizer=launch.optimizer,
         hardware=lookups_alone(launch.gpu),
-        output_type=launch.output_type,
     )
     return {FORWARD: forward.seconds, BACKWARD: backward.seconds}
 

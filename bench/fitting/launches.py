@@ -63,7 +63,6 @@ class LookupLaunch:
     tables: tuple[EmbeddingTable, ...]
     num_samples: int
     optimizer: Optimizer
-    output_type: DataType = DataType.FP32
     seconds: Mapping[str, Seconds]
     """By phase; the median of all launches of the shape."""
     repeats: int

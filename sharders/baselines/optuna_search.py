@@ -34,7 +34,7 @@ class OptunaSearch:
     """Tunes ``cost_greedy``: its two thresholds, a weight per sharding type, one for memory.
 
     Trials alternate between TPE (Bergstra et al., NeurIPS 2011) and CMA-ES (Hansen and Ostermeier,
-    2001) in one study; each makes a plan by a rule (``annealing.fill``), and times it. With a
+    2001) in one study; each makes a plan by a rule (``engine.fill``), and times it. With a
     storage URL (``sqlite:///study.db``, ``journal://study.log``, ``mysql://...``) several
     processes or machines work on one study, and each returns the best plan of all. Never worse
     than ``cost_greedy`` with its own thresholds. Deterministic for a seed when alone.

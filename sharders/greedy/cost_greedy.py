@@ -34,7 +34,7 @@ STARTUP = 1.5
 
 
 class GreedyPlans:
-    """Makes plans by rules (``annealing.fill``), and times them."""
+    """Makes plans by rules (``engine.fill``), and times them."""
 
     def __init__(self, problem: ShardingProblem) -> None:
         self.engine = Engine(problem, every_option=True)
