@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from planner.traces.kineto import RankTrace, rank_traces
+from planner.traces.trace_files import read_documents
+
 MAIN, AUTOGRAD = 1, 2
 COMPUTE, COLLECTIVES = 7, 20
 
@@ -91,3 +94,8 @@ def write_folder(folder: Path, makers: list[TraceMaker]) -> Path:
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(document))
+
+
+def read_kineto(path: Path) -> list[RankTrace]:
+    """Return the traces of all ranks in a file, folder or archive, by rank."""
+    return rank_traces(read_documents(path), path)

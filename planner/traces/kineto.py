@@ -29,7 +29,7 @@ from planner.traces.kineto_events import (
     is_collective,
     is_number,
 )
-from planner.traces.trace_files import Document, named_rank, read_documents
+from planner.traces.trace_files import Document, named_rank
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")
 _TICK: Seconds = 1e-9
@@ -61,8 +61,8 @@ class RankTrace:
         return min(self.calls[0].start, *(start for _, start, _ in self.steps[:1]))
 
 
-def read_kineto(path: str | Path) -> list[RankTrace]:
-    """Return the traces of all ranks of a job, by rank.
+def rank_traces(found: Sequence[tuple[str, Document]], path: str | Path) -> list[RankTrace]:
+    """Return the traces of all ranks that are among the JSON documents of a path, by rank.
 
     Raises
     ------
@@ -70,11 +70,6 @@ def read_kineto(path: str | Path) -> list[RankTrace]:
         Something is missing, damaged, or not what can be replayed.
 
     """
-    return rank_traces(read_documents(path), path)
-
-
-def rank_traces(found: Sequence[tuple[str, Document]], path: str | Path) -> list[RankTrace]:
-    """Return the traces that are among the JSON documents of a path; see `read_kineto`."""
     documents = [(name, document) for name, document in found if "nodes" not in document]
     problems: list[Problem] = []
     traces: list[RankTrace] = []

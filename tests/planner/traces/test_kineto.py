@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kineto_traces import COLLECTIVES, TraceMaker, two_ranks, write_folder, write_json
+from kineto_traces import COLLECTIVES, TraceMaker, read_kineto, two_ranks, write_folder, write_json
 
 from costmodel.base.errors import InputError
-from planner.traces.kineto import read_kineto
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 from pathlib import Path
 
 import pytest
-from kineto_traces import COMPUTE, TraceMaker, write_folder
+from kineto_traces import COMPUTE, TraceMaker, read_kineto, write_folder
 
-from planner.traces.kineto import read_kineto
 from planner.traces.kineto_events import Activity
 from planner.traces.replay.crowding import fills_gpu, urgent_streams
 

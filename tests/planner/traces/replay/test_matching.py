@@ -1,11 +1,10 @@
 from pathlib import Path
 
 import pytest
-from kineto_traces import COLLECTIVES, two_ranks, write_folder
+from kineto_traces import COLLECTIVES, read_kineto, two_ranks, write_folder
 
 from costmodel.base.errors import InputError
 from costmodel.step.graph import Stage
-from planner.traces.kineto import read_kineto
 from planner.traces.replay.matching import collective_stage, match_collectives
 
 
