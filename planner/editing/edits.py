@@ -6,11 +6,13 @@ from typing import Any
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
-from costmodel.domain.plan import ShardingPlan, TableSharding, make_shards
+from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.validity import check_plan
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
 from planner.files.plans import PlanFile
 from planner.planning.api import Planned, judge
+from planner.planning.diff import with_table
+from planner.planning.narrow import on_ranks
 from planner.show.format import change, duration, memory, percent
 from sharders.annealing.plan_editor import PlanEditor
 from sharders.problem.sharding_problem import ShardingProblem
@@ -63,17 +65,8 @@ class EditSession:
             raise _refused(f"table `{table}` cannot be moved; {fixed}")
         ranks = list(sharding.block_ranks)
         ranks[block] = rank
-        shards = make_shards(
-            sharding.sharding_type,
-            workload.table(table).num_embeddings,
-            workload.table(table).embedding_dim,
-            ranks=ranks,
-            world_size=topology.world_size,
-            local_world_size=topology.local_world_size,
-        )
-        moved = replace(sharding, shards=shards)
-        tables = (moved if each is sharding else each for each in self.plan.tables)
-        plan = replace(self.plan, tables=tuple(tables))
+        moved = on_ranks(workload, self.plan, sharding, ranks, sharding.sharding_type)
+        plan = with_table(self.plan, moved)
         if plan == self.plan:
             return
         check_plan(workload, topology, plan)
