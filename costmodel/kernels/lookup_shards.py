@@ -92,7 +92,7 @@ class LookupShards:
     """Lengths of ids that a table has per sample."""
     element_bytes: Array
     scale_bytes: Array
-    """Of a row, beside its elements."""
+    """Scale and offset of a row, beside its elements."""
     is_weighted: Array
     """1 where ids have weights."""
     is_unpooled: Mask
