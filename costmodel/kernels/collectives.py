@@ -201,16 +201,22 @@ def collective_estimate(
     if measured is not None:
         source, extrapolated = measured.source, not measured.covers(num_bytes)
     else:
-        curves = [curve for curve in hardware.curves if curve.op is op and curve.num_nodes == 1]
-        across = group.num_nodes > 1
-        source = Source.DATASHEET if across or not curves else Source.FITTED
-        extrapolated = True
+        source, extrapolated = _scaled_source(op, group, hardware), True
     return Estimate(
         seconds=seconds,
         bound_by=_bound(op, num_bytes, group, hardware),
         source=source,
         extrapolated=extrapolated,
     )
+
+
+def _scaled_source(op: CollectiveOp, group: RankGroup, hardware: HardwareProfile) -> Source:
+    """Return what a collective of a group that was not measured rests on: a link, or curves."""
+    if group.num_nodes > 1:
+        return hardware.kind("inter_node.bandwidth")
+    if any(curve.op is op and curve.num_nodes == 1 for curve in hardware.curves):
+        return Source.FITTED
+    return hardware.kind("intra_node.bandwidth")
 
 
 def _bound(

@@ -157,7 +157,18 @@ def test_latency_of_unmeasured_ranks_grows_with_their_number() -> None:
 def test_without_any_curve_the_link_decides() -> None:
     group = RankGroup(num_ranks=4, ranks_per_node=4)
     assert collective_time(A2A, 1.6 * GB, group, hardware()) == pytest.approx(3.010e-3)
-    assert collective_estimate(A2A, 1.6 * GB, group, hardware()).source is Source.DATASHEET
+    assert collective_estimate(A2A, 1.6 * GB, group, hardware()).source is Source.ASSUMED
+    cited = replace(hardware(), kinds={"intra_node.bandwidth": Source.DATASHEET})
+    assert collective_estimate(A2A, 1.6 * GB, group, cited).source is Source.DATASHEET
+
+
+def test_across_nodes_an_estimate_rests_on_what_the_link_between_them_does() -> None:
+    group = RankGroup(num_ranks=16, ranks_per_node=8)
+    measured = replace(
+        hardware(curve(A2A, 8, knots=((1 * KIB, 8 * US), (1 * MIB, 80 * US)))),
+        kinds={"inter_node.bandwidth": Source.MEASURED, "intra_node.bandwidth": Source.DATASHEET},
+    )
+    assert collective_estimate(A2A, 1.6 * GB, group, measured).source is Source.MEASURED
 
 
 @pytest.mark.parametrize("num_ranks", [4, 6])

@@ -85,5 +85,5 @@ def test_an_exchange_is_bound_by_what_bounds_its_largest_message() -> None:
         return built(made, ids=sizes).ops[-1].basis
 
     # the made-up machine has links of 100 GB/s and no curves
-    assert bound(8.0, 8.0) == (Bound.LINK_LATENCY, Source.DATASHEET, True)
-    assert bound(8.0, 1e9) == (Bound.LINK_BANDWIDTH, Source.DATASHEET, True)
+    assert bound(8.0, 8.0) == (Bound.LINK_LATENCY, Source.ASSUMED, True)
+    assert bound(8.0, 1e9) == (Bound.LINK_BANDWIDTH, Source.ASSUMED, True)

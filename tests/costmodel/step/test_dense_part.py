@@ -149,7 +149,7 @@ def test_an_all_reduce_says_where_its_time_comes_from() -> None:
     buckets = GradientBuckets(made, "g")
     buckets.add(100 * MIB)
     reduced = built(made).ops[-1]
-    assert reduced.basis == (Bound.LINK_BANDWIDTH, Source.DATASHEET, True)
+    assert reduced.basis == (Bound.LINK_BANDWIDTH, Source.ASSUMED, True)
 
 
 def test_a_gradient_is_never_split_over_buckets() -> None:
