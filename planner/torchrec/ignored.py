@@ -7,7 +7,7 @@ from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 
 from planner.torchrec.communication import own_sharder, table_output, wire_types
-from planner.torchrec.model_reading import offered_kernels, sharding_choices
+from planner.torchrec.model_reading import offered_kernels, planned_kernels
 from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 
@@ -94,9 +94,8 @@ def planned_roughly(topology: Topology, found: Sequence[FoundTable]) -> list[Sai
 
 def _left_out(found: FoundTable, compute_device: str) -> Iterator[Said]:
     """Yield the kernels of sharding types that a table could have, and that are not planned."""
-    asked = found.sharder, compute_device, found.constraint
-    offered = offered_kernels(*asked)
-    planned = sharding_choices(*asked[:2], found.name, found.constraint) if offered else {}
+    offered = offered_kernels(found.sharder, compute_device, found.constraint)
+    planned = planned_kernels(offered)
     for kind, kernels in offered.items():
         for kernel in sorted(kernels - set(planned.get(kind, ()))):
             setting = f"{type(found.sharder).__name__}.compute_kernels"

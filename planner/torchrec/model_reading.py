@@ -235,14 +235,21 @@ def sharding_choices(
     name: str,
     constraint: Any,  # noqa: ANN401 - ParameterConstraints
 ) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
-    """Return the sharding types and kernels that sharder and constraint leave a table.
+    """Return the sharding types and kernels that are planned of a table (``planned_kernels``)."""
+    offered = offered_kernels(sharder, compute_device, constraint)
+    if not offered:
+        raise _nothing_left(sharder, compute_device, name, constraint)
+    return planned_kernels(offered)
+
+
+def planned_kernels(
+    offered: Mapping[ShardingType, set[ComputeKernel]],
+) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
+    """Return the sharding types and kernels that are planned, of those that are offered.
 
     The kernels of all sharding types but ``data_parallel`` are the same: where a sharder's differ,
     those that all types have; types that have none of those of the types before are left out.
     """
-    offered = offered_kernels(sharder, compute_device, constraint)
-    if not offered:
-        raise _nothing_left(sharder, compute_device, name, constraint)
     dense = {ComputeKernel.DENSE}
     shared = set(ComputeKernel) - dense
     for kernels in offered.values():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torchrec.distributed.planner.utils import sharder_name
@@ -104,11 +104,6 @@ def every_table(
             constraint = reading.constraint(path, name)
             config = configs.get(name)
             fixed = reading.fixed.get(path, {}).get(name)
-            kernels = (
-                [fixed.compute_kernel] if fixed else getattr(constraint, "compute_kernels", ())
-            )
-            kinds = [fixed.sharding_type] if fixed else getattr(constraint, "sharding_types", ())
-            narrow = reading.compute_device == "cpu" and set(kinds or ()) == _REPLICATED
             yield FoundTable(
                 path=path,
                 name=name,
@@ -118,8 +113,9 @@ def every_table(
                 config=config,
                 parameter=parameter,
                 constraint=constraint,
-                unmodelled=(narrow and _of_odd_width(config))
-                or _unmodelled(child, config, sharder, set(kernels or ()), reading.compute_device),
+                unmodelled=_unmodelled(
+                    child, config, sharder, _asked(fixed, constraint), reading.compute_device
+                ),
             )
 
 
@@ -167,26 +163,38 @@ def table_configs(collection: nn.Module | None) -> Sequence[Any]:
     return configs
 
 
-def _of_odd_width(config: Any) -> str:  # noqa: ANN401 - EmbeddingBagConfig
-    """Return why a replicated table on CPU has no cost model, if it has none for its width.
+class _Asked(NamedTuple):
+    """What a fixed plan or a constraint asks for; of a constraint, anything if empty."""
 
-    FBGEMM's fused lookups take widths of multiples of 4 alone, its dense ones on CPUs any
-    (fbgemm_gpu 1.8.0, split_table_batched_embeddings_ops_training.py 185; for GPUs
-    embedding_forward_split_template.cu 496).
-    """
-    width = getattr(config, "embedding_dim", 0)
-    return f"its width, {width}, is no multiple of 4" if width % 4 else ""
+    kinds: set[str]
+    kernels: set[str]
+
+
+def _asked(fixed: Any, constraint: Any) -> _Asked:  # noqa: ANN401 - TorchRec's
+    if fixed:
+        return _Asked({fixed.sharding_type}, {fixed.compute_kernel})
+    named = (getattr(constraint, name, None) for name in ("sharding_types", "compute_kernels"))
+    return _Asked(*(set(each or ()) for each in named))
 
 
 def _unmodelled(
     module: nn.Module,
     config: Any,  # noqa: ANN401 - EmbeddingBagConfig
     sharder: Any,  # noqa: ANN401 - ModuleSharder
-    asked: set[str],
+    asked: _Asked,
     compute_device: str,
 ) -> str:
+    """Return why a table has no cost model; empty if it has one.
+
+    FBGEMM's fused lookups take widths of multiples of 4 alone, its dense ones on CPUs any
+    (fbgemm_gpu 1.8.0, split_table_batched_embeddings_ops_training.py 185; for GPUs
+    embedding_forward_split_template.cu 496).
+    """
     if config is None:
         return f"{type(module).__name__} has no cost model"
+    width = config.embedding_dim
+    if width % 4 and asked.kinds == _REPLICATED and compute_device == "cpu":
+        return f"its width, {width}, is no multiple of 4"
     if getattr(config, "use_virtual_table", False):
         return "it is a virtual table"
     offered = {
@@ -194,7 +202,7 @@ def _unmodelled(
         for kind in sharder.sharding_types(compute_device)
         for kernel in sharder.compute_kernels(kind, compute_device)
     }
-    left = (asked or offered) & offered
+    left = (asked.kernels or offered) & offered
     if left and not left & _KERNELS:
         return f"compute kernel {', '.join(sorted(left))} has no cost model"
     return ""

@@ -186,17 +186,20 @@ def check_shards(options: Sequence[ShardingOption], topology: TorchRecTopology) 
         if option.sharding_type == ShardingType.DATA_PARALLEL:
             continue
         rows, columns = option.tensor.shape
-        problem = tiling_problem(rows, columns, list(map(_to_shard, option.shards)))
+        problem = tiling_problem(rows, columns, planned_shards(option))
         if problem:
             raise PlannerError(f"table `{option.fqn}`: {problem}", INPUT_VALIDATION)
 
 
-def _to_shard(shard: Shard) -> PlannedShard:
-    (row, column), (rows, columns) = shard.offset, shard.size
-    return PlannedShard(
-        rank=shard.rank,
-        row_offset=row,
-        num_rows=rows,
-        column_offset=column,
-        num_columns=columns,
+def planned_shards(option: ShardingOption) -> tuple[PlannedShard, ...]:
+    """Return the shards of an option whose ranks are chosen."""
+    return tuple(
+        PlannedShard(
+            rank=shard.rank,
+            row_offset=shard.offset[0],
+            num_rows=shard.size[0],
+            column_offset=shard.offset[1],
+            num_columns=shard.size[1],
+        )
+        for shard in option.shards
     )

@@ -9,12 +9,13 @@ from torchrec.distributed.planner.types import Topology as TorchRecTopology
 
 from costmodel.base.units import MS
 from costmodel.domain.hardware import HardwareProfile, Topology
-from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.engine.objective import Objective
 from planner.torchrec.model_reading import option_table, read_options
 from planner.torchrec.modules import ModelReading, full_name
 from planner.torchrec.observed_inputs import SampleBatch
+from planner.torchrec.options import planned_shards
 from planner.torchrec.plan_request import to_pipeline
 from planner.torchrec.topology import resolve_profile, to_topology
 
@@ -135,15 +136,6 @@ def _sharding(name: str, option: ShardingOption) -> TableSharding:
         table=name,
         sharding_type=ShardingType(option.sharding_type),
         compute_kernel=ComputeKernel(option.compute_kernel),
-        shards=tuple(
-            Shard(
-                rank=shard.rank,
-                row_offset=shard.offset[0],
-                num_rows=shard.size[0],
-                column_offset=shard.offset[1],
-                num_columns=shard.size[1],
-            )
-            for shard in option.shards
-        ),
+        shards=planned_shards(option),
         cache_load_factor=option.cache_load_factor,
     )
