@@ -34,7 +34,7 @@ from planner.traces.trace_files import Document, named_rank
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")
 _TICK: Seconds = 1e-9
 """Nanosecond: no step is shorter."""
-_MOST_LISTED = 8
+MOST_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
     num_missing = size - len(set(ranks)) + len(outside)
     if num_missing:
         message = f"traces of {size - num_missing} of {size} ranks; missing: "
-        message += _listed(_first_missing(ranks, size), num_missing)
+        message += listed(_first_missing(ranks, size), num_missing)
         hint = "a rank waits for the others, so the traces of all of them are needed"
         yield Problem(message=message, hint=hint)
     alone = [trace for trace in traces if size == 1 and any(map(is_collective, trace.activities))]
@@ -166,10 +166,11 @@ def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
 
 def _first_missing(ranks: Sequence[int], size: int) -> list[int]:
     """Return the first few ranks that are not there."""
-    return list(islice((rank for rank in range(size) if rank not in ranks), _MOST_LISTED))
+    return list(islice((rank for rank in range(size) if rank not in ranks), MOST_LISTED))
 
 
-def _listed(numbers: Sequence[int], count: int) -> str:
+def listed(numbers: Sequence[int], count: int) -> str:
+    """Return the first of so many numbers as a text that says how many more there are."""
     shown = ", ".join(map(str, numbers))
     return f"{shown}, and {count - len(numbers)} more" if count > len(numbers) else shown
 

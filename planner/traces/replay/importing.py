@@ -8,14 +8,12 @@ from costmodel.base.units import Seconds
 from costmodel.step.graph import ExecutionGraph, NodeKind
 from planner.show.format import count
 from planner.traces.execution_traces import execution_traces
-from planner.traces.kineto import RankTrace, rank_traces
+from planner.traces.kineto import MOST_LISTED, RankTrace, listed, rank_traces
 from planner.traces.replay.links import Links, link
 from planner.traces.replay.matching import match_collectives
 from planner.traces.replay.operators import RankOperators, rank_operators
 from planner.traces.replay.rank_graph import RankGraph, StepMark, WaitEdge
 from planner.traces.trace_files import read_documents
-
-_MOST_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +112,5 @@ def _lacking(traces: Sequence[RankTrace]) -> Iterator[str]:
     by_rank = [{number for number, _, _ in trace.steps} for trace in traces]
     uneven = sorted(set().union(*by_rank) - by_rank[0].intersection(*by_rank))
     if uneven:
-        shown = ", ".join(map(str, uneven[:_MOST_LISTED]))
-        more = ", ..." if len(uneven) > _MOST_LISTED else ""
-        yield f"steps that not every rank has: {shown}{more}; profile the same ones on all"
+        shown = listed(uneven[:MOST_LISTED], len(uneven))
+        yield f"steps that not every rank has: {shown}; profile the same ones on all"
