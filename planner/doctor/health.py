@@ -126,9 +126,10 @@ def _settings() -> Check:
         settings = resolve({})
         origins = settings.origins
         load_profile(settings.hardware)
-        for sharder in (*sharders_for(settings.sharder), settings.baseline or NONE):
-            if sharder != NONE:
-                load_sharder(sharder)
+        for sharder in sharders_for(settings.sharder):
+            load_sharder(sharder)
+        if settings.baseline not in {None, NONE}:
+            load_sharder(settings.baseline)
     except PlannerError as error:
         remedy = error.hint or "mend what is named; `planner plan --help` has the values"
         return Check(name="settings", good=False, detail=str(error), remedy=remedy)
