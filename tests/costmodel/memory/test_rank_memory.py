@@ -112,6 +112,12 @@ BIG = Workload(
         for name, rows in (("items", 90), ("ads", 60), ("users", 30), ("pages", 2), ("days", 1))
     ),
 )
+GIANT = EmbeddingTable(
+    name="giant",
+    num_embeddings=200_000_000,
+    embedding_dim=128,
+    sharding_types=(ShardingType.TABLE_WISE,),
+)
 
 
 def topology(num_gpus: int) -> Topology:
@@ -141,14 +147,8 @@ def test_infeasible_shows_the_sum_and_what_one_gpu_has() -> None:
 
 
 def test_of_cpus_neither_gpus_nor_hbm_are_spoken_of() -> None:
-    giant = EmbeddingTable(
-        name="giant",
-        num_embeddings=200_000_000,
-        embedding_dim=128,
-        sharding_types=(ShardingType.TABLE_WISE,),
-    )
     cores = replace(topology(4), hardware=replace(topology(4).hardware, device=Device.CPU))
-    error = infeasible(Workload(tables=(giant,)), cores)
+    error = infeasible(Workload(tables=(GIANT,)), cores)
     assert dict(error.details)["per rank"].startswith("80.0 GiB memory  -  ")
     assert dict(error.remedies)["sharding_types: [row_wise]"].endswith("too large for one rank")
     told = [*error.details, *error.remedies]
@@ -189,16 +189,10 @@ def test_more_gpus_may_need_more_nodes() -> None:
 
 
 def test_a_table_that_must_stay_whole_and_is_too_large() -> None:
-    giant = EmbeddingTable(
-        name="giant",
-        num_embeddings=200_000_000,
-        embedding_dim=128,
-        sharding_types=(ShardingType.TABLE_WISE,),
-    )
-    remedies = dict(infeasible(Workload(tables=(giant,)), topology(4)).remedies)
+    remedies = dict(infeasible(Workload(tables=(GIANT,)), topology(4)).remedies)
     assert remedies["sharding_types: [row_wise]"] == "for giant, too large for one GPU"
     assert not any(label.startswith("--gpus") for label in remedies)
-    plain = Workload(tables=(giant,), pipeline=Pipeline.DLRM)
+    plain = Workload(tables=(GIANT,), pipeline=Pipeline.DLRM)
     assert dict(infeasible(plain, topology(4)).remedies)["pipeline: sparse_dist"] == (
         "may split giant, too large for one GPU"
     )
