@@ -8,14 +8,15 @@ from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.validity import check_plan
+from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
+from costmodel.step.program_timeline import plan_timeline
 from planner.files.plans import PlanFile
 from planner.planning.api import Planned, judge
 from planner.planning.diff import with_table
 from planner.planning.narrow import on_ranks
+from planner.planning.report import rank_reports
 from planner.show.format import change, duration, memory, percent
-from sharders.annealing.plan_editor import PlanEditor
-from sharders.problem.sharding_problem import ShardingProblem
 
 EDITED = "edited by hand"
 _SAME = 5e-4
@@ -31,13 +32,11 @@ class EditSession:
     """The plan of the file, with its report."""
     target: Path
     _plans: list[ShardingPlan] = field(init=False)
-    _editor: PlanEditor = field(init=False)
+    _objective: Objective = field(init=False)
 
     def __post_init__(self) -> None:
-        workload, topology = self.planned.workload, self.planned.topology
         self._plans = [self.planned.plan]
-        self._editor = PlanEditor(ShardingProblem.of(workload, topology))
-        self._editor.start(self.plan)
+        self._objective = Objective(self.planned.workload, self.planned.topology)
 
     @property
     def plan(self) -> ShardingPlan:
@@ -72,7 +71,6 @@ class EditSession:
         check_plan(workload, topology, plan)
         check_memory(workload, topology, plan)
         self._plans.append(plan)
-        self._editor.start(plan)
 
     def _fixed_by(self, sharding: TableSharding) -> str:
         """Return why a table cannot be elsewhere, or nothing."""
@@ -86,11 +84,10 @@ class EditSession:
         """Take the last move back, if there is one."""
         if len(self._plans) > 1:
             self._plans.pop()
-            self._editor.start(self.plan)
 
     def step_time(self) -> Seconds:
         """Return the predicted step of the present plan."""
-        return self._editor.problem.objective.step_time(self.plan)
+        return self._objective.step_time(self.plan)
 
     def edited(self) -> Planned:
         """Return the present plan as the file that is saved has it."""
@@ -117,9 +114,9 @@ class EditSession:
         workload, topology, plan = self.planned.workload, self.planned.topology, self.plan
         before, now = self.planned.report.step_time, self.step_time()
         usable = usable_bytes(workload, topology)
-        lookups = self._editor.rank_times().tolist()
-        held = [each.tables for each in memory_per_rank(workload, topology, plan)]
-        shares = [size / usable if usable > 0 else 1.0 for size in held]
+        timeline = plan_timeline(workload, topology, plan)
+        ranks = rank_reports(timeline, memory_per_rank(workload, topology, plan))
+        shares = [each.memory.tables / usable if usable > 0 else 1.0 for each in ranks]
         return {
             "step_time_s": now,
             "step": duration(now),
@@ -129,12 +126,12 @@ class EditSession:
             "target": str(self.target),
             "ranks": [
                 {
-                    "lookups": time / now,
-                    "lookup_text": duration(time),
+                    "lookups": each.lookup / now,
+                    "lookup_text": duration(each.lookup),
                     "memory": share,
-                    "memory_text": f"{memory(size)}, {percent(share)}",
+                    "memory_text": f"{memory(each.memory.tables)}, {percent(share)}",
                 }
-                for time, size, share in zip(lookups, held, shares, strict=True)
+                for each, share in zip(ranks, shares, strict=True)
             ],
             "tables": [
                 {

@@ -97,6 +97,15 @@ def test_a_saved_plan_loads_with_the_step_that_was_shown(session: EditSession) -
     assert session.target.with_name("plan.json").read_text() == original
 
 
+def test_ranks_look_up_for_as_long_as_the_report_says(session: EditSession) -> None:
+    table = session.plan.tables[0]
+    session.move(table.table, 0, (table.ranks[0] + 1) % 4)
+    state, report = session.state(), session.edited().report
+    assert [rank["lookups"] * state["step_time_s"] for rank in state["ranks"]] == pytest.approx([
+        rank.lookup for rank in report.ranks
+    ])
+
+
 @pytest.mark.parametrize(
     ("table", "block", "rank", "message"),
     [
