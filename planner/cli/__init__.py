@@ -208,7 +208,7 @@ def _run(arguments: list[str]) -> int:
     except PlannerError as error:
         return _failed(error, as_json="--json" in arguments)
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        click.echo("interrupted; nothing was written", err=True)
+        click.echo("interrupted; nothing more was written", err=True)
         return interrupted_code(interrupt)
     return 0
 

@@ -147,12 +147,12 @@ def command(
     planned = replace(planned, report=report, torchrec=besides)
     if target is not None:
         planned.save(target)
-    write_page(html, planned.to_html, output)
     _show(planned, "-" if html == "-" else target, output)
     if target is not None:
         seconds = time.monotonic() - start
         limit = None if max_plans is not None else settings.time_limit
         output.remark(_last_lines(planned, target, seconds) + _late(planned, seconds, limit))
+    write_page(html, planned.to_html, output)
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
         click.get_current_context().exit(interrupt.exit_code)

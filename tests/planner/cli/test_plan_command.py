@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from planner.planning import in_turn
+from planner.planning.api import Planned
 from planner.planning.search import Attempt
 
 Command = Callable[..., Any]
@@ -179,8 +181,42 @@ def test_ctrl_c_before_there_is_a_plan_writes_nothing(
     monkeypatch.setattr(in_turn, "run_sharder", pressed)
     done = run("plan", "tables.yaml", "--gpus", "2")
     assert (done.code, done.out) == (130, "")
-    assert "nothing was written" in done.err
+    assert "nothing more was written" in done.err
     assert not (directory / "plan.json").exists()
+
+
+def test_ctrl_c_while_the_page_is_made_leaves_the_plan_and_its_report(
+    run: Command, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `page` is not installed")
+
+    def pressed(_: Planned) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Planned, "to_html", pressed)
+    done = run("plan", "tables.yaml", "--gpus", "2", "--html", "plan.html")
+    assert done.code == 130
+    assert "Where the step goes" in done.out
+    assert re.search(r"Wrote plan\.json .*nothing more was written", done.err, re.DOTALL)
+    assert (directory / "plan.json").exists()
+    assert not (directory / "plan.html").exists()
+
+
+def test_a_page_is_not_of_the_time_that_is_limited(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `page` is not installed")
+    started, waited = time.monotonic, [0.0]
+
+    def page(_: Planned) -> str:
+        waited[0] = 3600.0
+        return ""
+
+    monkeypatch.setattr(Planned, "to_html", page)
+    monkeypatch.setattr(time, "monotonic", lambda: started() + waited[0])
+    done = run("plan", "tables.yaml", "--gpus", "2", "--html", "plan.html")
+    assert done.code == 0
+    assert "Longer than the limit" not in done.err
 
 
 @pytest.mark.slow
