@@ -1,5 +1,6 @@
 """What-ifs: another machine, batch or data type, of the present plan or searched again from it."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ LAUNCHES = {
 }
 _LEAST_EFFECT = 1e-3
 """Share of the step that a stage changes by, to be named."""
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+"""Commas between them; any other separates two numbers, as in the lists that a sweep takes."""
 _FP16, _BF16 = DataType.FP16, DataType.BF16
 
 
@@ -154,11 +157,15 @@ def _on_gpus(planned: Planned, gpus: int) -> Change:
 
 
 def _gpus(planned: Planned, value: str) -> Change:
-    return _on_gpus(planned, parse_multiple(value.replace(",", "")))
+    return _on_gpus(planned, _number(value))
+
+
+def _number(value: str) -> int:
+    return parse_multiple(_THOUSANDS.sub("", value))
 
 
 def _batch(planned: Planned, value: str) -> Change:
-    workload = replace(planned.workload, local_batch_size=parse_multiple(value.replace(",", "")))
+    workload = replace(planned.workload, local_batch_size=_number(value))
     return Change(text=value, workload=workload, topology=planned.topology)
 
 

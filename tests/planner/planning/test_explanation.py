@@ -128,6 +128,7 @@ def test_every_change_that_the_hint_offers_can_be_asked_for(naive: Planned) -> N
     [
         ("gpu=2", "cannot be changed"),
         ("gpus=two", "`two` is not a number"),
+        ("gpus=8,16", "`8,16` is not a number"),
         ("host=slow", "what its time is multiplied by"),
         ("dtype=fp17", "no data type `fp17`"),
         ("hardware=h1000", "h1000"),
