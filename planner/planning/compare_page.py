@@ -8,7 +8,7 @@ from planner.pages.tables import HtmlColumn
 from planner.planning.compare_text import others_text, throughput_change, where_texts
 from planner.planning.confidence_text import span
 from planner.planning.plan_charts import breakdown_spec
-from planner.planning.plan_page import headline, numbers
+from planner.planning.plan_page import headline, numbers, warning_panels
 from planner.show.format import duration, memory, rate, signed_duration
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def comparison_page(plans: "Sequence[Planned]") -> str:
     """Return the page of several sharders' plans for one workload, best first."""
     best = plans[0].report
     panels = [
+        *warning_panels(best.notes),
         Panel(
             title="Where their steps go",
             note="The critical path of each plan by stage; the line is the step's 90% interval.",
@@ -78,6 +79,7 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         HtmlColumn.of_values("Adds to the step", effects, signed_duration),
     ]
     panels = [
+        *warning_panels(diff.notes),
         Panel(
             title="Where their steps go",
             note="The critical path of each plan by stage; the line is the step's 90% interval.",

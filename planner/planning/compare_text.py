@@ -11,7 +11,13 @@ from costmodel.domain.plan import ShardingType, TableSharding
 from planner.planning.confidence_text import odds, span
 from planner.planning.diff import PlanDiff, TableChange
 from planner.planning.report import Report, TableReport
-from planner.planning.report_text import MOST_MEMORY, headline_text, kind_text, rank_list
+from planner.planning.report_text import (
+    MOST_MEMORY,
+    headline_text,
+    kind_text,
+    notes_text,
+    rank_list,
+)
 from planner.planning.verdict_text import tied_sentence
 from planner.show.format import (
     change,
@@ -23,7 +29,7 @@ from planner.show.format import (
     rate,
     signed_duration,
 )
-from planner.show.layout import FULL, WARNING, Column, table, table_text
+from planner.show.layout import FULL, Column, table, table_text
 
 _NO_SEARCH = "-"
 _INITIALS = {
@@ -49,6 +55,7 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
     Where sharders tie, a sentence before it says so.
     """
     yield from headline_text(reports[0], width)
+    yield from notes_text(reports[0].notes, width)
     yield Text()
     tied = tied_sentence(reports)
     if tied:
@@ -193,9 +200,7 @@ def _rivals(reports: Sequence[Report], width: int) -> list[str]:
 
 def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
     """Yield one line per changed table, then the tally; before it whether the models differ."""
-    if diff.other_model:
-        said = f"warning: the plans are for different models ({diff.other_model}): their steps do "
-        yield from (Text(line, style=WARNING) for line in wrap(f"{said}different work", width))
+    yield from notes_text(diff.notes, width)
     if diff.changes:
         yield from map(Text, table(_diff_columns(diff), width=width))
     total = diff.new.step_time - diff.old.step_time

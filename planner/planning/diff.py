@@ -43,6 +43,18 @@ class PlanDiff:
     """How the models that the plans are for differ; empty: they do not."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader is to be warned of: that the models differ, and what each report says."""
+        models = f"the plans are for different models ({self.other_model}): their steps do "
+        old, new = self.old.notes, self.new.notes
+        return (
+            *([f"{models}different work"] if self.other_model else ()),
+            *(note for note in old if note in new),
+            *(f"the old plan: {note}" for note in old if note not in new),
+            *(f"the new plan: {note}" for note in new if note not in old),
+        )
+
+    @property
     def other_change(self) -> Seconds:
         """What is left of the predicted step's change: of another workload, machine or ranks.
 

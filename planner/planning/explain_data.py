@@ -14,6 +14,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
         "expected_step_time_s": explanation.report.expected,
         "step_time_interval_s": explanation.report.interval,
         "step_time_s": explanation.report.step_time,
+        "notes": list(explanation.report.notes),
         "uncertainty": confidence_data(explanation.report.confidence),
         "last_rank": explanation.last_rank,
         "critical_path": [

@@ -33,7 +33,7 @@ _WORTH = 0.005
 def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield all but what would help, which takes longer to find."""
     report = explanation.report
-    yield from notes_text(report, width)
+    yield from notes_text(report.notes, width)
     predicted = f"{duration(report.step_time)} as predicted"
     if report.confidence is not None:
         expected, interval = duration(report.expected), span(report.confidence.interval)

@@ -36,9 +36,19 @@ def plan_page(
     Its what-ifs are those of an explanation, each searched again, or else of the plan as it is.
     """
     report = planned.report
-    panels = [*_step_panels(planned, timeline), *_decision_panels(planned, explanation)]
+    panels = [
+        *warning_panels(report.notes),
+        *_step_panels(planned, timeline),
+        *_decision_panels(planned, explanation),
+    ]
     title = f"Plan of {report.workload or 'a workload'} on {report.world_size:,} × "
     return html_page(title + report.hardware, headline(report), panels)
+
+
+def warning_panels(notes: Sequence[str]) -> Iterator[Panel]:
+    """Yield what the reader is to be warned of, if anything."""
+    if notes:
+        yield Panel(title="Warnings", lines=notes)
 
 
 def _step_panels(planned: "Planned", timeline: Timeline) -> Iterator[Panel]:

@@ -1,6 +1,6 @@
 """The report of a plan as text: the answer, where the time goes, memory, decisions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import inf
 from textwrap import wrap
@@ -62,16 +62,16 @@ _BASELINES = {
 }
 
 
-def notes_text(report: Report, width: int) -> Iterator[Text]:
+def notes_text(notes: Iterable[str], width: int) -> Iterator[Text]:
     """Yield what the reader is to be warned of."""
-    for note in report.notes:
+    for note in notes:
         yield from (Text(line, style=WARNING) for line in wrap(f"warning: {note}", width))
 
 
 def report_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the lines of a plan's report."""
     yield from headline_text(report, width)
-    yield from notes_text(report, width)
+    yield from notes_text(report.notes, width)
     yield Text()
     yield from _answer(report, width)
     yield Text()

@@ -181,6 +181,26 @@ def test_what_lies_outside_measurements_reaches_every_report(
         assert ("outside the measured range" in run("estimate", *flags).out) is said
 
 
+def test_warnings_reach_every_report(run: Command, directory: Path) -> None:
+    workload = directory / "tables.yaml"
+    workload.write_text(workload.read_text().replace("20}", "20, data_type: int8}"))
+    flags = ("tables.yaml", "--gpus", "2", "--sharder", "naive")
+    note = (
+        "weights of `item`: int8 cannot be trained, FBGEMM's lookups on GPUs have fp32, fp16, fp8"
+    )
+    explain = ("explain", "plan.json", "--time-limit", "0.1s")
+    for command in (
+        ("plan", *flags),
+        explain,
+        ("simulate", "plan.json"),
+        ("compare", *flags),
+        ("compare", "plan.json", "plan.json"),
+    ):
+        assert f"warning: {note}" in " ".join(run(*command).out.split())
+    for command in (explain, ("simulate", "plan.json")):
+        assert run(*command, "--json").data["notes"] == [note]
+
+
 @pytest.mark.slow
 def test_a_loaded_plan_has_the_step_time_it_was_written_with(run: Command, planned: Path) -> None:
     written = json.loads(planned.read_text())["step_time_s"]

@@ -216,6 +216,16 @@ def test_plans_of_different_models_are_compared_with_a_warning(planned: planner.
     assert first.plain.startswith("warning: the plans are for different models")
 
 
+@pytest.mark.usefixtures("_no_bundle")
+def test_pages_warn_as_reports_do(planned: planner.Planned) -> None:
+    warned = replace(planned, report=replace(planned.report, notes=("int8 cannot be trained",)))
+    diff = planner.compare_plans(planned, warned)
+    assert "<li>int8 cannot be trained" in warned.to_html()
+    assert "<li>int8 cannot be trained" in Comparison((warned, planned)).to_html()
+    assert "<li>the new plan: int8 cannot be trained" in diff_page(diff, ("a", "b"))
+    assert "Warnings" not in planned.to_html()
+
+
 def halves(*ranks: int, **fields: Any) -> TableSharding:  # noqa: ANN401 - of a sharding
     shards = tuple(
         Shard(rank=rank, row_offset=0, num_rows=100, column_offset=32 * place, num_columns=32)
