@@ -48,6 +48,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "tables_changed": remedy.num_changed,
                 "cut_short": remedy.is_cut,
                 "scaled": remedy.is_scaled,
+                "notes": list(remedy.notes),
             }
             for remedy in explanation.remedies
         ],

@@ -70,6 +70,8 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
     for change_text, reason in explanation.unplanned:
         lines = wrap(f"{change_text}: {reason}", width - 6, subsequent_indent="  ")
         yield from (Text(f"    {line}") for line in lines)
+    notes = (f"{each.change}: {note}" for each in explanation.remedies for note in each.notes)
+    yield from notes_text(notes, width, indent=4)
     if any(each.is_cut for each in explanation.remedies):
         yield Text(f"    {_CUT} cut short by `--time-limit`: more time may find a shorter step")
     if any(each.is_scaled for each in explanation.remedies):

@@ -62,10 +62,11 @@ _BASELINES = {
 }
 
 
-def notes_text(notes: Iterable[str], width: int) -> Iterator[Text]:
+def notes_text(notes: Iterable[str], width: int, indent: int = 0) -> Iterator[Text]:
     """Yield what the reader is to be warned of."""
     for note in notes:
-        yield from (Text(line, style=WARNING) for line in wrap(f"warning: {note}", width))
+        lines = wrap(f"warning: {note}", width - indent)
+        yield from (Text(" " * indent + line, style=WARNING) for line in lines)
 
 
 def report_text(report: Report, width: int) -> Iterator[Text]:

@@ -22,6 +22,7 @@ from costmodel.uncertainty.scenarios import scaled
 from planner.environment.settings import parse_multiple
 from planner.planning.api import Planned, is_usable, make_topology, plan_from
 from planner.planning.confidence import confidences
+from planner.planning.notes import notes_on
 from planner.planning.remedies import in_fp16, in_type, on_gpus
 from planner.planning.search import Search, SearchEnd
 from sharders.problem.sharding_problem import Progress
@@ -63,6 +64,8 @@ class Remedy:
     is_scaled: bool = False
     """Whether there was no time for the models' errors: the step is then as predicted, times what
     the expected one of the present plan is over its predicted one."""
+    notes: tuple[str, ...] = ()
+    """What the change is to be warned of, and the present plan is not."""
 
 
 def usual_changes(planned: Planned) -> Iterator[Change]:
@@ -138,6 +141,7 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
     before = {sharding.table: sharding for sharding in planned.plan.tables}
     changed = sum(before[each.table] != each for each in new.plan.tables)
     is_scaled = new.report.confidence is None and planned.report.confidence is not None
+    notes = notes_on(change.workload, change.topology)
     longer = planned.report.expected / planned.report.step_time if is_scaled else 1.0
     return Remedy(
         change=change.text,
@@ -147,6 +151,7 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
         num_changed=changed if same_ranks else None,
         is_cut=new.report.search is not None and new.report.search.end == SearchEnd.LIMIT,
         is_scaled=is_scaled,
+        notes=tuple(note for note in notes if note not in planned.report.notes),
     )
 
 

@@ -11,6 +11,7 @@ from planner.files.plans import PlanFile
 from planner.files.profiles import load_profile
 from planner.planning import what_if
 from planner.planning.api import judge, make_topology
+from planner.planning.explain_text import remedies_text
 from planner.planning.explanation import changes_of, explained
 from planner.planning.rivals import turn_of
 from planner.planning.search import Search
@@ -144,6 +145,15 @@ def test_a_change_that_cannot_be_is_refused(naive: Planned, asked: str, reason: 
 @pytest.mark.parametrize("written", ["16k", "16384", "16,384", "16_384"])
 def test_numbers_are_written_as_for_sweeps(naive: Planned, written: str) -> None:
     assert asked_change(naive, f"batch={written}").workload.local_batch_size == 16384
+
+
+def test_a_change_is_warned_of_as_a_plan_for_it_would_be(naive: Planned) -> None:
+    found = explain(naive, ("dtype=int8", "dtype=fp16"), max_plans=5)
+    notes = {each.change: each.notes for each in found.remedies}
+    (note,) = notes.pop("dtype=int8")
+    assert "int8 cannot be trained" in note
+    assert notes == {"dtype=fp16": ()}
+    assert f"    warning: dtype=int8: {note}" in [line.plain for line in remedies_text(found, 200)]
 
 
 def test_a_change_that_no_plan_is_found_with_says_why(naive: Planned) -> None:
