@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import TableSharding
 from planner.environment.compiled import interpreted_modules
-from planner.show.format import change
+from planner.show.format import change, count
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
-from sharders.problem.options import make_sharding, places
+from sharders.problem.options import TableOption, make_sharding, places
 from sharders.problem.sharding_problem import ShardingProblem
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ class Alternatives:
     """What the step would be with one table sharded otherwise."""
 
     step_times: Mapping[str, Seconds]
-    """Predicted, by sharding type, ``elsewhere`` for the present one on other ranks; the shortest
-    first, and infinite where it does not fit in memory."""
+    """Predicted, by sharding type; of the present type by what is not as it is (its kernel, number
+    of blocks or cache), or ``elsewhere`` on other ranks. The shortest first, and infinite where it
+    does not fit in memory."""
     fixed: bool
     """Whether the user said which ranks it is to be on."""
     nearest: TableSharding | None = None
@@ -102,6 +103,20 @@ def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[Plac
         yield from islice((way for way in ways if way != present), most)
 
 
+def _name(option: TableOption, present: TableOption) -> str:
+    """Return a sharding type; of the present one, what is not as it is."""
+    kind = option.sharding_type.value
+    if option == present:
+        return ELSEWHERE
+    if option.sharding_type is not present.sharding_type:
+        return kind
+    if option.compute_kernel is not present.compute_kernel:
+        return f"{kind} by {option.compute_kernel}"
+    if option.num_column_shards != present.num_column_shards:
+        return f"{kind} in {count(option.num_column_shards, 'block')}"
+    return f"{kind} with another cache"
+
+
 def _of_table(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Alternatives:
     table, present = editor.tables[index], editor.choices[index].option
     moves: list[Move] = [{index: way} for way in ways]
@@ -109,7 +124,7 @@ def _of_table(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> A
     nearest: PlacedOption | None = None
     least = inf
     for way, seconds in zip(ways, editor.times(moves)[0].tolist(), strict=True):
-        name = ELSEWHERE if way.option == present else way.option.sharding_type.value
+        name = _name(way.option, present)
         shortest[name] = min(seconds, shortest.get(name, inf))
         if seconds < least and way.option.sharding_type is not present.sharding_type:
             nearest, least = way, seconds

@@ -12,7 +12,7 @@ from planner.planning.alternatives import alternatives_text
 from planner.planning.confidence_text import confidence_text, span
 from planner.planning.explanation import MOST_TOLD, Explanation, PathRow, TableExplanation
 from planner.planning.report import Report
-from planner.planning.report_text import STAGE_NAMES, notes_text
+from planner.planning.report_text import STAGE_NAMES, kind_text, notes_text
 from planner.planning.verdict_text import turn_sentence
 from planner.planning.what_if import Remedy
 from planner.show.format import change, duration, durations, memory, percent, printable, rate
@@ -130,8 +130,8 @@ def _choices_text(explanation: Explanation, width: int) -> Iterator[Text]:
 def _how(choice: TableExplanation) -> str:
     sharding = choice.sharding
     if len(sharding.shards) == 1:
-        return f"{sharding.sharding_type} → {sharding.shards[0].rank}"
-    return f"{sharding.sharding_type} ×{len(sharding.shards)}"
+        return f"{kind_text(sharding)} → {sharding.shards[0].rank}"
+    return f"{kind_text(sharding)} ×{len(sharding.shards)}"
 
 
 def _why(choice: TableExplanation, report: Report) -> str:

@@ -4,7 +4,7 @@ from math import inf
 import pytest
 
 import planner
-from costmodel.domain.plan import ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Pooling, Workload
 from costmodel.engine.objective import Objective
 from planner.examples import example_hardware, example_workload
@@ -54,6 +54,27 @@ def test_a_table_without_a_choice_says_so() -> None:
     )
     assert alternatives_text(Alternatives(step_times={}, fixed=True), 1.0) == "on your `ranks`"
     assert best_change(Alternatives(step_times={"row_wise": inf}, fixed=False), 1.0) is None
+
+
+def test_other_ways_of_the_same_type_are_told_from_the_present_one() -> None:
+    table = EmbeddingTable(
+        name="a", num_embeddings=1_000_000, embedding_dim=128, pooling_factor=20, min_shard_dim=32,
+        sharding_types=(ShardingType.COLUMN_WISE,),
+    )  # fmt: skip
+    kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM)
+    hosted = EmbeddingTable(
+        name="b", num_embeddings=1_000_000, embedding_dim=128, compute_kernels=kernels,
+        sharding_types=(ShardingType.ROW_WISE,),
+    )  # fmt: skip
+    made = planner.plan(
+        Workload(tables=(table, hosted), local_batch_size=4096),
+        gpus=4, hardware="h200-sxm", sharder="naive", baseline="none",
+    )  # fmt: skip
+    ways = {name: set(others.step_times) for name, others in alternatives(made).items()}
+    (blocks,) = {2, 4} - {len(made.plan.table("a").shards)}
+    assert ways["a"] - {ELSEWHERE} == {f"column_wise in {blocks} blocks"}
+    (other,) = set(kernels) - {made.plan.table("b").compute_kernel}
+    assert ways["b"] == {f"row_wise by {other}"}
 
 
 def test_elsewhere_is_the_best_of_the_other_ranks() -> None:
