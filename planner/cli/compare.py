@@ -105,13 +105,13 @@ def _compare_sharders(
             ),
             left_out=lambda name, error: output.remark(_left_out(name, error)),
         )
-    write_page(html, results.to_html, output)
     assumed = settings.origins["hardware"] == DEFAULT
     reports = [replace(result.report, hardware_assumed=assumed) for result in results]
     if output.json:
         output.data({"results": [report_data(report) for report in reports]})
     elif html != "-":
         output.lines(lambda width: sharders_text(reports, width))
+    write_page(html, results.to_html, output)
     if interrupt.happened:
         output.remark("interrupted: not every sharder had its turn")
         click.get_current_context().exit(interrupt.exit_code)

@@ -153,8 +153,8 @@ def command(
     interrupted, found = _swept(workload, directory, flags, output)
     if csv_file is not None:
         write_text(csv_file, found.to_csv())
-    write_page(html, found.to_html, output)
     _show(found, target, output, to_stderr="-" in {csv_file, html})
+    write_page(html, found.to_html, output)
     if interrupted:
         output.remark(_undone(directory))
         click.get_current_context().exit(interrupted)

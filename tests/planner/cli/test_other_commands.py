@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from planner.files.workload import load_workload
+from planner.planning.views import Comparison
+from planner.sweeping.points import Sweep
 from sharders import SHARDERS
 
 ROOT = Path(__file__).parents[3]
@@ -179,6 +181,23 @@ def test_what_lies_outside_measurements_reaches_every_report(
     ):
         assert run("estimate", *flags, "--json").data["extrapolated"] is said
         assert ("outside the measured range" in run("estimate", *flags).out) is said
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_ctrl_c_while_the_page_is_made_leaves_what_was_found(
+    run: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `page` is not installed")
+
+    def pressed(_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Comparison, "to_html", pressed)
+    monkeypatch.setattr(Sweep, "to_html", pressed)
+    flags = ("--gpus", "2", "--sharder", "naive", "--html", "page.html")
+    done = run(command, "tables.yaml", *flags)
+    assert done.code == 130
+    assert "Step time" in done.out
 
 
 def test_warnings_reach_every_report(run: Command, directory: Path) -> None:
