@@ -1,5 +1,6 @@
 """``planner init``."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -47,4 +48,4 @@ def command(
     if output.json and path != STANDARD_STREAM:
         output.data({"file": path})
     elif path != STANDARD_STREAM:
-        output.remark(f"Wrote {path}\nNext: planner plan {path} --gpus 8")
+        output.remark(f"Wrote {path}\nNext: planner plan {shlex.quote(path)} --gpus 8")

@@ -1,5 +1,6 @@
 """``planner plan``."""
 
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -208,12 +209,13 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
             how += f"); {INTERPRETED} ({REMEDY}"
     if target == "-":
         return f"\nPlanned in {seconds:.1f} s ({how})"
-    then = f"simulate {target} --trace trace.json"
+    file = shlex.quote(target)
+    then = f"simulate {file} --trace trace.json"
     if planned.torchrec is not None:
-        then = f"torchrec export {target}"
+        then = f"torchrec export {file}"
     return (
         f"\nWrote {target} in {seconds:.1f} s ({how})\n"
-        f"Next: planner explain {target}        planner {then}"
+        f"Next: planner explain {file}        planner {then}"
     )
 
 

@@ -1,5 +1,6 @@
 """``planner torchrec export`` and ``planner torchrec import``."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +131,9 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
         output.data(report_data(planned.report))
     elif target != STREAM:
         output.lines(lambda width: report_text(planned.report, width))
+    made = shlex.quote(target)
     output.remark(
-        f"\nWrote {target}\nNext: planner explain {target}        planner compare {target} OTHER"
+        f"\nWrote {target}\nNext: planner explain {made}        planner compare {made} OTHER"
     )
 
 

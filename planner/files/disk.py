@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import stat
 import sys
 import tempfile
@@ -87,7 +88,9 @@ def check_writable(path: str | Path) -> None:
         raise file_error(path, "cannot be written: it is a directory", "name a file in it")
     if not target.parent.is_dir():
         raise file_error(
-            path, "cannot be written: there is no such directory", f"mkdir -p {target.parent}"
+            path,
+            "cannot be written: there is no such directory",
+            f"mkdir -p {shlex.quote(str(target.parent))}",
         )
     changed = target if target.exists() else target.parent
     if not os.access(changed, os.W_OK):

@@ -1,6 +1,7 @@
 """The file of a sweep, ``sweep.json``: written after every point, read when it goes on."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
@@ -61,7 +62,8 @@ def kept_points(directory: Path) -> dict[str, SweepPoint]:
 
     """
     if not directory.is_dir():
-        raise file_error(directory, "there is no such directory", f"mkdir -p {directory}")
+        hint = f"mkdir -p {shlex.quote(str(directory))}"
+        raise file_error(directory, "there is no such directory", hint)
     path = directory / FILE
     if not path.exists():
         return {}

@@ -55,6 +55,15 @@ def test_json_is_one_object_with_the_promised_keys(run: Command, directory: Path
     assert not (directory / "plan.json").exists()
 
 
+def test_commands_that_are_told_can_be_pasted(run: Command) -> None:
+    init = run("init", "my tables.yaml")
+    assert "Next: planner plan 'my tables.yaml' --gpus 8" in init.err
+    done = run("plan", "tables.yaml", "--gpus", "2", "--sharder", "naive", "-o", "my plan.json")
+    assert "planner explain 'my plan.json'        planner simulate 'my plan.json' --" in done.err
+    lost = run("plan", "tables.yaml", "--gpus", "2", "-o", "no such/plan.json")
+    assert re.search(r"hint: mkdir -p '.*/no such'", lost.err)
+
+
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_plan(run: Command) -> None:
     first, second = (
