@@ -18,7 +18,6 @@ from typing import Any
 
 from bench.kept import provenance, write
 from bench.plan_quality import filled
-from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.domain.hardware import Topology
@@ -26,7 +25,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, Tab
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
-from costmodel.memory.rank_memory import check_memory
+from costmodel.memory.rank_memory import fits
 from planner.files.profiles import load_profile
 from planner.planning.running import run_sharders
 from planner.planning.search import Search, sharders_for
@@ -125,22 +124,13 @@ def every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
     for choice in product(*ways):
         found.setdefault(_canonical(problem, choice), choice)
     plans = (make_plan(problem.topology, choice) for choice in found.values())
-    return [plan for plan in plans if fits(problem, plan)]
+    return [plan for plan in plans if fits(problem.workload, problem.topology, plan)]
 
 
 def optimum(problem: ShardingProblem) -> tuple[Seconds, ShardingPlan] | None:
     """Return the least step time of all plans, and a plan that has it; None if none fits."""
     plans = every_plan(problem)
     return min(_timed(problem, plans), key=lambda pair: pair[0], default=None)
-
-
-def fits(problem: ShardingProblem, plan: ShardingPlan) -> bool:
-    """Return whether a plan fits in memory."""
-    try:
-        check_memory(problem.workload, problem.topology, plan)
-    except InfeasibleError:
-        return False
-    return True
 
 
 def _timed(

@@ -206,6 +206,15 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
             )
 
 
+def fits(workload: Workload, topology: Topology, plan: ShardingPlan) -> bool:
+    """Return whether a plan takes no more memory than there is."""
+    try:
+        check_memory(workload, topology, plan)
+    except InfeasibleError:
+        return False
+    return True
+
+
 def infeasible(
     workload: Workload, topology: Topology, message: str | None = None
 ) -> InfeasibleError:

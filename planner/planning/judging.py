@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import log
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from costmodel.engine.objective import Objective
-from costmodel.memory.rank_memory import check_memory
+from costmodel.memory.rank_memory import fits
 from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, ErrorModel, error_model
 from costmodel.uncertainty.sensitivity import PlanStep, crossing
 from planner.planning.choice import Choice
@@ -166,9 +165,7 @@ def _free_batch(
         if time_left() <= 0:
             break
         larger = replace(workload, local_batch_size=2 * workload.local_batch_size)
-        try:
-            check_memory(larger, topology, plan)
-        except InfeasibleError:
+        if not fits(larger, topology, plan):
             break
         if Objective(larger, topology).step_time(plan) > first * (1 + FREE):
             break

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import (
     ComputeKernel,
@@ -14,7 +13,7 @@ from costmodel.domain.plan import (
 )
 from costmodel.domain.validity import allowed_types
 from costmodel.domain.workload import Workload
-from costmodel.memory.rank_memory import check_memory
+from costmodel.memory.rank_memory import fits
 
 NARROW = 32
 """Columns below which a shard is narrow: 128 bytes of fp32, one line of cache. TorchRec's
@@ -41,11 +40,7 @@ def with_wider_blocks(
     if tables == plan.tables:
         return None
     changed = replace(plan, tables=tables)
-    try:
-        check_memory(workload, topology, changed)
-    except InfeasibleError:
-        return None
-    return changed
+    return changed if fits(workload, topology, changed) else None
 
 
 def _wider(workload: Workload, plan: ShardingPlan, sharding: TableSharding) -> TableSharding | None:

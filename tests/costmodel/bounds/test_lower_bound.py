@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from machines import flat_curve, machine, topology
 from strategies import cases, fixed_cases, workloads
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.bounds.op_times import lines_below
 from costmodel.domain.hardware import CollectiveOp, Topology
@@ -26,7 +25,7 @@ from costmodel.domain.workload import (
 from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.collectives import RankGroup, collective_form
-from costmodel.memory.rank_memory import check_memory
+from costmodel.memory.rank_memory import fits
 from costmodel.step.program_timeline import program_timeline
 from costmodel.step.synthesis import program
 from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
@@ -125,15 +124,7 @@ def _plans(workload: Workload, ranks: Topology) -> list[ShardingPlan]:
                     continue
         keys.append(shardings)
     plans = [make_plan(ranks, choice) for choice in product(*keys)]
-    return [plan for plan in plans if _fits(workload, ranks, plan)]
-
-
-def _fits(workload: Workload, ranks: Topology, plan: ShardingPlan) -> bool:
-    try:
-        check_memory(workload, ranks, plan)
-    except InfeasibleError:
-        return False
-    return True
+    return [plan for plan in plans if fits(workload, ranks, plan)]
 
 
 @pytest.mark.slow

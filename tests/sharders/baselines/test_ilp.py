@@ -7,12 +7,11 @@ import pulp
 import pytest
 from machines import machine, topology
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.inputs.distribution import Zipf
-from costmodel.memory.rank_memory import check_memory
+from costmodel.memory.rank_memory import check_memory, fits
 from planner.examples import example_problem, example_workload
 from sharders.baselines.ilp import Ilp
 from sharders.baselines.ilp_model import IlpModel
@@ -60,20 +59,16 @@ def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
     return [make_plan(problem.topology, choice) for choice in product(*candidates)]
 
 
-def _fits(problem: ShardingProblem, plan: ShardingPlan) -> bool:
-    try:
-        check_memory(problem.workload, problem.topology, plan)
-    except InfeasibleError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("memory", [80.0, 0.6])
 def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
     problem = _problem(seed, memory=memory)
     model = IlpModel(problem, OptionCosts(problem))
-    best = min(model.makespan(p) for p in _every_plan(problem) if _fits(problem, p))
+    best = min(
+        model.makespan(p)
+        for p in _every_plan(problem)
+        if fits(problem.workload, problem.topology, p)
+    )
     start = CostGreedy().shard(problem, Budget(), Random(0)).plan
     solution = model.solve(start, Limits(gap=1e-6))
     assert solution is not None
@@ -157,7 +152,11 @@ def without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cbc_finds_the_same_optimum(memory: float) -> None:
     problem = _problem(2, memory=memory)
     model = IlpModel(problem, OptionCosts(problem))
-    best = min(model.makespan(p) for p in _every_plan(problem) if _fits(problem, p))
+    best = min(
+        model.makespan(p)
+        for p in _every_plan(problem)
+        if fits(problem.workload, problem.topology, p)
+    )
     start = CostGreedy().shard(problem, Budget(), Random(0)).plan
     solution = model.solve(start, Limits(gap=1e-6))
     assert solution is not None
