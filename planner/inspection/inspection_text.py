@@ -10,7 +10,7 @@ from costmodel.inputs.reuse import NUM_BINS
 from planner.inspection.inspect import Inspection
 from planner.inspection.statistics import SKEW_RANKS, TableObservation
 from planner.show.format import count, percent, printable, significant
-from planner.show.layout import Column, table
+from planner.show.layout import Column, table_text
 
 
 def inspection_text(inspection: Inspection, width: int) -> Iterator[Text]:
@@ -21,10 +21,10 @@ def inspection_text(inspection: Inspection, width: int) -> Iterator[Text]:
     of_batches = f"in {count(batches, 'batch')}" if batches == 1 else f"in {batches:,} batches"
     yield Text(f"{count(len(tables), 'table')}, {count(samples, 'sample')} {of_batches}")
     yield Text("")
-    yield from _table(_statistics(tables), width)
+    yield from table_text(_statistics(tables), width=width)
     yield Text("")
     yield Text("  Distinct rows by their hits in one batch, in %", style="bold")
-    yield from _table(_reuse(tables), width, gap=2)
+    yield from table_text(_reuse(tables), width=width, gap=2)
     if inspection.skipped:
         yield Text("")
         yield Text(f"  no ids, left out: {printable(', '.join(inspection.skipped))}")
@@ -53,12 +53,6 @@ def inspection_data(inspection: Inspection) -> dict[str, Any]:
 
 def _data(observed: TableObservation) -> dict[str, Any]:
     return {**asdict(observed), "unique_fraction": observed.unique_fraction}
-
-
-def _table(columns: list[Column], width: int, gap: int = 3) -> Iterator[Text]:
-    lines = table(columns, width=width, gap=gap)
-    yield Text(lines[0], style="bold")
-    yield from map(Text, lines[1:])
 
 
 def _statistics(tables: tuple[TableObservation, ...]) -> list[Column]:

@@ -16,7 +16,7 @@ from planner.planning.report_text import STAGE_NAMES, kind_text, notes_text
 from planner.planning.verdict_text import turn_sentence
 from planner.planning.what_if import Remedy
 from planner.show.format import change, duration, durations, memory, percent, printable, rate
-from planner.show.layout import Column, table
+from planner.show.layout import Column, table, table_text
 
 _MOST_ROWS = 24
 _MOST_WAYS = 2
@@ -88,9 +88,7 @@ def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
     if len(rows) > _MOST_ROWS:
         limit = sorted((row.seconds for row in rows), reverse=True)[_MOST_ROWS - 1]
         rows = tuple(row for row in rows if row.seconds >= limit)
-    lines = table(_path_columns(rows), width=width)
-    yield Text(lines[0], style="bold")
-    yield from map(Text, lines[1:])
+    yield from table_text(_path_columns(rows), width=width)
     left = len(explanation.path) - len(rows)
     if left:
         rest = explanation.report.step_time - sum(row.seconds for row in rows)

@@ -8,7 +8,7 @@ from rich.text import Text
 from costmodel.domain.families import kernel_families
 from costmodel.domain.hardware import HardwareProfile, KernelFamily
 from planner.show.format import bandwidth, memory, percent, percent_fine, rate
-from planner.show.layout import Column, table
+from planner.show.layout import Column, table, table_text
 
 
 def profiles_text(profiles: Sequence[HardwareProfile], width: int) -> Iterator[Text]:
@@ -26,9 +26,7 @@ def profiles_text(profiles: Sequence[HardwareProfile], width: int) -> Iterator[T
         Column(header="Collectives measured on", cells=list(map(_ranks, profiles)), priority=2),
         Column(header="Held-out error", cells=list(map(_error, profiles)), priority=3),
     ]
-    lines = table(columns, width=width)
-    yield Text(lines[0], style="bold")
-    yield from map(Text, lines[1:])
+    yield from table_text(columns, width=width)
 
 
 def families_text(profile: HardwareProfile, width: int) -> list[str]:

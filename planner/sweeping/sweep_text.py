@@ -7,7 +7,7 @@ from rich.text import Text
 
 from planner.planning.confidence_text import span
 from planner.show.format import count, duration, durations, memory, percent, rate, significant
-from planner.show.layout import Column, table
+from planner.show.layout import Column, table_text
 from planner.sweeping.points import Sweep, SweepPoint
 
 _NONE = "-"
@@ -22,9 +22,7 @@ def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterato
     name = f"{sweep.workload}: " if sweep.workload else ""
     yield Text(f"{name}{count(sweep.num_tables, 'table')} · {count(len(sweep.points), 'point')}")
     yield Text()
-    lines = table(_columns(sweep), width=width, indent=0)
-    yield Text(lines[0], style="bold")
-    yield from map(Text, lines[1:])
+    yield from table_text(_columns(sweep), width=width, indent=0)
     yield Text()
     yield from map(Text, _notes(sweep, width))
     if target is not None:
