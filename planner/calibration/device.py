@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import torch
@@ -32,12 +31,7 @@ class Stopwatch(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def seconds(self) -> Seconds:
         """Return the device's time."""
@@ -85,12 +79,7 @@ class CpuStopwatch:
         self._cpu = time.process_time()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cpu = time.process_time() - self._cpu
         self._wall = time.perf_counter() - self._wall
 
@@ -141,12 +130,7 @@ class CudaStopwatch:
         self._wall = time.perf_counter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._wall = time.perf_counter() - self._wall
         self._end.record()
 

@@ -1,6 +1,5 @@
 """How far a calibration is: bars on a terminal, the first for all of it; lines elsewhere."""
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from planner.show.output import Output
@@ -45,12 +44,7 @@ class MeasuringLine:
             self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bars is not None:
             self._bars.stop()
 
