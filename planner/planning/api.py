@@ -218,7 +218,7 @@ def compare(
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
     names = several(sharders) or (*sharder_names(), AUTO)
-    attempts = run_apart(names, task.problem, search, task)
+    attempts = run_apart(names, task.problem, search)
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
     if not found:
@@ -391,19 +391,6 @@ class _PlanningTask:
             report = replace(report, verdict=verdict)
         sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
         return self.planned(chosen, sure)
-
-    def time(self, limit: Seconds) -> Seconds:
-        """Return how much of a time limit the choice among plans wants."""
-        from planner.planning.choice import choosing_time
-
-        return choosing_time(self.problem, limit)
-
-    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
-        """Return the attempt that ``auto`` chooses, its plan made better as ``plan`` does."""
-        from planner.planning.choice import choose
-
-        found = self._candidates(attempts, None)
-        return choose(self.problem, found, time_left).attempt
 
     def _candidates(self, attempts: Sequence[Attempt], beside: Baseline | None) -> list[Attempt]:
         """Return the plans found, the fastest first, those known before and the baseline's."""

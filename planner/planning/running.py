@@ -1,12 +1,10 @@
 """Running sharders: in this process or several, together or apart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import Protocol
 
 from costmodel.base.errors import InfeasibleError, MissingDependencyError
-from costmodel.base.units import Seconds
 from planner.planning.in_turn import run_in_turn, until_interrupted
 from planner.planning.plugins import AUTO
 from planner.planning.search import Attempt, Search, sharders_for
@@ -43,28 +41,13 @@ def run_sharders(
         return run_in_parallel(names, problem, heeding)
 
 
-class Chooser(Protocol):
-    """Chooses among what the sharders of ``auto`` found."""
-
-    def time(self, limit: Seconds) -> Seconds:
-        """Return how much of a time limit it wants to choose in."""
-        ...
-
-    def picked(self, attempts: Sequence[Attempt], time_left: Callable[[], Seconds]) -> Attempt:
-        """Return the attempt to use, given what time is left."""
-        ...
-
-
 def run_apart(
-    names: Sequence[str],
-    problem: ShardingProblem,
-    search: Search,
-    chooser: Chooser | None = None,
+    names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> tuple[Attempt, ...]:
     """Run sharders, or ``auto``, one after the other, none knowing what the others found.
 
-    What the sharders of ``auto`` find is chosen among by ``chooser``, within the time of ``auto``;
-    without one, the shortest predicted step is taken.
+    What the sharders of ``auto`` find is chosen among as ``plan`` does, within the time of
+    ``auto``.
 
     Each has the whole time limit, and ends sooner where it gains nothing for a while. Being
     interrupted ends it; the last one heard is then one that has a plan.
@@ -75,26 +58,27 @@ def run_apart(
             for name in names:
                 if heeding.interrupted() and any(attempt.plan for attempt in attempts):
                     break
-                own = chooser if name == AUTO else None
-                attempts.append(_alone(name, problem, heeding, own))
+                attempts.append(_alone(name, problem, heeding))
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
     return tuple(attempts)
 
 
-def _alone(name: str, problem: ShardingProblem, search: Search, chooser: Chooser | None) -> Attempt:
+def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
+    from planner.planning.choice import choose, choosing_time
+
     start, timed = search.clock(), search.max_plans is None
-    choosing = chooser.time(search.time_limit) if chooser is not None and timed else 0.0
+    choosing = choosing_time(problem, search.time_limit) if name == AUTO and timed else 0.0
     searching = replace(search, time_limit=search.time_limit - choosing)
     try:
         tried = run_sharders(sharders_for(name), problem, searching)
     except (InfeasibleError, MissingDependencyError) as error:
         return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
-    found = [each for each in tried if each.plan]
-    best = min(found, key=lambda attempt: attempt.step_time)
-    if chooser is not None:
+    found = sorted((each for each in tried if each.plan), key=lambda each: each.step_time)
+    best = found[0]
+    if name == AUTO:
         end = start + search.time_limit if timed else inf
-        best = chooser.picked(found, lambda: end - search.clock())
+        best = choose(problem, found, lambda: end - search.clock()).attempt
     evaluated = sum(attempt.evaluated for attempt in tried)
     return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)
