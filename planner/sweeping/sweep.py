@@ -27,9 +27,7 @@ from planner.planning.plugins import AUTO, load_sharder
 from planner.planning.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.points import Sweep, SweepPoint
-from sharders.problem.sharding_problem import Progress
 
-_NO_BASELINE = "none"
 _LOOK_EVERY: Seconds = 0.2
 """How often to look for an interrupt."""
 _NOT_OF_THE_PLAN = {"jobs", "storage", "began"} | {
@@ -40,14 +38,6 @@ _stop: list[Event] = []
 """In a process of the pool: set when the sweep is to end."""
 Done = Callable[[int, int, SweepPoint], None]
 """Told how many points are done, of how many, and the last one."""
-
-
-def _never() -> bool:
-    return False
-
-
-def _unwatched(sharder: str, progress: Progress) -> None:
-    del sharder, progress
 
 
 def _untold(done: int, total: int, point: SweepPoint) -> None:
@@ -145,7 +135,7 @@ def _grid(
     sharder: str,
     search: Search,
 ) -> Iterator[_PointTask]:
-    names = list(dict.fromkeys(str(each) for each in hardware))
+    names, plain = list(dict.fromkeys(str(each) for each in hardware)), Search()
     _check_prices(prices, names)
     for name in names:
         profile = load_profile(name)
@@ -168,7 +158,9 @@ def _grid(
                     workload=own,
                     profile=profile,
                     sharder=sharder,
-                    search=replace(search, jobs=1, interrupted=_never, watch=_unwatched),
+                    search=replace(
+                        search, jobs=1, interrupted=plain.interrupted, watch=plain.watch
+                    ),
                     directory=None,
                 )
 
@@ -275,7 +267,7 @@ def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPo
             gpus=task.point.world_size,
             hardware=task.profile,
             sharder=task.sharder,
-            baseline=_NO_BASELINE,
+            baseline=None,
             search=replace(task.search, interrupted=interrupted),
         )
     except PlannerError as error:
