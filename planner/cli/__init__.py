@@ -230,7 +230,7 @@ def _failed(error: PlannerError, *, as_json: bool) -> int:
     from planner.show.errors import error_json, exit_code, render_error
 
     if as_json:
-        _echo_json(error_json(error)["error"])
+        _echo_json(error_json(error))
     else:
         click.echo(render_error(error), err=True)
     return exit_code(error)

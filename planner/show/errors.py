@@ -15,7 +15,6 @@ from costmodel.base.errors import (
 )
 from planner.files.source import MOST_PROBLEMS
 
-SCHEMA_VERSION = 1
 WIDTH = 100
 """Columns that a quoted line may take."""
 
@@ -59,7 +58,7 @@ def error_json(error: PlannerError) -> dict[str, Any]:
     if isinstance(error, InfeasibleError):
         body["details"] = [{"label": label, "text": text} for label, text in error.details]
         body["remedies"] = [{"change": change, "effect": text} for change, text in error.remedies]
-    return {"schema_version": SCHEMA_VERSION, "error": body}
+    return body
 
 
 def render_error(error: PlannerError) -> str:

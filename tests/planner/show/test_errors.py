@@ -130,14 +130,13 @@ def test_every_error_has_a_text_a_code_and_json(error: PlannerError, code: int, 
     assert render_error(error) == text
     assert exit_code(error) == code
     data = json.loads(json.dumps(error_json(error)))
-    assert data["schema_version"] == 1
-    assert data["error"]["exit_code"] == code
-    assert data["error"]["message"] == str(error)
+    assert data["exit_code"] == code
+    assert data["message"] == str(error)
 
 
 def test_json_has_every_problem() -> None:
     data = error_json(InputError("x", (at(1, 2, 3, "do it"), at(4, 5, 6)), ""))
-    assert data["error"]["problems"] == [
+    assert data["problems"] == [
         {"message": "message", "line": 1, "column": 2, "hint": "do it"},
         {"message": "message", "line": 4, "column": 5, "hint": None},
     ]
