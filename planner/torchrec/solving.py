@@ -108,8 +108,8 @@ def planned_around(
     free = [each for each in model.locations.values() if not each.is_in(given)]
     made, found = merged(others.plan, given), "given"
     if free:
-        attempt, plan = find_plan(workload, topology, sharder, search)
-        step_time = attempt.step_time
+        attempt = find_plan(workload, topology, sharder, search)
+        plan, step_time = attempt.found, attempt.step_time
         chosen = to_torchrec(
             plan,
             model.locations,
@@ -209,9 +209,7 @@ def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
     return replace(solution, plan=ours, step_time=step_time, torchrec_plan=plan)
 
 
-def find_plan(
-    workload: Workload, topology: Topology, sharder: str, search: Search
-) -> tuple[Attempt, ShardingPlan]:
+def find_plan(workload: Workload, topology: Topology, sharder: str, search: Search) -> Attempt:
     """Return the best plan that a sharder, or all of them, find.
 
     Raises
@@ -231,9 +229,7 @@ def find_plan(
         raise TorchRecError(_with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 
 
-def _found(
-    workload: Workload, topology: Topology, sharder: str, search: Search
-) -> tuple[Attempt, ShardingPlan]:
+def _found(workload: Workload, topology: Topology, sharder: str, search: Search) -> Attempt:
     """Search without host memory first: where that fits, it is faster and soon found."""
     resident = _in_hbm_if_allowed(workload)
     try:
@@ -248,13 +244,10 @@ def _found(
         raise _too_large_for_host(without_host_memory, workload, topology) from error
 
 
-def _searched(
-    workload: Workload, topology: Topology, sharder: str, search: Search
-) -> tuple[Attempt, ShardingPlan]:
+def _searched(workload: Workload, topology: Topology, sharder: str, search: Search) -> Attempt:
     problem = ShardingProblem.of(workload, topology)
     attempts = run_sharders(sharders_for(sharder), problem, search)
-    found = [(each, each.plan) for each in attempts if each.plan is not None]
-    return min(found, key=lambda pair: pair[0].step_time)
+    return min((each for each in attempts if each.plan), key=lambda each: each.step_time)
 
 
 def _in_hbm_if_allowed(workload: Workload) -> Workload:
