@@ -24,6 +24,7 @@ from bench.fitting.gemm import (
     as_unaligned,
     carried_over,
     checked,
+    errors_on,
     products,
 )
 from bench.fitting.lookup_rates import with_embedding
@@ -32,8 +33,9 @@ from bench.kept import write
 from costmodel.base.units import TFLOP
 from costmodel.domain.hardware import GemmEfficiency, Gpu, KernelFamily
 from costmodel.domain.workload import DataType
+from planner.calibration.curves import accuracy
 from planner.calibration.fit_collectives import Fit
-from planner.calibration.fit_gemm import GemmFit, error_on, errors_on, fit_products
+from planner.calibration.fit_gemm import GemmFit, fit_products
 from planner.files.profile_yaml import fitted_text
 from planner.files.profiles import load_profile, parse_profile
 
@@ -181,7 +183,11 @@ def _other_labs(gpus: Mapping[str, Gpu], gemm: Mapping[str, Gemm]) -> dict[str, 
         measured = products(column, text)
         constants, _ = gemm[name][data_type]
         hardware = replace(gpus[name], gemm={str(data_type): constants})
-        checks[f"{name} {text}, {measured.origin}"] = error_on(measured, data_type, hardware)
+        errors = errors_on(measured, data_type, hardware)
+        checks[f"{name} {text}, {measured.origin}"] = {
+            "points": len(errors),
+            **asdict(accuracy(errors)),
+        }
     return checks
 
 

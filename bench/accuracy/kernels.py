@@ -9,11 +9,11 @@ import numpy as np
 from bench.fitting.dense_kernels import by_kind, held_out_errors, kernel_rows
 from bench.fitting.embedding_anchors import predict
 from bench.fitting.embedding_rows import compute_kernel, measured_rows
-from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, products
+from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, errors_on, products
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType
 from planner.calibration.curves import Array, accuracy
-from planner.calibration.fit_gemm import Products, errors_on, held_out_shapes
+from planner.calibration.fit_gemm import Products, held_out_shapes
 from planner.files.profiles import load_profile
 
 KINDS = {

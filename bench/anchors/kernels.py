@@ -8,13 +8,12 @@ from bench.anchors.anchor import Anchor, single
 from bench.fitting.checks import ACROSS_RANKS, across_nodes
 from bench.fitting.collectives import Measurements
 from bench.fitting.dense_kernels import by_kind, kernel_rows
-from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, products
+from bench.fitting.gemm import CHECKED, MEASURED, TF32_MEASURED, errors_on, products
 from bench.fitting.launches import BACKWARD, FORWARD, LookupLaunch, launches
 from bench.fitting.lookups_alone import lookups_alone
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import embedding_estimate
-from planner.calibration.fit_gemm import errors_on
 from planner.files.profiles import load_profile
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from bench.fitting.lookup_rates import LIKE_THE_STUDY
 from bench.fitting.sources import rows
 from costmodel.base.units import TFLOP, US
-from costmodel.domain.hardware import GemmEfficiency, Source, UnalignedRows
+from costmodel.domain.hardware import GemmEfficiency, Gpu, Source, UnalignedRows
 from costmodel.domain.workload import DataType
+from costmodel.kernels.gemm import gemm_time
 from planner.calibration.curves import Array, accuracy, rounded
 from planner.calibration.fit_gemm import Products
 
@@ -105,6 +106,13 @@ def products(gpu: str, data_type: str) -> Products:
         times=np.array([float(row["us"]) * US for row in chosen]),
         origin=", ".join(re.sub(r"@(\w{8})\w*", r"@\1", origin) for origin in origins),
     )
+
+
+def errors_on(measured: Products, data_type: DataType, gpu: Gpu) -> Array:
+    """Return the relative error of finished constants on every product."""
+    m, n, k = measured.shapes.T
+    errors: Array = gemm_time(m, n, k, data_type, gpu) / measured.times - 1
+    return errors
 
 
 UNALIGNED = {

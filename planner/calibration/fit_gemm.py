@@ -1,7 +1,7 @@
 """Constants of the matrix-product model, fitted to measured products."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -231,19 +231,6 @@ def corrected_products(fit: GemmFit, measured: Products, data_type: DataType, gp
 def _times_by(constants: GemmEfficiency, shapes: Array, data_type: DataType, gpu: Gpu) -> Array:
     m, n, k = shapes.T
     return gemm_time(m, n, k, data_type, replace(gpu, gemm={data_type: constants}))
-
-
-def error_on(measured: Products, data_type: DataType, gpu: Gpu) -> dict[str, float]:
-    """Errors of finished constants on measurements they were not fitted to."""
-    errors = errors_on(measured, data_type, gpu)
-    return {"points": len(errors), **asdict(accuracy(errors))}
-
-
-def errors_on(measured: Products, data_type: DataType, gpu: Gpu) -> Array:
-    """Return the relative error of every product."""
-    m, n, k = measured.shapes.T
-    errors: Array = gemm_time(m, n, k, data_type, gpu) / measured.times - 1
-    return errors
 
 
 def held_out_shapes(shapes: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
