@@ -233,16 +233,11 @@ def predicted_lookups(
     fit: EmbeddingFit,
     setting: LookupSetting,
     uvm_bandwidth: BytesPerSecond = 1.0,
-    corrections: LookupCorrections | None = None,
 ) -> tuple[Array, Array]:
-    """Return seconds of forward and backward of lookups, host's part included.
-
-    By the fit's own corrections, unless others are given.
-    """
+    """Return seconds of forward and backward of lookups, host's part included."""
     traffic = np.array([point_traffic(point, fit.caches) for point in points])
     weighted = weighted_points(points, fit.caches)
-    using = fit.corrections if corrections is None else corrections
-    return lookup_times(fit.constants, traffic, weighted, setting, uvm_bandwidth, using)
+    return lookup_times(fit.constants, traffic, weighted, setting, uvm_bandwidth, fit.corrections)
 
 
 class _HeldOutErrors(NamedTuple):
