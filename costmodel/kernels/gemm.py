@@ -98,11 +98,12 @@ def gemm_time(
 
 
 def row_alignment(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, data_type: DataType, *, transposed: str = ""
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, data_type: DataType
 ) -> NDArray[np.int64]:
     """Return the most bytes, up to 16, that divide the length of every row of A and of B.
 
-    A's rows are k numbers long, B's n. A column of B by itself (n = 1) is read as a row, so there
+    A's rows are k numbers long, B's n: both are taken to be stored as they are, as all products are
+    that GPUs are fitted to. A column of B by itself (n = 1) is read as a row, so there
     the k numbers count: the last layer of a click model runs the kernels of aligned rows (H200,
     PyTorch 2.11: bench/results/gpu_study_h200_2026-11-26/traces.tar.xz).
 
@@ -112,17 +113,12 @@ def row_alignment(
         Rows of A, columns of B, the inner dimension; they broadcast.
     data_type
         Of A and B.
-    transposed
-        ``a`` or ``b`` where that operand is stored the other way round, with rows of m or k
-        numbers (``GemmPoint.transposed``). Fits have no such products on a GPU: all are measured
-        with both operands as they are.
 
     """
-    rows, columns, depth = _shape(m, n, k)
-    of_a = rows if transposed == "a" else depth
-    of_b = depth if transposed == "b" else np.where(columns == 1, depth, columns)
+    _, columns, depth = _shape(m, n, k)
+    of_b = np.where(columns == 1, depth, columns)
     element: int = int(data_type.num_bytes)
-    lengths = [np.round(length).astype(np.int64) * element for length in (of_a, of_b)]
+    lengths = [np.round(length).astype(np.int64) * element for length in (depth, of_b)]
     found: NDArray[np.int64] = np.gcd(np.gcd(*lengths), ALIGNED_BYTES)
     return found
 

@@ -177,14 +177,6 @@ def test_rows_are_aligned_to_the_least_of_both_operands() -> None:
     assert row_alignment(100, 16, 24, DataType.FP8) == 8
 
 
-def test_operands_stored_the_other_way_round_have_other_rows() -> None:
-    # 4,096 samples of 13 features to 512: forward, and the gradient of the weight
-    assert row_alignment(4096, 512, 13, DataType.FP16, transposed="b") == 2
-    assert row_alignment(4096, 13, 512, DataType.FP16, transposed="b") == 16
-    assert row_alignment(512, 64, 4095, DataType.FP16, transposed="a") == 16
-    assert row_alignment(512, 64, 4095, DataType.FP16) == 2
-
-
 def test_a_single_column_is_read_as_a_row() -> None:
     assert row_alignment(4096, 1, 256, DataType.FP16) == 16
     assert row_alignment(4096, 256, 1, DataType.FP16) == 2
