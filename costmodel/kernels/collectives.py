@@ -69,35 +69,6 @@ def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
     return 2 * share if op is CollectiveOp.ALL_REDUCE else share
 
 
-def link_time(
-    op: CollectiveOp, num_bytes: ArrayLike, num_ranks: int, link: Link
-) -> NDArray[np.float64]:
-    """Alpha-beta time of a collective, for want of anything measured.
-
-        t = alpha g(n) + c(n) S / beta
-
-    with c the bus factor and g = 1 for all_to_all, all_gather and reduce_scatter, whose
-    transfers overlap, 2 log2 n for all_reduce (a tree up and down).
-
-    Parameters
-    ----------
-    op
-        The collective.
-    num_bytes
-        S, nccl-tests' size.
-    num_ranks
-        n; one rank talks to nobody and takes no time.
-    link
-        Gives alpha and beta.
-
-    """
-    size = np.asarray(num_bytes, dtype=np.float64)
-    if num_ranks == 1:
-        return np.zeros_like(size)
-    steps = 2 * log2(num_ranks) if op is CollectiveOp.ALL_REDUCE else 1.0
-    return steps * link.latency + bus_factor(op, num_ranks) * size / link.bandwidth
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveForm:
     """Time of one collective on one group, as a function of the size S alone.
@@ -145,6 +116,29 @@ class CollectiveForm:
     def of_part(self, share: float) -> "CollectiveForm":
         """Return the form for messages of which only a share counts."""
         return replace(self, ratio=self.ratio * share, slope=self.slope * share)
+
+
+def link_form(op: CollectiveOp, num_ranks: int, link: Link) -> CollectiveForm:
+    """Alpha-beta time of a collective, for want of anything measured.
+
+        t = alpha g(n) + c(n) S / beta
+
+    with c the bus factor and g = 1 for all_to_all, all_gather and reduce_scatter, whose
+    transfers overlap, 2 log2 n for all_reduce (a tree up and down).
+
+    Parameters
+    ----------
+    op
+        The collective.
+    num_ranks
+        n, more than one.
+    link
+        Gives alpha and beta.
+
+    """
+    steps = 2 * log2(num_ranks) if op is CollectiveOp.ALL_REDUCE else 1.0
+    slope = bus_factor(op, num_ranks) / link.bandwidth
+    return CollectiveForm(offset=steps * link.latency, slope=slope)
 
 
 def curve_time(curve: CollectiveCurve, num_bytes: ArrayLike) -> NDArray[np.float64]:
@@ -256,9 +250,7 @@ def _local_form(op: CollectiveOp, num_ranks: int, hardware: HardwareProfile) -> 
         return CollectiveForm(scale=1.0, curve=curves[num_ranks])
     if curves:
         return _scaled_form(num_ranks, list(curves.values()))
-    per_byte = bus_factor(op, num_ranks) / hardware.intra_node.bandwidth
-    floor = float(link_time(op, 0.0, num_ranks, hardware.intra_node))
-    return CollectiveForm(offset=floor, slope=per_byte)
+    return link_form(op, num_ranks, hardware.intra_node)
 
 
 def _scaled_form(num_ranks: int, curves: Sequence[CollectiveCurve]) -> CollectiveForm:

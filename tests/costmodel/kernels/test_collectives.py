@@ -22,7 +22,7 @@ from costmodel.kernels.collectives import (
     collective_estimate,
     collective_time,
     curve_time,
-    link_time,
+    link_form,
 )
 
 A2A, AR = CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_REDUCE
@@ -103,11 +103,11 @@ def test_bus_factor_by_hand() -> None:
     assert bus_factor(AR, 4) == 6 / 4
 
 
-def test_link_time_by_hand() -> None:
+def test_the_time_of_a_link_by_hand() -> None:
     # 4 ranks: 3/4 of 1.6 GB at 400 GB/s is 3 ms, after 10 us of latency
-    assert link_time(A2A, 1.6 * GB, 4, NVLINK) == pytest.approx(3.010e-3)
+    assert link_form(A2A, 4, NVLINK).time(1.6 * GB) == pytest.approx(3.010e-3)
     # all_reduce moves twice that, and climbs a tree of depth 2 up and down
-    assert link_time(AR, 1.6 * GB, 4, NVLINK) == pytest.approx(6.040e-3)
+    assert link_form(AR, 4, NVLINK).time(1.6 * GB) == pytest.approx(6.040e-3)
 
 
 def test_interpolates_in_log_log() -> None:
