@@ -1,10 +1,8 @@
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_runs import Command, Run
+from kineto_traces import two_ranks, write_folder
 
 from planner.cli import main
 
@@ -18,17 +16,6 @@ tables:
   - {name: ad, num_embeddings: 10_000, embedding_dim: 32}
   - {name: place, num_embeddings: 200_000, embedding_dim: 32, pooling_factor: 2}
 """
-
-
-@dataclass(frozen=True)
-class Run:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:  # noqa: ANN401 - JSON
-        return json.loads(self.out)
 
 
 @pytest.fixture
@@ -45,7 +32,12 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(directory: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
+def traces(directory: Path) -> str:
+    return str(write_folder(directory / "traces", two_ranks()))
+
+
+@pytest.fixture
+def run(directory: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     del directory
 
     def command(*arguments: str) -> Run:

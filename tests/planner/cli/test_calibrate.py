@@ -1,18 +1,7 @@
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-from kineto_traces import two_ranks, write_folder
+from command_runs import Command
 
 from planner.files.profiles import load_profile
-
-Command = Callable[..., Any]
-
-
-@pytest.fixture
-def traces(directory: Path) -> str:
-    return str(write_folder(directory / "traces", two_ranks()))
 
 
 def test_a_profile_is_learned_and_can_be_used(run: Command, traces: str) -> None:

@@ -1,10 +1,7 @@
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-Command = Callable[..., Any]
+from command_runs import Command
 
 
 def test_a_file_to_write_is_needed(run: Command) -> None:

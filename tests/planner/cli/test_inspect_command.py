@@ -1,17 +1,15 @@
 """``planner inspect``, as typed."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from command_runs import Command
 
 from costmodel.inputs.distribution import ReuseHistogram, Zipf
 from planner.files.source import parse_yaml
 from planner.files.workload import load_workload
 
-Command = Callable[..., Any]
 SAMPLES = 2048
 ROWS = {"item": 1_000_000, "user": 5_000_000, "ad": 10_000}
 

@@ -1,15 +1,13 @@
 """``planner inspect`` counts how lengths differ, as typed."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from command_runs import Command
 
 from planner.files.workload import load_workload
 
-Command = Callable[..., Any]
 TABLES = """\
 local_batch_size: 64
 tables:

@@ -2,11 +2,10 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_runs import Command
 
 from planner.files.workload import load_workload
 from planner.planning.views import Comparison
@@ -14,7 +13,6 @@ from planner.sweeping.points import Sweep
 from sharders import SHARDERS
 
 ROOT = Path(__file__).parents[3]
-Command = Callable[..., Any]
 
 
 @pytest.fixture

@@ -5,17 +5,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_runs import Command
 
 from planner.planning import in_turn
 from planner.planning.api import Planned
 from planner.planning.search import Attempt
 
-Command = Callable[..., Any]
 KEYS = {
     "schema_version",
     "step_time_s",

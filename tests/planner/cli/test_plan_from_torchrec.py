@@ -1,13 +1,10 @@
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_runs import Command
 
 from planner.files.workload import load_workload
-
-Command = Callable[..., Any]
 
 MODEL = """\
 import torch

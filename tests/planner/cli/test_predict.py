@@ -1,17 +1,14 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_runs import Command
 from execution_trace_files import rank, tensor, write_job
 
 from costmodel.base.units import US
 from planner.files.profiles import dump_profile, load_profile
 from planner.show.format import duration
 from planner.traces.predict.prediction import predict
-
-Command = Callable[..., Any]
 
 
 @pytest.fixture

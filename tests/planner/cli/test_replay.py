@@ -1,18 +1,9 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kineto_traces import two_ranks, write_folder
+from command_runs import Command
 from perfetto import perfetto
-
-Command = Callable[..., Any]
-
-
-@pytest.fixture
-def traces(directory: Path) -> str:
-    return str(write_folder(directory / "traces", two_ranks()))
 
 
 def test_steps_and_makespan_as_json(run: Command, traces: str) -> None:

@@ -1,15 +1,13 @@
 import json
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_runs import Command
 
 pytestmark = pytest.mark.slow
 
 
-Command = Callable[..., Any]
 MODULE = ("--module", "sparse")
 needs_torchrec = pytest.mark.skipif(
     find_spec("torchrec") is None, reason="torchrec is not installed"

@@ -1,12 +1,9 @@
 """Uncertainty on screen and in --json, on every command that prints a step time."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-Command = Callable[..., Any]
+from command_runs import Command
 
 
 @pytest.fixture
