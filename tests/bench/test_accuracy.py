@@ -3,6 +3,7 @@ import re
 
 import numpy as np
 import pytest
+from needed import needs_data
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib, the `fit` extra")
 
@@ -12,7 +13,6 @@ from bench.accuracy import curves, figures, scaling, steps
 from bench.accuracy.__main__ import PARTS, QUOTED, RESULTS
 from bench.accuracy.report import report
 from bench.fitting.dense_kernels import MODELS, by_kind, held_out_errors, kernel_rows
-from bench.fitting.sources import DATA
 from bench.published_steps import program_of, published_rows
 from bench.readme import TABLES
 from costmodel.domain.hardware import CollectiveOp
@@ -20,7 +20,6 @@ from costmodel.step.graph import Stage
 from planner.calibration.curves import Accuracy
 from planner.files.profiles import load_profile
 
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 GOOD = Accuracy(median=0.01, mape=0.02, gmae=0.01, p90=0.05)
 BAD = Accuracy(median=0.1, mape=0.2, gmae=0.1, p90=0.5)
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needed import needs_data
 
 from bench.anchors.__main__ import SOURCES
 from bench.anchors.anchor import Anchor, committed, single, worsened, written
@@ -9,10 +10,8 @@ from bench.anchors.steps import MEMORY_NEEDED
 from bench.fit_profiles import MARKER, PROFILES
 from bench.fitting.launches import BACKWARD, FORWARD, launches
 from bench.fitting.lookup_rates import fitted, with_embedding
-from bench.fitting.sources import DATA
 from planner.files.profiles import load_profile
 
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 ONE = single("lookup", "a", measured=2.0, predicted=1.9)
 MANY = Anchor(family="collective", name="b", points=9, error=0.04, tolerance=0.02)
 

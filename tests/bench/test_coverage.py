@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needed import needs_data
 
 from bench.coverage import (
     LEVEL,
@@ -21,15 +22,12 @@ from bench.coverage import (
 from bench.cpu_coverage import OTHER_WORKLOADS, Group, Pair, coverage, measured, odds, own_sigma
 from bench.cpu_plans import study_plans
 from bench.cpu_study import workload
-from bench.fitting.sources import DATA
 from bench.holdout import Errors
 from costmodel.domain.hardware import Topology
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.error_model import MEDIAN_TO_90, NORMAL_90, STRUCTURE, STRUCTURE_ON_CORES
 from planner.files.plans import table_data
 from planner.files.profiles import load_profile
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no measurements: ../shared/data")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 import pytest
+from needed import needs_data
 
 from bench.draw_workloads import (
     DATA,
@@ -14,9 +15,6 @@ from costmodel.base.units import GIB
 from planner.files.workload import load_workload
 
 HEAVY = [f"heavy_{number:02}" for number in range(NUM_HEAVY_TASKS)]
-needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason="needs the measurements in ../shared/data"
-)
 
 
 @pytest.mark.slow

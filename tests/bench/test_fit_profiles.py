@@ -2,10 +2,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from needed import needs_data
 
 from bench.fitting.forms import ALL_FORMS
 from bench.fitting.gemm import carried_over, products
-from bench.fitting.sources import DATA
 from costmodel.base.units import TFLOP
 from costmodel.domain.hardware import GemmEfficiency
 from planner.calibration.curves import (
@@ -21,8 +21,6 @@ SIZES = 2.0 ** np.arange(9, 30)
 LATENCY, BANDWIDTH = 10e-6, 200e9
 ALIKE = np.ones_like(SIZES)
 """Equal weights."""
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 
 
 @pytest.mark.parametrize("name", ["alpha_beta", "log_pchip", "lines_and_residual", "paper_sigmoid"])

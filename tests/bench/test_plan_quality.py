@@ -2,8 +2,8 @@ import os
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
+from needed import needs_data
 
-from bench.draw_workloads import DATA
 from bench.plan_quality import (
     INSTANCES,
     Instance,
@@ -11,8 +11,6 @@ from bench.plan_quality import (
     isolated,
 )
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
-
-needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
 
 
 @pytest.mark.slow

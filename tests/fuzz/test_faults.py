@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from needed import needs_proc
 
 from bench.robustness.faults import FAULTS, survived
 from planner.files.disk import write_text
@@ -18,7 +19,6 @@ NIGHTLY = {
 }
 """They take a minute, or keep what others keep that are tried for every commit."""
 TRAINS = ("calibrate", "validate", "journal")
-needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 
 
 def marked(name: str) -> object:

@@ -1,8 +1,8 @@
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from command_runs import Command
+from needed import needs_torchrec
 
 from planner.files.workload import load_workload
 
@@ -22,10 +22,6 @@ def make():
 def number():
     return 1
 """
-
-needs_torchrec = pytest.mark.skipif(
-    find_spec("torchrec") is None, reason="torchrec is not installed"
-)
 
 
 @pytest.fixture

@@ -1,17 +1,14 @@
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from command_runs import Command
+from needed import needs_torchrec
 
 pytestmark = pytest.mark.slow
 
 
 MODULE = ("--module", "sparse")
-needs_torchrec = pytest.mark.skipif(
-    find_spec("torchrec") is None, reason="torchrec is not installed"
-)
 
 
 @pytest.fixture

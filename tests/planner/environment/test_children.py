@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needed import needs_proc
 
 from planner.environment.children import python_command, safe_path
 
@@ -80,9 +81,6 @@ def soon(wanted: Iterator[bool]) -> bool:
             return True
         time.sleep(0.05)
     return False
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 
 
 @pytest.mark.parametrize(

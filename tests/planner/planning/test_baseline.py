@@ -4,10 +4,10 @@ import pickle
 import sys
 from base64 import b64encode
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from needed import needs_torchrec
 
 from costmodel.base.errors import MissingDependencyError, UnknownNameError
 from planner import plan
@@ -19,10 +19,6 @@ from planner.planning.report import Baseline
 from planner.planning.running import run_sharders
 from planner.planning.search import Attempt, Search
 from sharders.problem.sharding_problem import ShardingProblem
-
-needs_torchrec = pytest.mark.skipif(
-    find_spec("torchrec") is None, reason="torchrec is not installed"
-)
 
 
 def judged(
