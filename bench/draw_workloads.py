@@ -28,6 +28,7 @@ from pathlib import Path
 from random import Random
 from statistics import NormalDist
 
+from bench.fitting.sources import DATA, REPOSITORY
 from costmodel.base.units import GIB
 from costmodel.domain.workload import (
     DataType,
@@ -42,8 +43,6 @@ from costmodel.inputs.distribution import ReuseHistogram, Zipf
 from planner.files.disk import write_text
 from planner.files.workload_text import dump_workload
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-DATA = REPOSITORY.parent / "shared" / "data"
 WORKLOADS = REPOSITORY / "bench" / "workloads"
 
 NUM_OPEN_TABLES = 856

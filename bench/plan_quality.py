@@ -16,7 +16,8 @@ from math import inf
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from bench.draw_workloads import DATA, PAPER_DENSE, open_tables, read_aggregates
+from bench.draw_workloads import PAPER_DENSE, open_tables, read_aggregates
+from bench.fitting.sources import DATA
 from bench.kept import SEED
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds

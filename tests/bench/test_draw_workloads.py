@@ -2,7 +2,6 @@ import pytest
 from needed import needs_data
 
 from bench.draw_workloads import (
-    DATA,
     HEAVY_POOLING_FACTOR,
     NUM_HEAVY_TASKS,
     WORKLOADS,
@@ -11,6 +10,7 @@ from bench.draw_workloads import (
     report,
     workload_files,
 )
+from bench.fitting.sources import DATA
 from costmodel.base.units import GIB
 from planner.files.workload import load_workload
 
