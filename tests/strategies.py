@@ -1,6 +1,7 @@
 """Hypothesis strategies: workloads, topologies, and valid plans of every kind."""
 
 from dataclasses import replace
+from typing import TypeAlias
 
 from hypothesis import strategies as st
 from machines import machine
@@ -20,6 +21,9 @@ from costmodel.domain.workload import (
 )
 from costmodel.inputs.distribution import Zipf
 from sharders.problem.options import make_plan, make_sharding, table_options
+
+Case: TypeAlias = tuple[Workload, Topology, ShardingPlan]
+"""What ``cases`` draws."""
 
 
 @st.composite
@@ -126,7 +130,7 @@ def plans(draw: st.DrawFn, workload: Workload, topology: Topology) -> ShardingPl
 
 
 @st.composite
-def fixed_cases(draw: st.DrawFn) -> tuple[Workload, Topology, ShardingPlan]:
+def fixed_cases(draw: st.DrawFn) -> Case:
     """Draw a case in which some tables are where the user wants them."""
     workload, topology, plan = draw(cases())
     tables = tuple(
@@ -139,9 +143,7 @@ def fixed_cases(draw: st.DrawFn) -> tuple[Workload, Topology, ShardingPlan]:
 
 
 @st.composite
-def cases(
-    draw: st.DrawFn, *, min_tables: int = 1, even: bool = False
-) -> tuple[Workload, Topology, ShardingPlan]:
+def cases(draw: st.DrawFn, *, min_tables: int = 1, even: bool = False) -> Case:
     topology = draw(topologies())
     workload = draw(workloads(min_tables=min_tables, even=even))
     return workload, topology, draw(plans(workload, topology))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import flat_curve, machine, topology
-from strategies import cases, fixed_cases, workloads
+from strategies import Case, cases, fixed_cases, workloads
 
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.bounds.op_times import lines_below
@@ -43,7 +43,7 @@ def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan
 @pytest.mark.slow
 @given(cases() | fixed_cases())
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
-def test_no_plan_is_faster(case: tuple[Workload, Topology, ShardingPlan]) -> None:
+def test_no_plan_is_faster(case: Case) -> None:
     workload, ranks, plan = case
     clock = count()
     bound = step_time_bound(workload, ranks, lambda: float(100 - next(clock)))
@@ -87,9 +87,7 @@ def test_no_step_is_shorter_than_the_copies_of_stashed_weights() -> None:
 @pytest.mark.slow
 @given(cases(min_tables=2), st.integers(0, 12))
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-def test_no_plan_is_faster_than_a_bound_that_was_cut_short(
-    case: tuple[Workload, Topology, ShardingPlan], time: int
-) -> None:
+def test_no_plan_is_faster_than_a_bound_that_was_cut_short(case: Case, time: int) -> None:
     workload, ranks, plan = case
     clock = count()
     bound = step_time_bound(workload, ranks, lambda: float(time - next(clock)))

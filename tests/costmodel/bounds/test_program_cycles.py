@@ -3,13 +3,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import topology
-from strategies import cases
+from strategies import Case, cases
 
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
 from costmodel.bounds.option_features import OptionFeatures
 from costmodel.bounds.program_cycles import ProgramCycles, step_of
-from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
 from costmodel.step.cuts import Ways
@@ -21,9 +20,7 @@ from sharders.problem.options import TableOption, make_plan, make_sharding
 SLACK = 1 + 1e-9
 
 
-def _cycles(
-    case: tuple[Workload, Topology, ShardingPlan], wanted: list[bool]
-) -> tuple[ProgramCycles, Vector]:
+def _cycles(case: Case, wanted: list[bool]) -> tuple[ProgramCycles, Vector]:
     """Return the cycles of plans with some of a plan's groups, and the plan's features."""
     workload, ranks, plan = case
     ways = [
@@ -50,9 +47,7 @@ def _cycles(
 @pytest.mark.slow
 @given(cases(min_tables=2), st.lists(st.booleans(), min_size=1, max_size=5))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-def test_no_cycle_outweighs_the_plan_that_has_its_features(
-    case: tuple[Workload, Topology, ShardingPlan], wanted: list[bool]
-) -> None:
+def test_no_cycle_outweighs_the_plan_that_has_its_features(case: Case, wanted: list[bool]) -> None:
     cycles, z = _cycles(case, wanted)
     heaviest = max((cycle.weight(z) for cycle in cycles.heaviest(z)), default=0.0)
     if heaviest > Objective(*case[:2]).step_time(case[2]) * SLACK:
@@ -60,7 +55,7 @@ def test_no_cycle_outweighs_the_plan_that_has_its_features(
         assert heaviest <= (ends[-1] - ends[9]) / 20 * SLACK
 
 
-def _even_case(size: int) -> tuple[Workload, Topology, ShardingPlan]:
+def _even_case(size: int) -> Case:
     """Return equal tables on ranks, one each."""
     tables = tuple(
         EmbeddingTable(name=f"t{i}", num_embeddings=1000, embedding_dim=64) for i in range(size)

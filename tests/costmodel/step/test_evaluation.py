@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from machines import topology
 from plans import plan, step, table, workload
-from strategies import cases
+from strategies import Case, cases
 
-from costmodel.domain.hardware import Bound, Topology
-from costmodel.domain.plan import ShardingPlan, ShardingType
-from costmodel.domain.workload import DataType, Pooling, Workload
+from costmodel.domain.hardware import Bound
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DataType, Pooling
 from costmodel.kernels.embedding import backward_time, forward_time
 from costmodel.kernels.traffic import Traffic
 from costmodel.step.evaluation import evaluated
@@ -19,7 +19,6 @@ from costmodel.step.loads import PlanLoads
 from costmodel.step.synthesis import Templates, program
 from costmodel.step.template import GroupFormulas, WorkKind
 
-Case = tuple[Workload, Topology, ShardingPlan]
 FUSED = KernelKey(dense=False, data_type=DataType.FP32, pooling=Pooling.SUM)
 
 

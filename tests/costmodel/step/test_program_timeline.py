@@ -2,17 +2,12 @@
 
 import pytest
 from hypothesis import given, settings
-from strategies import cases, fixed_cases
+from strategies import Case, cases, fixed_cases
 from timelines import simulated
 
-from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingPlan
-from costmodel.domain.workload import Workload
 from costmodel.step.expansion import ProgramGraph
 from costmodel.step.program_timeline import plan_timeline, program_timeline
 from costmodel.step.synthesis import program
-
-Case = tuple[Workload, Topology, ShardingPlan]
 
 
 @pytest.mark.slow

@@ -1,16 +1,12 @@
 """Steps as templates: what was written before, or is left out, changes nothing."""
 
 from hypothesis import given, settings
-from strategies import cases
+from strategies import Case, cases
 
-from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingPlan
-from costmodel.domain.workload import Workload
 from costmodel.engine.timer import Signature
 from costmodel.step.loads import GroupLoad, PlanLoads
 from costmodel.step.synthesis import Templates
 
-Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=40)
 
 

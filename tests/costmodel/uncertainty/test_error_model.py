@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from machines import flat_curve, machine, topology
 from plans import step, table, workload
-from strategies import cases
+from strategies import Case, cases
 
 from costmodel.domain.hardware import (
     CollectiveOp,
@@ -17,8 +17,8 @@ from costmodel.domain.hardware import (
     Source,
     Topology,
 )
-from costmodel.domain.plan import ShardingPlan, ShardingType
-from costmodel.domain.workload import DataType, Workload
+from costmodel.domain.plan import ShardingType
+from costmodel.domain.workload import DataType
 from costmodel.step.graph import NodeKind, Stage
 from costmodel.step.program import Op
 from costmodel.step.synthesis import program
@@ -35,8 +35,6 @@ from costmodel.uncertainty.error_model import (
     error_model,
     log_sigma,
 )
-
-Case = tuple[Workload, Topology, ShardingPlan]
 
 
 def spreads(hardware: HardwareProfile, ranks: int = 8) -> dict[Cause, Spread]:

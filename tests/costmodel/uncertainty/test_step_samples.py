@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from machines import topology
 from plans import plan, table, workload
-from strategies import cases
+from strategies import Case, cases
 from timelines import simulated
 
 from costmodel.domain.hardware import Topology
@@ -21,7 +21,6 @@ from costmodel.uncertainty.error_model import Cause, ErrorModel, Spread
 from costmodel.uncertainty.sampling import Array, Draws
 from costmodel.uncertainty.step_samples import StepSamples, plan_noise, sample_program, sample_steps
 
-Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=20)
 STRUCTURE = ErrorModel(spreads={Cause.STRUCTURE: Spread(0.1, 0.0)})
 ALL = ErrorModel(spreads=dict.fromkeys(Cause, Spread(0.2, 0.2)))

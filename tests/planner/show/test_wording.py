@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 from hypothesis import given, settings
-from strategies import cases
+from strategies import Case, cases
 
-from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingPlan
-from costmodel.domain.workload import Workload
 from costmodel.step.program_timeline import program_timeline
 from costmodel.step.synthesis import program
 from costmodel.step.timeline import Timeline
@@ -29,7 +26,7 @@ def said(timeline: Timeline) -> tuple[object, ...]:
 
 @given(cases())
 @settings(max_examples=15)
-def test_names_of_operations_decide_nothing(case: tuple[Workload, Topology, ShardingPlan]) -> None:
+def test_names_of_operations_decide_nothing(case: Case) -> None:
     made, ranks = program(*case), case[1]
     renamed = replace(made, ops=tuple(replace(op, name="renamed") for op in made.ops))
     assert [cause_of(op, ranks) for op in renamed.ops] == [cause_of(op, ranks) for op in made.ops]

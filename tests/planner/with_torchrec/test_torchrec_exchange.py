@@ -11,12 +11,11 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import Case, cases
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, KeyValueParams
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.errors import PlanMismatchError
-from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import Pipeline, Workload
 from planner.files.disk import write_text
@@ -28,7 +27,6 @@ from planner.torchrec.exchange import (
     write_torchrec_file,
 )
 
-Case = tuple[Workload, Topology, ShardingPlan]
 MODULES = ("", "sparse", "model.sparse_arch.ebc")
 
 

@@ -4,11 +4,9 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from shard_sizes import table_shard_bytes
-from strategies import cases
+from strategies import Case, cases
 
-from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ComputeKernel, ShardingPlan
-from costmodel.domain.workload import Workload
+from costmodel.domain.plan import ComputeKernel
 from costmodel.kernels.lookup_shards import LookupShards
 from costmodel.memory.rank_memory import dense_part_ratio
 from costmodel.step.loads import lookup_shard, shard_loads
@@ -18,9 +16,7 @@ from sharders.problem.options import make_sharding, table_options
 
 @settings(max_examples=15)
 @given(cases())
-def test_arrays_have_every_shard_of_every_option(
-    case: tuple[Workload, Topology, ShardingPlan],
-) -> None:
+def test_arrays_have_every_shard_of_every_option(case: Case) -> None:
     workload, ranks, _ = case
     kernels = ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING
     tables = (replace(t, compute_kernels=kernels) for t in workload.tables)

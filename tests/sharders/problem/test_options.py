@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from strategies import cases, fixed_cases
+from strategies import Case, cases, fixed_cases
 
 from costmodel.base.errors import InputError
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
-from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from planner.examples import example_hardware
@@ -125,7 +125,7 @@ def test_num_shards_is_what_is_made(ranks: tuple[int, int]) -> None:
 
 @given(cases())
 @settings(max_examples=30)
-def test_no_shard_is_larger_than_the_first(case: tuple[Workload, Topology, ShardingPlan]) -> None:
+def test_no_shard_is_larger_than_the_first(case: Case) -> None:
     workload, ranks, _ = case
     for table in workload.tables:
         for option in table_options(workload, ranks, table):
@@ -186,9 +186,7 @@ def test_one_block_of_columns_only_if_asked_for() -> None:
 
 @given(fixed_cases())
 @settings(max_examples=60)
-def test_a_table_can_be_fixed_where_any_plan_has_it(
-    case: tuple[Workload, Topology, ShardingPlan],
-) -> None:
+def test_a_table_can_be_fixed_where_any_plan_has_it(case: Case) -> None:
     workload, ranks, plan = case
     check_plan(workload, ranks, plan)
     assert not refusals(workload, ranks)
