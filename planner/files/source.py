@@ -43,15 +43,6 @@ _INT, _FLOAT = _YAML_TAG + "int", _YAML_TAG + "float"
 _TEXT_TAGS = {_YAML_TAG + name for name in ("str", "timestamp", "value")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A stretch of one line, counted from 1."""
-
-    line: int
-    column: int
-    width: int
-
-
 @dataclass(frozen=True)
 class Document:
     """A parsed file: its data, and the way back from the data to the text."""
@@ -79,10 +70,7 @@ class Document:
         node = _find(self._root, path, at_key=at_key)
         if node is None:
             return Problem(message=message, hint=hint)
-        span = _span(node, self._lines)
-        return Problem(
-            message=message, line=span.line, column=span.column, width=span.width, hint=hint
-        )
+        return _problem_at(node, self._lines, message, hint)
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -336,14 +324,8 @@ class _NodeReader:
         return value
 
     def _refuse(self, node: "yaml.Node", message: str, hint: str | None = None) -> None:
-        if len(self.problems) >= MOST_PROBLEMS:
-            return
-        span = _span(node, self.lines)
-        self.problems.append(
-            Problem(
-                message=message, line=span.line, column=span.column, width=span.width, hint=hint
-            )
-        )
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(_problem_at(node, self.lines, message, hint))
 
 
 def _find(root: "yaml.Node | None", path: KeyPath, *, at_key: bool) -> "yaml.Node | None":
@@ -366,11 +348,17 @@ def _find(root: "yaml.Node | None", path: KeyPath, *, at_key: bool) -> "yaml.Nod
     return node
 
 
-def _span(node: "yaml.Node", lines: list[str]) -> Span:
+def _problem_at(node: "yaml.Node", lines: list[str], message: str, hint: str | None) -> Problem:
+    """Return a problem that points at a node, or at what its first line has of it."""
     start, end = node.start_mark, node.end_mark
-    line = _line(lines, start.line)
-    stop = end.column if end.line == start.line else len(line.rstrip())
-    return Span(line=start.line + 1, column=start.column + 1, width=max(1, stop - start.column))
+    stop = end.column if end.line == start.line else len(_line(lines, start.line).rstrip())
+    return Problem(
+        message=message,
+        line=start.line + 1,
+        column=start.column + 1,
+        width=max(1, stop - start.column),
+        hint=hint,
+    )
 
 
 def _line(lines: list[str], number: int) -> str:
