@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PROJECT_FILE = Path("planner.toml")
 USER_FILE = Path("planner", "config.toml")
 """Under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
+DEFAULT_HARDWARE = "h100-sxm"
+"""The profile to predict for where nobody names one."""
 MOST_TIME = 1e7
 """Seconds, some months: a longer search is a mistake."""
 DEFAULT = "default"
@@ -30,7 +32,7 @@ DEFAULT = "default"
 class Settings:
     """Choices that every command shares."""
 
-    hardware: str = "h100-sxm"
+    hardware: str = DEFAULT_HARDWARE
     sharder: str = "auto"
     baseline: str | None = None
     """None: TorchRec's planner where it is installed, else a stand-in."""

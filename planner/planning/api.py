@@ -13,6 +13,7 @@ from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.step.graph import Stage
 from planner.environment.compiled import interpreted_modules
+from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from planner.files.plans import PlanFile
     from planner.planning.choice import Choice
 
-DEFAULT_HARDWARE = "h100-sxm"
 JUDGING_PASSES = 2.0
 """What each look at another batch, or at another assumption, takes (``stages.PASSES``)."""
 WITHOUT_CHOICE = (

@@ -18,11 +18,12 @@ from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import Workload
 from planner.environment.children import end_with, safe_path
 from planner.environment.interrupts import interruptible
+from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.disk import write_text
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
-from planner.planning.api import DEFAULT_HARDWARE, Planned, make_topology, plan
+from planner.planning.api import Planned, make_topology, plan
 from planner.planning.plugins import AUTO, load_sharder
 from planner.planning.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file

@@ -18,11 +18,11 @@ from costmodel.base.units import Bytes, size_texts
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
+from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.torchrec.error_types import refusing
 from planner.torchrec.modules import FoundTable
 
-DEFAULT_HARDWARE = "h100-sxm"
 CPU_PROFILE = "cpu-gloo"
 PROFILES = {
     "A100-SXM4-40GB": "a100-sxm-40gb",
