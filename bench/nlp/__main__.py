@@ -25,7 +25,7 @@ from typing import Any
 
 from bench.kept import write
 from bench.nlp.cpu_graph import CORE, machine_of
-from bench.nlp.cpu_profile import read_cpu_profile
+from bench.nlp.cpu_profile import dump_cpu_profile, read_cpu_profile
 from costmodel.base.units import MS
 from planner.traces.predict.prediction import Prediction, predict_documents
 from planner.traces.trace_files import Document, read_documents
@@ -44,7 +44,6 @@ _ROUNDS = 4
 def calibrate() -> None:
     """Measure this machine and keep its profile."""
     from bench.nlp.calibration import calibrated
-    from bench.nlp.cpu_profile import dump_cpu_profile
 
     PROFILE.write_text(dump_cpu_profile(calibrated()), encoding="utf-8")
 

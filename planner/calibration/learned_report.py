@@ -1,5 +1,7 @@
 """``planner calibrate --from-trace``: what profiled training steps tell."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.show.output import Output
@@ -16,9 +18,6 @@ def learn_from_trace(
     traces: str, hardware: str, path: str | None, name: str | None, output: Output
 ) -> None:
     """Learn host overheads and collectives from the traces of real training steps."""
-    from dataclasses import replace
-    from pathlib import Path
-
     from costmodel.domain.hardware import Device
     from planner.calibration.base_profile import base_profile
     from planner.calibration.learning import learn, learned_profile

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costmodel.base.errors import InputError, MissingDependencyError, Problem
 from planner.cli.options import Parsed, output_options, refuse_given
 from planner.cli.values import FILE, HARDWARE, WRITTEN
 from planner.environment.interrupts import interrupted_code
@@ -152,7 +153,6 @@ def command(  # noqa: PLR0913 - an argument per option
 
 
 def _check_file(path: str, hint: str, *, force: bool) -> None:
-    from costmodel.base.errors import InputError, Problem
     from planner.files.disk import check_writable
 
     check_writable(path)
@@ -164,8 +164,6 @@ def _check_file(path: str, hint: str, *, force: bool) -> None:
 def _check(path: str, *, force: bool) -> None:
     """Raise what would stop the run, before anything is measured."""
     from importlib.util import find_spec
-
-    from costmodel.base.errors import MissingDependencyError
 
     hint = "--force overwrites it from what was measured; --remeasure, too, measures it all"
     _check_file(path, hint, force=force)
@@ -183,7 +181,6 @@ def _request(
 ) -> "Request":
     import torch
 
-    from costmodel.base.errors import InputError, Problem
     from costmodel.domain.workload import Optimizer
     from planner.calibration.grids import Grid
     from planner.calibration.measure_embedding import CPU_OPTIMIZERS

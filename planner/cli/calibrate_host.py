@@ -1,5 +1,6 @@
 """``planner calibrate --host``: what this machine takes to issue work, without its GPUs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from planner.show.output import Output
@@ -7,8 +8,6 @@ from planner.show.output import Output
 
 def calibrate_host(hardware: str, path: str, name: str | None, output: Output) -> None:
     """Measure host times, and write the profile ``hardware`` with them."""
-    from dataclasses import replace
-
     from rich.text import Text
 
     from planner.calibration.host_profile import host_profile, measured_host

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from costmodel.base.errors import MissingDependencyError
 from planner.cli import cli
 from planner.files.workload_template import TEMPLATE
 
@@ -32,7 +33,6 @@ def command(directory: str) -> None:
 
 def _tour(folder: Path) -> list[list[str]]:
     """Return the commands: the page is left out where the library that draws it is missing."""
-    from costmodel.base.errors import MissingDependencyError
     from planner.pages.charts import check_library
 
     tables, plan = str(folder / "tables.yaml"), str(folder / "plan.json")

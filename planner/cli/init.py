@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from costmodel.base.errors import InputError, Problem
 from planner.cli.options import SAMPLES, output_options
 from planner.cli.values import FILE
 from planner.show.output import Output
@@ -27,7 +28,6 @@ def command(
     path: str, *, factory: str | None, batch_size: int | None, force: bool, output: Output
 ) -> None:
     """Write a workload FILE with comments to start from (tables.yaml; - is stdout)."""
-    from costmodel.base.errors import InputError, Problem
     from planner.files.disk import STANDARD_STREAM, check_writable, write_text
     from planner.files.workload_template import FROM_MODEL, TEMPLATE
 

@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -98,7 +99,6 @@ def command(
 ) -> None:
     """Find the plan with the shortest predicted step for a workload FILE (- is stdin)."""
     start = time.monotonic()  # imports count, too
-    from dataclasses import replace
 
     from planner.environment.settings import DEFAULT, resolve
     from planner.files.disk import check_writable

@@ -1,5 +1,7 @@
 """``planner profiles``."""
 
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,9 +69,6 @@ def _show(name: str, output: Output) -> None:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any part of a profile
     """Return frozen dataclasses as plain data, in SI, without what they computed themselves."""
-    from collections.abc import Mapping
-    from dataclasses import fields, is_dataclass
-
     if is_dataclass(value):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.init}
     if isinstance(value, Mapping):

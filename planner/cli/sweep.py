@@ -12,7 +12,7 @@ from planner.cli.options import SEED, TIME, Parsed, output_options, plan_limit
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import FILE, HARDWARE, SHARDER, WRITTEN, Completed
 from planner.environment.interrupts import interruptible
-from planner.environment.settings import parse_count, parse_multiple
+from planner.environment.settings import parse_count, parse_multiple, resolve
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -166,7 +166,6 @@ def _swept(
     workload: str, directory: str | None, flags: dict[str, Any], output: Output
 ) -> "tuple[int, Sweep]":
     """Return the code to exit with if it was interrupted, else 0; and the points that are done."""
-    from planner.environment.settings import resolve
     from planner.sweeping.sweep import sweep
 
     max_plans, prices = plan_limit(flags), dict(each for some in flags["prices"] for each in some)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costmodel.base.errors import InputError, Problem, suggestion
-from costmodel.base.limits import MOST_ROWS
+from costmodel.base.limits import MOST_ROWS, shown
 
 if TYPE_CHECKING:
     from costmodel.base.units import Seconds
@@ -155,8 +155,6 @@ def _read(path: Path) -> Mapping[str, str]:
 
 
 def _text(value: object) -> str:
-    from costmodel.base.limits import shown
-
     return shown(value) if isinstance(value, int) and abs(value) >= 10**20 else str(value)
 
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from costmodel.base.errors import InputError, Problem
+from costmodel.base.errors import InputError, Problem, suggestion
 
 MOST_TEXT, MOST_BYTES = 2**28, 2**36
 """Bytes of a text file (20,000 tables on 4,096 ranks take some 100 MB), and of any other."""
@@ -179,8 +179,6 @@ def _mode(target: Path) -> int:
 
 
 def _neighbour(path: Path) -> str | None:
-    from costmodel.base.errors import suggestion
-
     try:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:

@@ -10,22 +10,27 @@ from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import Workload
+from costmodel.memory.rank_memory import check_memory
 from costmodel.step.graph import Stage
 from planner.environment.compiled import interpreted_modules
 from planner.environment.settings import DEFAULT_HARDWARE
+from planner.files.disk import write_text
 from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside
 from planner.planning.confidence import confidences, ranked
 from planner.planning.history import SearchHistory
-from planner.planning.plugins import AUTO
+from planner.planning.notes import note_on_change
+from planner.planning.plugins import AUTO, sharder_names
 from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.running import run_apart, run_sharders
 from planner.planning.search import Attempt, Search, search_end, several, sharders_for
 from planner.planning.stages import PlanningStage, Stages
 from planner.planning.views import Comparison, PlannedViews
-from sharders.problem.sharding_problem import SearchStatus
+from sharders.problem.options import refusals
+from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
 
 if TYPE_CHECKING:
     from costmodel.step.timeline import Timeline
@@ -76,7 +81,6 @@ class Planned(PlannedViews):
 
     def save(self, path: str | Path) -> None:
         """Write ``plan.json``, as a whole or not at all; ``-`` is standard output."""
-        from planner.files.disk import write_text
         from planner.files.plans import plan_text
 
         write_text(path, plan_text(self.to_dict()))
@@ -173,8 +177,6 @@ def plan_from(
 
     Where it is valid and fits, it is where the search starts, and one of the plans to choose from.
     """
-    from sharders.problem.sharding_problem import ShardingProblem
-
     known = (start,) if is_usable(workload, topology, start) else ()
     problem = ShardingProblem.of(workload, topology, known)
     task = _PlanningTask(problem=problem, hardware_name=topology.hardware.name)
@@ -183,9 +185,6 @@ def plan_from(
 
 def is_usable(workload: Workload, topology: Topology, plan: ShardingPlan) -> bool:
     """Return whether a plan is valid for a workload and machine, and fits."""
-    from costmodel.domain.validity import check_plan
-    from costmodel.memory.rank_memory import check_memory
-
     try:
         check_plan(workload, topology, plan)
         check_memory(workload, topology, plan)
@@ -213,8 +212,6 @@ def compare(
     plan is left out, and ``left_out`` told its name and why; if none finds one, the first's error
     is raised.
     """
-    from planner.planning.plugins import sharder_names
-
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
     names = several(sharders) or (*sharder_names(), AUTO)
@@ -254,10 +251,7 @@ def load_plan(path: str | Path) -> Planned:
 
 def judge(file: "PlanFile") -> Planned:
     """Check a plan that comes from elsewhere, and predict its step."""
-    from costmodel.domain.validity import check_plan
-    from costmodel.memory.rank_memory import check_memory
     from planner.files.plans import load_plan_hardware
-    from planner.planning.notes import note_on_change
 
     profile = load_plan_hardware(file)
     topology = Topology(
@@ -418,9 +412,6 @@ class _PlanningTask:
 def _task(
     workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None
 ) -> _PlanningTask:
-    from sharders.problem.options import refusals
-    from sharders.problem.sharding_problem import ShardingProblem
-
     profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
     loaded, document = (
         (workload, None) if isinstance(workload, Workload) else read_workload(workload)

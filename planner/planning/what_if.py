@@ -20,11 +20,13 @@ from costmodel.step.graph import Stage
 from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
 from planner.environment.settings import parse_multiple
+from planner.files.profiles import load_profile
 from planner.planning.api import Planned, is_usable, make_topology, plan_from
 from planner.planning.confidence import confidences
 from planner.planning.notes import notes_on
 from planner.planning.remedies import in_fp16, in_type, on_gpus
 from planner.planning.search import Search, SearchEnd
+from planner.show.format import signed_duration
 from sharders.problem.sharding_problem import Progress
 
 LAUNCHES = {
@@ -175,8 +177,6 @@ def _batch(planned: Planned, value: str) -> Change:
 
 
 def _hardware(planned: Planned, value: str) -> Change:
-    from planner.files.profiles import load_profile
-
     try:
         profile = load_profile(value)
         nodes = planned.topology.num_nodes
@@ -240,7 +240,6 @@ def _is_replicated(sharding: TableSharding) -> bool:
 def effect(before: Mapping[Stage, Seconds], after: Mapping[Stage, Seconds]) -> str:
     """Name the stage of the critical path that changes most the way the step does, if any does."""
     from planner.planning.report_text import STAGE_NAMES
-    from planner.show.format import signed_duration
 
     changes = {stage: after.get(stage, 0.0) - before.get(stage, 0.0) for stage in Stage}
     direction = 1.0 if sum(after.values()) > sum(before.values()) else -1.0

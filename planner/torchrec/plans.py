@@ -4,6 +4,7 @@ Needs torch and torchrec; import it only where they are known to be there.
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,8 +168,6 @@ def _cache_params(
 
     That is the plan's own, then the constraint's, then the table's.
     """
-    from copy import copy
-
     given = getattr(constraint, "cache_params", None)
     share = sharding.cache_load_factor
     cached = sharding.compute_kernel is ComputeKernel.FUSED_UVM_CACHING

@@ -92,8 +92,6 @@ def test_one_lookup_serves_tables_in_hbm_host_memory_and_cache() -> None:
 
 
 def with_kernels(work: Workload, kind: ShardingType, ranks: tuple[int, ...]) -> ShardingPlan:
-    from dataclasses import replace
-
     return ShardingPlan(
         tables=tuple(
             replace(sharding(one, kind, ranks, FOUR), compute_kernel=one.compute_kernels[0])

@@ -301,8 +301,6 @@ def test_every_field_in_the_schema_is_described_and_closed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_workloads_follow_the_schema(path: Path) -> None:
-    import yaml
-
     data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     Draft202012Validator(json_schema("workload")).validate(data)
     assert load_workload(path).name == path.stem

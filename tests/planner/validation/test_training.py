@@ -22,7 +22,7 @@ from costmodel.domain.plan import (
     make_shards,
 )
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pipeline, Workload
-from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
+from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf, unique_curve
 from planner.cli import main
 from planner.files.plans import PlanFile, dump_plan_file, plan_text
 from planner.files.profiles import dump_profile
@@ -191,8 +191,6 @@ def test_lengths_have_the_pooling_factor_as_their_mean() -> None:
 def test_drawn_ids_hit_as_many_distinct_rows_as_the_law_says(
     inputs: Zipf | ReuseHistogram | UniqueFraction,
 ) -> None:
-    from costmodel.inputs.distribution import unique_curve
-
     table = EmbeddingTable(name="t", num_embeddings=30_011, embedding_dim=4, inputs=inputs)
     ids = draw_ids(table, 20_000, np.random.default_rng(1))
     assert 0 <= ids.min() <= ids.max() < 30_011

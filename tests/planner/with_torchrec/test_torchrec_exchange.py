@@ -11,13 +11,14 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import topology
 from strategies import Case, cases
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, KeyValueParams
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.errors import PlanMismatchError
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
-from costmodel.domain.workload import Pipeline, Workload
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Pipeline, Workload
 from planner.files.disk import write_text
 from planner.files.plans import PlanFile, dump_plan_file, plan_text
 from planner.torchrec import export_plan, import_plan
@@ -26,6 +27,7 @@ from planner.torchrec.exchange import (
     take_torchrec_plan,
     write_torchrec_file,
 )
+from sharders.problem.options import make_plan, make_sharding, table_options
 
 MODULES = ("", "sparse", "model.sparse_arch.ebc")
 
@@ -116,11 +118,6 @@ def test_a_torchrec_plan_comes_back_from_us_as_it_was(data: st.DataObject, case:
 
 @pytest.fixture
 def case() -> Case:
-    from machines import topology
-
-    from costmodel.domain.workload import DenseModel, EmbeddingTable
-    from sharders.problem.options import make_plan, make_sharding, table_options
-
     dense = DenseModel(bottom_mlp=(8,), top_mlp=(1,))
     tables = tuple(
         EmbeddingTable(name=name, num_embeddings=99, embedding_dim=16) for name in ("a", "b")
