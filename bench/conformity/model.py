@@ -23,8 +23,9 @@ from torchrec.streamable import Pipelineable
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workload
+from planner.torchrec.model_reading import OPTIMIZER_CLASSES
 from planner.torchrec.plans import TableLocation
-from planner.validation.trained_model import LEARNING_RATE, OPTIMIZERS, bag_config, table_config
+from planner.validation.trained_model import LEARNING_RATE, bag_config, table_config
 
 MODULES = ("unpooled", "pooled", "weighted")
 """Attributes of the model, by what their tables have in common."""
@@ -149,7 +150,7 @@ def sharders(workload: Workload) -> list[Any]:
 def build(workload: Workload) -> TrainedModel:
     """Return the model, its tables' optimizer in the backward."""
     model = TrainedModel(workload)
-    chosen = OPTIMIZERS[workload.optimizer]
+    chosen = OPTIMIZER_CLASSES[workload.optimizer]
     for name, tables in model.members.items():
         if tables:
             parameters = getattr(model, name).parameters()

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from statistics import mode
 from typing import Any
 
+import torch
 from torch import nn
+from torchrec import optim
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.modules.embedding_modules import EmbeddingCollection
 
@@ -52,6 +54,14 @@ _OPTIMIZERS = {
 }
 """By lower-case name without underscores: classes of torch and TorchRec, FBGEMM's EmbOptimType.
 Those without a name here stand for one with as much state; unknown ones for Adam, the largest."""
+OPTIMIZER_CLASSES = {
+    Optimizer.SGD: torch.optim.SGD,
+    Optimizer.ROWWISE_ADAGRAD: optim.RowWiseAdagrad,
+    Optimizer.ADAGRAD: torch.optim.Adagrad,
+    Optimizer.ADAM: torch.optim.Adam,
+    Optimizer.PARTIAL_ROWWISE_ADAM: optim.PartialRowWiseAdam,
+}
+"""Torch's and TorchRec's, for models of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torchrec import optim
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
@@ -31,9 +30,9 @@ from torchrec.types import DataType as TorchRecType
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
-from costmodel.domain.workload import EmbeddingTable, Optimizer, Pooling
+from costmodel.domain.workload import EmbeddingTable, Pooling
 from costmodel.memory.rank_memory import check_memory, infeasible
-from planner.torchrec.model_reading import DATA_TYPES
+from planner.torchrec.model_reading import DATA_TYPES, OPTIMIZER_CLASSES
 from planner.torchrec.plans import TableLocation, from_torchrec
 from planner.torchrec.topology import make_topology
 from sharders.problem.options import TableOption, make_plan, make_sharding
@@ -49,13 +48,6 @@ MEMORY_SHARES = (1.0, 0.9, 0.75, 1.15, 1.4)
 """How much of the memory TorchRec is told of, tried in this order: it counts a shard's bytes in
 another way than ``costmodel.memory``: its plan may not fit, or a plan that fits be refused."""
 
-_OPTIMIZERS = {
-    Optimizer.SGD: torch.optim.SGD,
-    Optimizer.ROWWISE_ADAGRAD: optim.RowWiseAdagrad,
-    Optimizer.ADAGRAD: torch.optim.Adagrad,
-    Optimizer.ADAM: torch.optim.Adam,
-    Optimizer.PARTIAL_ROWWISE_ADAM: optim.PartialRowWiseAdam,
-}
 _TYPES = {
     known: TorchRecType[name]
     for name, known in reversed(DATA_TYPES.items())
@@ -221,7 +213,7 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLoca
             name=f"t{index}",
             num_embeddings=table.num_embeddings,
             embedding_dim=table.embedding_dim,
-            feature_names=list(table.feature_names) or [table.name],
+            feature_names=list(table.features),
             data_type=_TYPES.get(table.data_type, TorchRecType.INT8),
         )
         groups.setdefault(group, []).append(config)
@@ -230,7 +222,7 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLoca
     for name, parameter in module.named_parameters():
         # where TorchRec's storage estimator looks for the optimizer
         optimizer = problem.workload.optimizer_of(tables[name.split(".")[-2]])
-        vars(parameter)["_optimizer_classes"] = [_OPTIMIZERS[optimizer]]
+        vars(parameter)["_optimizer_classes"] = [OPTIMIZER_CLASSES[optimizer]]
     return module, locations
 
 
@@ -243,14 +235,9 @@ def _group(table: EmbeddingTable) -> str:
 
 def _collection(group: str, configs: list[Any]) -> nn.Module:
     device = torch.device("meta")
-    module: nn.Module
     if group.startswith("unpooled"):
-        module = EmbeddingCollection(tables=configs, device=device)
-    else:
-        module = EmbeddingBagCollection(
-            tables=configs, device=device, is_weighted=group == "weighted"
-        )
-    return module
+        return EmbeddingCollection(tables=configs, device=device)
+    return EmbeddingBagCollection(tables=configs, device=device, is_weighted=group == "weighted")
 
 
 def _constraints(problem: ShardingProblem, table: EmbeddingTable) -> ParameterConstraints:

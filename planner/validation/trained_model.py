@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_optimizer_in_backward
-from torchrec import optim
 from torchrec.models.dlrm import DLRM, DLRM_DCN, DenseArch, DLRMTrain, InteractionArch, OverArch
 from torchrec.modules.crossnet import LowRankCrossNet
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
@@ -21,22 +20,15 @@ from costmodel.domain.dense_layers import bottom_width, interaction_width, num_s
 from costmodel.domain.workload import (
     EmbeddingTable,
     Interaction,
-    Optimizer,
     OptimizerImplementation,
     Pooling,
     Workload,
 )
+from planner.torchrec.model_reading import OPTIMIZER_CLASSES
 from planner.torchrec.plans import TableLocation
 
 LEARNING_RATE = 1e-3
 """Both optimizers have it. Nobody looks at the loss; weights must not grow, nor vanish."""
-OPTIMIZERS = {
-    Optimizer.SGD: torch.optim.SGD,
-    Optimizer.ROWWISE_ADAGRAD: optim.RowWiseAdagrad,
-    Optimizer.ADAGRAD: torch.optim.Adagrad,
-    Optimizer.ADAM: torch.optim.Adam,
-    Optimizer.PARTIAL_ROWWISE_ADAM: optim.PartialRowWiseAdam,
-}
 _WEIGHT = 0.01
 """Every weight of a table, at first: drawing them would take longer than all that is timed."""
 
@@ -53,7 +45,7 @@ def build_model(workload: Workload) -> DLRMTrain:
         device=torch.device("meta"),
     )
     for table, bag in zip(workload.tables, bags.embedding_bags.values(), strict=True):
-        chosen = OPTIMIZERS[workload.optimizer_of(table)]
+        chosen = OPTIMIZER_CLASSES[workload.optimizer_of(table)]
         apply_optimizer_in_backward(chosen, bag.parameters(), {"lr": LEARNING_RATE})
     return DLRMTrain(_around(bags, workload))
 
@@ -74,7 +66,7 @@ def table_locations(model: nn.Module, workload: Workload) -> dict[str, TableLoca
 
 def dense_optimizer(workload: Workload, parameters: Sequence[Any]) -> torch.optim.Optimizer:
     """Return the optimizer of everything that is not updated in the backward."""
-    chosen = OPTIMIZERS[workload.dense.optimizer.elementwise]
+    chosen = OPTIMIZER_CLASSES[workload.dense.optimizer.elementwise]
     used = workload.dense.optimizer_implementation
     options: dict[str, bool] = {}
     if used is not None:
