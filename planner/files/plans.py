@@ -85,6 +85,15 @@ def load_plan_hardware(file: PlanFile) -> HardwareProfile:
         raise InputError("plan", (Problem(message=message, hint=hint),)) from None
 
 
+def topology_of(file: PlanFile, hardware: HardwareProfile) -> Topology:
+    """Return the ranks a plan is for, on a machine."""
+    return Topology(
+        hardware=hardware,
+        world_size=file.plan.world_size,
+        local_world_size=file.plan.local_world_size,
+    )
+
+
 def parse_plan_file(text: str, source: str) -> PlanFile:
     """Read a plan file from a text; `source` is what messages call it."""
     document = _document(text, source)

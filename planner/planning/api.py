@@ -251,14 +251,9 @@ def load_plan(path: str | Path) -> Planned:
 
 def judge(file: "PlanFile") -> Planned:
     """Check a plan that comes from elsewhere, and predict its step."""
-    from planner.files.plans import load_plan_hardware
+    from planner.files.plans import load_plan_hardware, topology_of
 
-    profile = load_plan_hardware(file)
-    topology = Topology(
-        hardware=profile,
-        world_size=file.plan.world_size,
-        local_world_size=file.plan.local_world_size,
-    )
+    topology = topology_of(file, load_plan_hardware(file))
     check_plan(file.workload, topology, file.plan)
     check_memory(file.workload, topology, file.plan)
     timeline = _simulated(file.workload, topology, file.plan)

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from costmodel.domain.hardware import Device, HardwareProfile, Topology
+from costmodel.domain.hardware import Device, HardwareProfile
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.simulator import simulate
 from planner.calibration.records import Record
 from planner.environment.torchrec_presence import require_torchrec
-from planner.files.plans import PlanFile
+from planner.files.plans import PlanFile, topology_of
 from planner.validation.checks import check_machine, check_same_job, check_workload
 from planner.validation.job import Job
 from planner.validation.judge import Outcome, Verdict, judge, outcome
@@ -107,15 +107,6 @@ def validate(
         hardware=profile.name,
         device=profile.device,
         job=job,
-    )
-
-
-def topology_of(file: PlanFile, profile: HardwareProfile) -> Topology:
-    """Return the ranks a plan is for, on a machine."""
-    return Topology(
-        hardware=profile,
-        world_size=file.plan.world_size,
-        local_world_size=file.plan.local_world_size,
     )
 
 
