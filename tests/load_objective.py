@@ -1,10 +1,15 @@
 """An objective for tests of what does not depend on the step: loads alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
+from costmodel.memory.rank_memory import usable_bytes
+from costmodel.memory.storage import RESERVE_SHARE
+from planner.examples import example_hardware
+from sharders.problem.sharding_problem import ShardingProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +29,14 @@ class LoadObjective:
             for shard in sharding.shards:
                 load[shard.rank] += per_element * shard.num_rows * shard.num_columns
         return max(load)
+
+
+def with_room(workload: Workload, topology: Topology, room: float) -> ShardingProblem:
+    """Return a problem whose ranks have so many bytes for tables."""
+    missing = (room - usable_bytes(workload, topology)) / (1 - RESERVE_SHARE)
+    hardware = example_hardware(topology.hardware.gpu.memory_bytes + missing)
+    return ShardingProblem(
+        workload=workload,
+        topology=replace(topology, hardware=hardware),
+        objective=LoadObjective(workload),
+    )

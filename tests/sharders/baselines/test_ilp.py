@@ -59,10 +59,7 @@ def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
     return [make_plan(problem.topology, choice) for choice in product(*candidates)]
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("memory", [80.0, 0.6])
-def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
-    problem = _problem(seed, memory=memory)
+def _check_optimum(problem: ShardingProblem) -> None:
     model = IlpModel(problem, OptionCosts(problem))
     best = min(
         model.makespan(p)
@@ -75,6 +72,12 @@ def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
     assert solution.optimal
     assert solution.makespan == pytest.approx(best, rel=1e-4)
     assert solution.bound == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("memory", [80.0, 0.6])
+def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
+    _check_optimum(_problem(seed, memory=memory))
 
 
 @pytest.mark.slow
@@ -150,19 +153,7 @@ def without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_highs")
 @pytest.mark.parametrize("memory", [80.0, 0.6])
 def test_cbc_finds_the_same_optimum(memory: float) -> None:
-    problem = _problem(2, memory=memory)
-    model = IlpModel(problem, OptionCosts(problem))
-    best = min(
-        model.makespan(p)
-        for p in _every_plan(problem)
-        if fits(problem.workload, problem.topology, p)
-    )
-    start = CostGreedy().shard(problem, Budget(), Random(0)).plan
-    solution = model.solve(start, Limits(gap=1e-6))
-    assert solution is not None
-    assert solution.optimal
-    assert solution.makespan == pytest.approx(best, rel=1e-4)
-    assert solution.bound == pytest.approx(best, rel=1e-4)
+    _check_optimum(_problem(2, memory=memory))
 
 
 @pytest.mark.usefixtures("without_highs")

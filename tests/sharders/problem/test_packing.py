@@ -3,7 +3,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from load_objective import LoadObjective
+from load_objective import LoadObjective, with_room
 
 from bench.population import Nature, PopulationInstance
 from costmodel.base.errors import InfeasibleError
@@ -17,7 +17,6 @@ from costmodel.memory.rank_memory import (
     check_memory,
     host_bytes_needed,
     host_bytes_usable,
-    usable_bytes,
     whole_table_bytes,
 )
 from costmodel.memory.storage import RESERVE_SHARE
@@ -61,18 +60,11 @@ def hidden(
 def _full(workload: Workload, ranks: int) -> ShardingProblem:
     local = min(8, ranks)
     topology = Topology(hardware=example_hardware(), world_size=ranks, local_world_size=local)
-    usable = usable_bytes(workload, topology)
     size = {t.name: whole_table_bytes(workload, topology, t) for t in workload.tables}
     fullest = max(
         sum(size[name] for name in size if name.startswith(f"t{rank}_")) for rank in range(ranks)
     )
-    missing = (fullest / FULL - usable) / (1 - RESERVE_SHARE)
-    hardware = example_hardware(topology.hardware.gpu.memory_bytes + missing)
-    return ShardingProblem(
-        workload=workload,
-        topology=replace(topology, hardware=hardware),
-        objective=LoadObjective(workload),
-    )
+    return with_room(workload, topology, fullest / FULL)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +99,7 @@ def test_tables_too_large_to_stay_whole_beside_each_other_are_split(
     )
     workload = Workload(tables=tables, local_batch_size=4, optimizer=Optimizer.SGD)
     topology = Topology(hardware=example_hardware(), world_size=8, local_world_size=4)
-    problem = _with_room(workload, topology, room)
+    problem = with_room(workload, topology, room)
     assert problem.packing is not None
     check_plan(workload, problem.topology, problem.packing)
     check_memory(workload, problem.topology, problem.packing)
@@ -322,18 +314,7 @@ def beside_a_giant(types: tuple[ShardingType, ...]) -> ShardingProblem:
     batch = int(0.5 * room / (16 * 256))
     workload = Workload(tables=tables, local_batch_size=batch, optimizer=Optimizer.SGD)
     topology = Topology(hardware=example_hardware(), world_size=16, local_world_size=8)
-    return _with_room(workload, topology, room)
-
-
-def _with_room(workload: Workload, topology: Topology, room: float) -> ShardingProblem:
-    """Return a problem whose ranks have so many bytes for tables."""
-    missing = (room - usable_bytes(workload, topology)) / (1 - RESERVE_SHARE)
-    hardware = example_hardware(topology.hardware.gpu.memory_bytes + missing)
-    return ShardingProblem(
-        workload=workload,
-        topology=replace(topology, hardware=hardware),
-        objective=LoadObjective(workload),
-    )
+    return with_room(workload, topology, room)
 
 
 def test_no_search_where_all_shards_that_fit_alone_are_too_much_together() -> None:

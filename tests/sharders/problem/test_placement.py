@@ -2,7 +2,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from load_objective import LoadObjective
+from load_objective import with_room
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GB
@@ -10,7 +10,6 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 from costmodel.inputs.distribution import Zipf
-from costmodel.memory.rank_memory import usable_bytes
 from planner.examples import example_hardware, example_problem, example_workload
 from sharders.greedy.one_pass import LookupGreedy, SizeGreedy
 from sharders.problem.placement import option_bytes
@@ -24,13 +23,7 @@ def problem(*tables: EmbeddingTable, room: float, ranks: int = 4) -> ShardingPro
     """Give every rank ``room`` bytes for tables."""
     workload = Workload(tables=tables, local_batch_size=16, optimizer=Optimizer.SGD)
     topology = Topology(hardware=example_hardware(), world_size=ranks, local_world_size=2)
-    taken = 0.9 * topology.hardware.gpu.memory_bytes - usable_bytes(workload, topology)
-    hardware = example_hardware((room + taken) / 0.9)
-    return ShardingProblem(
-        workload=workload,
-        topology=replace(topology, hardware=hardware),
-        objective=LoadObjective(workload),
-    )
+    return with_room(workload, topology, room)
 
 
 def plan_of(posed: ShardingProblem) -> ShardingPlan:
