@@ -5,7 +5,6 @@ python modules_worker.py RANK WORLD_SIZE FOLDER
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,9 +41,8 @@ from torchrec.modules.mc_modules import (
     MCHManagedCollisionModule,
 )
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
-from torchrec_cases import AnySequenceSharder, AnySharder, on_ranks, trained
+from torchrec_cases import AnySequenceSharder, AnySharder, joined, on_ranks, trained
 
-from planner.environment.children import end_now
 from planner.torchrec import IterationTimePlanner
 
 STEPS, SAMPLES, RATE, WIDTH = 6, 6, 0.5, 8
@@ -288,26 +286,18 @@ def replicated(module: nn.Module, **options: Any) -> nn.Module:  # noqa: ANN401 
 def main() -> None:
     """Train the model of every module and write the losses."""
     rank, world_size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)}
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
-    )
-    embedding_tower_sharding.DistributedDataParallel = replicated
-    found = {}
-    for name, kind in KINDS.items():
-        losses, kinds = sharded(kind, world_size)
-        found[name] = {
-            "losses": losses,
-            "kinds": kinds,
-            "reference": reference(kind, world_size),
-            "frozen": reference(kind, world_size, frozen=True),
-        }
-    (folder / f"modules_{rank}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
-    end_now()
+    with joined(rank, world_size, world_size, folder):
+        embedding_tower_sharding.DistributedDataParallel = replicated
+        found = {}
+        for name, kind in KINDS.items():
+            losses, kinds = sharded(kind, world_size)
+            found[name] = {
+                "losses": losses,
+                "kinds": kinds,
+                "reference": reference(kind, world_size),
+                "frozen": reference(kind, world_size, frozen=True),
+            }
+        (folder / f"modules_{rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

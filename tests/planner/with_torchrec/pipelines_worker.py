@@ -5,7 +5,6 @@ python pipelines_worker.py RANK WORLD_SIZE FOLDER PIPELINE...
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -17,11 +16,10 @@ from torchrec.distributed import train_pipeline as train_pipelines
 from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.optim.keyed import KeyedOptimizerWrapper
 from torchrec.optim.optimizers import in_backward_optimizer_filter
-from torchrec_cases import QUIET, ROWS, AnySharder
+from torchrec_cases import QUIET, ROWS, AnySharder, joined
 from torchrec_script import SAMPLES, STEPS, batches, model
 
 from planner import Pipeline
-from planner.environment.children import end_now
 from planner.torchrec import IterationTimePlanner
 from planner.validation.trainer import accumulating, train_pipeline
 
@@ -99,20 +97,13 @@ def main() -> None:
     """Train under all pipelines and write the losses."""
     without_streams()
     rank, world_size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)}
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
-    )
-    losses = {name: trained(Pipeline(name)) for name in sys.argv[4:]}
-    losses["reference"] = [step[rank] for step in reference(world_size)]
-    if hasattr(train_pipelines, "GradientAccumulationConfig"):  # from 1.6 on
-        losses["accumulated"] = trained(Pipeline.SPARSE_DIST, 2)
-        losses["accumulated reference"] = [step[rank] for step in reference(world_size, 2)]
-    (folder / f"pipelines_{rank}.json").write_text(json.dumps(losses))
-    dist.barrier()
-    dist.destroy_process_group()
-    end_now()
+    with joined(rank, world_size, world_size, folder):
+        losses = {name: trained(Pipeline(name)) for name in sys.argv[4:]}
+        losses["reference"] = [step[rank] for step in reference(world_size)]
+        if hasattr(train_pipelines, "GradientAccumulationConfig"):  # from 1.6 on
+            losses["accumulated"] = trained(Pipeline.SPARSE_DIST, 2)
+            losses["accumulated reference"] = [step[rank] for step in reference(world_size, 2)]
+        (folder / f"pipelines_{rank}.json").write_text(json.dumps(losses))
 
 
 if __name__ == "__main__":

@@ -39,22 +39,17 @@ from torchrec_cases import (
     META,
     SHARDERS,
     bags,
-    gpus,
     managed_collision,
     managed_collision_sequence,
+    planner,
     table,
 )
 
 from costmodel.domain.plan import ComputeKernel
-from planner.torchrec import IterationTimePlanner
 from planner.torchrec.settings import SETTINGS, Treatment
 
 TABLELESS = {"ManagedCollisionCollection", "KeyedJaggedTensorPool", "TensorPool"}
 """What sharders shard without a plan for tables: the first goes with the collection around it."""
-
-
-def planner(**settings: object) -> IterationTimePlanner:
-    return IterationTimePlanner(gpus(4), 64, hardware="h100-sxm", sharder="cost_greedy", **settings)
 
 
 def shipped(base: type) -> list[Any]:

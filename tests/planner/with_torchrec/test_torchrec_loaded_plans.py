@@ -11,9 +11,9 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, ShardingOption
 from torchrec.distributed.types import ShardingPlan
-from torchrec_cases import SHARDERS, bags, gpus, table
+from torchrec_cases import SHARDERS, bags, gpus, solved, table
 
-from planner.torchrec import IterationTimePlanner, Solution
+from planner.torchrec import IterationTimePlanner
 
 KINDS = {
     "t0": ParameterConstraints(sharding_types=["row_wise"]),
@@ -47,11 +47,6 @@ def module() -> torch.nn.Module:
 def planner(**settings: object) -> IterationTimePlanner:
     given = {"hardware": "h100-sxm", "sharder": "cost_greedy", "constraints": KINDS, **settings}
     return IterationTimePlanner(gpus(4), 64, **given)
-
-
-def solved(made: IterationTimePlanner) -> Solution:
-    assert made.solution is not None
-    return made.solution
 
 
 @pytest.fixture(scope="module")

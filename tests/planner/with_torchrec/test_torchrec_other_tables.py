@@ -13,22 +13,23 @@ from torchrec.distributed.types import KeyValueParams, ShardingPlan
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
 from torchrec.types import DataType
-from torchrec_cases import META, SHARDERS, Wrapped, bags, gpus, managed_collision, table
+from torchrec_cases import (
+    META,
+    SHARDERS,
+    Wrapped,
+    bags,
+    gpus,
+    managed_collision,
+    planner,
+    solved,
+    table,
+)
 
 from costmodel.domain.plan import ShardingType
 from planner.torchrec import IterationTimePerfModel, IterationTimePlanner, Solution
 from planner.torchrec.error_types import INPUT_VALIDATION, INVALID_RANK_ASSIGNMENT
 
 KEY_VALUE = ParameterConstraints(compute_kernels=["key_value"], sharding_types=["row_wise"])
-
-
-def planner(**settings: object) -> IterationTimePlanner:
-    return IterationTimePlanner(gpus(4), 64, hardware="h100-sxm", sharder="cost_greedy", **settings)
-
-
-def solved(made: IterationTimePlanner) -> Solution:
-    assert made.solution is not None
-    return made.solution
 
 
 def test_a_key_value_table_gets_torchrecs_option_and_leaves_less_memory() -> None:

@@ -27,7 +27,9 @@ from torchrec_cases import (
     embedding_bags,
     features,
     gpus,
+    of_types,
     on_ranks,
+    solved,
     table,
 )
 
@@ -39,36 +41,25 @@ from costmodel.inputs.distribution import ReuseHistogram
 from planner.torchrec import (
     IterationTimePerfModel,
     IterationTimePlanner,
-    Solution,
     from_torchrec,
     to_torchrec,
 )
 
 
-def solved(planner: IterationTimePlanner) -> Solution:
-    assert planner.solution is not None
-    return planner.solution
-
-
 @pytest.mark.slow
 def test_it_takes_the_place_of_torchrecs_planner_in_one_line() -> None:
     topology, constraints = gpus(), {"a": ParameterConstraints(sharding_types=["row_wise"])}
-    theirs = EmbeddingShardingPlanner(
-        topology=topology,
-        batch_size=64,
-        constraints=constraints,
-        storage_reservation=FixedPercentageStorageReservation(0.1),
-        debug=False,
-    )
-    ours = IterationTimePlanner(
-        topology=topology,
-        batch_size=64,
-        constraints=constraints,
-        storage_reservation=FixedPercentageStorageReservation(0.1),
-        debug=False,
-    )
     module = bags(table("a"), table("b"))
-    plans = [planner.plan(module, SHARDERS) for planner in (theirs, ours)]
+    plans = [
+        kind(
+            topology=topology,
+            batch_size=64,
+            constraints=constraints,
+            storage_reservation=FixedPercentageStorageReservation(0.1),
+            debug=False,
+        ).plan(module, SHARDERS)
+        for kind in (EmbeddingShardingPlanner, IterationTimePlanner)
+    ]
     assert [set(plan.plan[""]) for plan in plans] == [{"a", "b"}] * 2
     assert [plan.plan[""]["a"].sharding_type for plan in plans] == ["row_wise"] * 2
     assert str(plans[0].plan[""]["a"].sharding_spec) == str(plans[1].plan[""]["a"].sharding_spec)
@@ -260,10 +251,7 @@ def test_torchrecs_own_plan_comes_back_as_it_was() -> None:
     planner = IterationTimePlanner(topology, 64, timeout_seconds=0.1)
     planner.plan(module, SHARDERS)
     found = solved(planner)
-    constraints = {
-        f"t{i}": ParameterConstraints(sharding_types=[kind], min_partition=4)
-        for i, kind in enumerate(TYPES)
-    }
+    constraints = of_types(**{f"t{i}": kind for i, kind in enumerate(TYPES)})
     theirs = EmbeddingShardingPlanner(
         topology=topology,
         batch_size=64,

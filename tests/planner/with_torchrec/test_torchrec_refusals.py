@@ -15,21 +15,10 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 from torchrec.distributed.types import CacheParams, ShardingPlan
-from torchrec_cases import (
-    QUIET,
-    ROWS,
-    SHARDERS,
-    bags,
-    embedding_bags,
-    gpus,
-    on_ranks,
-    table,
-)
+from torchrec_cases import GIB, QUIET, ROWS, SHARDERS, bags, embedding_bags, gpus, on_ranks, table
 
 from planner.torchrec import IterationTimePlanner
 from planner.torchrec.error_types import INPUT_VALIDATION
-
-GIB = 2**30
 
 
 def test_one_rank_holds_everything() -> None:

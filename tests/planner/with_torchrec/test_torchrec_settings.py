@@ -45,8 +45,10 @@ from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
 from torchrec.types import DataType
 from torchrec_cases import (
+    GIB,
     META,
     QUIET,
+    SHARDERS,
     bags,
     beside_fused,
     managed_collision,
@@ -63,9 +65,7 @@ from planner.torchrec.settings import (
     unheeded_fields,
 )
 
-SHARDERS = (EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder())
 TRAINING_SHARDERS = [each for each in get_default_sharders() if "Quant" not in type(each).__name__]
-GIB = 2**30
 ACCUMULATION = [
     each for each in [getattr(train_pipeline, "GradientAccumulationConfig", None)] if each
 ]

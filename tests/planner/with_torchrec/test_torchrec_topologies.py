@@ -9,12 +9,11 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
 from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, Topology
-from torchrec_cases import QUIET, SHARDERS, bags, table
+from torchrec_cases import GIB, QUIET, SHARDERS, bags, table
 
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, rank_rooms
 from planner.torchrec import IterationTimePlanner, Solution, load_torchrec_plan, save_plan
 
-GIB = 2**30
 HAS_PODS = pytest.mark.skipif(
     "pod_size" not in signature(Topology.__init__).parameters,
     reason="the installed torchrec knows no pods",

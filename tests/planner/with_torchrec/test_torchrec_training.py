@@ -11,19 +11,12 @@ from bench.forked_ranks import ROOT, command
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
+from torchrec_cases import TYPES, Model
+
 from planner.torchrec.error_types import INPUT_VALIDATION
 
 pytestmark = pytest.mark.slow  # processes that train
 
-TYPES = [
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "column_wise",
-    "table_row_wise",
-    "table_column_wise",
-    "grid_shard",
-]
 KERNELS = ["fused_uvm", "fused_uvm_caching"]
 WORKER = Path(__file__).with_name("torchrec_worker.py")
 SCRIPT = Path(__file__).with_name("torchrec_script.py")
@@ -129,7 +122,6 @@ def test_all_sharding_types_on_four_ranks_train_as_unsharded(four_ranks: Losses)
 @pytest.mark.filterwarnings("ignore")  # of torch and FBGEMM, about each other
 def test_one_rank_trains_as_unsharded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch.distributed as dist
-    from torchrec_cases import Model
     from torchrec_worker import reference, sharded
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")

@@ -1,7 +1,10 @@
 """Models, sharders and plans that the TorchRec tests share; imports torch and torchrec."""
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +31,9 @@ from torchrec.modules.mc_modules import (
 )
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from planner.environment.children import end_now
+from planner.torchrec import IterationTimePlanner, Solution
+
 TYPES = (
     "data_parallel",
     "table_wise",
@@ -42,6 +48,7 @@ ROWS = (13, 7, 64, 40, 21, 10, 32)
 """One table for each sharding type; few rows, so that trailing row shards are small."""
 WIDTHS = (8, 16, 8, 16, 8, 16, 16)
 META = torch.device("meta")
+GIB = 2**30
 QUIET = (
     {"created_by_factory": True}
     if "created_by_factory" in signature(Topology.__init__).parameters
@@ -207,6 +214,34 @@ def on_ranks(world_size: int, local_world_size: int, device: str = "cpu") -> Top
     )
 
 
+def planner(**settings: object) -> IterationTimePlanner:
+    return IterationTimePlanner(gpus(4), 64, hardware="h100-sxm", sharder="cost_greedy", **settings)
+
+
+def solved(made: IterationTimePlanner) -> Solution:
+    assert made.solution is not None
+    return made.solution
+
+
+@contextmanager
+def joined(rank: int, world_size: int, local_world_size: int, folder: Path) -> Iterator[None]:
+    """Be a rank of processes that share a folder, as long as all are; then end."""
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(rank % local_world_size),
+        "LOCAL_WORLD_SIZE": str(local_world_size),
+    }
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
+    )
+    yield
+    dist.barrier()
+    dist.destroy_process_group()
+    end_now()
+
+
 def constrained(*choices: tuple[str, str]) -> dict[str, ParameterConstraints]:
     """Give table i the i-th sharding type and kernel, going round."""
     return {
@@ -216,6 +251,14 @@ def constrained(*choices: tuple[str, str]) -> dict[str, ParameterConstraints]:
             min_partition=4,
         )
         for i in range(len(ROWS))
+    }
+
+
+def of_types(**kinds: str) -> dict[str, ParameterConstraints]:
+    """Give every table its sharding type."""
+    return {
+        name: ParameterConstraints(sharding_types=[kind], min_partition=4)
+        for name, kind in kinds.items()
     }
 
 
@@ -231,18 +274,14 @@ def cases() -> Iterator[tuple[str, dict[str, ParameterConstraints]]]:
 
 def arms_constraints() -> dict[str, ParameterConstraints]:
     """Give every table of ``Arms`` a sharding type: t0 to both tables of that name."""
-    kinds = {
-        "t0": "row_wise",
-        "t1": "table_row_wise",
-        "t2": "data_parallel",
-        "s4": "column_wise",
-        "s5": "table_wise",
-        "w": "table_wise",
-    }
-    return {
-        name: ParameterConstraints(sharding_types=[kind], min_partition=4)
-        for name, kind in kinds.items()
-    }
+    return of_types(
+        t0="row_wise",
+        t1="table_row_wise",
+        t2="data_parallel",
+        s4="column_wise",
+        s5="table_wise",
+        w="table_wise",
+    )
 
 
 class Wrapped(nn.Module):
@@ -327,18 +366,14 @@ def _remapping(config: Any) -> ManagedCollisionCollection:  # noqa: ANN401 - eit
 
 def wrapped_constraints() -> dict[str, ParameterConstraints]:
     """Give every table of ``Wrapped`` a sharding type."""
-    kinds = {
-        "t0": "table_wise",
-        "t1": "column_wise",
-        "t2": "data_parallel",
-        "s3": "row_wise",
-        "s4": "column_wise",
-        "s5": "table_wise",
-    }
-    return {
-        name: ParameterConstraints(sharding_types=[kind], min_partition=4)
-        for name, kind in kinds.items()
-    }
+    return of_types(
+        t0="table_wise",
+        t1="column_wise",
+        t2="data_parallel",
+        s3="row_wise",
+        s4="column_wise",
+        s5="table_wise",
+    )
 
 
 def trained(

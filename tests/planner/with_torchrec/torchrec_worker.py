@@ -5,7 +5,6 @@ python torchrec_worker.py RANK WORLD_SIZE LOCAL_WORLD_SIZE FOLDER CASE...
 """
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,12 +30,12 @@ from torchrec_cases import (
     cases,
     embedding_bags,
     features,
+    joined,
     on_ranks,
     trained,
     wrapped_constraints,
 )
 
-from planner.environment.children import end_now
 from planner.torchrec import IterationTimePlanner
 
 STEPS, SAMPLES, RATE = 4, 6, 0.5
@@ -172,38 +171,27 @@ def unique_ids(
 def main() -> None:
     rank, world_size, local_world_size = map(int, sys.argv[1:4])
     folder = Path(sys.argv[4])
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_RANK": str(rank % local_world_size),
-        "LOCAL_WORLD_SIZE": str(local_world_size),
-    }
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
-    )
-    operators = torch.library.Library("fbgemm", "IMPL")
-    operators.impl("jagged_unique_indices", unique_ids, "CPU")
-    wanted = sys.argv[5:]
-    results = {
-        "reference": (reference(Model, world_size), []),
-        "frozen": (reference(Model, world_size, frozen=True), []),
-        "arms reference": (reference(Arms, world_size), []),
-        "arms frozen": (reference(Arms, world_size, frozen=True), []),
-        "arms": sharded(Arms, arms_constraints(), local_world_size),
-        "wrapped reference": (reference(Wrapped, world_size), []),
-        "wrapped frozen": (reference(Wrapped, world_size, frozen=True), []),
-        "wrapped": sharded(Wrapped, wrapped_constraints(), local_world_size),
-        "deduplicated": sharded(Wrapped, wrapped_constraints(), local_world_size, DEDUPLICATING),
-    }
-    for name, constraints in cases():
-        if name in wanted:
-            results[name] = sharded(Model, constraints, local_world_size)
-    (folder / f"losses_{rank}.json").write_text(json.dumps(results))
-    (folder / f"refusals_{rank}.json").write_text(json.dumps(refusals()))
-    dist.barrier()
-    dist.destroy_process_group()
-    end_now()
+    with joined(rank, world_size, local_world_size, folder):
+        operators = torch.library.Library("fbgemm", "IMPL")
+        operators.impl("jagged_unique_indices", unique_ids, "CPU")
+        wanted = sys.argv[5:]
+        wrapped = wrapped_constraints()
+        results = {
+            "reference": (reference(Model, world_size), []),
+            "frozen": (reference(Model, world_size, frozen=True), []),
+            "arms reference": (reference(Arms, world_size), []),
+            "arms frozen": (reference(Arms, world_size, frozen=True), []),
+            "arms": sharded(Arms, arms_constraints(), local_world_size),
+            "wrapped reference": (reference(Wrapped, world_size), []),
+            "wrapped frozen": (reference(Wrapped, world_size, frozen=True), []),
+            "wrapped": sharded(Wrapped, wrapped, local_world_size),
+            "deduplicated": sharded(Wrapped, wrapped, local_world_size, DEDUPLICATING),
+        }
+        for name, constraints in cases():
+            if name in wanted:
+                results[name] = sharded(Model, constraints, local_world_size)
+        (folder / f"losses_{rank}.json").write_text(json.dumps(results))
+        (folder / f"refusals_{rank}.json").write_text(json.dumps(refusals()))
 
 
 if __name__ == "__main__":
