@@ -73,14 +73,9 @@ def _with_ids(samples: RecordedIds) -> RecordedIds:
 
 
 def _reader(data: bytes) -> Callable[[bytes], RecordedIds]:
-    if data.startswith(b"\x1f\x8b"):
-        return _gzipped
-    if data.startswith(b"PAR1"):
-        return _parquet
-    if data.startswith(b"\x93NUMPY"):
-        return _npy
-    if data.startswith(b"PK"):
-        return _zipped
+    for magic, reader in _READERS.items():
+        if data.startswith(magic):
+            return reader
     if is_legacy(data):
         raise ValueError("written by torch.save in its old format, before torch 1.6")
     raise ValueError("the file is empty" if not data else "not a file of recorded ids")
@@ -89,8 +84,7 @@ def _reader(data: bytes) -> Callable[[bytes], RecordedIds]:
 def _hint(data: bytes) -> str | None:
     if is_legacy(data):
         return "load and save it again with a newer torch"
-    known = (b"\x1f\x8b", b"PAR1", b"\x93NUMPY", b"PK")
-    return None if data.startswith(known) else _EXPECTED
+    return None if data.startswith(tuple(_READERS)) else _EXPECTED
 
 
 def _gzipped(data: bytes) -> RecordedIds:
@@ -257,3 +251,7 @@ def _mapping(value: Mapping[Any, Any]) -> RecordedIds:
         else:
             arrays[name] = part
     return from_arrays(arrays)
+
+
+_READERS = {b"\x1f\x8b": _gzipped, b"PAR1": _parquet, b"\x93NUMPY": _npy, b"PK": _zipped}
+"""By the bytes that files begin with."""
