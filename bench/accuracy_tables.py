@@ -1,6 +1,7 @@
 """The results of `bench.accuracy` as Markdown tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_high
 from typing import Any
 
 from bench import paper
@@ -100,7 +101,7 @@ def collectives_short(results: Results) -> str:
     for platform, by_op in platforms.items():
         cells = [percent(by_op[op]["chosen_mape"]) if op in by_op else "-" for op in ops]
         others = [
-            percent(_middle([row["mape"][form] for row in by_op.values()]))
+            percent(median_high(row["mape"][form] for row in by_op.values()))
             for form in ("alpha_beta", "paper_rules", "paper_sigmoid")
         ]
         rows.append([platform, *cells, *others])
@@ -324,7 +325,3 @@ def replays(results: Results) -> str:
             for row in results["replay"]
         ),
     )  # fmt: skip
-
-
-def _middle(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]

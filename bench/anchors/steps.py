@@ -37,6 +37,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 from bench.anchors.anchor import Anchor, single
@@ -260,7 +261,7 @@ def memory() -> Iterator[Anchor]:
         )
         medians = {}
         for what, known in _peaks(name, case).items():
-            medians[what] = known[len(known) // 2]
+            medians[what] = median_high(known)
             yield single(
                 f"memory {what}",
                 f"{name}, {machine}, median of {len(known)}",
@@ -279,14 +280,14 @@ def memory() -> Iterator[Anchor]:
 
 
 def _peaks(name: str, case: MeasuredPlan) -> dict[str, list[Bytes]]:
-    """Return what is known of a plan's memory, each kind in order; none of some."""
+    """Return what is known of a plan's memory; none of some kinds."""
     columns = {"peak_alloc_GB": "allocated", "peak_reserved_GB": "reserved", "gpu_used_GB": "used"}
     peaks = {
         what: [float(row[column]) * GB for row in case.rows if row[column]]
         for column, what in columns.items()
     }
     peaks["used"] += [MEASURED_USE[name]] if name in MEASURED_USE else []
-    return {what: sorted(known) for what, known in peaks.items() if known}
+    return {what: known for what, known in peaks.items() if known}
 
 
 def _memory_cases() -> Iterator[tuple[str, str]]:
