@@ -9,6 +9,7 @@ from planner.pages.tables import HtmlColumn
 from planner.planning.confidence_text import span
 from planner.show.format import duration, memory, rate, significant
 from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.sweep_text import cost_text
 
 _HEIGHT = 320
 _LOG = {"type": "log", "nice": False, "padding": 25}
@@ -55,7 +56,7 @@ def _headline(sweep: Sweep) -> list[tuple[str, str]]:
         thriftiest = min(sweep.feasible, key=lambda point: point.cost_per_million_samples or 0)
         facts += [
             ("most samples/s", f"{rate(fastest.samples_per_second)} on {_where(fastest)}"),
-            (f"least {_unit(sweep)}", f"{_cost(thriftiest)} on {_where(thriftiest)}"),
+            (f"least {_unit(sweep)}", f"{cost_text(thriftiest)} on {_where(thriftiest)}"),
         ]
     return facts
 
@@ -66,11 +67,6 @@ def _where(point: SweepPoint) -> str:
 
 def _unit(sweep: Sweep) -> str:
     return f"{'cost' if sweep.is_priced else 'GPU-hours'} per million samples"
-
-
-def _cost(point: SweepPoint) -> str:
-    cost = point.cost_per_million_samples
-    return "" if cost is None else significant(cost)
 
 
 def _rows(sweep: Sweep) -> list[dict[str, Any]]:
@@ -162,39 +158,21 @@ def sweep_columns(sweep: Sweep) -> list[HtmlColumn]:
     return [
         HtmlColumn(header="Front", cells=["*" if point in front else "" for point in points]),
         HtmlColumn(header="Hardware", cells=[point.hardware for point in points]),
-        _numbers("GPUs", [f"{p.world_size:,}" for p in points], [p.world_size for p in points]),
-        _numbers(
-            "Samples per GPU",
-            [f"{point.local_batch_size:,}" for point in points],
-            [point.local_batch_size for point in points],
+        HtmlColumn.of_values("GPUs", [p.world_size for p in points], "{:,}".format),
+        HtmlColumn.of_values(
+            "Samples per GPU", [point.local_batch_size for point in points], "{:,}".format
         ),
-        _numbers(
-            "Step time",
-            [duration(point.step_time) if point.step_time else "" for point in points],
-            [point.step_time for point in points],
-        ),
+        HtmlColumn.of_values("Step time", [point.step_time for point in points], duration),
         HtmlColumn(
             header="90% interval",
             cells=[span(point.interval) if point.interval else "" for point in points],
         ),
-        _numbers(
-            "Samples/s",
-            [rate(p.samples_per_second) if p.step_time else "" for p in points],
-            [point.samples_per_second or None for point in points],
-        ),
-        _numbers(
+        HtmlColumn.of_values("Samples/s", [p.samples_per_second or None for p in points], rate),
+        HtmlColumn.of_values(
             _unit(sweep).capitalize() if sweep.is_priced else _unit(sweep),
-            [_cost(point) for point in points],
             [point.cost_per_million_samples for point in points],
+            significant,
         ),
-        _numbers(
-            "Peak memory",
-            [memory(p.peak_memory_bytes) if p.peak_memory_bytes else "" for p in points],
-            [point.peak_memory_bytes for point in points],
-        ),
+        HtmlColumn.of_values("Peak memory", [p.peak_memory_bytes for p in points], memory),
         HtmlColumn(header="Why no plan", cells=[point.reason or "" for point in points]),
     ]
-
-
-def _numbers(header: str, cells: list[str], values: "list[Any]") -> HtmlColumn:
-    return HtmlColumn(header=header, cells=cells, values=values)

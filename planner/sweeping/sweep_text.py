@@ -45,13 +45,14 @@ def _columns(sweep: Sweep) -> list[Column]:
         column("Step time", [next(times) if p.step_time else "no plan" for p in points]),
         column("90% interval", [span(p.interval) if p.interval else "" for p in points], 3),
         column("Samples/s", [rate(p.samples_per_second) if p.step_time else "" for p in points]),
-        column(f"{unit}/M samples", [_cost(p) for p in points]),
+        column(f"{unit}/M samples", [cost_text(p) for p in points]),
         column("Above bound", [_gap(p) for p in points], 4),
         column("Peak memory", [_peak(p) for p in points], 2),
     ]
 
 
-def _cost(point: SweepPoint) -> str:
+def cost_text(point: SweepPoint) -> str:
+    """Return what a million samples cost; nothing where there is no plan."""
     cost = point.cost_per_million_samples
     return "" if cost is None else significant(cost)
 

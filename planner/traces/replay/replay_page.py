@@ -128,8 +128,8 @@ def _part(node: Node) -> str:
 
 def _stretches(parts: Sequence[Stretch]) -> list[HtmlColumn]:
     return [
-        _times("At", [part.start for part in parts]),
-        _times("Took", [part.seconds for part in parts]),
+        HtmlColumn.of_values("At", [part.start for part in parts], duration),
+        HtmlColumn.of_values("Took", [part.seconds for part in parts], duration),
         HtmlColumn(header="Rank", cells=[str(part.rank) for part in parts]),
         HtmlColumn(header="Where", cells=[part.resource for part in parts]),
         HtmlColumn(header="What", cells=[part.category for part in parts]),
@@ -142,7 +142,7 @@ def _answers(answers: Sequence[Answer], step_time: Seconds) -> list[HtmlColumn]:
     times = [answer.replay.step_time for answer in answers]
     return [
         HtmlColumn(header="Change", cells=[answer.change for answer in answers]),
-        _times("Step", times),
+        HtmlColumn.of_values("Step", times, duration),
         HtmlColumn(header="Against now", cells=[change(time / step_time) for time in times]),
         HtmlColumn(
             header="Assumed", cells=["; ".join(each.assumptions) for each in answers], prose=True
@@ -154,15 +154,9 @@ def _steps(steps: Sequence[StepTime]) -> list[HtmlColumn]:
     return [
         HtmlColumn(header="Step", cells=[str(step.step) for step in steps]),
         HtmlColumn(header="Rank", cells=[str(step.rank) for step in steps]),
-        _times("Measured", [step.measured for step in steps]),
-        _times("Simulated", [step.simulated for step in steps]),
-        HtmlColumn(
-            header="Error",
-            cells=[change(1 + step.error) for step in steps],
-            values=[step.error for step in steps],
+        HtmlColumn.of_values("Measured", [step.measured for step in steps], duration),
+        HtmlColumn.of_values("Simulated", [step.simulated for step in steps], duration),
+        HtmlColumn.of_values(
+            "Error", [step.error for step in steps], lambda error: change(1 + error)
         ),
     ]
-
-
-def _times(header: str, seconds: Sequence[Seconds]) -> HtmlColumn:
-    return HtmlColumn(header=header, cells=[duration(each) for each in seconds], values=seconds)
